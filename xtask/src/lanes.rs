@@ -1,0 +1,248 @@
+//! The lanes of `cargo xtask test`: each plans what to run, one loop runs them all.
+
+mod deny;
+mod features;
+mod graph;
+mod leftovers;
+mod licences;
+mod msrv;
+
+use std::time::Instant;
+
+use crate::report::{Outcome, Report};
+use crate::step::Step;
+use crate::workspace::Workspace;
+
+/// One named check.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: &'static str,
+    /// What it checks, for `--list`.
+    about: &'static str,
+    plan: fn(&Workspace) -> anyhow::Result<Plan>,
+}
+
+/// What a lane does, here and now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Runs these, in order; passes when all succeed.
+    Run(Vec<Step>),
+    /// Has looked for itself and complains of these; passes when there are none.
+    Found(Vec<String>),
+    /// Cannot run, for this reason.
+    Skip(String),
+}
+
+/// Which lanes to run and how far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    /// By name; all when empty.
+    pub(crate) only: Vec<String>,
+    /// Stop at the first failing command.
+    pub(crate) fail_fast: bool,
+}
+
+/// All lanes in the order they run: what is quick to tell comes first.
+pub(crate) const LANES: &[Lane] = &[
+    Lane { name: "fmt", about: "the code is formatted", plan: fmt },
+    Lane { name: "leftovers", about: "nothing unfinished is left behind", plan: leftovers::plan },
+    Lane { name: "licences", about: "deny.toml allows every licence", plan: licences::plan },
+    Lane { name: "clippy", about: "no lint complains, all targets and features", plan: clippy },
+    Lane {
+        name: "test",
+        about: "unit, property, conformance, compile-fail, doc tests",
+        plan: test,
+    },
+    Lane { name: "features", about: "each feature builds alone, and none", plan: features::plan },
+    Lane { name: "msrv", about: "the oldest supported Rust builds it", plan: msrv::plan },
+    Lane { name: "docs", about: "the documentation builds without a warning", plan: docs },
+    Lane { name: "deny", about: "cargo-deny: licences, bans, sources", plan: deny::plan },
+    Lane { name: "sim", about: "60 s of fresh simulation seeds", plan: sim },
+    Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
+    Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
+];
+
+fn fmt(_: &Workspace) -> anyhow::Result<Plan> {
+    one(Step::cargo(["fmt", "--all", "--check"]))
+}
+
+fn clippy(_: &Workspace) -> anyhow::Result<Plan> {
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features"];
+    one(Step::cargo(clippy).args(["--", "-D", "warnings"]))
+}
+
+fn test(_: &Workspace) -> anyhow::Result<Plan> {
+    one(Step::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]))
+}
+
+fn docs(_: &Workspace) -> anyhow::Result<Plan> {
+    let doc = Step::cargo(["doc", "--workspace", "--no-deps", "--all-features"]);
+    one(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn sim(_: &Workspace) -> anyhow::Result<Plan> {
+    let sim = ["run", "--release", "-p", "convoke-sim", "--bin", "sim", "--", "--seconds", "60"];
+    one(Step::cargo(sim))
+}
+
+fn fuzz(_: &Workspace) -> anyhow::Result<Plan> {
+    let test = ["test", "--release", "-p", "convoke-core", "--test", "fuzz_decoders"];
+    one(Step::cargo(test).args(["--", "--nocapture"]).env("CONVOKE_FUZZ_SECONDS", "30"))
+}
+
+/// A plan of a single command, which nothing can keep from being made.
+#[allow(clippy::unnecessary_wraps, reason = "it is the tail of functions that return a result")]
+fn one(step: Step) -> anyhow::Result<Plan> {
+    Ok(Plan::Run(vec![step]))
+}
+
+/// The lanes with what each checks, a line each.
+pub(crate) fn list() -> String {
+    LANES.iter().map(|lane| format!("{:9}  {}\n", lane.name, lane.about)).collect()
+}
+
+/// Runs the selected lanes, printing as it goes.
+pub(crate) fn run(workspace: &Workspace, selection: &Selection) -> Report {
+    run_lanes(workspace, LANES, selection, &|step| step.run(workspace.root()))
+}
+
+/// Runs a step; true when it succeeded.
+type Runner<'a> = &'a dyn Fn(&Step) -> anyhow::Result<bool>;
+
+fn run_lanes(
+    workspace: &Workspace,
+    lanes: &[Lane],
+    selection: &Selection,
+    runner: Runner<'_>,
+) -> Report {
+    let mut report = Report::default();
+    let is_selected = |name| selection.only.is_empty() || selection.only.iter().any(|x| x == name);
+    for lane in lanes.iter().filter(|lane| is_selected(lane.name)) {
+        let start = Instant::now();
+        let outcome = if selection.fail_fast && report.has_failures() {
+            Outcome::Skipped("an earlier lane failed, and --fail-fast was given".to_owned())
+        } else {
+            println!("\n== {}: {}", lane.name, lane.about);
+            (lane.plan)(workspace).map_or_else(
+                |error| Outcome::Failed(format!("{error:#}")),
+                |plan| carry_out(lane.name, plan, selection.fail_fast, runner),
+            )
+        };
+        let (word, reason) = outcome.words();
+        println!("{}", format!("== {} {word}  {reason}", lane.name).trim_end());
+        report.add(lane.name, outcome, start.elapsed());
+    }
+    report
+}
+
+fn carry_out(lane: &str, plan: Plan, fail_fast: bool, runner: Runner<'_>) -> Outcome {
+    match plan {
+        Plan::Run(steps) => run_steps(&steps, fail_fast, runner),
+        Plan::Found(complaints) => {
+            println!("$ cargo xtask test --only {lane}");
+            complaints.iter().for_each(|complaint| println!("{complaint}"));
+            match complaints.len() {
+                0 => Outcome::Passed,
+                count => Outcome::Failed(format!("{count} found, listed above")),
+            }
+        }
+        Plan::Skip(reason) => Outcome::Skipped(reason),
+    }
+}
+
+/// Runs all steps even after one failed, unless told otherwise: each tells something new.
+fn run_steps(steps: &[Step], fail_fast: bool, runner: Runner<'_>) -> Outcome {
+    let mut failed = Vec::new();
+    for step in steps {
+        println!("$ {step}");
+        match runner(step) {
+            Ok(true) => continue,
+            Ok(false) => failed.push(step.to_string()),
+            Err(error) => failed.push(format!("{step} ({error:#})")),
+        }
+        if fail_fast {
+            break;
+        }
+    }
+    match &failed[..] {
+        [] => Outcome::Passed,
+        [only] => Outcome::Failed(only.clone()),
+        [first, ..] => Outcome::Failed(format!("{} commands, first {first}", failed.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAKES: &[Lane] = &[
+        Lane { name: "clean", about: "", plan: |_| Ok(Plan::Found(Vec::new())) },
+        Lane { name: "dirty", about: "", plan: |_| Ok(Plan::Found(vec!["a:1: bad".to_owned()])) },
+        Lane { name: "stuck", about: "", plan: |_| anyhow::bail!("no plan") },
+        Lane { name: "absent", about: "", plan: |_| Ok(Plan::Skip("no tool".to_owned())) },
+        Lane { name: "broken", about: "", plan: |_| one(Step::cargo(["bad"])) },
+    ];
+
+    /// Fails the commands `bad`, cannot start `absent`, and succeeds at others.
+    fn fake(step: &Step) -> anyhow::Result<bool> {
+        match step.to_string().as_str() {
+            "cargo absent" => anyhow::bail!("not found"),
+            line => Ok(line != "cargo bad"),
+        }
+    }
+
+    fn last_line(selection: &Selection) -> String {
+        let report = run_lanes(&Workspace::at("."), FAKES, selection, &fake).to_string();
+        report.lines().last().unwrap_or_default().to_owned()
+    }
+
+    fn outcome_of(commands: &[&str], fail_fast: bool) -> Outcome {
+        let steps: Vec<_> = commands.iter().map(|&command| Step::cargo([command])).collect();
+        run_steps(&steps, fail_fast, &fake)
+    }
+
+    #[test]
+    fn a_lane_passes_when_all_its_commands_do() {
+        assert_eq!(outcome_of(&["good", "fine"], false), Outcome::Passed);
+    }
+
+    #[test]
+    fn a_command_that_cannot_start_fails_with_the_reason() {
+        let expected = Outcome::Failed("cargo absent (not found)".to_owned());
+        assert_eq!(outcome_of(&["absent", "good"], false), expected);
+    }
+
+    #[test]
+    fn commands_go_on_after_a_failure_unless_told_otherwise() {
+        let both = Outcome::Failed("2 commands, first cargo bad".to_owned());
+        assert_eq!(outcome_of(&["bad", "good", "absent"], false), both);
+        let first = Outcome::Failed("cargo bad".to_owned());
+        assert_eq!(outcome_of(&["bad", "good", "absent"], true), first);
+    }
+
+    #[test]
+    fn a_failing_lane_does_not_stop_the_later_ones() {
+        assert_eq!(last_line(&Selection::default()), "1 passed, 3 failed, 1 skipped");
+    }
+
+    #[test]
+    fn fail_fast_skips_all_lanes_after_the_first_failure() {
+        let selection = Selection { fail_fast: true, ..Selection::default() };
+        assert_eq!(last_line(&selection), "1 passed, 1 failed, 3 skipped");
+    }
+
+    #[test]
+    fn only_the_selected_lanes_run() {
+        let only = vec!["absent".to_owned(), "clean".to_owned()];
+        let selection = Selection { only, ..Selection::default() };
+        assert_eq!(last_line(&selection), "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn lane_names_are_unique_and_fit_the_list() {
+        for (index, lane) in LANES.iter().enumerate() {
+            assert!(LANES[..index].iter().all(|earlier| earlier.name != lane.name));
+            assert!(lane.name.len() <= 9, "{} does not fit its column", lane.name);
+        }
+    }
+}

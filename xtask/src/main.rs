@@ -1,0 +1,178 @@
+//! The project's own commands, run as `cargo xtask COMMAND` from anywhere in the repository.
+//!
+//! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, and `sim`
+//! replays one simulation seed. Each prints the commands it runs, so that any of them can be
+//! repeated alone.
+//!
+//! The package has no `tests/` folder on purpose: with one, `cargo test --workspace` would relink
+//! this very program while it runs, which Windows forbids.
+
+#![forbid(unsafe_code)]
+
+mod lanes;
+mod leftovers;
+mod licences;
+mod report;
+mod rust_code;
+mod step;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::lanes::{LANES, Selection};
+use crate::step::Step;
+use crate::workspace::Workspace;
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the lanes of checks that CI runs and prints a table of what passed.
+    ///
+    /// Lanes run one after another and a failing one does not stop the later ones. The last line
+    /// counts lanes; the exit code is non-zero when any failed.
+    Test {
+        /// Run these lanes only (comma-separated).
+        #[arg(long, value_name = "LANE", value_delimiter = ',', value_parser = lane_names())]
+        only: Vec<String>,
+        /// Stop at the first command that fails.
+        #[arg(long)]
+        fail_fast: bool,
+        /// Print the lanes and what each checks, and run nothing.
+        #[arg(long)]
+        list: bool,
+    },
+    /// Applies what clippy can fix, then formats.
+    Fix,
+    /// Replays one simulation seed and prints its trace.
+    Sim {
+        /// The seed, as a failing run printed it.
+        seed: String,
+        /// Further arguments for the simulator.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refuse(&error),
+    };
+    match run(command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    match command {
+        Command::Test { list: true, .. } => {
+            print!("{}", lanes::list());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Test { only, fail_fast, list: false } => {
+            let report = lanes::run(&workspace, &Selection { only, fail_fast });
+            print!("\n{report}");
+            Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        }
+        Command::Fix => run_all(
+            &workspace,
+            &[
+                Step::cargo([
+                    "clippy",
+                    "--fix",
+                    "--allow-dirty",
+                    "--allow-staged",
+                    "--workspace",
+                    "--all-targets",
+                    "--all-features",
+                ]),
+                Step::cargo(["fmt", "--all"]),
+            ],
+        ),
+        Command::Sim { seed, arguments } => run_all(
+            &workspace,
+            &[Step::cargo(["run", "--release", "-p", "convoke-sim", "--bin", "sim", "--"])
+                .args(["--seed".to_owned(), seed])
+                .args(arguments)],
+        ),
+    }
+}
+
+/// Runs the steps in order, up to the first that fails.
+fn run_all(workspace: &Workspace, steps: &[Step]) -> anyhow::Result<ExitCode> {
+    for step in steps {
+        println!("$ {step}");
+        if !step.run(workspace.root())? {
+            bail!("`{step}` failed");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints why the command line was not understood; clap lists the lanes by itself, not the commands.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // A closed terminal is no reason to fail differently.
+    let _ = error.print();
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let cli = Cli::command();
+        let known: Vec<_> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        eprintln!("\nknown commands: {}", known.join(", "));
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn lane_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(LANES.iter().map(|lane| lane.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_unknown_lane_is_refused_with_the_known_ones() {
+        let refused = Cli::try_parse_from(["xtask", "test", "--only", "fmt,bogus"]);
+        let message = refused.expect_err("there is no such lane").to_string();
+        assert!(LANES.iter().all(|lane| message.contains(lane.name)), "{message}");
+    }
+
+    #[test]
+    fn several_lanes_are_chosen_by_comma() {
+        let cli = Cli::try_parse_from(["xtask", "test", "--only", "docs,fmt"]);
+        let Ok(Cli { command: Command::Test { only, .. } }) = cli else {
+            panic!("not a test command: {cli:?}");
+        };
+        assert_eq!(only, ["docs", "fmt"]);
+    }
+
+    #[test]
+    fn arguments_after_a_seed_reach_the_simulator() {
+        let cli = Cli::try_parse_from(["xtask", "sim", "17", "--verbose"]);
+        let Ok(Cli { command: Command::Sim { seed, arguments } }) = cli else {
+            panic!("not a sim command: {cli:?}");
+        };
+        assert_eq!((seed.as_str(), arguments.as_slice()), ("17", &["--verbose".to_owned()][..]));
+    }
+}

@@ -1,0 +1,141 @@
+//! The repository the commands work on: its folder and what cargo says is in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+/// The root folder of the repository.
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+}
+
+/// What the lanes need to know of one package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The licence expression; `None` when the package declares none.
+    pub(crate) licence: Option<String>,
+    /// All features by name, `default` among them when there is one.
+    pub(crate) features: Vec<String>,
+}
+
+impl Workspace {
+    /// The repository this program was started from by cargo.
+    ///
+    /// # Errors
+    /// The program was not started by cargo, or its package was moved out of the repository.
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        // Read when we run, not when we were built: a checkout may move and keep its target folder.
+        let package = std::env::var_os("CARGO_MANIFEST_DIR")
+            .context("started by hand: run it as `cargo xtask`")?;
+        let root = Path::new(&package).parent().context("the package has no parent folder")?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// The repository in this folder.
+    #[cfg(test)]
+    pub(crate) fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder of the root manifest.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The text of a file, named relative to the root.
+    ///
+    /// # Errors
+    /// The file cannot be read; the error names it.
+    pub(crate) fn read(&self, name: &str) -> anyhow::Result<String> {
+        std::fs::read_to_string(self.root.join(name)).with_context(|| format!("reading {name}"))
+    }
+
+    /// What the program prints on its standard output, run in the root folder.
+    ///
+    /// # Errors
+    /// It cannot be started or does not succeed; what it complained of is part of the error.
+    pub(crate) fn output_of(&self, program: &str, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let line = format!("{program} {}", arguments.join(" "));
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(&self.root)
+            .output()
+            .with_context(|| format!("`{line}` could not be started"))?;
+        if !output.status.success() {
+            bail!("`{line}` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(output.stdout)
+    }
+
+    /// The packages of this repository.
+    ///
+    /// # Errors
+    /// `cargo metadata` fails, such as on a malformed manifest.
+    pub(crate) fn members(&self) -> anyhow::Result<Vec<Package>> {
+        self.metadata(&["--no-deps"])
+    }
+
+    /// The packages of this repository and all they depend on, on any platform, with all features.
+    ///
+    /// # Errors
+    /// `cargo metadata` fails, such as on a malformed manifest.
+    pub(crate) fn packages(&self) -> anyhow::Result<Vec<Package>> {
+        self.metadata(&["--all-features"])
+    }
+
+    fn metadata(&self, options: &[&str]) -> anyhow::Result<Vec<Package>> {
+        let arguments = [&["metadata", "--format-version", "1"], options].concat();
+        packages_of(&self.output_of("cargo", &arguments)?)
+    }
+}
+
+/// The packages in the output of `cargo metadata`, sorted by name.
+fn packages_of(metadata: &[u8]) -> anyhow::Result<Vec<Package>> {
+    let metadata: Value = serde_json::from_slice(metadata).context("reading cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let mut packages = packages.iter().map(package_of).collect::<anyhow::Result<Vec<_>>>()?;
+    packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    Ok(packages)
+}
+
+fn package_of(package: &Value) -> anyhow::Result<Package> {
+    let text = |key: &str| package[key].as_str().map(str::to_owned);
+    let features = package["features"].as_object();
+    Ok(Package {
+        name: text("name").context("a package in cargo metadata has no name")?,
+        version: text("version").context("a package in cargo metadata has no version")?,
+        licence: text("license"),
+        features: features.into_iter().flatten().map(|(name, _)| name.clone()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_read_with_features_and_licence() {
+        let metadata = br#"{"packages": [
+            {"name": "b", "version": "2.0.0", "license": null, "features": {}},
+            {"name": "a", "version": "1.0.0", "license": "MIT",
+             "features": {"default": ["x"], "x": []}}
+        ]}"#;
+        let [a, b] = &packages_of(metadata).expect("well-formed")[..] else {
+            panic!("two packages were given");
+        };
+        assert_eq!((a.name.as_str(), a.licence.as_deref()), ("a", Some("MIT")));
+        assert_eq!(a.features, ["default", "x"]);
+        assert_eq!((b.licence.as_deref(), b.features.len()), (None, 0));
+    }
+
+    #[test]
+    fn output_that_is_not_metadata_is_an_error() {
+        assert!(packages_of(b"{}").is_err());
+        assert!(packages_of(b"warning: something").is_err());
+    }
+}
