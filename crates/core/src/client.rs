@@ -1,0 +1,199 @@
+//! What a caller holds: a [`Peer`] to ask, an [`Invocation`] being addressed, a [`Call`] under way.
+
+mod call;
+
+use std::fmt;
+use std::future::{IntoFuture, poll_fn};
+use std::time::Duration;
+
+use crate::endpoint::Endpoint;
+use crate::error::CallError;
+use crate::id::NodeId;
+use crate::method::Request;
+use crate::proto::call::{CallOptions, Decision, Tally};
+use crate::transport::{BoxFuture, Lane};
+
+pub use call::{Call, Outcome, Reply};
+
+/// A node that can be asked. Cheap to clone; see [`Endpoint::connect`] and [`Endpoint::peer`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(NodeId);
+
+impl Peer {
+    pub(crate) fn new(node: NodeId) -> Self {
+        Self(node)
+    }
+
+    /// Its stable name.
+    pub fn node(&self) -> NodeId {
+        self.0
+    }
+}
+
+/// The node of this name. Its endpoint must know where it can be dialled, by
+/// [`EndpointBuilder::peer`](crate::EndpointBuilder::peer) or a connection.
+impl From<NodeId> for Peer {
+    fn from(node: NodeId) -> Self {
+        Self(node)
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A request of an endpoint, on its way to being addressed: `client.method(message)` gives one.
+#[must_use = "nothing is sent until it is addressed with `to` and awaited or opened"]
+pub struct Invocation<Resp> {
+    endpoint: Endpoint,
+    request: Request<Resp>,
+}
+
+impl<Resp: prost::Message + Default> Invocation<Resp> {
+    /// A request of this endpoint.
+    pub fn new(endpoint: &Endpoint, request: Request<Resp>) -> Self {
+        Self { endpoint: endpoint.clone(), request }
+    }
+
+    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.request = self.request.deadline(deadline);
+        self
+    }
+
+    /// Adds metadata for the handlers of the whole tree.
+    pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
+        self.request = self.request.metadata(key, value);
+        self
+    }
+
+    /// To one peer.
+    pub fn to(self, peer: &Peer) -> CallBuilder<Resp> {
+        let deadline = self.request.deadline;
+        let builder = CallBuilder::new(&self.endpoint).branch(self.request, peer);
+        deadline.into_iter().fold(builder, CallBuilder::deadline)
+    }
+
+    /// The same to each of several peers, one branch each.
+    pub fn to_all<'a>(self, peers: impl IntoIterator<Item = &'a Peer>) -> CallBuilder<Resp> {
+        let deadline = self.request.deadline;
+        let branches = peers.into_iter().map(|peer| (self.request.clone(), peer));
+        let builder = branches
+            .fold(CallBuilder::new(&self.endpoint), |builder, (request, peer)| {
+                builder.branch(request, peer)
+            });
+        deadline.into_iter().fold(builder, CallBuilder::deadline)
+    }
+}
+
+impl<Resp> fmt::Debug for Invocation<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Invocation").field(&self.request).finish()
+    }
+}
+
+/// A call being put together: its root branches, its deadline, its early decision.
+///
+/// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of them.
+#[must_use = "nothing is sent until it is awaited or opened"]
+pub struct CallBuilder<Resp> {
+    endpoint: Endpoint,
+    branches: Vec<(Peer, Request<Resp>)>,
+    deadline: Option<Duration>,
+    options: CallOptions,
+}
+
+impl<Resp: prost::Message + Default> CallBuilder<Resp> {
+    /// A call without branches.
+    pub fn new(endpoint: &Endpoint) -> Self {
+        let endpoint = endpoint.clone();
+        Self { endpoint, branches: Vec::new(), deadline: None, options: CallOptions::default() }
+    }
+
+    /// Adds a root branch.
+    pub fn branch(mut self, request: Request<Resp>, peer: &Peer) -> Self {
+        self.branches.push((*peer, request));
+        self
+    }
+
+    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Ends as soon as `decide` says so. It is called after every reply and failure, on whatever thread
+    /// brought them, and must not block. Once decided nothing is cancelled: late tasks run on, so that
+    /// a write still reaches the slow ones.
+    pub fn decide(mut self, decide: impl FnMut(&Tally<'_>) -> Decision + Send + 'static) -> Self {
+        self.options.predicate = Some(Box::new(decide));
+        self
+    }
+
+    /// Every branch replies at most once and opens no other: makes the tally's `max_remaining` exact, so
+    /// that an impossible decision is noticed at once.
+    pub fn flat(mut self) -> Self {
+        self.options.is_flat = true;
+        self
+    }
+
+    /// Cancels late tasks once decided. Ignored unless every branch is of a read-only method.
+    pub fn cancel_late(mut self) -> Self {
+        self.options.cancels_late = true;
+        self
+    }
+
+    /// Keeps what is learnt of the tree that is executed; see [`Call::trace`].
+    pub fn trace(mut self) -> Self {
+        self.options.traces = true;
+        self
+    }
+
+    /// Sends the requests now, in order, and gives the call to read replies from.
+    ///
+    /// # Errors
+    /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing was
+    /// sent. A peer that cannot be reached is a failure of its branch.
+    pub fn open(mut self) -> Result<Call<Resp>, CallError> {
+        self.options.cancels_late &= self.branches.iter().all(|(_, request)| request.is_read_only);
+        let branches = self.branches.into_iter().map(|(peer, request)| (peer.node(), request));
+        Call::open(self.endpoint, branches.collect(), self.deadline, self.options)
+    }
+}
+
+impl<Resp> fmt::Debug for CallBuilder<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallBuilder")
+            .field("branches", &self.branches)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits while a connection has no room, opens the call, and resolves to its first reply.
+///
+/// # Cancel safety
+/// Dropped before it resolves, the call is cancelled.
+impl<Resp: prost::Message + Default + 'static> IntoFuture for CallBuilder<Resp> {
+    type Output = Result<Resp, CallError>;
+    type IntoFuture = BoxFuture<Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let driver = self.endpoint.driver();
+        let connections: Vec<_> = self
+            .branches
+            .iter()
+            .filter_map(|(peer, _)| driver.connection_to(peer.node()))
+            .collect();
+        let mut builder = Some(self);
+        Box::pin(async move {
+            for connection in connections {
+                poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+            }
+            let builder = builder.take().expect("it is taken once");
+            builder.open()?.first().await
+        })
+    }
+}

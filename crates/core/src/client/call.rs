@@ -1,0 +1,238 @@
+//! A call under way.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+
+use crate::driver::FlushScope;
+use crate::endpoint::Endpoint;
+use crate::error::CallError;
+use crate::id::{CallId, NodeId, Path};
+use crate::method::Request;
+use crate::proto::call::{CallEvent, CallOptions, Delivered, End};
+use crate::proto::failure::Failure;
+use crate::proto::node::Node;
+use crate::proto::trace::TraceEvent;
+
+/// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
+///
+/// Dropping an undecided call cancels it, wherever its tasks are; after the end a drop does nothing.
+pub struct Call<Resp> {
+    endpoint: Endpoint,
+    id: CallId,
+    failures: Vec<Failure>,
+    end: Option<End>,
+    types: PhantomData<fn() -> Resp>,
+}
+
+/// How a call ended, and every branch that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How.
+    pub end: End,
+    /// Which branches failed, where and why.
+    pub failures: Vec<Failure>,
+}
+
+impl Outcome {
+    /// Whether every task finished and every reply arrived.
+    pub fn is_complete(&self) -> bool {
+        self.end == End::Complete
+    }
+}
+
+/// One reply, or one item of a streamed reply.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reply<Resp> {
+    message: Resp,
+    from: NodeId,
+    is_authenticated: bool,
+    path: Path,
+    item: Option<u64>,
+}
+
+impl<Resp> Reply<Resp> {
+    /// Who sent it.
+    pub fn from(&self) -> NodeId {
+        self.from
+    }
+
+    /// Whether it came over a connection with that node, not through a relay.
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
+    }
+
+    /// The branch whose task sent it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its number in a streamed reply, from 0.
+    pub fn item(&self) -> Option<u64> {
+        self.item
+    }
+
+    /// The message.
+    pub fn message(&self) -> &Resp {
+        &self.message
+    }
+
+    /// The message, without the rest.
+    pub fn into_inner(self) -> Resp {
+        self.message
+    }
+}
+
+impl<Resp: fmt::Debug> fmt::Debug for Reply<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({} from {}: {:?})", self.path, self.from, self.message)
+    }
+}
+
+impl<Resp: prost::Message + Default> Call<Resp> {
+    pub(super) fn open(
+        endpoint: Endpoint,
+        branches: Vec<(NodeId, Request<Resp>)>,
+        deadline: Option<Duration>,
+        options: CallOptions,
+    ) -> Result<Self, CallError> {
+        let limit = endpoint.message_bytes_max();
+        if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
+            return Err(CallError::TooLarge { size, limit });
+        }
+        let _scope = FlushScope::enter();
+        let id = endpoint.driver().with_node(|node, now| {
+            let id = node.open_call(now, deadline, options)?;
+            let mut opened = branches.into_iter().map(|(to, request)| {
+                let Request { method, extensions, payload, .. } = request;
+                node.open_branch(now, id, to, method, extensions, payload).map(|_| ())
+            });
+            let result = opened.try_for_each(|branch| branch);
+            match result {
+                Ok(()) => node.seal_call(now, id),
+                Err(_) => node.detach_call(now, id),
+            }
+            result.map(|()| id).map_err(CallError::from)
+        })?;
+        Ok(Self { endpoint, id, failures: Vec::new(), end: None, types: PhantomData })
+    }
+
+    /// Its name, for logs.
+    pub fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// What was learnt so far of the tree that is executed, if it was opened with
+    /// [`CallBuilder::trace`](crate::CallBuilder::trace).
+    pub fn trace(&self) -> Vec<TraceEvent> {
+        let trace = |node: &mut Node| node.call(self.id).map(|call| call.trace().to_vec());
+        self.endpoint.driver().with_node(|node, _| trace(node)).unwrap_or_default()
+    }
+
+    /// The next reply, or the next failed branch; `None` at the end. Branches that fail do not end the
+    /// call: the others' replies follow.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing is lost.
+    pub async fn next(&mut self) -> Option<Result<Reply<Resp>, CallError>> {
+        poll_fn(|cx| self.poll_reply(cx)).await
+    }
+
+    /// Reads to the end, dropping what replies are left.
+    pub async fn outcome(mut self) -> Outcome {
+        while self.next().await.is_some() {}
+        self.take_outcome()
+    }
+
+    /// Reads to the end.
+    ///
+    /// # Errors
+    /// [`CallError::Decode`] when a reply cannot be decoded. Failed branches are in the outcome.
+    pub async fn collect(mut self) -> Result<(Vec<Reply<Resp>>, Outcome), CallError> {
+        let mut replies = Vec::new();
+        while let Some(reply) = self.next().await {
+            match reply {
+                Ok(reply) => replies.push(reply),
+                Err(CallError::Branch(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let outcome = self.take_outcome();
+        Ok((replies, outcome))
+    }
+
+    /// The first reply; the rest is cancelled.
+    ///
+    /// # Errors
+    /// [`CallError::Branch`] when a branch failed before any reply, [`CallError::NoReply`] when none came.
+    pub async fn first(mut self) -> Result<Resp, CallError> {
+        match self.next().await {
+            Some(Ok(reply)) => Ok(reply.into_inner()),
+            Some(Err(error)) => Err(error),
+            None => Err(match self.end {
+                Some(End::Complete | End::Partial) | None => CallError::NoReply,
+                Some(end) => CallError::Ended(end),
+            }),
+        }
+    }
+
+    fn take_outcome(&mut self) -> Outcome {
+        let failures = std::mem::take(&mut self.failures);
+        Outcome { end: self.end.unwrap_or(End::Cancelled), failures }
+    }
+
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Reply<Resp>, CallError>>> {
+        if self.end.is_some() {
+            return Poll::Ready(None);
+        }
+        let (id, driver) = (self.id, self.endpoint.driver());
+        let event = driver.poll_call(id, cx.waker(), |node, now| node.poll_call(now, id));
+        match event {
+            None => Poll::Pending,
+            Some(CallEvent::Reply(delivered) | CallEvent::Late(delivered)) => {
+                Poll::Ready(Some(decode(delivered)))
+            }
+            Some(CallEvent::Failure(failure)) => {
+                self.failures.push(failure.clone());
+                Poll::Ready(Some(Err(CallError::Branch(failure))))
+            }
+            Some(CallEvent::Ended(end)) => {
+                self.end = Some(end);
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+fn decode<Resp: prost::Message + Default>(delivered: Delivered) -> Result<Reply<Resp>, CallError> {
+    let Delivered { path, item, from, is_authenticated, payload, .. } = delivered;
+    match Resp::decode(payload) {
+        Ok(message) => Ok(Reply { message, from, is_authenticated, path, item }),
+        Err(error) => Err(CallError::Decode { path, from, message: error.to_string() }),
+    }
+}
+
+impl<Resp: prost::Message + Default> Stream for Call<Resp> {
+    type Item = Result<Reply<Resp>, CallError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_reply(cx)
+    }
+}
+
+impl<Resp> Drop for Call<Resp> {
+    fn drop(&mut self) {
+        self.endpoint.driver().forget_call(self.id);
+    }
+}
+
+impl<Resp> fmt::Debug for Call<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("id", &self.id).field("end", &self.end).finish_non_exhaustive()
+    }
+}

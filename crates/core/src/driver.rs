@@ -1,0 +1,432 @@
+//! The loop around the pure node: input, `handle_*`, drain `poll_*`. The only reader of the clock.
+//!
+//! One lock holds the node and its connections. Whoever brings input (a connection's reader, a caller,
+//! a handler, the timer) takes it, lets the node work, appends what it wants sent to the connections'
+//! buffers, and lets go; then it flushes, wakes and starts handlers without the lock. Flushes of
+//! everything done within one [`FlushScope`] (a read batch, one poll of a handler) are one per
+//! connection.
+
+mod dial;
+mod flush;
+mod gate;
+mod handler;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::id::{CallId, LinkNonce, NodeId};
+use crate::proto::Transmit;
+use crate::proto::limits::{Limits, LimitsError};
+use crate::proto::node::{Identity, Node, NodeEvent};
+use crate::proto::participant::{ParticipantEvent, TaskRef};
+use crate::proto::task::TaskFailure;
+use crate::server::MethodTable;
+use crate::time::Timestamp;
+use crate::transport::{
+    Address, CloseReason, Connection, Hello, Link, NotWritable, Received, Sink, Transport,
+};
+use crate::wire::{Cause, Executed, Frame};
+
+pub(crate) use flush::FlushScope;
+use gate::Gates;
+use handler::Stopper;
+
+/// Everything of an endpoint that its handles share.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    identity: Identity,
+    frame_bytes_max: u32,
+    keep_alive_timeout: Duration,
+    start: Instant,
+    runtime: Handle,
+    pub(crate) transports: Vec<Arc<dyn Transport>>,
+    methods: MethodTable,
+    state: Mutex<State>,
+    me: Weak<Self>,
+    /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
+    timer: Arc<Notify>,
+    /// Wakes who waits for the endpoint to become idle.
+    idle: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    node: Node,
+    connections: BTreeMap<(NodeId, LinkNonce), Arc<dyn Connection>>,
+    advertised: Vec<Address>,
+    call_wakers: BTreeMap<CallId, Waker>,
+    stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
+    cast_wakers: BTreeMap<CallId, Waker>,
+    stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
+    gates: Gates,
+    armed: Timestamp,
+    is_closing: bool,
+}
+
+/// What is left to do once the lock is released.
+#[derive(Default)]
+struct Aftermath {
+    events: Vec<NodeEvent>,
+    wakers: Vec<Waker>,
+    closes: Vec<(Arc<dyn Connection>, CloseReason)>,
+    rearm: bool,
+    is_closing: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        identity: Identity,
+        limits: &Limits,
+        transports: Vec<Arc<dyn Transport>>,
+        methods: MethodTable,
+        seed: u64,
+    ) -> Result<Arc<Self>, LimitsError> {
+        let node = Node::new(identity, limits, seed, Timestamp::ZERO)?;
+        let headroom = 64 << 10;
+        let frame_bytes_max =
+            u32::try_from(limits.message_bytes_max + headroom).unwrap_or(u32::MAX);
+        let state = State {
+            node,
+            connections: BTreeMap::new(),
+            advertised: Vec::new(),
+            call_wakers: BTreeMap::new(),
+            stream_wakers: BTreeMap::new(),
+            cast_wakers: BTreeMap::new(),
+            stoppers: BTreeMap::new(),
+            gates: Gates::default(),
+            armed: Timestamp::MAX,
+            is_closing: false,
+        };
+        let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            identity,
+            me: me.clone(),
+            frame_bytes_max,
+            keep_alive_timeout: limits.keep_alive_timeout,
+            #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
+            start: Instant::now(),
+            runtime: Handle::current(),
+            transports,
+            methods,
+            state: Mutex::new(state),
+            timer: Arc::new(Notify::new()),
+            idle: Notify::new(),
+        });
+        driver.runtime.spawn(run_timer(driver.me.clone(), driver.start, driver.timer.clone()));
+        Ok(driver)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
+        let now = Instant::now();
+        Timestamp::ZERO + now.duration_since(self.start)
+    }
+
+    /// Lets the node work on some input, then carries out what it wants.
+    pub(crate) fn with_node<T>(self: &Arc<Self>, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
+        let _flush_unlocked = FlushScope::enter();
+        let now = self.now();
+        let mut aftermath = Aftermath::default();
+        let result = {
+            let mut state = self.state.lock();
+            let result = act(&mut state.node, now);
+            state.drain(now, &mut aftermath);
+            result
+        };
+        self.finish(aftermath);
+        result
+    }
+
+    /// Polls the node for a call; keeps the waker when there is nothing.
+    pub(crate) fn poll_call<T>(
+        self: &Arc<Self>,
+        call: CallId,
+        waker: &Waker,
+        poll: impl FnOnce(&mut Node, Timestamp) -> Option<T>,
+    ) -> Option<T> {
+        let _flush_unlocked = FlushScope::enter();
+        let now = self.now();
+        let mut aftermath = Aftermath::default();
+        let result = {
+            let mut state = self.state.lock();
+            let result = poll(&mut state.node, now);
+            if result.is_none() {
+                state.call_wakers.insert(call, waker.clone());
+            }
+            state.drain(now, &mut aftermath);
+            result
+        };
+        self.finish(aftermath);
+        result
+    }
+
+    pub(crate) fn forget_call(self: &Arc<Self>, call: CallId) {
+        self.state.lock().call_wakers.remove(&call);
+        self.with_node(|node, now| node.detach_call(now, call));
+    }
+
+    /// Keeps a waker until a stream of `task` has credit again, or the task is stopped.
+    pub(crate) fn wait_for_credit(&self, task: &TaskRef, waker: &Waker) {
+        self.state.lock().stream_wakers.entry(task.clone()).or_default().push(waker.clone());
+    }
+
+    /// Keeps a waker until a cast of the call comes.
+    pub(crate) fn wait_for_cast(&self, call: CallId, waker: &Waker) {
+        self.state.lock().cast_wakers.insert(call, waker.clone());
+    }
+
+    /// The handler of a task has ended by itself.
+    pub(crate) fn forget_stopper(&self, task: &TaskRef) {
+        self.state.lock().stoppers.remove(task);
+    }
+
+    pub(crate) fn advertise(&self, addresses: Vec<Address>) {
+        self.state.lock().advertised = addresses;
+    }
+
+    /// The connection that new frames to `node` take.
+    pub(crate) fn connection_to(&self, node: NodeId) -> Option<Arc<dyn Connection>> {
+        use crate::proto::call::LinkView as _;
+        let state = self.state.lock();
+        let link = state.node.links().current(node)?;
+        state.connections.get(&(node, link)).cloned()
+    }
+
+    /// The connections to `node` that new frames do not take.
+    fn doubles(&self, node: NodeId) -> Vec<Arc<dyn Connection>> {
+        use crate::proto::call::LinkView as _;
+        let state = self.state.lock();
+        let current = state.node.links().current(node);
+        let of_node = state.connections.range((node, LinkNonce(0))..=(node, LinkNonce(u64::MAX)));
+        of_node.filter(|((_, link), _)| Some(*link) != current).map(|(_, c)| c.clone()).collect()
+    }
+
+    /// Refuses new work from now on.
+    pub(crate) fn begin_closing(self: &Arc<Self>) {
+        self.state.lock().is_closing = true;
+        self.with_node(|node, _| node.begin_shutdown());
+    }
+
+    /// Whether no handler runs, no reply waits and no call is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.node.participant().running_count() == 0 && state.node.initiator().call_count() == 0
+    }
+
+    /// Resolves when something may have ended since it was enabled.
+    pub(crate) fn idle_changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.idle.notified()
+    }
+
+    /// Stops every handler that still runs; its initiator is told.
+    pub(crate) fn stop_all(self: &Arc<Self>) {
+        let stoppers = std::mem::take(&mut self.state.lock().stoppers);
+        self.with_node(|node, now| {
+            for task in stoppers.keys() {
+                let failure = TaskFailure::new(Cause::ShuttingDown, Executed::Maybe, "");
+                node.fail(now, task, failure);
+            }
+        });
+        stoppers.values().for_each(|stopper| stopper.stop());
+    }
+
+    pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
+        self.state.lock().connections.values().cloned().collect()
+    }
+
+    fn finish(self: &Arc<Self>, aftermath: Aftermath) {
+        for (connection, reason) in aftermath.closes {
+            connection.close(reason);
+        }
+        for waker in aftermath.wakers {
+            waker.wake();
+        }
+        if aftermath.rearm {
+            self.timer.notify_one();
+        }
+        if aftermath.is_closing {
+            self.idle.notify_waiters();
+        }
+        for event in aftermath.events {
+            self.handle_event(event);
+        }
+    }
+
+    /// The transports hold the sink by `Arc`, so that there is one while they call it.
+    fn as_arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("whoever calls holds the driver")
+    }
+
+    fn handle_event(self: &Arc<Self>, event: NodeEvent) {
+        match event {
+            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(start),
+            NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
+            // Drained under the lock, where the maps are.
+            NodeEvent::Task(_) | NodeEvent::Reset { .. } => {}
+        }
+    }
+}
+
+impl State {
+    /// Hands frames to connections and sorts events into what needs the maps and what must wait until
+    /// the lock is released.
+    fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
+        loop {
+            while let Some(transmit) = self.node.poll_transmit() {
+                self.transmit(now, transmit, aftermath);
+            }
+            let Some(event) = self.node.poll_event() else { break };
+            self.sort_event(event, aftermath);
+        }
+        while let Some(call) = self.node.poll_ready() {
+            aftermath.wakers.extend(self.call_wakers.remove(&call));
+        }
+        let timeout = self.node.poll_timeout();
+        aftermath.rearm = timeout < self.armed;
+        self.armed = self.armed.min(timeout);
+        aftermath.is_closing = self.is_closing;
+    }
+
+    fn sort_event(&mut self, event: NodeEvent, aftermath: &mut Aftermath) {
+        match event {
+            NodeEvent::Task(ParticipantEvent::Stop { task, .. }) => {
+                if let Some(stopper) = self.stoppers.remove(&task) {
+                    aftermath.wakers.extend(stopper.stop_later());
+                }
+                aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
+            }
+            NodeEvent::Task(ParticipantEvent::Writable(task)) => {
+                aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
+            }
+            NodeEvent::Task(ParticipantEvent::Cast(call)) => {
+                aftermath.wakers.extend(self.cast_wakers.remove(&call));
+            }
+            NodeEvent::Reset { node, link } => {
+                let connection = self.connections.get(&(node, link)).cloned();
+                aftermath.closes.extend(connection.map(|c| (c, CloseReason::Paused)));
+            }
+            event @ (NodeEvent::Task(ParticipantEvent::Start(_)) | NodeEvent::Dial { .. }) => {
+                aftermath.events.push(event);
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
+        let Some(connection) = self.connections.get(&(transmit.to, transmit.link)) else { return };
+        match append(connection.as_ref(), &transmit) {
+            Ok(_) => FlushScope::note(connection),
+            Err(NotWritable::Closed) => {} // on_closed tells the node.
+            Err(NotWritable::Full) => {
+                aftermath.closes.push((connection.clone(), CloseReason::Overloaded));
+            }
+            Err(NotWritable::TooLarge { size, limit }) => {
+                tracing::warn!(to = %transmit.to, size, limit, "frame larger than the peer takes");
+                self.node.handle_rejected(now, transmit);
+            }
+        }
+    }
+}
+
+/// Payloads from here on are handed over rather than copied.
+const HAND_OVER_BYTES_MIN: usize = 16 << 10;
+
+fn append(
+    connection: &dyn Connection,
+    transmit: &Transmit,
+) -> Result<crate::transport::Appended, NotWritable> {
+    let frame = &transmit.frame;
+    match frame.message.payload() {
+        Some(payload) if payload.len() >= HAND_OVER_BYTES_MIN => {
+            let mut head = vec![0; frame.head_len()];
+            frame.encode_head(&mut head);
+            connection.append_bytes(transmit.lane, &head, payload.clone())
+        }
+        _ => {
+            let len = frame.encoded_len();
+            connection.append(transmit.lane, len, &mut |to| frame.encode(to))
+        }
+    }
+}
+
+impl Sink for Driver {
+    fn hello(&self) -> Hello {
+        Hello {
+            node: self.identity.node,
+            incarnation: self.identity.incarnation,
+            advertised: self.state.lock().advertised.clone(),
+            frame_bytes_max: self.frame_bytes_max,
+        }
+    }
+
+    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
+        let link = connection.link().clone();
+        if link.peer.node == self.identity.node {
+            return Err(format!("{} is this node's own name", link.peer.node));
+        }
+        tracing::debug!(peer = %link.peer.node, scheme = link.scheme, "connection open");
+        {
+            let mut state = self.state.lock();
+            if state.is_closing {
+                return Err("the endpoint is shutting down".to_owned());
+            }
+            state.connections.insert((link.peer.node, link.nonce), connection);
+        }
+        let driver = self.as_arc();
+        driver.with_node(|node, now| node.handle_link_up(now, &link));
+        driver.drain_doubles(link.peer.node);
+        Ok(())
+    }
+
+    fn on_batch(
+        &self,
+        from: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String> {
+        let _scope = FlushScope::enter();
+        let (peer, link) = (from.link().peer.node, from.link().nonce);
+        self.as_arc().with_node(|node, now| {
+            for received in frames {
+                let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
+                node.handle_frame(now, peer, link, frame).map_err(|fault| fault.to_string())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn on_closed(&self, link: &Link, reason: CloseReason) {
+        let (peer, nonce) = (link.peer.node, link.nonce);
+        tracing::debug!(%peer, %reason, "connection closed");
+        self.state.lock().connections.remove(&(peer, nonce));
+        self.as_arc().with_node(|node, now| node.handle_link_down(now, peer, nonce));
+    }
+}
+
+/// Calls the node when its timeouts are due, for as long as the endpoint lives.
+async fn run_timer(driver: Weak<Driver>, start: Instant, earlier: Arc<Notify>) {
+    let mut at = Timestamp::ZERO;
+    loop {
+        let is_due = tokio::select! {
+            biased;
+            () = earlier.notified() => false,
+            () = tokio::time::sleep_until(start + at.since(Timestamp::ZERO)) => true,
+        };
+        let Some(driver) = driver.upgrade() else { return };
+        if is_due {
+            let _scope = FlushScope::enter();
+            driver.with_node(|node, now| node.handle_timeout(now));
+        }
+        let mut state = driver.state.lock();
+        state.armed = state.node.poll_timeout();
+        at = state.armed;
+    }
+}

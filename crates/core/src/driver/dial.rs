@@ -1,0 +1,76 @@
+//! Dials for the node, and for callers who know only an address.
+
+use std::sync::Arc;
+
+use crate::id::NodeId;
+use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Sink};
+
+use super::Driver;
+
+impl Driver {
+    /// Dials a node at its addresses, in turn, and reports a failure; success reports itself by
+    /// `on_open`.
+    pub(super) fn dial_node(self: &Arc<Self>, node: NodeId, addresses: Vec<Address>) {
+        let driver = self.clone();
+        self.runtime.spawn(async move {
+            let mut why = None;
+            for address in addresses {
+                match driver.dial(&address, Some(node)).await {
+                    Ok(_) => return,
+                    Err(error) => {
+                        tracing::debug!(%node, %error, "dial failed");
+                        why = Some(error);
+                    }
+                }
+            }
+            driver.with_node(|core, now| {
+                if let Some(error) = why {
+                    core.note_dial_error(node, &error.to_string());
+                }
+                core.handle_dial_failed(now, node);
+            });
+        });
+    }
+
+    /// Of two connections between the same nodes, dialled at once, both ends keep the same one for what
+    /// begins from now on. The other ends once nothing has gone over it for the keep-alive timeout.
+    pub(super) fn drain_doubles(self: &Arc<Self>, node: NodeId) {
+        let doubles = self.doubles(node);
+        if doubles.is_empty() {
+            return;
+        }
+        let (driver, pause) = (self.me.clone(), self.keep_alive_timeout);
+        self.runtime.spawn(async move {
+            let mut before: Vec<Counters> = Vec::new();
+            loop {
+                let seen: Vec<Counters> = doubles.iter().map(|double| double.counters()).collect();
+                let frames = |all: &[Counters]| -> Vec<(u64, u64)> {
+                    all.iter().map(|c| (c.frames_sent, c.frames_received)).collect()
+                };
+                if frames(&seen) == frames(&before) || driver.upgrade().is_none() {
+                    break;
+                }
+                before = seen;
+                tokio::time::sleep(pause).await;
+            }
+            doubles.iter().for_each(|double| double.close(CloseReason::Local));
+        });
+    }
+
+    /// Dials an address.
+    pub(crate) async fn dial(
+        self: &Arc<Self>,
+        address: &Address,
+        expected: Option<NodeId>,
+    ) -> Result<Arc<dyn Connection>, DialError> {
+        let transport = self.transport(address.scheme());
+        let transport =
+            transport.ok_or_else(|| DialError::NoTransport { address: address.clone() })?;
+        let sink: Arc<dyn Sink> = self.clone();
+        transport.dial(address, expected, sink).await
+    }
+
+    pub(crate) fn transport(&self, scheme: &str) -> Option<&Arc<dyn crate::transport::Transport>> {
+        self.transports.iter().find(|transport| transport.schemes().contains(&scheme))
+    }
+}

@@ -1,0 +1,47 @@
+//! One flush per connection for everything appended within a scope.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::transport::Connection;
+
+thread_local! {
+    /// Connections appended to in the innermost scope of this thread, and how many scopes are open.
+    static DIRTY: RefCell<(usize, Vec<Arc<dyn Connection>>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+/// While one is alive on this thread, connections appended to are only noted; when the outermost ends
+/// each is flushed once. A scope never lives across an await.
+pub(crate) struct FlushScope(());
+
+impl FlushScope {
+    pub(crate) fn enter() -> Self {
+        DIRTY.with_borrow_mut(|(depth, _)| *depth += 1);
+        Self(())
+    }
+
+    /// Notes that a connection was appended to, or flushes it at once outside any scope.
+    pub(crate) fn note(connection: &Arc<dyn Connection>) {
+        let is_noted = DIRTY.with_borrow_mut(|(depth, dirty)| {
+            if *depth > 0 && !dirty.iter().any(|noted| Arc::ptr_eq(noted, connection)) {
+                dirty.push(connection.clone());
+            }
+            *depth > 0
+        });
+        if !is_noted {
+            connection.flush();
+        }
+    }
+}
+
+impl Drop for FlushScope {
+    fn drop(&mut self) {
+        let dirty = DIRTY.with_borrow_mut(|(depth, dirty)| {
+            *depth -= 1;
+            if *depth == 0 { std::mem::take(dirty) } else { Vec::new() }
+        });
+        for connection in dirty {
+            connection.flush();
+        }
+    }
+}

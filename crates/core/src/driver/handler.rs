@@ -1,0 +1,160 @@
+//! Runs handlers: the first poll in place, in the order of submission; the rest, where there is any, as
+//! a task of the runtime.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::error::Status;
+use crate::proto::participant::{Start, TaskRef};
+use crate::proto::task::TaskFailure;
+use crate::server::{HandlerFuture, HandlerResult, TaskHandle};
+use crate::transport::BoxFuture;
+use crate::wire::{Cause, Executed};
+
+use super::gate::GateKey;
+use super::{Driver, FlushScope, State};
+
+/// Tells a running handler to stop: its future is dropped at the next chance.
+#[derive(Debug, Default)]
+pub(super) struct Stopper {
+    is_stopped: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Stopper {
+    pub(super) fn stop(&self) {
+        if let Some(waker) = self.stop_later() {
+            waker.wake();
+        }
+    }
+
+    /// Stops, leaving it to the caller to wake.
+    pub(super) fn stop_later(&self) -> Option<Waker> {
+        self.is_stopped.store(true, Ordering::Release);
+        self.waker.lock().take()
+    }
+}
+
+/// A handler under way.
+struct Running {
+    handle: Arc<TaskHandle>,
+    future: Option<HandlerFuture>,
+    stopper: Arc<Stopper>,
+}
+
+impl Driver {
+    /// Starts a handler, unless its method is ordered and an earlier one of the same peer still runs.
+    pub(super) fn start_handler(self: &Arc<Self>, start: Start) {
+        let gate = self.methods.get(start.method).and_then(|method| method.order_by);
+        let Some(name) = gate else { return self.run_handler(start, None) };
+        let key = (start.from, name);
+        let passed = self.state.lock().gates.enter(key, start);
+        if let Some(start) = passed {
+            self.run_handler(start, Some(key));
+        }
+    }
+
+    /// Lets the next handler through a gate, past those whose task was stopped while it waited.
+    pub(crate) fn leave_gate(self: &Arc<Self>, key: GateKey) {
+        let next = {
+            let State { gates, node, .. } = &mut *self.state.lock();
+            std::iter::from_fn(|| gates.leave(key)).find(|start| node.is_running(&start.task))
+        };
+        if let Some(start) = next {
+            self.run_handler(start, Some(key));
+        }
+    }
+
+    /// Keeps what stops a handler, unless its task was stopped before it could.
+    fn keep_stopper(&self, task: &TaskRef, stopper: Arc<Stopper>) {
+        let mut state = self.state.lock();
+        if state.node.is_running(task) {
+            state.stoppers.insert(task.clone(), stopper);
+        } else {
+            stopper.stop();
+        }
+    }
+
+    fn run_handler(self: &Arc<Self>, start: Start, gate: Option<GateKey>) {
+        let Some(method) = self.methods.get(start.method) else {
+            let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
+            self.with_node(|node, now| node.fail(now, &start.task, failure));
+            return;
+        };
+        let payload = start.payload.clone();
+        let handle = Arc::new(TaskHandle::new(self.clone(), start, gate));
+        let stopper = Arc::new(Stopper::default());
+        let future = (method.start)(handle.clone(), payload);
+        let mut running = Running { handle, future: Some(future), stopper: stopper.clone() };
+        // Nothing waits on this waker: a pending handler is polled again by the task below.
+        let mut cx = Context::from_waker(Waker::noop());
+        if Pin::new(&mut running).poll(&mut cx).is_pending() {
+            self.keep_stopper(running.handle.task(), stopper);
+            let rest: BoxFuture<()> = Box::pin(running);
+            self.runtime.spawn(rest);
+        }
+    }
+}
+
+impl Future for Running {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let _scope = FlushScope::enter();
+        *self.stopper.waker.lock() = Some(cx.waker().clone());
+        if self.stopper.is_stopped.load(Ordering::Acquire) {
+            self.future = None;
+            self.handle.end();
+            return Poll::Ready(());
+        }
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        let result = match polled {
+            Ok(Poll::Pending) => {
+                self.handle.yield_now();
+                return Poll::Pending;
+            }
+            Ok(Poll::Ready(result)) => result,
+            Err(panic) => HandlerResult::Failed(panicked(panic.as_ref())),
+        };
+        self.future = None;
+        self.handle.finish(result);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Running {
+    /// A handler dropped with its runtime, or at shutdown, still says so.
+    fn drop(&mut self) {
+        if self.future.take().is_some() {
+            let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
+            self.handle.finish(HandlerResult::Failed(failure));
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> TaskFailure {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = text, "a handler panicked");
+    TaskFailure::new(Cause::Panicked, Executed::Yes, text.unwrap_or_default())
+}
+
+impl From<Status> for TaskFailure {
+    fn from(status: Status) -> Self {
+        Self {
+            cause: status.cause(),
+            executed: Executed::Yes,
+            code: status.code() as u32,
+            text: status.message().to_owned(),
+            details: status.details().clone(),
+            aborts_children: status.aborts_children(),
+        }
+    }
+}

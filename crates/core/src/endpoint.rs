@@ -1,0 +1,327 @@
+//! One node of a service: client and server at once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Peer;
+use crate::driver::Driver;
+use crate::error::{ConnectError, StartError};
+use crate::id::{Incarnation, NodeId};
+use crate::proto::limits::Limits;
+use crate::proto::node::Identity;
+use crate::server::{MethodTable, Service};
+use crate::transport::{
+    Address, AddressError, CloseReason, Counters, DialError, ListenError, Listener, Sink, Transport,
+};
+
+/// A node: serves its methods, makes calls, and keeps one connection to each peer for both.
+///
+/// Cheap to clone. When the last clone and the last call are gone, it stops listening and closes its
+/// connections; [`Endpoint::shutdown`] does so in good order.
+#[derive(Clone)]
+pub struct Endpoint {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    driver: Arc<Driver>,
+    listeners: parking_lot::Mutex<Vec<Box<dyn Listener>>>,
+    addresses: Vec<Address>,
+    message_bytes_max: usize,
+}
+
+/// Sets up an [`Endpoint`]. Every default is good for a start.
+#[derive(Debug, Default)]
+pub struct EndpointBuilder {
+    node: Option<NodeId>,
+    transports: Vec<Arc<dyn Transport>>,
+    listen: Vec<String>,
+    advertise: Option<Vec<String>>,
+    services: Vec<Service>,
+    limits: Limits,
+    seed: Option<u64>,
+    peers: Vec<(NodeId, Vec<String>)>,
+}
+
+impl EndpointBuilder {
+    /// The stable name of this node. Default: random, which is right for a client and wrong for a
+    /// server that others know by name.
+    #[must_use]
+    pub fn node(mut self, node: NodeId) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Adds a transport. The facade crate adds those of its features.
+    #[must_use]
+    pub fn transport(mut self, transport: impl Transport + 'static) -> Self {
+        self.transports.push(Arc::new(transport));
+        self
+    }
+
+    /// Adds a transport that others share.
+    #[must_use]
+    pub fn shared_transport(mut self, transport: Arc<dyn Transport>) -> Self {
+        self.transports.push(transport);
+        self
+    }
+
+    /// Listens at this address, such as `tcp://0.0.0.0:7000`; port 0 takes any. May be called several
+    /// times. Default: none, an endpoint that only dials out.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen.push(address.into());
+        self
+    }
+
+    /// Tells peers to dial these addresses instead of those listened on.
+    #[must_use]
+    pub fn advertise<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
+        self.advertise = Some(addresses.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Serves these methods, too.
+    #[must_use]
+    pub fn serve(mut self, service: impl Into<Service>) -> Self {
+        self.services.push(service.into());
+        self
+    }
+
+    /// Where another node can be dialled, as [`Endpoint::peer`] does later. A service that is built before
+    /// its endpoint names the node as a [`Peer`] made from its `NodeId`.
+    #[must_use]
+    pub fn peer<A: Into<String>>(
+        mut self,
+        node: NodeId,
+        addresses: impl IntoIterator<Item = A>,
+    ) -> Self {
+        self.peers.push((node, addresses.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Bounds and times. Default: [`Limits::default`].
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Seeds the incarnation and the jitter, for simulations that replay. Default: random.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Starts the endpoint on the current tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`] when an address is none or cannot be listened on, limits contradict each other, or
+    /// two methods have the same name.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start(self) -> Result<Endpoint, StartError> {
+        let mut methods = MethodTable::default();
+        for service in self.services {
+            methods.add(service)?;
+        }
+        let listen = parse(&self.listen)?;
+        let advertise = self.advertise.as_deref().map(parse).transpose()?;
+        let peers = self.peers.iter().map(|(node, texts)| Ok((*node, parse(texts)?)));
+        let peers: Vec<(NodeId, Vec<Address>)> = peers.collect::<Result<_, AddressError>>()?;
+        let identity = Identity {
+            node: self.node.unwrap_or_else(random_node),
+            incarnation: Incarnation(self.seed.unwrap_or_else(rand::random)),
+        };
+        let seed = self.seed.unwrap_or_else(rand::random);
+        let limits = &self.limits;
+        let driver = Driver::new(identity, limits, self.transports, methods, seed)?;
+        let mut inner = Inner {
+            driver: driver.clone(),
+            listeners: parking_lot::Mutex::default(),
+            addresses: Vec::new(),
+            message_bytes_max: limits.message_bytes_max,
+        };
+        for address in listen {
+            let transport = driver.transport(address.scheme());
+            let transport =
+                transport.ok_or_else(|| ListenError::NoTransport { address: address.clone() })?;
+            let sink: Arc<dyn Sink> = driver.clone();
+            let listener = transport.listen(&address, sink).await?;
+            inner.addresses.push(listener.local_address());
+            inner.listeners.get_mut().push(listener);
+        }
+        for (node, addresses) in peers {
+            driver.with_node(|core, _| core.configure(node, addresses));
+        }
+        driver.advertise(advertise.unwrap_or_else(|| inner.addresses.clone()));
+        Ok(Endpoint { inner: Arc::new(inner) })
+    }
+}
+
+fn parse(texts: &[String]) -> Result<Vec<Address>, AddressError> {
+    texts.iter().map(|text| text.parse()).collect()
+}
+
+fn random_node() -> NodeId {
+    loop {
+        if let Some(node) = NodeId::new(rand::random()) {
+            return node;
+        }
+    }
+}
+
+impl Endpoint {
+    /// Sets up an endpoint without transports; `convoke::endpoint()` brings those of its features.
+    pub fn builder() -> EndpointBuilder {
+        EndpointBuilder::default()
+    }
+
+    /// This node's stable name.
+    pub fn node(&self) -> NodeId {
+        self.driver().identity().node
+    }
+
+    /// Where it listens, with the ports the system chose.
+    pub fn addresses(&self) -> &[Address] {
+        &self.inner.addresses
+    }
+
+    /// This node as a peer: asking it runs in process.
+    pub fn me(&self) -> Peer {
+        Peer::new(self.node())
+    }
+
+    /// Connects to whoever listens at `address`, unless there is a connection already.
+    ///
+    /// # Errors
+    /// [`ConnectError`] when the address is none, or nobody answers there with this protocol.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, a connection may stay open until it is used or closed by keep-alive.
+    pub async fn connect(&self, address: &str) -> Result<Peer, ConnectError> {
+        let address: Address = address.parse()?;
+        if let Some(node) = self.driver().with_node(|core, _| core.links().connected_at(&address)) {
+            return Ok(Peer::new(node));
+        }
+        let connection = self.driver().dial(&address, None).await?;
+        let node = connection.link().peer.node;
+        self.driver().with_node(|core, _| core.configure(node, vec![address]));
+        Ok(Peer::new(node))
+    }
+
+    /// A node by its name and addresses. It is dialled when first needed, and again after a connection
+    /// was lost.
+    ///
+    /// # Errors
+    /// [`ConnectError::Address`] when an address is none.
+    pub fn peer(
+        &self,
+        node: NodeId,
+        addresses: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Peer, ConnectError> {
+        let addresses = addresses.into_iter().map(|address| address.as_ref().parse());
+        let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+        if node != self.node() {
+            self.driver().with_node(|core, _| core.configure(node, addresses));
+        }
+        Ok(Peer::new(node))
+    }
+
+    /// Makes sure there is a connection to `peer`, so that the first call need not wait for one.
+    ///
+    /// # Errors
+    /// [`ConnectError::Dial`] when none of its addresses answers.
+    pub async fn warm_up(&self, peer: &Peer) -> Result<(), ConnectError> {
+        let node = peer.node();
+        if node == self.node() || self.driver().connection_to(node).is_some() {
+            return Ok(());
+        }
+        let addresses = self.driver().with_node(|core, _| core.links().addresses(node));
+        let mut result = Err(DialError::NoAddress { node });
+        for address in addresses {
+            result = self.driver().dial(&address, Some(node)).await.map(|_| ());
+            if result.is_ok() {
+                break;
+            }
+        }
+        Ok(result?)
+    }
+
+    /// What all connections have carried together.
+    pub fn counters(&self) -> Counters {
+        let all = self.driver().connections();
+        all.iter().map(|connection| connection.counters()).fold(Counters::default(), |sum, one| {
+            Counters {
+                frames_sent: sum.frames_sent + one.frames_sent,
+                frames_received: sum.frames_received + one.frames_received,
+                bytes_sent: sum.bytes_sent + one.bytes_sent,
+                bytes_received: sum.bytes_received + one.bytes_received,
+                writes: sum.writes + one.writes,
+                reads: sum.reads + one.reads,
+                transport_frames_sent: sum.transport_frames_sent + one.transport_frames_sent,
+            }
+        })
+    }
+
+    /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to `grace`, then
+    /// drops what still runs and closes every connection. Always returns; whether all ended by themselves.
+    pub async fn shutdown(self, grace: Duration) -> bool {
+        for listener in self.inner.listeners.lock().drain(..) {
+            listener.close();
+        }
+        let driver = self.driver();
+        driver.begin_closing();
+        let drained = async {
+            loop {
+                let mut changed = std::pin::pin!(driver.idle_changed());
+                changed.as_mut().enable();
+                if driver.is_idle() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let is_drained = tokio::time::timeout(grace, drained).await.is_ok();
+        self.inner.close();
+        is_drained
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        &self.inner.driver
+    }
+
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.inner.message_bytes_max
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        for listener in self.listeners.lock().drain(..) {
+            listener.close();
+        }
+        self.driver.stop_all();
+        for connection in self.driver.connections() {
+            connection.close(CloseReason::Local);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("node", &self.node())
+            .field("addresses", &self.inner.addresses)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,256 @@
+//! What goes wrong, by operation, and whose doing it is.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::id::{NodeId, Path};
+use crate::proto::call::{CallMisuse, End};
+use crate::proto::failure::Failure;
+use crate::proto::initiator::TooManyCalls;
+use crate::proto::limits::LimitsError;
+use crate::proto::task::TaskRefusal;
+use crate::transport::{AddressError, DialError, ListenError};
+use crate::wire::{Cause, Executed};
+
+/// The kind of an application's error: the codes of gRPC, with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u32)]
+pub enum Code {
+    /// The caller gave up.
+    Cancelled = 1,
+    /// Something else.
+    Unknown = 2,
+    /// The caller's argument is wrong, whatever the state of the service.
+    InvalidArgument = 3,
+    /// Too late.
+    DeadlineExceeded = 4,
+    /// What was asked for does not exist.
+    NotFound = 5,
+    /// What should be made exists already.
+    AlreadyExists = 6,
+    /// The caller may not do this.
+    PermissionDenied = 7,
+    /// Out of room, quota or patience.
+    ResourceExhausted = 8,
+    /// The service is not in a state for this.
+    FailedPrecondition = 9,
+    /// Given up for a conflict; repeat at a higher level.
+    Aborted = 10,
+    /// Beyond what exists.
+    OutOfRange = 11,
+    /// Not offered.
+    Unimplemented = 12,
+    /// The service's own bug.
+    Internal = 13,
+    /// Not at the moment; repeat.
+    Unavailable = 14,
+    /// Data is lost or corrupt.
+    DataLoss = 15,
+    /// The caller is not known.
+    Unauthenticated = 16,
+}
+
+impl Code {
+    const ALL: [Self; 16] = [
+        Self::Cancelled,
+        Self::Unknown,
+        Self::InvalidArgument,
+        Self::DeadlineExceeded,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::PermissionDenied,
+        Self::ResourceExhausted,
+        Self::FailedPrecondition,
+        Self::Aborted,
+        Self::OutOfRange,
+        Self::Unimplemented,
+        Self::Internal,
+        Self::Unavailable,
+        Self::DataLoss,
+        Self::Unauthenticated,
+    ];
+
+    /// The code with this number; [`Code::Unknown`] for numbers without one.
+    pub fn from_number(number: u32) -> Self {
+        Self::ALL.into_iter().find(|code| *code as u32 == number).unwrap_or(Self::Unknown)
+    }
+}
+
+/// An error that a handler answers with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// A refusal of the runtime keeps its own cause.
+    cause: Cause,
+    code: Code,
+    message: String,
+    details: Bytes,
+    aborts_children: bool,
+}
+
+impl Status {
+    /// An error of this kind. The message is cut to 256 bytes on the wire.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let (cause, message) = (Cause::Application, message.into());
+        Self { cause, code, message, details: Bytes::new(), aborts_children: false }
+    }
+
+    /// Adds details for programs, as bytes of the service's own format.
+    #[must_use]
+    pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// Also cancels the branches that the failing task has opened. By default they run on, and their
+    /// replies count.
+    #[must_use]
+    pub fn aborting_children(mut self) -> Self {
+        self.aborts_children = true;
+        self
+    }
+
+    /// What kind.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// For people.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// For programs.
+    pub fn details(&self) -> &Bytes {
+        &self.details
+    }
+
+    pub(crate) fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    pub(crate) fn aborts_children(&self) -> bool {
+        self.aborts_children
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+impl From<TaskRefusal> for Status {
+    fn from(refusal: TaskRefusal) -> Self {
+        let (code, cause) = match refusal {
+            TaskRefusal::Ended => (Code::Cancelled, Cause::Cancelled),
+            TaskRefusal::NodeDead => (Code::Unavailable, Cause::Unreachable),
+            TaskRefusal::PathTooDeep => (Code::ResourceExhausted, Cause::PathTooDeep),
+            TaskRefusal::TooManyBranches => (Code::ResourceExhausted, Cause::TooManyBranches),
+            TaskRefusal::MessageTooLarge { .. } => (Code::ResourceExhausted, Cause::Application),
+        };
+        Self { cause, ..Self::new(code, refusal.to_string()) }
+    }
+}
+
+/// Why a call gave no answer, or not all of them.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// A branch failed. The failure names branch, node and cause, and whether repeating is safe.
+    #[error("{0}")]
+    Branch(Failure),
+    /// Every task finished, and none replied: the service's doing.
+    #[error("every task of the call finished without a reply")]
+    NoReply,
+    /// A reply cannot be decoded: client and server disagree on the message.
+    #[error("the reply of branch {path} from {from} cannot be decoded: {message}")]
+    Decode {
+        /// The branch.
+        path: Path,
+        /// Who replied.
+        from: NodeId,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The request is larger than `message_bytes_max` of this endpoint, or its metadata too large.
+    #[error("a request or its metadata of {size} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// The request.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// This endpoint has too many calls open.
+    #[error("too many calls: {0}")]
+    TooManyCalls(#[from] TooManyCalls),
+    /// The call takes no further branch.
+    #[error(transparent)]
+    Misuse(#[from] CallMisuse),
+    /// The call ended otherwise: cancelled, undecidable, or too large for its initiator.
+    #[error("the call ended as {0:?}")]
+    Ended(End),
+}
+
+impl CallError {
+    /// The service's own error, if that is what it is.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Self::Branch(failure) if failure.cause == Cause::Application => {
+                let status = Status::new(Code::from_number(failure.code), failure.text.clone());
+                Some(status.with_details(failure.details.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The failed branch, if one failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Branch(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may be repeated without running anything twice.
+    pub fn is_safe_to_repeat(&self) -> bool {
+        match self {
+            Self::Branch(failure) => failure.executed == Executed::No,
+            Self::TooManyCalls(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Why an endpoint could not start.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// An address is not one.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Two limits contradict each other.
+    #[error("the limits contradict each other: {0}")]
+    Limits(#[from] LimitsError),
+    /// Two methods have the same name, or the same 32-bit hash of it: rename one.
+    #[error("the methods {0} and {1} cannot be told apart on the wire: rename one")]
+    MethodClash(&'static str, &'static str),
+}
+
+/// Why a peer could not be connected.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address is not one.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Dialling failed.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+}

@@ -1,0 +1,313 @@
+//! Names of things: nodes, calls, branches, tasks, connections.
+
+use std::fmt;
+use std::str::FromStr;
+
+use smallvec::SmallVec;
+
+/// The stable name of a node: configured, derived from its key, or random for an anonymous client.
+///
+/// Zero is reserved and means "no node" on the wire, so a `NodeId` is never zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(std::num::NonZeroU64);
+
+impl NodeId {
+    /// The node named `id`, or `None` for the reserved zero.
+    pub const fn new(id: u64) -> Option<Self> {
+        match std::num::NonZeroU64::new(id) {
+            Some(id) => Some(Self(id)),
+            None => None,
+        }
+    }
+
+    /// The number behind the name.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.get() < 1_000_000 {
+            write!(f, "n{}", self.get())
+        } else {
+            write!(f, "n{:016x}", self.get())
+        }
+    }
+}
+
+/// One life of a node: random at each process start, so that frames of an earlier life are never
+/// taken for frames of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// The name of one connection, known to both its ends (made of a random number from each in the
+/// hello), so that one can tell the other by which connection a frame left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkNonce(pub u64);
+
+/// The name of a method on the wire: FNV-1a of `package.Service/Method`.
+///
+/// A server refuses to start when two of its methods share one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MethodId(pub u32);
+
+impl MethodId {
+    /// The id of the method with this full name, such as `shop.Stock/Reserve`.
+    pub const fn of(full_name: &str) -> Self {
+        let bytes = full_name.as_bytes();
+        let mut hash = 0x811c_9dc5_u32;
+        let mut index = 0;
+        while index < bytes.len() {
+            hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
+            index += 1;
+        }
+        Self(hash)
+    }
+}
+
+impl fmt::Debug for MethodId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// The name of a call: the incarnation of its initiator and a number that counts up in it.
+///
+/// Numbers are never reused. That they count up lets an initiator say with one number which of its
+/// calls are settled (see [`crate::wire::Request::floor`]).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId {
+    /// The initiator's incarnation.
+    pub origin: Incarnation,
+    /// Counts up from 1.
+    pub seq: u64,
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}#{}", self.origin.0, self.seq)
+    }
+}
+
+/// Longest encoding of a [`Path`], in bytes.
+pub const PATH_BYTES_MAX: usize = 64;
+/// Deepest [`Path`], in levels.
+pub const PATH_LEVELS_MAX: usize = 32;
+
+/// The name of a branch: the child indices that lead to it from the initiator.
+///
+/// The initiator's own root is the empty path; its branches are `[0]`, `[1]`, ... Held in wire form
+/// (one varint per level), so that encoding is a copy, comparing is comparing bytes, and all
+/// descendants of a path sort directly behind it.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(SmallVec<[u8; 16]>);
+
+/// A path would be deeper or longer than the protocol allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the path of the branch is too deep ({PATH_LEVELS_MAX} levels or {PATH_BYTES_MAX} bytes)")]
+pub struct PathTooDeep;
+
+impl Path {
+    /// The initiator's own, empty path.
+    pub fn root() -> Self {
+        Self(SmallVec::new())
+    }
+
+    /// The branch `index` below this one.
+    ///
+    /// # Errors
+    /// [`PathTooDeep`] at [`PATH_LEVELS_MAX`] levels or beyond [`PATH_BYTES_MAX`] bytes.
+    pub fn child(&self, index: u32) -> Result<Self, PathTooDeep> {
+        let mut bytes = self.0.clone();
+        let mut rest = index;
+        while rest >= 0x80 {
+            bytes.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push((rest & 0x7f) as u8);
+        if bytes.len() > PATH_BYTES_MAX || self.level_count() >= PATH_LEVELS_MAX {
+            return Err(PathTooDeep);
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The path of these child indices.
+    ///
+    /// # Errors
+    /// [`PathTooDeep`], as [`Path::child`].
+    pub fn from_indices(indices: &[u32]) -> Result<Self, PathTooDeep> {
+        indices.iter().try_fold(Self::root(), |path, index| path.child(*index))
+    }
+
+    /// Parses wire bytes; `None` unless they are whole, shortest-form varints within the bounds.
+    pub fn from_wire(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        let (mut levels, mut shift, mut value) = (0, 0_u32, 0_u64);
+        for &byte in bytes {
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 != 0 {
+                shift += 7;
+                if shift > 28 {
+                    return None;
+                }
+                continue;
+            }
+            if (byte == 0 && shift > 0) || value > u64::from(u32::MAX) {
+                return None;
+            }
+            (levels, shift, value) = (levels + 1, 0, 0);
+        }
+        (shift == 0 && levels <= PATH_LEVELS_MAX).then(|| Self(SmallVec::from_slice(bytes)))
+    }
+
+    /// The wire bytes: one varint per level.
+    pub fn as_wire(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is the initiator's own path.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many levels lead here.
+    pub fn level_count(&self) -> usize {
+        self.0.iter().filter(|byte| **byte & 0x80 == 0).count()
+    }
+
+    /// The branch above and the index below it; `None` for the root.
+    pub fn parent(&self) -> Option<(Self, u32)> {
+        let last = self.0.len().checked_sub(1)?;
+        let start = self.0[..last].iter().rposition(|byte| byte & 0x80 == 0).map_or(0, |at| at + 1);
+        let index = decode_level(&self.0[start..]);
+        Some((Self(SmallVec::from_slice(&self.0[..start])), index))
+    }
+
+    /// Whether `other` is this branch or below it.
+    pub fn is_prefix_of(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
+
+    /// The child index by which `below` descends from this path; `None` when it does not.
+    pub fn step_towards(&self, below: &Self) -> Option<u32> {
+        let rest = below.0.strip_prefix(self.0.as_slice())?;
+        let end = rest.iter().position(|byte| byte & 0x80 == 0)?;
+        Some(decode_level(&rest[..=end]))
+    }
+
+    /// The child indices from the root down.
+    pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level)
+    }
+
+    /// Every path from `[first]` down to this one, itself included.
+    pub fn prefixes(&self) -> impl Iterator<Item = Self> + '_ {
+        let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
+        ends.map(|(at, _)| Self(SmallVec::from_slice(&self.0[..=at])))
+    }
+}
+
+fn decode_level(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |value, byte| value << 7 | u32::from(byte & 0x7f))
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str("/");
+        }
+        self.indices().try_for_each(|index| write!(f, "/{index}"))
+    }
+}
+
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let levels = text.split('/').filter(|level| !level.is_empty());
+        let indices: Result<Vec<u32>, _> = levels.map(str::parse).collect();
+        let indices = indices.map_err(|error| format!("{text:?} is not a path: {error}"))?;
+        Self::from_indices(&indices).map_err(|error| error.to_string())
+    }
+}
+
+/// One task within a call: its branch and how many tail transfers came before it on that branch.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskKey {
+    /// The branch.
+    pub path: Path,
+    /// Tail transfers before this task.
+    pub hop: u32,
+}
+
+impl fmt::Debug for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hop {
+            0 => write!(f, "{}", self.path),
+            hop => write!(f, "{}+{hop}", self.path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn paths_survive_the_wire(indices in prop::collection::vec(any::<u32>(), 0..12)) {
+            let path = Path::from_indices(&indices).unwrap();
+            prop_assert_eq!(Path::from_wire(path.as_wire()), Some(path.clone()));
+            prop_assert_eq!(path.indices().collect::<Vec<_>>(), indices.clone());
+            prop_assert_eq!(path.to_string().parse::<Path>().unwrap(), path.clone());
+            if let Some((parent, index)) = path.parent() {
+                prop_assert_eq!(parent.child(index).unwrap(), path.clone());
+                prop_assert_eq!(parent.step_towards(&path), Some(index));
+                prop_assert!(parent.is_prefix_of(&path) && !path.is_prefix_of(&parent));
+            }
+            prop_assert_eq!(path.prefixes().count(), indices.len());
+        }
+
+        #[test]
+        fn any_bytes_parse_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            if let Some(path) = Path::from_wire(&bytes) {
+                prop_assert_eq!(path.as_wire(), bytes.as_slice());
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_has_a_deepest_level() {
+        let deepest = Path::from_indices(&[0; PATH_LEVELS_MAX]).unwrap();
+        assert_eq!(deepest.child(0), Err(PathTooDeep));
+        assert_eq!(Path::from_indices(&[u32::MAX; 13]), Err(PathTooDeep));
+    }
+
+    #[test]
+    fn a_longer_form_of_a_level_is_refused() {
+        assert_eq!(Path::from_wire(&[0x80, 0x00]), None);
+        assert_eq!(Path::from_wire(&[0x80]), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Typed names of methods and the requests made of them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::id::MethodId;
+use crate::wire::{Extension, extension};
+
+/// A method that takes a `Req` and is answered with `Resp`s, whoever sends them.
+///
+/// Generated from a `.proto` file, or written by hand:
+/// ```
+/// # use convoke_core::Method;
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Answer {}
+/// const ASK: Method<Ask, Answer> = Method::new("oracle.Oracle/Ask");
+/// ```
+pub struct Method<Req, Resp> {
+    name: &'static str,
+    is_ordered: bool,
+    is_read_only: bool,
+    types: PhantomData<fn(Req) -> Resp>,
+}
+
+impl<Req, Resp> Method<Req, Resp> {
+    /// The method with this full name, `package.Service/Method`.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, is_ordered: false, is_read_only: false, types: PhantomData }
+    }
+
+    /// Its handlers run one at a time for each peer, in the order of submission, each until it returns
+    /// or calls `release()`.
+    #[must_use]
+    pub const fn ordered(mut self) -> Self {
+        self.is_ordered = true;
+        self
+    }
+
+    /// It changes nothing: late tasks of a decided call may be cancelled.
+    #[must_use]
+    pub const fn read_only(mut self) -> Self {
+        self.is_read_only = true;
+        self
+    }
+
+    /// `package.Service/Method`.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its name on the wire.
+    pub const fn id(&self) -> MethodId {
+        MethodId::of(self.name)
+    }
+
+    /// Whether its handlers run one at a time for each peer.
+    pub const fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
+    /// Whether it changes nothing.
+    pub const fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+}
+
+impl<Req: prost::Message, Resp> Method<Req, Resp> {
+    /// A request of this method.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers give the message away, as to any call"
+    )]
+    pub fn request(&self, message: Req) -> Request<Resp> {
+        Request {
+            method: self.id(),
+            is_read_only: self.is_read_only,
+            payload: message.encode_to_vec().into(),
+            extensions: Vec::new(),
+            deadline: None,
+            oversize: None,
+            types: PhantomData,
+        }
+    }
+}
+
+impl<Req, Resp> Clone for Method<Req, Resp> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Req, Resp> Copy for Method<Req, Resp> {}
+
+impl<Req, Resp> fmt::Debug for Method<Req, Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A request that is to be answered with `Resp`s, not yet addressed.
+pub struct Request<Resp> {
+    pub(crate) method: MethodId,
+    pub(crate) is_read_only: bool,
+    pub(crate) payload: Bytes,
+    pub(crate) extensions: Vec<Extension>,
+    pub(crate) deadline: Option<Duration>,
+    /// Size and limit of metadata that was too large.
+    oversize: Option<(usize, usize)>,
+    types: PhantomData<fn() -> Resp>,
+}
+
+/// Largest metadata pair, in bytes.
+const METADATA_BYTES_MAX: usize = 16_000;
+
+impl<Resp> Request<Resp> {
+    /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
+    pub(crate) fn too_large(&self, message_bytes_max: usize) -> Option<(usize, usize)> {
+        let size = self.payload.len();
+        self.oversize.or((size > message_bytes_max).then_some((size, message_bytes_max)))
+    }
+
+    /// Ends within `deadline`. Default for a call: the endpoint's `deadline_default`, 10 s; for a
+    /// branch of a task: the task's own, which it never exceeds.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Adds metadata, which the handlers of this request and of all branches below it can read. A key of
+    /// more than 255 bytes, or a pair of more than 16,000, makes the call fail as too large.
+    #[must_use]
+    pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
+        let size = key.len() + value.len();
+        let (Ok(key_len), true) = (u8::try_from(key.len()), size <= METADATA_BYTES_MAX) else {
+            self.oversize = Some((size, METADATA_BYTES_MAX));
+            return self;
+        };
+        let mut pair = Vec::with_capacity(1 + size);
+        pair.push(key_len);
+        pair.extend_from_slice(key.as_bytes());
+        pair.extend_from_slice(value);
+        self.extensions.push(Extension { tag: extension::METADATA, value: pair.into() });
+        self
+    }
+}
+
+impl<Resp> Clone for Request<Resp> {
+    fn clone(&self) -> Self {
+        Self {
+            method: self.method,
+            is_read_only: self.is_read_only,
+            payload: self.payload.clone(),
+            extensions: self.extensions.clone(),
+            deadline: self.deadline,
+            oversize: self.oversize,
+            types: PhantomData,
+        }
+    }
+}
+
+impl<Resp> fmt::Debug for Request<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The metadata pairs among extensions.
+pub(crate) fn metadata(extensions: &[Extension]) -> impl Iterator<Item = (&str, &[u8])> {
+    let pairs = extensions.iter().filter(|extension| extension.tag == extension::METADATA);
+    pairs.filter_map(|extension| {
+        let (len, rest) = extension.value.split_first()?;
+        let (key, value) = rest.split_at_checked((*len).into())?;
+        Some((std::str::from_utf8(key).ok()?, value))
+    })
+}

@@ -1,0 +1,354 @@
+//! Worry, probe, fence, grace: how the initiator finds that a branch is lost.
+//!
+//! A wrong suspicion may cost a false failure, never a false completion. A branch is declared
+//! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked for only
+//!   where the request cannot be on its way any more: a root branch, when the probe follows its request
+//!   on the same connection and lane; or after the parent, or its node, lost the connection;
+//! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has delivered
+//!   the later STATUS;
+//! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
+//! - **Orphaned** when its parent failed before anybody said where it was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::id::{Incarnation, LinkNonce, NodeId, Path, TaskKey};
+use crate::time::Timestamp;
+use crate::wire::{Cause, Executed, Message, Probe, ReplyPath, TaskStatus};
+
+use super::super::failure::Failure;
+use super::super::limits::Limits;
+use super::super::trace::EntryBy;
+use super::super::tree::{Branch, BranchState, Holder, Tree};
+use super::super::{Arrival, key};
+use super::Call;
+
+/// What a call may ask about connections.
+pub(crate) trait LinkView {
+    /// The connection to `node` that new frames take; `None` when there is none.
+    fn current(&self, node: NodeId) -> Option<LinkNonce>;
+    /// Whether this connection to `node` was open and has ended.
+    fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
+    /// Whether there were connections to `node` and there is none now.
+    fn is_lost(&self, node: NodeId) -> bool;
+    /// Whether there is a connection to `node` or an address to dial.
+    fn is_reachable(&self, node: NodeId) -> bool;
+    /// The present life of `node`, and since when it is known.
+    fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
+}
+
+/// Most tasks asked for in one PROBE.
+const PROBE_TASKS_MAX: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suspicion {
+    NodeDown,
+    Orphaned,
+}
+
+#[derive(Debug)]
+pub(super) struct Liveness {
+    grace: Duration,
+    worry_min: Duration,
+    worry_max: Duration,
+    worry_interval: Duration,
+    worry_at: Timestamp,
+    opened_at: Timestamp,
+    last_seen: Timestamp,
+    /// By which connection, and to which life of the node, the request of a root branch left.
+    root_links: BTreeMap<Path, (LinkNonce, Option<Incarnation>)>,
+    fence_allowed: BTreeSet<Path>,
+    suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
+}
+
+impl Liveness {
+    pub(super) fn new(now: Timestamp, limits: &Limits) -> Self {
+        Self {
+            grace: limits.grace,
+            worry_min: limits.worry_min,
+            worry_max: limits.worry_max,
+            worry_interval: limits.worry_min,
+            worry_at: now + limits.worry_min,
+            opened_at: now,
+            last_seen: now,
+            root_links: BTreeMap::new(),
+            fence_allowed: BTreeSet::new(),
+            suspects: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn note_root_link(
+        &mut self,
+        path: &Path,
+        link: LinkNonce,
+        life: Option<Incarnation>,
+    ) {
+        self.root_links.insert(path.clone(), (link, life));
+    }
+
+    /// The branch has moved on from the node its root request went to.
+    pub(super) fn forget_root_link(&mut self, task: &TaskKey) {
+        if task.hop > 0 {
+            self.root_links.remove(&task.path);
+            self.fence_allowed.remove(&task.path);
+        }
+    }
+
+    pub(super) fn allow_fence(&mut self, path: &Path) {
+        self.fence_allowed.insert(path.clone());
+    }
+
+    pub(super) fn note_progress(&mut self, now: Timestamp) {
+        self.last_seen = now;
+        self.worry_interval = self.worry_min;
+        self.worry_at = now + self.worry_min;
+    }
+
+    /// Its node has been heard of about this branch.
+    pub(super) fn note_news(&mut self, path: &Path) {
+        if !self.suspects.is_empty() {
+            self.suspects.remove(path);
+        }
+    }
+
+    /// What hangs below a failed branch may have lost its way: look after the grace.
+    pub(super) fn note_failed(&mut self, tree: &Tree, failure: &Failure) {
+        self.suspects.remove(&failure.task.path);
+        let is_node_down = failure.cause == Cause::NodeDown;
+        let below = tree.below(&failure.task.path).skip(1);
+        let mut has_children = false;
+        for (path, _) in below {
+            has_children = true;
+            if is_node_down && path.parent().is_some_and(|(parent, _)| parent == failure.task.path)
+            {
+                self.fence_allowed.insert(path.clone());
+            }
+        }
+        if has_children {
+            self.worry_at = self.worry_at.min(self.last_seen + self.grace);
+        }
+    }
+
+    pub(super) fn last_seen(&self) -> Timestamp {
+        self.last_seen
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
+        let suspect = self.suspects.values().map(|(at, _)| *at).min();
+        Some(suspect.map_or(self.worry_at, |at| at.min(self.worry_at)))
+    }
+
+    fn suspect(&mut self, now: Timestamp, path: &Path, suspicion: Suspicion) {
+        self.suspects.entry(path.clone()).or_insert((now + self.grace, suspicion));
+    }
+}
+
+impl Call {
+    /// The last, or this, connection to a node ended, or none could be made.
+    pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
+        if !self.is_counting() {
+            return;
+        }
+        let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
+        let affected: Vec<Path> = self
+            .tree
+            .iter()
+            .filter(|(_, branch)| branch.is_unsettled() && branch.holder.is_some_and(is_there))
+            .map(|(path, _)| path.clone())
+            .collect();
+        for path in affected {
+            if links.current(node).is_none() {
+                self.liveness.suspect(now, &path, Suspicion::NodeDown);
+                continue;
+            }
+            let link = self.liveness.root_links.get(&path);
+            if link.is_some_and(|(link, _)| links.is_dead(node, *link)) {
+                self.liveness.allow_fence(&path);
+            }
+            self.liveness.worry_at = now;
+        }
+    }
+
+    pub(super) fn end_grace(&mut self, now: Timestamp) {
+        let due: Vec<(Path, Suspicion)> = self
+            .liveness
+            .suspects
+            .iter()
+            .filter(|(_, (at, _))| *at <= now)
+            .map(|(path, (_, suspicion))| (path.clone(), *suspicion))
+            .collect();
+        for (path, suspicion) in due {
+            self.liveness.suspects.remove(&path);
+            let Some(branch) = self.tree.get(&path) else { continue };
+            let task = key(path, branch.hop);
+            match (branch.state, suspicion) {
+                (BranchState::Closed { .. }, _) => {
+                    self.fail(&task, Cause::ReplyLost, Executed::Yes);
+                }
+                (_, Suspicion::NodeDown) => {
+                    self.fail(&task, Cause::NodeDown, Executed::Maybe);
+                }
+                (_, Suspicion::Orphaned) if branch.holder.is_none() => {
+                    self.fail(&task, Cause::Orphaned, Executed::Maybe);
+                }
+                (_, Suspicion::Orphaned) => {}
+            }
+        }
+    }
+
+    /// Asks the nodes of all unsettled branches how they are.
+    pub(super) fn worry(&mut self, now: Timestamp, links: &dyn LinkView) {
+        if now < self.liveness.worry_at {
+            return;
+        }
+        let (mut asked, mut orphans) =
+            (BTreeMap::<(Holder, bool), Vec<TaskKey>>::new(), Vec::new());
+        for (path, branch) in self.tree.iter().filter(|(_, branch)| branch.is_unsettled()) {
+            match branch.holder {
+                Some(holder) => {
+                    let holder = self.way_to(path, holder, links);
+                    let fence = self.may_fence(path, branch, holder, links);
+                    asked.entry((holder, fence)).or_default().push(key(path.clone(), branch.hop));
+                }
+                None if branch.state == BranchState::Open && self.has_failed_parent(path) => {
+                    orphans.push(path.clone());
+                }
+                None => {}
+            }
+        }
+        for path in orphans {
+            self.liveness.suspect(now, &path, Suspicion::Orphaned);
+        }
+        for ((holder, fence), tasks) in asked {
+            self.send_probes(now, holder, fence, &tasks);
+        }
+        self.liveness.worry_at = now + self.liveness.worry_interval;
+        let doubled = self.liveness.worry_interval * 2;
+        self.liveness.worry_interval = doubled.min(self.liveness.worry_max);
+    }
+
+    /// A node that this one cannot reach is asked through the node that the root branch was sent to: every
+    /// task on the way knows where it sent the next one.
+    fn way_to(&self, path: &Path, holder: Holder, links: &dyn LinkView) -> Holder {
+        if holder.relay.is_some() || links.is_reachable(holder.node) {
+            return holder;
+        }
+        let root = path.prefixes().next().and_then(|root| self.roots.get(&root));
+        Holder { relay: root.copied().filter(|root| *root != holder.node), ..holder }
+    }
+
+    fn has_failed_parent(&self, path: &Path) -> bool {
+        let parent = path.parent().and_then(|(parent, _)| self.tree.get(&parent));
+        parent.is_some_and(|branch| branch.state == BranchState::Failed)
+    }
+
+    /// The fence conditions of the module's head. Never through a relay, whose order is not ours.
+    fn may_fence(
+        &self,
+        path: &Path,
+        branch: &Branch,
+        holder: Holder,
+        links: &dyn LinkView,
+    ) -> bool {
+        let root_link = self.liveness.root_links.get(path);
+        let follows_request = branch.hop == 0
+            && root_link.is_some_and(|(l, _)| links.current(holder.node) == Some(*l));
+        holder.relay.is_none() && (follows_request || self.liveness.fence_allowed.contains(path))
+    }
+
+    /// The parent lost its connection to `node`: ask there, fencing, at once.
+    pub(super) fn probe_now(&mut self, now: Timestamp, node: NodeId, tasks: Vec<TaskKey>) {
+        let is_held = |task: &TaskKey| {
+            let branch = self.tree.get(&task.path);
+            branch.is_some_and(|b| {
+                b.is_unsettled() && b.hop == task.hop && b.holder.is_some_and(|h| h.node == node)
+            })
+        };
+        let tasks: Vec<TaskKey> = tasks.into_iter().filter(is_held).collect();
+        self.send_probes(now, Holder { node, relay: None }, true, &tasks);
+    }
+
+    fn send_probes(&mut self, now: Timestamp, holder: Holder, fence: bool, tasks: &[TaskKey]) {
+        let budget_us = self.budget_us(now);
+        for tasks in tasks.chunks(PROBE_TASKS_MAX) {
+            let message = Message::Probe(Probe { fence, budget_us, tasks: tasks.to_vec() });
+            // A relay finds the way down by the path in the header, so there each task is asked alone.
+            if holder.relay.is_some() {
+                for task in tasks {
+                    let probe = Probe { fence, budget_us, tasks: vec![task.clone()] };
+                    self.send_to_holder(holder, task.clone(), Message::Probe(probe));
+                }
+            } else {
+                self.send_to_holder(holder, key(Path::root(), 0), message);
+            }
+        }
+    }
+
+    pub(super) fn apply_status(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        task: &TaskKey,
+        status: &TaskStatus,
+        links: &dyn LinkView,
+    ) {
+        let Some(branch) = self.tree.get(&task.path) else { return };
+        if branch.hop != task.hop || branch.holder.is_none_or(|holder| holder.node != by.from) {
+            return;
+        }
+        match status {
+            TaskStatus::Unknown => {}
+            TaskStatus::Running => self.liveness.note_news(&task.path),
+            TaskStatus::Tailed { node } => {
+                let next = key(task.path.clone(), task.hop.saturating_add(1));
+                if self.tree.hold(&next, Holder { node: *node, relay: None }) {
+                    self.liveness.forget_root_link(&next);
+                    self.liveness.note_progress(now);
+                }
+            }
+            TaskStatus::Closed { entry, replies_by } => {
+                self.apply_entry(now, entry, EntryBy::Recovered);
+                if self.is_way_spent(by, *replies_by, links) {
+                    self.fail_missing(task);
+                }
+            }
+            TaskStatus::Fenced => {
+                if branch.state == BranchState::Open {
+                    let (cause, executed) = match self.had_one_life(task, by.from, links) {
+                        true => (Cause::Lost, Executed::No),
+                        false => (Cause::NodeDown, Executed::Maybe),
+                    };
+                    self.fail(task, cause, executed);
+                }
+            }
+        }
+    }
+
+    /// Whether the life of the node that answers is the only one that can have got the request. Its fence
+    /// says nothing of an earlier life, which may have run the task and crashed.
+    fn had_one_life(&self, task: &TaskKey, node: NodeId, links: &dyn LinkView) -> bool {
+        let Some((now, since)) = links.life(node) else { return false };
+        match self.liveness.root_links.get(&task.path) {
+            Some((_, then)) => *then == Some(now),
+            None => since < self.liveness.opened_at,
+        }
+    }
+
+    /// Whether nothing can come any more by the way a task says its replies left.
+    fn is_way_spent(&self, by: Arrival, way: ReplyPath, links: &dyn LinkView) -> bool {
+        match way {
+            ReplyPath::Link(link) => link == by.link || links.is_dead(by.from, link),
+            // A STATUS that was relayed came behind the replies.
+            ReplyPath::Relay(relay) => by.via != by.from || links.is_lost(relay),
+            ReplyPath::Nowhere => true,
+        }
+    }
+
+    fn fail_missing(&mut self, task: &TaskKey) {
+        let owes = self.tree.get(&task.path).is_some_and(|branch| branch.missing() > 0);
+        if owes {
+            self.inbox.forget(&task.path);
+            self.fail(task, Cause::ReplyLost, Executed::Yes);
+        }
+    }
+}

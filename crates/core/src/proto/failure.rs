@@ -1,0 +1,93 @@
+//! What the initiator is told of a branch that failed.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::id::{NodeId, TaskKey};
+use crate::wire::{Cause, Executed};
+
+/// One failed branch: which, where, why, and whether it may have run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The branch, and the hop on it that failed as far as known.
+    pub task: TaskKey,
+    /// The node that held it, if known.
+    pub node: Option<NodeId>,
+    /// Why.
+    pub cause: Cause,
+    /// Whether the task may have had effects. Repeating is safe only after [`Executed::No`].
+    pub executed: Executed,
+    /// The service's code for [`Cause::Application`], else 0.
+    pub code: u32,
+    /// For people.
+    pub text: String,
+    /// The service's details for [`Cause::Application`].
+    pub details: Bytes,
+}
+
+impl Failure {
+    /// A failure the initiator found itself.
+    pub(crate) fn found(
+        task: TaskKey,
+        node: Option<NodeId>,
+        cause: Cause,
+        executed: Executed,
+    ) -> Self {
+        let text = String::new();
+        Self { task, node, cause, executed, code: 0, text, details: Bytes::new() }
+    }
+
+    /// Whether the same request may be sent again without running twice.
+    pub fn is_safe_to_repeat(&self) -> bool {
+        self.executed == Executed::No
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "branch {}", self.task)?;
+        if let Some(node) = self.node {
+            write!(f, " at {node}")?;
+        }
+        write!(f, ": {}", self.cause)?;
+        if self.cause == Cause::Application {
+            write!(f, " (code {})", self.code)?;
+        }
+        if !self.text.is_empty() {
+            write!(f, ": {}", self.text)?;
+        }
+        f.write_str(match self.executed {
+            Executed::No => " (it did not run)",
+            Executed::Yes => "",
+            Executed::Maybe => " (it may have run)",
+        })
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Application => "the service answered with an error",
+            Self::Panicked => "the handler panicked",
+            Self::Dropped => "the handler was dropped before it finished",
+            Self::Overloaded => "the server has no room for another task",
+            Self::UnknownMethod => "the server has no such method",
+            Self::BadRequest => "the server cannot decode the request",
+            Self::PathTooDeep => "the request tree is too deep",
+            Self::TooManyBranches => "the task or call has too many branches",
+            Self::Deadline => "the deadline passed",
+            Self::Cancelled => "it was cancelled",
+            Self::NodeDown => "the connection to the node was lost",
+            Self::Lost => "the request was lost on its way",
+            Self::ReplyLost => "the task ended but its reply was lost",
+            Self::Orphaned => "its parent failed before saying where it was sent",
+            Self::Unreachable => "no connection to the node could be made",
+            Self::Protocol => "a node broke the call protocol",
+            Self::ShuttingDown => "the node is shutting down",
+            Self::ResourceExhausted => "the call outgrew a bound of its initiator",
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Reply credit (L2): how many bytes of a reply may be sent, and have been.
+//!
+//! Both ends count the same: [`cost`] of every frame of the reply, from 0. The limit is a total that
+//! only grows, so a copy of a CREDIT changes nothing. After Homa (Montazeri et al., SIGCOMM 2018): a
+//! first part goes unscheduled, the rest when the receiver grants it.
+
+/// What a frame with a payload of `len` bytes costs. An empty item costs something, so that items
+/// are bounded too.
+pub fn cost(len: usize) -> u64 {
+    (len as u64).max(1)
+}
+
+/// The sender's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendWindow {
+    sent: u64,
+    limit: u64,
+}
+
+impl SendWindow {
+    /// A window of `unscheduled` bytes.
+    pub fn new(unscheduled: u64) -> Self {
+        Self { sent: 0, limit: unscheduled }
+    }
+
+    /// What may be sent now.
+    pub fn available(&self) -> u64 {
+        self.limit - self.sent
+    }
+
+    /// Counts a frame.
+    ///
+    /// # Panics
+    /// If it costs more than is available: the caller asked first.
+    pub fn send(&mut self, len: usize) {
+        assert!(cost(len) <= self.available(), "the sender outran its credit");
+        self.sent += cost(len);
+    }
+
+    /// Takes a grant. Whether it was news.
+    pub fn grant(&mut self, limit: u64) -> bool {
+        let is_news = limit > self.limit;
+        self.limit = self.limit.max(limit);
+        is_news
+    }
+}
+
+/// The receiver's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveWindow {
+    received: u64,
+    limit: u64,
+}
+
+/// The sender sent more than it was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl ReceiveWindow {
+    /// A window of `unscheduled` bytes.
+    pub fn new(unscheduled: u64) -> Self {
+        Self { received: 0, limit: unscheduled }
+    }
+
+    /// Counts a frame.
+    ///
+    /// # Errors
+    /// [`Overrun`] if it is beyond the limit.
+    pub fn receive(&mut self, len: usize) -> Result<(), Overrun> {
+        if cost(len) > self.limit - self.received {
+            return Err(Overrun);
+        }
+        self.received += cost(len);
+        Ok(())
+    }
+
+    /// Raises the limit, never lowers it. Whether it rose.
+    pub fn raise(&mut self, limit: u64) -> bool {
+        let rises = limit > self.limit;
+        self.limit = self.limit.max(limit);
+        rises
+    }
+
+    /// Bytes received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes granted in all.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes granted and not here yet.
+    pub fn outstanding(&self) -> u64 {
+        self.limit - self.received
+    }
+}

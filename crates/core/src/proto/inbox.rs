@@ -1,0 +1,299 @@
+//! Replies on their way into a call: pieces put together, stream items put in order, credit granted.
+//!
+//! A message of at most the unscheduled bytes passes straight through. Anything longer, and every
+//! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
+//! fewest bytes left (Homa's order), streams get a window ahead of what the application has read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::id::Path;
+use crate::wire::{Part, Reply, ReplyKind};
+
+use super::flow::{Overrun, ReceiveWindow};
+use super::limits::Limits;
+
+/// One reply of one branch.
+pub type ReplyName = (Path, u32);
+
+/// What a frame brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Messages that are whole now, in order; for a stream with the number of the item.
+    pub messages: Vec<(Option<u64>, Bytes)>,
+    /// Nothing of this reply is outstanding any more.
+    pub is_whole: bool,
+}
+
+/// A reply that breaks the rules: the sender's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InboxFault {
+    /// More than was granted.
+    Overrun,
+    /// Pieces that do not fit together, or a message above the limit.
+    Malformed,
+}
+
+impl From<Overrun> for InboxFault {
+    fn from(_: Overrun) -> Self {
+        Self::Overrun
+    }
+}
+
+/// The replies of one call that are not whole or not read.
+#[derive(Debug)]
+pub struct Inbox {
+    assemblies: BTreeMap<ReplyName, Assembly>,
+    /// Replies that were given up half-way: what still comes of them is not wanted.
+    forgotten: BTreeSet<ReplyName>,
+    unread: u64,
+    limits: InboxLimits,
+    credits: Vec<(ReplyName, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InboxLimits {
+    unscheduled: u64,
+    stream_window: u64,
+    total: u64,
+    message: u64,
+}
+
+#[derive(Debug)]
+struct Assembly {
+    window: ReceiveWindow,
+    is_stream: bool,
+    unscheduled: u64,
+    /// Bytes of items that are whole, and of those that the application has read, as the window
+    /// counts them.
+    whole: u64,
+    read: u64,
+    next_item: u64,
+    next_offset: u64,
+    gathered: BytesMut,
+    total: Option<u64>,
+    last_item: Option<u64>,
+    /// Pieces that came before their turn; bounded by the window.
+    early: BTreeMap<(u64, u64), (ReplyKind, Option<Part>, Bytes)>,
+}
+
+impl Inbox {
+    /// An inbox with these bounds.
+    pub fn new(limits: &Limits) -> Self {
+        let limits = InboxLimits {
+            unscheduled: limits.unscheduled_bytes,
+            stream_window: limits.stream_window_bytes,
+            total: limits.reply_bytes_max,
+            message: limits.message_bytes_max as u64,
+        };
+        Self {
+            assemblies: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            unread: 0,
+            limits,
+            credits: Vec::new(),
+        }
+    }
+
+    /// Takes a frame of a reply that is not whole yet.
+    ///
+    /// # Errors
+    /// [`InboxFault`] when the sender broke a rule.
+    pub fn accept(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
+        let is_simple = reply.kind == ReplyKind::Message && reply.part.is_none();
+        if is_simple {
+            ReceiveWindow::new(self.limits.unscheduled).receive(reply.payload.len())?;
+            self.unread += reply.payload.len() as u64;
+            return Ok(Accepted { messages: vec![(None, reply.payload.clone())], is_whole: true });
+        }
+        let name = (path.clone(), reply.index);
+        if self.forgotten.contains(&name) {
+            return Ok(Accepted::default());
+        }
+        let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
+        let is_stream = reply.kind != ReplyKind::Message;
+        let assembly = self
+            .assemblies
+            .entry(name.clone())
+            .or_insert_with(|| Assembly::new(unscheduled, is_stream));
+        if assembly.is_stream != is_stream {
+            return Err(InboxFault::Malformed);
+        }
+        let accepted = assembly.accept(reply, message_max)?;
+        self.unread += accepted.messages.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        if accepted.is_whole {
+            self.assemblies.remove(&name);
+        }
+        self.grant();
+        Ok(accepted)
+    }
+
+    /// The application has read `len` bytes of a reply.
+    pub fn consume(&mut self, path: &Path, index: u32, len: usize) {
+        self.unread -= len as u64;
+        if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
+            assembly.read += super::flow::cost(len);
+        }
+        self.grant();
+    }
+
+    /// Gives up the replies of a branch that are not whole.
+    pub fn forget(&mut self, path: &Path) {
+        let of_branch = self.assemblies.keys().filter(|(of, _)| of == path);
+        self.forgotten.extend(of_branch.cloned());
+        self.assemblies.retain(|(of, _), _| of != path);
+        self.grant();
+    }
+
+    /// Grants to send, as totals, in order.
+    pub fn poll_credit(&mut self) -> Option<(ReplyName, u64)> {
+        if self.credits.is_empty() { None } else { Some(self.credits.remove(0)) }
+    }
+
+    /// Bytes whole and unread.
+    pub fn unread(&self) -> u64 {
+        self.unread
+    }
+
+    /// Bytes unread, gathered and granted: what the call may come to hold.
+    pub fn committed(&self) -> u64 {
+        let held = |assembly: &Assembly| assembly.window.outstanding() + assembly.held();
+        self.unread + self.assemblies.values().map(held).sum::<u64>()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.assemblies.is_empty() && self.unread == 0
+    }
+
+    fn grant(&mut self) {
+        if self.assemblies.is_empty() {
+            return;
+        }
+        let mut free = self.limits.total.saturating_sub(self.committed());
+        let mut order: Vec<(u64, ReplyName)> = self
+            .assemblies
+            .iter()
+            .filter_map(|(name, a)| Some((a.wants(self.limits.stream_window)?, name.clone())))
+            .collect();
+        order.sort_unstable();
+        for (want, name) in order {
+            let grant = want.min(free);
+            if grant == 0 {
+                return;
+            }
+            free -= grant;
+            let assembly = self.assemblies.get_mut(&name).expect("names come from the map");
+            let limit = assembly.window.limit() + grant;
+            assembly.window.raise(limit);
+            self.credits.push((name, limit));
+        }
+    }
+}
+
+impl Assembly {
+    fn new(unscheduled: u64, is_stream: bool) -> Self {
+        Self {
+            window: ReceiveWindow::new(unscheduled),
+            is_stream,
+            unscheduled,
+            whole: 0,
+            read: 0,
+            next_item: 0,
+            next_offset: 0,
+            gathered: BytesMut::new(),
+            total: None,
+            last_item: None,
+            early: BTreeMap::new(),
+        }
+    }
+
+    fn held(&self) -> u64 {
+        let early: usize = self.early.values().map(|(_, _, bytes)| bytes.len()).sum();
+        (self.gathered.len() + early) as u64
+    }
+
+    /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A stream
+    /// is granted a window ahead of what was read, and the whole of an item that is larger; it is
+    /// topped up once half of that is used, so that short streams cost no CREDIT.
+    fn wants(&self, stream_window: u64) -> Option<u64> {
+        let target = match self.is_stream {
+            false => self.total.unwrap_or(0),
+            true if self.window.received() < self.unscheduled / 2 => 0,
+            true => (self.read + stream_window).max(self.whole + self.total.unwrap_or(0)),
+        };
+        let is_low = !self.is_stream || self.window.outstanding() <= stream_window / 2;
+        let want = target.saturating_sub(self.window.limit());
+        (is_low && want > 0).then_some(want)
+    }
+
+    fn accept(&mut self, reply: &Reply, message_max: u64) -> Result<Accepted, InboxFault> {
+        let (item, end) = match reply.kind {
+            ReplyKind::Message => (0, None),
+            ReplyKind::Item { seq, is_last } => (seq, is_last.then_some(seq)),
+            ReplyKind::End { count } => {
+                let last = count.checked_sub(1);
+                return self.end(count, last);
+            }
+        };
+        let place = (item, reply.part.map_or(0, |part| part.offset));
+        if place < (self.next_item, self.next_offset) || self.early.contains_key(&place) {
+            return Ok(Accepted::default());
+        }
+        let total = reply.part.map_or(reply.payload.len() as u64, |part| part.total);
+        if total > message_max || self.last_item.is_some_and(|last| item > last) {
+            return Err(InboxFault::Malformed);
+        }
+        self.window.receive(reply.payload.len())?;
+        if let Some(last) = end {
+            self.last_item = Some(last);
+        }
+        if item == self.next_item {
+            self.total = Some(total);
+        }
+        self.early.insert(place, (reply.kind, reply.part, reply.payload.clone()));
+        self.advance()
+    }
+
+    fn end(&mut self, count: u64, last: Option<u64>) -> Result<Accepted, InboxFault> {
+        if count < self.next_item {
+            return Err(InboxFault::Malformed);
+        }
+        self.last_item = last.or(self.last_item);
+        Ok(Accepted { messages: Vec::new(), is_whole: count == self.next_item })
+    }
+
+    /// Takes what is next in order.
+    fn advance(&mut self) -> Result<Accepted, InboxFault> {
+        let mut accepted = Accepted::default();
+        while let Some((_, part, bytes)) = self.early.remove(&(self.next_item, self.next_offset)) {
+            let Some(message) = self.gather(part, bytes)? else { continue };
+            self.whole += super::flow::cost(message.len());
+            self.total = None;
+            accepted.messages.push((self.is_stream.then_some(self.next_item), message));
+            (self.next_item, self.next_offset) = (self.next_item + 1, 0);
+        }
+        let is_last = |last: u64| self.next_item > last;
+        accepted.is_whole =
+            if self.is_stream { self.last_item.is_some_and(is_last) } else { self.next_item > 0 };
+        Ok(accepted)
+    }
+
+    /// Adds a piece to the message in hand; the message once it is whole.
+    fn gather(&mut self, part: Option<Part>, bytes: Bytes) -> Result<Option<Bytes>, InboxFault> {
+        let Some(part) = part else {
+            let fits = self.gathered.is_empty();
+            return if fits { Ok(Some(bytes)) } else { Err(InboxFault::Malformed) };
+        };
+        // A piece that came early was not asked for its total then.
+        self.total = Some(part.total);
+        self.gathered.extend_from_slice(&bytes);
+        self.next_offset = self.gathered.len() as u64;
+        let is_whole = self.next_offset == part.total;
+        Ok(is_whole.then(|| self.gathered.split().freeze()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

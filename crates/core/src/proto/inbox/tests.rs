@@ -1,0 +1,185 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn limits() -> Limits {
+    Limits {
+        unscheduled_bytes: 100,
+        stream_window_bytes: 400,
+        reply_bytes_max: 10_000,
+        message_bytes_max: 5_000,
+        ..Limits::default()
+    }
+}
+
+fn path() -> Path {
+    "/0".parse().unwrap()
+}
+
+fn reply(index: u32, kind: ReplyKind, part: Option<Part>, payload: Bytes) -> Reply {
+    Reply { index, kind, part, is_final: false, own_entry: None, inherited: Vec::new(), payload }
+}
+
+fn bytes(len: usize) -> Bytes {
+    (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<u8>>().into()
+}
+
+fn piece(index: u32, message: &Bytes, range: std::ops::Range<usize>) -> Reply {
+    let part = Part { offset: range.start as u64, total: message.len() as u64 };
+    reply(index, ReplyKind::Message, Some(part), message.slice(range))
+}
+
+fn item(seq: u64, is_last: bool, len: usize) -> Reply {
+    reply(0, ReplyKind::Item { seq, is_last }, None, bytes(len))
+}
+
+#[test]
+fn a_short_message_passes_straight_through() {
+    let mut inbox = Inbox::new(&limits());
+    let accepted = inbox.accept(&path(), &reply(0, ReplyKind::Message, None, bytes(100))).unwrap();
+    assert!(accepted.is_whole);
+    assert_eq!(inbox.poll_credit(), None);
+    assert_eq!(inbox.unread(), 100);
+    inbox.consume(&path(), 0, 100);
+    assert!(inbox.is_empty());
+}
+
+#[test]
+fn a_long_message_is_granted_whole_and_put_together() {
+    let mut inbox = Inbox::new(&limits());
+    let message = bytes(1_000);
+    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
+    assert_eq!(inbox.poll_credit(), Some(((path(), 0), 1_000)));
+    let accepted = inbox.accept(&path(), &piece(0, &message, 100..1_000)).unwrap();
+    assert_eq!(accepted, Accepted { messages: vec![(None, message)], is_whole: true });
+}
+
+#[test]
+fn more_than_was_granted_is_an_overrun() {
+    let mut inbox = Inbox::new(&limits());
+    let message = bytes(1_000);
+    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..101)), Err(InboxFault::Overrun));
+    let whole = reply(1, ReplyKind::Message, None, bytes(101));
+    assert_eq!(inbox.accept(&path(), &whole), Err(InboxFault::Overrun));
+}
+
+#[test]
+fn a_message_above_the_limit_is_refused() {
+    let mut inbox = Inbox::new(&limits());
+    let message = bytes(5_001);
+    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Err(InboxFault::Malformed));
+}
+
+#[test]
+fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
+    let small_total = Limits { reply_bytes_max: 5_000, ..limits() };
+    let mut inbox = Inbox::new(&small_total);
+    let (long, short) = (bytes(4_900), bytes(300));
+    inbox.accept(&path(), &piece(0, &long, 0..100)).unwrap();
+    assert_eq!(inbox.poll_credit(), Some(((path(), 0), 4_900)));
+    inbox.accept(&path(), &piece(1, &short, 0..100)).unwrap();
+    // Everything is committed to the long one: the short one waits until there is room.
+    assert_eq!(inbox.poll_credit(), None);
+    inbox.accept(&path(), &piece(0, &long, 100..4_900)).unwrap();
+    assert_eq!(inbox.poll_credit(), None, "it is whole but unread");
+    inbox.consume(&path(), 0, 4_900);
+    assert_eq!(inbox.poll_credit(), Some(((path(), 1), 300)));
+}
+
+#[test]
+fn a_stream_gets_a_window_ahead_of_what_is_read() {
+    let mut inbox = Inbox::new(&limits());
+    inbox.accept(&path(), &item(0, false, 60)).unwrap();
+    assert_eq!(inbox.poll_credit(), Some(((path(), 0), 400)));
+    inbox.accept(&path(), &item(1, false, 300)).unwrap();
+    assert_eq!(inbox.poll_credit(), None, "nothing is read, so the window stays");
+    inbox.consume(&path(), 0, 60);
+    inbox.consume(&path(), 0, 300);
+    assert_eq!(inbox.poll_credit(), Some(((path(), 0), 460)));
+}
+
+#[test]
+fn an_end_before_the_last_items_waits_for_them() {
+    let mut inbox = Inbox::new(&limits());
+    let end = reply(0, ReplyKind::End { count: 2 }, None, Bytes::new());
+    assert!(!inbox.accept(&path(), &end).unwrap().is_whole);
+    assert!(!inbox.accept(&path(), &item(1, false, 5)).unwrap().is_whole);
+    let accepted = inbox.accept(&path(), &item(0, false, 5)).unwrap();
+    assert!(accepted.is_whole);
+    assert_eq!(
+        accepted.messages.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
+        [Some(0), Some(1)]
+    );
+}
+
+#[test]
+fn an_empty_stream_is_whole_with_its_end() {
+    let mut inbox = Inbox::new(&limits());
+    let end = reply(0, ReplyKind::End { count: 0 }, None, Bytes::new());
+    assert!(inbox.accept(&path(), &end).unwrap().is_whole);
+}
+
+/// Found by the simulation: what came after a reply had been given up was delivered from its beginning
+/// again.
+#[test]
+fn a_reply_that_was_given_up_does_not_begin_again() {
+    let mut inbox = Inbox::new(&limits());
+    assert_eq!(inbox.accept(&path(), &item(0, false, 5)).unwrap().messages.len(), 1);
+    inbox.forget(&path());
+    assert_eq!(inbox.accept(&path(), &item(0, false, 5)), Ok(Accepted::default()));
+}
+
+/// A large item whose first piece came before its turn: its size is learned when its turn comes.
+#[test]
+fn an_item_that_came_early_still_gets_its_credit() {
+    let narrow = Limits { stream_window_bytes: 100, ..limits() };
+    let mut inbox = Inbox::new(&narrow);
+    let large = bytes(1_000);
+    let part = Some(Part { offset: 0, total: 1_000 });
+    let early = reply(0, ReplyKind::Item { seq: 1, is_last: true }, part, large.slice(0..95));
+    inbox.accept(&path(), &early).unwrap();
+    inbox.accept(&path(), &item(0, false, 5)).unwrap();
+    let granted = std::iter::from_fn(|| inbox.poll_credit()).map(|(_, limit)| limit).max();
+    assert!(granted >= Some(1_005), "granted {granted:?}, the item cannot come whole");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// I5, I20: items in any order and some twice come out once each and in order.
+    #[test]
+    fn items_come_out_in_order_whatever_order_they_come_in(
+        order in Just((0..20_u64).collect::<Vec<_>>()).prop_shuffle(),
+        twice in prop::collection::vec(any::<bool>(), 20),
+    ) {
+        let mut inbox = Inbox::new(&limits());
+        let mut seen = Vec::new();
+        let mut is_whole = false;
+        for (seq, again) in order.into_iter().zip(twice) {
+            for _ in 0..=u8::from(again && !is_whole) {
+                let accepted = inbox.accept(&path(), &item(seq, seq == 19, 3)).unwrap();
+                seen.extend(accepted.messages.into_iter().map(|(seq, _)| seq.unwrap()));
+                is_whole |= accepted.is_whole;
+                if is_whole {
+                    break;
+                }
+            }
+        }
+        prop_assert!(is_whole);
+        prop_assert_eq!(seen, (0..20).collect::<Vec<_>>());
+    }
+
+    /// I20: what was granted and what is held never exceed the bound of the call.
+    #[test]
+    fn grants_stay_within_the_bound(
+        messages in prop::collection::vec(101_usize..5_000, 1..20),
+    ) {
+        let limits = Limits { reply_bytes_max: 6_000, ..limits() };
+        let mut inbox = Inbox::new(&limits);
+        let unscheduled = 100 * messages.len() as u64;
+        for (index, len) in (0..).zip(&messages) {
+            inbox.accept(&path(), &piece(index, &bytes(*len), 0..100)).unwrap();
+            prop_assert!(inbox.committed() <= limits.reply_bytes_max + unscheduled);
+        }
+    }
+}

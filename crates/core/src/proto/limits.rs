@@ -1,0 +1,136 @@
+//! Every bound of the protocol, with its default.
+
+use std::time::Duration;
+
+/// Bounds and times of one node. All finite; [`Limits::check`] says which relation is broken.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Deadline of a call that sets none. Default 10 s.
+    pub deadline_default: Duration,
+    /// Longest deadline taken from a peer; a longer one is cut. Default 10 min.
+    pub deadline_max: Duration,
+    /// Largest payload of a message, in bytes. Default 4 MiB.
+    pub message_bytes_max: usize,
+    /// Calls of this node that are open at once. Default 131,072.
+    pub calls_max: usize,
+    /// Branches of one call, in all. Default 65,536.
+    pub branches_max: u32,
+    /// Bytes of replies that a call may hold or have granted at once. Default 64 MiB.
+    pub reply_bytes_max: u64,
+    /// Bytes of one reply that may be sent before the initiator grants any. Default 16 KiB. Must be
+    /// the same on all nodes that talk to each other.
+    pub unscheduled_bytes: u64,
+    /// Bytes of a stream that may be on their way or unread. Default 256 KiB.
+    pub stream_window_bytes: u64,
+    /// Tasks of others that run here at once. Default 65,536.
+    pub tasks_max: usize,
+    /// Finished tasks, fences and cancel marks remembered at once. Default 1,048,576.
+    pub remembered_max: usize,
+    /// Branches of one task. Default 65,536.
+    pub children_max: u32,
+    /// Requests of a fan-out that carry the entry of a task which ends with it. Default 2.
+    pub carry_copies: usize,
+    /// Casts kept for one call: count. Default 1,024.
+    pub casts_max: usize,
+    /// Casts kept for one call from one sender: bytes. Default 1 MiB.
+    pub cast_bytes_max: usize,
+    /// Frames held for one node while it is being dialled: bytes. Default 4 MiB.
+    pub dial_queue_bytes_max: usize,
+    /// After a connection is lost, how long its branches may still be heard of otherwise. Default 20 ms.
+    pub grace: Duration,
+    /// Without news of an open branch, when its node is asked first. Default 50 ms; doubles.
+    pub worry_min: Duration,
+    /// And at most this long between questions. Default 1 s.
+    pub worry_max: Duration,
+    /// A connection without a sign of life for this long is dead. Default 10 s. What is remembered of
+    /// a finished task is kept for its budget and this time.
+    pub keep_alive_timeout: Duration,
+    /// How long dialling an initiator may take before its replies go through the parent. Default 1 s.
+    pub reply_dial_timeout: Duration,
+    /// Whether to dial initiators at the address they advertise. Default: only known nodes.
+    pub reply_dial: ReplyDial,
+    /// After a failed dial, the least and the most time until the next. Default 50 ms and 5 s.
+    pub backoff_min: Duration,
+    /// See `backoff_min`.
+    pub backoff_max: Duration,
+}
+
+/// Which initiators a server dials to reply to directly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyDial {
+    /// Nobody: without a connection, replies go through the parent.
+    Never,
+    /// Nodes whose address the endpoint was given. Keeps a stranger from making this node dial.
+    KnownNodes,
+    /// Whoever advertises an address.
+    Anybody,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            deadline_default: Duration::from_secs(10),
+            deadline_max: Duration::from_secs(600),
+            message_bytes_max: 4 << 20,
+            calls_max: 1 << 17,
+            branches_max: 1 << 16,
+            reply_bytes_max: 64 << 20,
+            unscheduled_bytes: 16 << 10,
+            stream_window_bytes: 256 << 10,
+            tasks_max: 1 << 16,
+            remembered_max: 1 << 20,
+            children_max: 1 << 16,
+            carry_copies: 2,
+            casts_max: 1024,
+            cast_bytes_max: 1 << 20,
+            dial_queue_bytes_max: 4 << 20,
+            grace: Duration::from_millis(20),
+            worry_min: Duration::from_millis(50),
+            worry_max: Duration::from_secs(1),
+            keep_alive_timeout: Duration::from_secs(10),
+            reply_dial_timeout: Duration::from_secs(1),
+            reply_dial: ReplyDial::KnownNodes,
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Two limits that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LimitsError(&'static str);
+
+impl Limits {
+    /// Checks the relations between the limits.
+    ///
+    /// # Errors
+    /// [`LimitsError`] names the relation that does not hold.
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let message_max = self.message_bytes_max as u64;
+        let rules = [
+            (message_max <= self.reply_bytes_max, "message_bytes_max is above reply_bytes_max"),
+            (
+                self.unscheduled_bytes <= self.stream_window_bytes,
+                "unscheduled_bytes is above stream_window_bytes",
+            ),
+            (
+                self.stream_window_bytes <= self.reply_bytes_max,
+                "stream_window_bytes is above reply_bytes_max",
+            ),
+            (self.unscheduled_bytes > 0, "unscheduled_bytes is zero"),
+            (self.carry_copies > 0, "carry_copies is zero"),
+            (self.children_max <= 1 << 16, "children_max is above 65,536"),
+            (self.worry_min <= self.worry_max, "worry_min is above worry_max"),
+            (!self.worry_min.is_zero(), "worry_min is zero"),
+            (self.backoff_min <= self.backoff_max, "backoff_min is above backoff_max"),
+            (self.deadline_default <= self.deadline_max, "deadline_default is above deadline_max"),
+            (!self.keep_alive_timeout.is_zero(), "keep_alive_timeout is zero"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, broken)) => Err(LimitsError(broken)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,618 @@
+//! One node: its calls, its tasks and its connections, as one state machine.
+//!
+//! The driver feeds frames, connections and time, then drains `poll_transmit` and `poll_event`. Frames
+//! of the node to itself go around in here.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::time::Timestamp;
+use crate::transport::{Address, Link};
+use crate::wire::{Cast, Extension, Frame, Message};
+
+use super::call::{Call, CallEvent, CallMisuse, CallOptions};
+use super::initiator::{Initiator, TooManyCalls};
+use super::limits::{Limits, LimitsError};
+use super::links::{Links, Way};
+use super::participant::{Branch, Participant, ParticipantEvent, TaskRef};
+use super::task::{TaskFailure, TaskRefusal};
+use super::{Arrival, Fault, Outbound, Transmit};
+
+/// Who a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its stable name.
+    pub node: NodeId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+}
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// Something about a task.
+    Task(ParticipantEvent),
+    /// Dial a node at one of these addresses, then report `handle_link_up` or `handle_dial_failed`.
+    Dial {
+        /// Whom.
+        node: NodeId,
+        /// Where, in this order.
+        addresses: Vec<Address>,
+    },
+    /// Close a connection: what comes over it may be stale, for this process was paused for too long or
+    /// the peer has started again since.
+    Reset {
+        /// The peer.
+        node: NodeId,
+        /// The connection.
+        link: LinkNonce,
+    },
+}
+
+/// The whole protocol of one node.
+#[derive(Debug)]
+pub struct Node {
+    identity: Identity,
+    initiator: Initiator,
+    participant: Participant,
+    links: Links,
+    loopback: VecDeque<Frame>,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<NodeEvent>,
+    last_seen: Timestamp,
+    keep_alive_timeout: Duration,
+    deadline_default: Duration,
+    message_bytes_max: usize,
+}
+
+/// Frames of a node to itself pretend to come by this connection, which never ends.
+const LOCAL: LinkNonce = LinkNonce(0);
+
+impl Node {
+    /// A node without calls, tasks and connections. `seed` is for jitter.
+    ///
+    /// # Errors
+    /// [`LimitsError`] when two limits contradict each other.
+    pub fn new(
+        identity: Identity,
+        limits: &Limits,
+        seed: u64,
+        now: Timestamp,
+    ) -> Result<Self, LimitsError> {
+        limits.check()?;
+        Ok(Self {
+            identity,
+            initiator: Initiator::new(identity.incarnation, limits),
+            participant: Participant::new(identity.node, limits),
+            links: Links::new(identity.node, limits, seed),
+            loopback: VecDeque::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            last_seen: now,
+            keep_alive_timeout: limits.keep_alive_timeout,
+            deadline_default: limits.deadline_default,
+            message_bytes_max: limits.message_bytes_max,
+        })
+    }
+
+    // Connections
+
+    /// Where a node can be dialled.
+    pub fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
+        self.links.configure(node, addresses);
+    }
+
+    /// A connection is up.
+    pub fn handle_link_up(&mut self, now: Timestamp, link: &Link) {
+        self.observe(now);
+        // A new life of the peer: connections of the last one lead nowhere, whoever notices first.
+        for stale in self.links.of_earlier_life(link) {
+            self.events.push_back(NodeEvent::Reset { node: link.peer.node, link: stale });
+            self.handle_link_down(now, link.peer.node, stale);
+        }
+        for (since, mut outbound) in self.links.handle_up(now, link) {
+            if let Message::Request(request) = &mut outbound.message {
+                // Rounded up: no branch gets more time than its parent has.
+                let waited = now.since(since).as_nanos().div_ceil(1_000);
+                let waited = u64::try_from(waited).unwrap_or(u64::MAX);
+                request.budget_us = request.budget_us.saturating_sub(waited);
+            }
+            self.send(now, outbound);
+        }
+        self.participant.handle_link_up(now, link.peer.node, &mut self.links);
+        self.pump(now);
+    }
+
+    /// A connection ended.
+    pub fn handle_link_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) {
+        if self.links.handle_down(node, link) {
+            self.initiator.handle_peer_down(now, node, &self.links);
+            self.participant.handle_link_lost(now, node, &mut self.links);
+        }
+        self.pump(now);
+    }
+
+    /// A dial that was asked for failed.
+    pub fn handle_dial_failed(&mut self, now: Timestamp, node: NodeId) {
+        for (_, outbound) in self.links.handle_dial_failed(now, node) {
+            self.handle_undeliverable(now, outbound);
+        }
+        self.participant.handle_dial_failed(now, node, &mut self.links);
+        self.pump(now);
+    }
+
+    /// Why a dial failed, for the failures it causes; before [`Self::handle_dial_failed`].
+    pub fn note_dial_error(&mut self, node: NodeId, text: &str) {
+        self.links.note_dial_error(node, text);
+    }
+
+    /// A frame came over a connection.
+    ///
+    /// # Errors
+    /// [`Fault`]: the peer's doing. The frame is dropped; the connection should be closed.
+    pub fn handle_frame(
+        &mut self,
+        now: Timestamp,
+        via: NodeId,
+        link: LinkNonce,
+        frame: Frame,
+    ) -> Result<(), Fault> {
+        self.observe(now);
+        if !self.links.is_up(via, link) {
+            return Ok(()); // It was reset: what it still brings may be stale.
+        }
+        let result = self.dispatch(now, via, link, frame);
+        self.pump(now);
+        result
+    }
+
+    /// Time passes.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.observe(now);
+        self.initiator.handle_timeout(now, &self.links);
+        self.participant.handle_timeout(now, &mut self.links);
+        self.pump(now);
+    }
+
+    /// When [`Self::handle_timeout`] must be called next. Never later than half the keep-alive timeout,
+    /// so that a pause of the process is noticed.
+    pub fn poll_timeout(&self) -> Timestamp {
+        let tick = self.last_seen + self.keep_alive_timeout / 2;
+        let cores = [self.initiator.poll_timeout(), self.participant.poll_timeout()];
+        cores.into_iter().flatten().fold(tick, Timestamp::min)
+    }
+
+    /// The next frame for a connection.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing for the driver to do.
+    pub fn poll_event(&mut self) -> Option<NodeEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if let Some(node) = self.links.poll_dial() {
+            let addresses = self.links.addresses(node);
+            return Some(NodeEvent::Dial { node, addresses });
+        }
+        self.participant.poll_event().map(NodeEvent::Task)
+    }
+
+    // Calls
+
+    /// Opens a call that ends within `budget`, or the default deadline.
+    ///
+    /// # Errors
+    /// [`TooManyCalls`] at the bound.
+    pub fn open_call(
+        &mut self,
+        now: Timestamp,
+        budget: Option<Duration>,
+        options: CallOptions,
+    ) -> Result<CallId, TooManyCalls> {
+        let deadline = now + budget.unwrap_or(self.deadline_default);
+        self.initiator.open(now, deadline, options)
+    }
+
+    /// Opens a root branch.
+    ///
+    /// # Errors
+    /// [`CallMisuse`] when the call takes no more.
+    pub fn open_branch(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        to: NodeId,
+        method: MethodId,
+        extensions: Vec<Extension>,
+        payload: Bytes,
+    ) -> Result<Path, CallMisuse> {
+        let path = self.initiator.branch(now, call, to, method, extensions, payload)?;
+        self.pump(now);
+        Ok(path)
+    }
+
+    /// No more root branches come.
+    pub fn seal_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.seal(now, call);
+        self.pump(now);
+    }
+
+    /// Gives a call up.
+    pub fn cancel_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.cancel(now, call);
+        self.pump(now);
+    }
+
+    /// Nobody reads the call any more; an undecided one is cancelled.
+    pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.detach(now, call);
+        self.pump(now);
+    }
+
+    /// What the application learns next of a call.
+    pub fn poll_call(&mut self, now: Timestamp, call: CallId) -> Option<CallEvent> {
+        let event = self.initiator.poll_event(call);
+        if event.is_some() {
+            self.pump(now);
+        }
+        event
+    }
+
+    /// A call that has something for the application since it was last asked.
+    pub fn poll_ready(&mut self) -> Option<CallId> {
+        self.initiator.poll_ready()
+    }
+
+    /// A call, for inspection.
+    pub fn call(&self, call: CallId) -> Option<&Call> {
+        self.initiator.call(call)
+    }
+
+    // Tasks
+
+    /// Sends a whole reply of a task.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn reply(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.reply(now, task, payload, links))
+    }
+
+    /// Begins a streamed reply and names it.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn stream(&mut self, now: Timestamp, task: &TaskRef) -> Result<u32, TaskRefusal> {
+        self.task(now, |tasks, links| tasks.stream(now, task, links))
+    }
+
+    /// Whether a stream takes another item now.
+    ///
+    /// # Errors
+    /// [`TaskRefusal::Ended`].
+    pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, TaskRefusal> {
+        self.participant.has_stream_credit(task, index)
+    }
+
+    /// Sends an item of a stream.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn stream_item(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        payload: Bytes,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.stream_item(now, task, index, payload, links))
+    }
+
+    /// Ends a stream.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn stream_end(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.stream_end(now, task, index, links))
+    }
+
+    /// Opens a branch of a task.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`]; then no branch was opened.
+    pub fn delegate(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        branch: Branch,
+    ) -> Result<TaskKey, TaskRefusal> {
+        self.task(now, |tasks, links| tasks.delegate(now, task, branch, links))
+    }
+
+    /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure record
+    /// at the initiator.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn delegate_to_dead(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        to: NodeId,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.delegate_to_dead(now, task, to, links))
+    }
+
+    /// The handler of a task waits for something: what is held back leaves.
+    pub fn handle_yield(&mut self, now: Timestamp, task: &TaskRef) {
+        self.task(now, |tasks, links| tasks.handle_yield(now, task, links));
+    }
+
+    /// The handler of a task returned.
+    pub fn finish(&mut self, now: Timestamp, task: &TaskRef) {
+        self.task(now, |tasks, links| tasks.finish(now, task, links));
+    }
+
+    /// The handler of a task failed.
+    pub fn fail(&mut self, now: Timestamp, task: &TaskRef, failure: TaskFailure) {
+        self.task(now, |tasks, links| tasks.fail(now, task, failure, links));
+    }
+
+    /// Sends a cast of a call to a node.
+    pub fn send_cast(&mut self, now: Timestamp, call: CallId, to: NodeId, cast: Cast) {
+        let task = TaskKey { path: Path::root(), hop: 0 };
+        let header = crate::wire::Header { call, task };
+        self.send(now, Outbound::new(to, header, Message::Cast(cast)));
+        self.pump(now);
+    }
+
+    /// The oldest cast of a call that waits, with its authenticated sender.
+    pub fn take_cast(&mut self, call: CallId) -> Option<(NodeId, Cast)> {
+        self.participant.take_cast(call)
+    }
+
+    /// A frame that `poll_transmit` gave was refused by its connection as too large.
+    pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit) {
+        let Transmit { to, frame, .. } = transmit;
+        self.handle_undeliverable(now, Outbound::new(to, frame.header, frame.message));
+        self.pump(now);
+    }
+
+    /// Refuses requests from now on; what runs goes on.
+    pub fn begin_shutdown(&mut self) {
+        self.participant.begin_shutdown();
+    }
+
+    // Inspection
+
+    /// Who this is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether the handler of a task has not ended and has not been stopped.
+    pub fn is_running(&self, task: &TaskRef) -> bool {
+        self.participant.is_running(task)
+    }
+
+    /// Its calls.
+    pub fn initiator(&self) -> &Initiator {
+        &self.initiator
+    }
+
+    /// Its tasks.
+    pub fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// Its connections.
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// The largest message it sends.
+    pub fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
+    }
+
+    fn task<T>(
+        &mut self,
+        now: Timestamp,
+        act: impl FnOnce(&mut Participant, &mut Links) -> T,
+    ) -> T {
+        let result = act(&mut self.participant, &mut self.links);
+        self.pump(now);
+        result
+    }
+
+    /// After a pause longer than the keep-alive timeout every connection is reset before anything is
+    /// read or expired: a fence may have run out here while its stale request waits in a socket.
+    fn observe(&mut self, now: Timestamp) {
+        let paused = now.since(self.last_seen) > self.keep_alive_timeout;
+        self.last_seen = now;
+        if paused {
+            let up: Vec<(NodeId, LinkNonce)> = self.links.up().collect();
+            for (node, link) in up {
+                self.events.push_back(NodeEvent::Reset { node, link });
+                self.handle_link_down(now, node, link);
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Timestamp,
+        via: NodeId,
+        link: LinkNonce,
+        frame: Frame,
+    ) -> Result<(), Fault> {
+        let by = Arrival { via, from: frame.relayed_from.unwrap_or(via), link };
+        let call = frame.header.call;
+        match frame.message {
+            Message::Request(request) => {
+                if frame.relayed_from.is_some() {
+                    return Err(Fault::Misrouted);
+                }
+                let me = self.identity.incarnation;
+                let (header, links) = (frame.header, &mut self.links);
+                self.participant.handle_request(now, by, header, request, links, me)?;
+            }
+            Message::Cancel(cancel) => {
+                let origin = self.participant.initiator_of(call).unwrap_or(via);
+                let links = &mut self.links;
+                self.participant.handle_cancel(now, origin, &frame.header, &cancel, links);
+            }
+            Message::Cast(cast) => self.participant.handle_cast(now, by, call, cast),
+            Message::Probe(_) | Message::Credit(_) => self.dispatch_down(now, by, frame)?,
+            Message::Reply(_)
+            | Message::Manifest(_)
+            | Message::Fail(_)
+            | Message::Status(_)
+            | Message::LinkDown(_) => self.dispatch_up(now, by, frame),
+        }
+        Ok(())
+    }
+
+    /// A frame on its way to the initiator: this node, or one to which it is relayed.
+    fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: Frame) {
+        if frame.header.call.origin == self.identity.incarnation {
+            self.initiator.handle_frame(now, by, frame, &self.links);
+        } else if frame.relayed_from.is_some() {
+            self.participant.relay_up(now, by, frame, &mut self.links);
+        }
+        // Else it is for an earlier life of this node.
+    }
+
+    /// A frame of the initiator for a task: here, or further down where only this node's children are
+    /// known.
+    fn dispatch_down(&mut self, now: Timestamp, by: Arrival, frame: Frame) -> Result<(), Fault> {
+        let call = frame.header.call;
+        let by = match frame.relayed_from {
+            None if self.incarnation_of(by.via) != Some(call.origin) => {
+                return Err(Fault::NotInitiator);
+            }
+            None => by,
+            Some(to) if to != self.identity.node => {
+                self.participant.relay_down(frame, &self.links);
+                return Ok(());
+            }
+            Some(_) => {
+                let Some(origin) = self.participant.initiator_of(call) else { return Ok(()) };
+                Arrival { from: origin, ..by }
+            }
+        };
+        let links = &mut self.links;
+        match frame.message {
+            Message::Probe(probe) => {
+                self.participant.handle_probe(now, by, &frame.header, &probe, links);
+            }
+            Message::Credit(credit) => {
+                let task = TaskRef { call, task: frame.header.task };
+                let (index, limit) = (credit.index, credit.limit_bytes);
+                self.participant.handle_credit(now, &task, index, limit, links);
+            }
+            _ => debug_assert!(false, "only these go down"),
+        }
+        Ok(())
+    }
+
+    fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {
+        if node == self.identity.node {
+            Some(self.identity.incarnation)
+        } else {
+            self.links.incarnation(node)
+        }
+    }
+
+    /// Moves what the cores want sent to connections, and this node's frames to itself back in.
+    fn pump(&mut self, now: Timestamp) {
+        loop {
+            if let Some(outbound) = self.initiator.poll_outbound() {
+                self.send(now, outbound);
+            } else if let Some(outbound) = self.participant.poll_outbound() {
+                self.send(now, outbound);
+            } else if let Some(frame) = self.loopback.pop_front() {
+                let result = self.dispatch(now, self.identity.node, LOCAL, frame);
+                debug_assert_eq!(result, Ok(()), "this node keeps the protocol with itself");
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, now: Timestamp, outbound: Outbound) {
+        let (to, lane) = (outbound.to, outbound.lane());
+        let way = match outbound.link {
+            Some(link) if to != self.identity.node => {
+                // Bound to a connection: when it is gone, so is the frame.
+                if !self.links.is_up(to, link) {
+                    return;
+                }
+                Way::Up(link)
+            }
+            _ => self.links.way(now, to),
+        };
+        match way {
+            Way::Local => self.loopback.push_back(outbound.into_frame()),
+            Way::Up(link) => {
+                if let Some((call, path)) = self.own_request(&outbound) {
+                    let life = self.links.incarnation(to);
+                    self.initiator.handle_sent(call, &path, link, life);
+                }
+                let frame = outbound.into_frame();
+                self.transmits.push_back(Transmit { to, link, lane, frame });
+            }
+            Way::Dialable => {
+                if let Some(outbound) = self.links.wait(now, outbound) {
+                    self.handle_undeliverable(now, outbound);
+                }
+            }
+            Way::Dead => self.handle_undeliverable(now, outbound),
+        }
+    }
+
+    /// The root branch that a request of this node's own call opens.
+    fn own_request(&self, outbound: &Outbound) -> Option<(CallId, Path)> {
+        let (call, task) = (outbound.header.call, &outbound.header.task);
+        let is_root = task.hop == 0 && task.path.level_count() == 1;
+        let is_own = is_root && call.origin == self.identity.incarnation;
+        let is_request = matches!(outbound.message, Message::Request(_));
+        (is_own && is_request).then(|| (call, task.path.clone()))
+    }
+
+    fn handle_undeliverable(&mut self, now: Timestamp, outbound: Outbound) {
+        if let Some((call, path)) = self.own_request(&outbound) {
+            let text = self.links.why_unreachable(outbound.to);
+            self.initiator.handle_unsent(now, call, &path, text);
+            return;
+        }
+        let Outbound { to, header, message, .. } = outbound;
+        match message {
+            Message::Request(request) => {
+                let (links, entries) = (&mut self.links, request.inherited);
+                self.participant.handle_unsent(now, &header, to, entries, links);
+            }
+            Message::Probe(_) => self.initiator.handle_peer_down(now, to, &self.links),
+            // Replies that had only this way are lost; the rest is repeated or not needed.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

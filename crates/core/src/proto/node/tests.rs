@@ -1,0 +1,7 @@
+//! Small sequences by hand: nodes, connections that deliver when told, and the frames between them.
+
+mod faults;
+mod flow;
+mod mesh;
+mod quorum;
+mod relay;

@@ -1,0 +1,682 @@
+//! All tasks of a node: takes requests, refuses what it must, runs each task key at most once, and
+//! remembers what has run for as long as a stale copy could come.
+//!
+//! Every refusal still passes on the entries that the request carried, for they describe ancestors.
+
+mod control;
+mod route;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::id::{CallId, Incarnation, MethodId, NodeId, TaskKey};
+use crate::time::Timestamp;
+use crate::wire::{
+    Cast, Cause, Entry, Executed, Extension, Fail, Header, Manifest, Message, ReplyRoute, Request,
+    extension,
+};
+
+use super::limits::Limits;
+use super::links::{Links, Way};
+use super::mailbox::{Mailbox, Posted};
+use super::mutant::{self, Mutant};
+use super::task::{ChildRequest, Task, TaskFailure, TaskOutput, TaskRefusal};
+use super::visit::{TaskRecord, TaskState, Visit};
+use super::{Arrival, Fault, Outbound};
+
+/// One task of one call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskRef {
+    /// The call.
+    pub call: CallId,
+    /// The task.
+    pub task: TaskKey,
+}
+
+/// A task to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The task.
+    pub task: TaskRef,
+    /// Who opened the branch: the peer whose order of submission counts.
+    pub from: NodeId,
+    /// The initiator.
+    pub origin: NodeId,
+    /// What to run.
+    pub method: MethodId,
+    /// When it is stopped.
+    pub deadline: Timestamp,
+    /// Trace context, metadata and the like.
+    pub extensions: Vec<Extension>,
+    /// The request message.
+    pub payload: Bytes,
+}
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParticipantEvent {
+    /// Start the handler.
+    Start(Start),
+    /// Stop the handler: its outputs are not wanted any more.
+    Stop {
+        /// The task.
+        task: TaskRef,
+        /// Cancelled or past its deadline.
+        cause: Cause,
+    },
+    /// A stream of this task has credit again.
+    Writable(TaskRef),
+    /// Casts of this call wait to be taken.
+    Cast(CallId),
+}
+
+#[derive(Debug)]
+struct Origin {
+    floor: u64,
+    visits: BTreeMap<u64, Visit>,
+}
+
+/// The tasks of one node.
+#[derive(Debug)]
+pub struct Participant {
+    me: NodeId,
+    limits: Limits,
+    origins: BTreeMap<Incarnation, Origin>,
+    running: usize,
+    remembered: usize,
+    is_shutting_down: bool,
+    timers: BinaryHeap<Reverse<(Timestamp, CallId)>>,
+    events: VecDeque<ParticipantEvent>,
+    out: VecDeque<Outbound>,
+}
+
+/// Tail transfers within one branch before it is refused: a loop of tails ends here or at the deadline.
+const HOPS_MAX: u32 = 1 << 20;
+
+impl Participant {
+    pub(crate) fn new(me: NodeId, limits: &Limits) -> Self {
+        Self {
+            me,
+            limits: limits.clone(),
+            origins: BTreeMap::new(),
+            running: 0,
+            remembered: 0,
+            is_shutting_down: false,
+            timers: BinaryHeap::new(),
+            events: VecDeque::new(),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// A REQUEST for this node.
+    ///
+    /// # Errors
+    /// [`Fault`]: the sender's doing; the request is dropped.
+    pub(crate) fn handle_request(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        header: Header,
+        request: Request,
+        links: &mut Links,
+        me_incarnation: Incarnation,
+    ) -> Result<(), Fault> {
+        let call = header.call;
+        let origin = match &request.reply_route {
+            ReplyRoute::Sender => {
+                let incarnation = if by.via == self.me {
+                    Some(me_incarnation)
+                } else {
+                    links.incarnation(by.via)
+                };
+                if incarnation != Some(call.origin) {
+                    return Err(Fault::ForeignCall);
+                }
+                by.via
+            }
+            ReplyRoute::Node { node, addresses } => {
+                if *node != self.me && !addresses.is_empty() {
+                    links.advertise(*node, addresses);
+                }
+                *node
+            }
+        };
+        if header.task.path.is_root() {
+            return Err(Fault::Misrouted);
+        }
+        self.raise_floor(call, call.seq.saturating_sub(request.floor));
+        if self.origins.get(&call.origin).is_some_and(|origin| call.seq < origin.floor) {
+            return Ok(()); // A stale copy: its call is settled.
+        }
+        self.admit(now, by, origin, header, request, links);
+        Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        origin: NodeId,
+        header: Header,
+        mut request: Request,
+        links: &mut Links,
+    ) {
+        let Header { call, task } = header;
+        let budget = Duration::from_micros(request.budget_us).min(self.limits.deadline_max);
+        let deadline = now + budget;
+        let refusal = self.refusal(&task, &request);
+        if let Some(Refusal { unrecorded: true, failure }) = &refusal
+            && !self.visit_mut(call).is_some_and(|visit| visit.knows(&task))
+        {
+            let fail = unrecorded_fail(failure.clone(), request.inherited);
+            self.send_back(by, origin, Header { call, task }, fail, links);
+            return;
+        }
+        let visit = self.visit(call, origin, deadline);
+        visit.floor = request.floor;
+        if visit.tasks.is_empty() {
+            visit.origin = origin; // A cancel, fence or cast that came first may not have known.
+        }
+        if visit.tasks.contains_key(&task) && !mutant::is(Mutant::NoDedupe) {
+            return; // A duplicate.
+        }
+        let inherited = std::mem::take(&mut request.inherited);
+        if visit.fences.contains(&task) || visit.is_cancelled(&task.path) {
+            let inherited = self.still_wanted(call, inherited);
+            if !inherited.is_empty() {
+                let message = Message::Manifest(Manifest { entries: inherited });
+                self.send_back(by, origin, Header { call, task }, message, links);
+            }
+            self.arm(call);
+            return;
+        }
+        let came_by = (request.reply_route == ReplyRoute::Sender).then_some(by.link);
+        let record = TaskRecord {
+            from: by.via,
+            came_by,
+            extensions: request.extensions.clone(),
+            state: TaskState::Running(Box::new(Task::new(
+                task.clone(),
+                deadline,
+                inherited,
+                &self.limits,
+            ))),
+        };
+        self.visit(call, origin, deadline).tasks.insert(task.clone(), record);
+        self.running += 1;
+        self.arm(call);
+        let task = TaskRef { call, task };
+        if let Some(Refusal { failure, .. }) = refusal {
+            let done = self.with_task(now, &task, links, |task| task.fail(failure));
+            debug_assert!(done.is_ok(), "it was just inserted");
+            return;
+        }
+        self.drain_task(now, &task, links);
+        self.events.push_back(ParticipantEvent::Start(Start {
+            task,
+            from: by.via,
+            origin,
+            method: request.method,
+            deadline,
+            extensions: request.extensions,
+            payload: request.payload,
+        }));
+    }
+
+    fn refusal(&self, task: &TaskKey, request: &Request) -> Option<Refusal> {
+        let refuse = |cause, text: &str| {
+            let failure = TaskFailure::new(cause, Executed::No, text);
+            Some(Refusal { failure, unrecorded: false })
+        };
+        // A running task will be remembered when it has ended.
+        if self.remembered + self.running >= self.limits.remembered_max {
+            let text = "as many tasks are remembered as remembered_max allows";
+            let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
+            return Some(Refusal { failure, unrecorded: true });
+        }
+        if self.is_shutting_down {
+            return refuse(Cause::ShuttingDown, "the node takes no new tasks");
+        }
+        if self.running >= self.limits.tasks_max {
+            return refuse(Cause::Overloaded, "as many tasks run as tasks_max allows");
+        }
+        if request.budget_us == 0 {
+            return refuse(Cause::Deadline, "the budget was used up on the way");
+        }
+        if task.hop > HOPS_MAX {
+            return refuse(Cause::PathTooDeep, "too many tail transfers on one branch");
+        }
+        if request.extensions.iter().any(is_unknown_and_critical) {
+            return refuse(Cause::BadRequest, "a critical extension is unknown here");
+        }
+        None
+    }
+
+    /// Sends a whole reply.
+    pub(crate) fn reply(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        self.with_task(now, task, links, |task| task.reply(payload))?
+    }
+
+    /// Begins a streamed reply.
+    pub(crate) fn stream(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        links: &mut Links,
+    ) -> Result<u32, TaskRefusal> {
+        self.with_task(now, task, links, Task::stream)?
+    }
+
+    /// Whether a stream takes another item now.
+    pub(crate) fn has_stream_credit(
+        &mut self,
+        task: &TaskRef,
+        index: u32,
+    ) -> Result<bool, TaskRefusal> {
+        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
+        let running = visit.running(&task.task).ok_or(TaskRefusal::Ended)?;
+        Ok(running.has_stream_credit(index))
+    }
+
+    /// Sends an item of a stream.
+    pub(crate) fn stream_item(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        payload: Bytes,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        self.with_task(now, task, links, |task| task.stream_item(index, payload))?
+    }
+
+    /// Ends a stream.
+    pub(crate) fn stream_end(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        self.with_task(now, task, links, |task| task.stream_end(index))?
+    }
+
+    /// Opens a branch. The index is consumed only when this succeeds, so that the handler may route
+    /// around a node that is known to be dead.
+    pub(crate) fn delegate(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        branch: Branch,
+        links: &mut Links,
+    ) -> Result<TaskKey, TaskRefusal> {
+        if links.way(now, branch.to) == Way::Dead {
+            return Err(TaskRefusal::NodeDead);
+        }
+        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
+        let record = visit.tasks.get(&task.task).ok_or(TaskRefusal::Ended)?;
+        let extensions = inherit(&record.extensions, branch.extensions);
+        let Branch { to, method, payload, deadline, .. } = branch;
+        let deadline = deadline.unwrap_or(Timestamp::MAX);
+        self.with_task(now, task, links, |task| {
+            task.delegate(to, method, extensions, payload, deadline)
+        })?
+    }
+
+    /// Opens a branch at a node that is known to be dead: a failure record at the initiator.
+    pub(crate) fn delegate_to_dead(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        to: NodeId,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        let child = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
+        let header = Header { call: task.call, task: child };
+        self.handle_unsent(now, &header, to, Vec::new(), links);
+        Ok(())
+    }
+
+    /// The handler waits for something.
+    pub(crate) fn handle_yield(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
+        // A task that was stopped meanwhile has nothing held.
+        let _ = self.with_task(now, task, links, Task::handle_yield);
+    }
+
+    /// The handler returned.
+    pub(crate) fn finish(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
+        // A task that was stopped meanwhile has said all it will.
+        let _ = self.with_task(now, task, links, Task::finish);
+    }
+
+    /// The handler failed, panicked or was dropped.
+    pub(crate) fn fail(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        failure: TaskFailure,
+        links: &mut Links,
+    ) {
+        let aborts = failure.aborts_children;
+        if self.with_task(now, task, links, |task| task.fail(failure)).is_ok() && aborts {
+            self.cancel_children(now, task, links);
+        }
+    }
+
+    pub(crate) fn handle_credit(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        limit_bytes: u64,
+        links: &mut Links,
+    ) {
+        let visit = self.visit_mut(task.call);
+        let Some(running) = visit.and_then(|visit| visit.running(&task.task)) else { return };
+        if running.handle_credit(index, limit_bytes) {
+            self.events.push_back(ParticipantEvent::Writable(task.clone()));
+            self.drain_task(now, task, links);
+        }
+    }
+
+    /// A CAST for a call, which may come before the call's request.
+    pub(crate) fn handle_cast(&mut self, now: Timestamp, by: Arrival, call: CallId, cast: Cast) {
+        let is_new = self.visit_mut(call).is_none_or(|visit| visit.mailbox.is_none());
+        if is_new && self.remembered + self.running >= self.limits.remembered_max {
+            return;
+        }
+        let budget = Duration::from_micros(cast.budget_us).min(self.limits.deadline_max);
+        let (casts_max, bytes_max) = (self.limits.casts_max, self.limits.cast_bytes_max);
+        let visit = self.visit(call, by.from, now + budget);
+        let mailbox =
+            visit.mailbox.get_or_insert_with(|| Box::new(Mailbox::new(casts_max, bytes_max)));
+        if mailbox.post(by.via, cast) == Posted::Kept {
+            self.events.push_back(ParticipantEvent::Cast(call));
+        }
+        if is_new {
+            self.remembered += 1;
+            self.arm(call);
+        }
+    }
+
+    /// The oldest cast of a call that waits, with its authenticated sender.
+    pub(crate) fn take_cast(&mut self, call: CallId) -> Option<(NodeId, Cast)> {
+        self.visit_mut(call)?.mailbox.as_mut()?.take()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
+        while let Some(Reverse((at, call))) = self.timers.peek().copied()
+            && at <= now
+        {
+            self.timers.pop();
+            self.expire(now, call, links);
+        }
+    }
+
+    fn expire(&mut self, now: Timestamp, call: CallId, links: &mut Links) {
+        let Some(visit) = self.visit_mut(call) else { return };
+        if visit.next_timeout() > now {
+            self.arm(call);
+            return;
+        }
+        let late: Vec<TaskKey> = visit
+            .tasks
+            .iter()
+            .filter(|(_, record)| match &record.state {
+                TaskState::Running(task) => task.deadline <= now,
+                TaskState::Over(_) => false,
+            })
+            .map(|(task, _)| task.clone())
+            .collect();
+        for task in late {
+            self.stop(now, &TaskRef { call, task }, Cause::Deadline, links);
+        }
+        self.give_up_dial(now, call, links);
+        let is_over = self
+            .visit_mut(call)
+            .is_some_and(|visit| visit.forget_at <= now && visit.running_count() == 0);
+        if is_over {
+            self.forget(call);
+        } else {
+            self.arm(call);
+        }
+    }
+
+    /// Ends a task that is not wanted any more, from outside its handler.
+    fn stop(&mut self, now: Timestamp, task: &TaskRef, cause: Cause, links: &mut Links) {
+        let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) else {
+            return;
+        };
+        if running.finished().is_none() {
+            let stop = ParticipantEvent::Stop { task: task.clone(), cause };
+            if cause == Cause::Deadline {
+                running.fail(TaskFailure::new(cause, Executed::Maybe, ""));
+            }
+            self.events.push_back(stop);
+        }
+        self.drain_task(now, task, links);
+        if let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) {
+            let entries = running.abandon(cause);
+            self.drain_task(now, task, links);
+            let entries = self.still_wanted(task.call, entries);
+            if !entries.is_empty() {
+                let message = Message::Manifest(Manifest { entries });
+                self.send_up(now, task.call, &task.task, message, links);
+            }
+        }
+    }
+
+    /// The entries among these that describe ancestors which are not cancelled themselves.
+    fn still_wanted(&mut self, call: CallId, mut entries: Vec<Entry>) -> Vec<Entry> {
+        if let Some(visit) = self.visit_mut(call) {
+            entries.retain(|entry| !visit.is_cancelled(&entry.task.path));
+        }
+        entries
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<ParticipantEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
+        self.out.pop_front()
+    }
+
+    /// Refuses requests from now on.
+    pub(crate) fn begin_shutdown(&mut self) {
+        self.is_shutting_down = true;
+    }
+
+    /// Whether the handler of a task has not ended and has not been stopped.
+    pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
+        let origin = self.origins.get(&task.call.origin);
+        let visit = origin.and_then(|origin| origin.visits.get(&task.call.seq));
+        visit.is_some_and(|visit| visit.is_running(&task.task))
+    }
+
+    /// Tasks whose handler runs, or whose replies wait for credit.
+    pub fn running_count(&self) -> usize {
+        self.running
+    }
+
+    /// Finished tasks, fences, cancel marks and mailboxes remembered.
+    pub fn remembered_count(&self) -> usize {
+        self.remembered
+    }
+
+    /// Calls of which anything is known.
+    pub fn visit_count(&self) -> usize {
+        self.origins.values().map(|origin| origin.visits.len()).sum()
+    }
+
+    fn with_task<T>(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        links: &mut Links,
+        act: impl FnOnce(&mut Task) -> T,
+    ) -> Result<T, TaskRefusal> {
+        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
+        let running = visit.running(&task.task).ok_or(TaskRefusal::Ended)?;
+        if running.finished().is_some() {
+            return Err(TaskRefusal::Ended);
+        }
+        let result = act(running);
+        self.drain_task(now, task, links);
+        Ok(result)
+    }
+
+    /// Sends what a task wants sent, and buries it when it is over.
+    fn drain_task(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
+        while let Some(output) = self
+            .visit_mut(task.call)
+            .and_then(|visit| visit.running(&task.task))
+            .and_then(Task::poll_output)
+        {
+            match output {
+                TaskOutput::Reply(message) => {
+                    self.send_up(now, task.call, &task.task, message, links);
+                }
+                TaskOutput::Request(request) => self.send_request(now, task.call, request, links),
+            }
+        }
+        if self.visit_mut(task.call).is_some_and(|visit| visit.bury(&task.task)) {
+            self.running -= 1;
+            self.remembered += 1;
+        }
+    }
+
+    fn send_request(&mut self, now: Timestamp, call: CallId, child: ChildRequest, links: &Links) {
+        let Some(visit) = self.visit_mut(call) else { return };
+        let (origin, floor) = (visit.origin, visit.floor);
+        let reply_route = if origin == self.me {
+            ReplyRoute::Sender
+        } else {
+            ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
+        };
+        let budget = child.deadline.since(now).as_micros();
+        let request = Request {
+            budget_us: u64::try_from(budget).unwrap_or(u64::MAX),
+            floor,
+            method: child.method,
+            reply_route,
+            inherited: child.inherited,
+            extensions: child.extensions,
+            payload: child.payload,
+        };
+        let header = Header { call, task: child.task };
+        self.out.push_back(Outbound::new(child.to, header, Message::Request(request)));
+    }
+
+    fn visit_mut(&mut self, call: CallId) -> Option<&mut Visit> {
+        self.origins.get_mut(&call.origin)?.visits.get_mut(&call.seq)
+    }
+
+    /// The visit, made if need be, that is remembered at least until `deadline` and the time that a
+    /// connection may be paused without being noticed.
+    fn visit(&mut self, call: CallId, origin: NodeId, deadline: Timestamp) -> &mut Visit {
+        let origins = self.origins.entry(call.origin);
+        let of_origin = origins.or_insert_with(|| Origin { floor: 0, visits: BTreeMap::new() });
+        let visit = of_origin.visits.entry(call.seq).or_insert_with(|| Visit::new(origin));
+        visit.deadline = visit.deadline.max(deadline);
+        visit.forget_at = visit.deadline + self.limits.keep_alive_timeout;
+        visit
+    }
+
+    /// The initiator says that all its calls below `floor` are settled: what is remembered of them goes.
+    fn raise_floor(&mut self, call: CallId, floor: u64) {
+        let Some(origin) = self.origins.get_mut(&call.origin) else { return };
+        if floor <= origin.floor {
+            return;
+        }
+        origin.floor = floor;
+        let settled: Vec<u64> = origin
+            .visits
+            .range(..floor)
+            .filter(|(_, visit)| visit.running_count() == 0)
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in settled {
+            let visit = origin.visits.remove(&seq).expect("it was just seen");
+            self.remembered -= visit.remembered_count();
+        }
+    }
+
+    fn forget(&mut self, call: CallId) {
+        let Some(origin) = self.origins.get_mut(&call.origin) else { return };
+        if let Some(visit) = origin.visits.remove(&call.seq) {
+            self.remembered -= visit.remembered_count();
+        }
+        // The floor alone protects against nothing that could still come: no visit, no budget left.
+        if origin.visits.is_empty() {
+            self.origins.remove(&call.origin);
+        }
+    }
+
+    fn arm(&mut self, call: CallId) {
+        if let Some(at) = self.visit_mut(call).map(|visit| visit.next_timeout()) {
+            self.timers.push(Reverse((at, call)));
+        }
+    }
+}
+
+struct Refusal {
+    failure: TaskFailure,
+    unrecorded: bool,
+}
+
+/// There is no room to remember the refusal. A transport delivers a request once, so no copy of it can
+/// run after this.
+fn unrecorded_fail(failure: TaskFailure, inherited: Vec<Entry>) -> Message {
+    Message::Fail(Fail {
+        cause: failure.cause,
+        executed: failure.executed,
+        code: failure.code,
+        node: None,
+        text: failure.text,
+        entry: None,
+        aborts_children: false,
+        inherited,
+        details: failure.details,
+    })
+}
+
+/// A branch that a task wants opened.
+#[derive(Clone, Debug)]
+pub struct Branch {
+    /// Where.
+    pub to: NodeId,
+    /// What to run there.
+    pub method: MethodId,
+    /// The request message.
+    pub payload: Bytes,
+    /// Replace those of the task's own request with the same tag.
+    pub extensions: Vec<Extension>,
+    /// Earlier than the task's own, if given.
+    pub deadline: Option<Timestamp>,
+}
+
+/// The task's own extensions, but for tags that the branch sets.
+fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
+    let inherited = own.iter().filter(|old| !set.iter().any(|new| new.tag == old.tag)).cloned();
+    let inherited: Vec<Extension> = inherited.collect();
+    set.extend(inherited);
+    set
+}
+
+fn is_unknown_and_critical(extension: &Extension) -> bool {
+    extension.tag & extension::CRITICAL != 0
+}

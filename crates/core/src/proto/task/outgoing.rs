@@ -1,0 +1,239 @@
+//! The replies of one task on their way out, within the credit the initiator has granted.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use crate::wire::{Entry, Part, Reply, ReplyKind};
+
+use super::super::flow::{SendWindow, cost};
+
+/// A message, or an item of a stream, before it is sent.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) index: u32,
+    kind: ReplyKind,
+    payload: Bytes,
+}
+
+impl Item {
+    /// Makes it the last of its stream, if it is an item.
+    pub(super) fn mark_last(&mut self) -> bool {
+        match &mut self.kind {
+            ReplyKind::Item { is_last, .. } => {
+                *is_last = true;
+                true
+            }
+            ReplyKind::Message | ReplyKind::End { .. } => false,
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        match self.kind {
+            ReplyKind::End { .. } => 0,
+            ReplyKind::Message | ReplyKind::Item { .. } => cost(self.payload.len()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Channel {
+    window: SendWindow,
+    next_item: u64,
+    queue: VecDeque<Item>,
+    /// Bytes of the first item in the queue that have left.
+    offset: u64,
+}
+
+/// The replies of one task that are not sent wholly.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    unscheduled: u64,
+    reply_count: u32,
+    /// Streams, and messages that wait for credit.
+    channels: BTreeMap<u32, Channel>,
+    open_streams: BTreeSet<u32>,
+}
+
+/// Largest piece of a message, so that replies of one task share the connection.
+const PART_BYTES_MAX: u64 = 256 << 10;
+
+impl Outgoing {
+    pub(super) fn new(unscheduled: u64) -> Self {
+        Self {
+            unscheduled,
+            reply_count: 0,
+            channels: BTreeMap::new(),
+            open_streams: BTreeSet::new(),
+        }
+    }
+
+    /// Replies begun, which are also the names of the next ones.
+    pub(super) fn reply_count(&self) -> u32 {
+        self.reply_count
+    }
+
+    pub(super) fn message(&mut self, payload: Bytes) -> Item {
+        let index = self.next_index();
+        Item { index, kind: ReplyKind::Message, payload }
+    }
+
+    pub(super) fn open_stream(&mut self) -> u32 {
+        let index = self.next_index();
+        self.channels.insert(index, Channel::new(self.unscheduled));
+        self.open_streams.insert(index);
+        index
+    }
+
+    pub(super) fn is_stream_open(&self, index: u32) -> bool {
+        self.open_streams.contains(&index)
+    }
+
+    /// A stream that nobody has ended.
+    pub(super) fn first_open_stream(&self) -> Option<u32> {
+        self.open_streams.first().copied()
+    }
+
+    /// No further items come.
+    pub(super) fn close_stream(&mut self, index: u32) {
+        self.open_streams.remove(&index);
+    }
+
+    pub(super) fn item(&mut self, index: u32, payload: Bytes) -> Item {
+        let channel = self.channels.get_mut(&index);
+        let seq = channel.map_or(0, |channel| {
+            channel.next_item += 1;
+            channel.next_item - 1
+        });
+        Item { index, kind: ReplyKind::Item { seq, is_last: false }, payload }
+    }
+
+    pub(super) fn end(&mut self, index: u32) -> Item {
+        let count = self.channels.get(&index).map_or(0, |channel| channel.next_item);
+        Item { index, kind: ReplyKind::End { count }, payload: Bytes::new() }
+    }
+
+    /// Whether another item could leave. `holds_one`: an item of this stream is held and uses credit.
+    pub(super) fn has_credit(&self, index: u32, holds_one: bool) -> bool {
+        self.channels.get(&index).is_none_or(|channel| {
+            channel.queue.is_empty() && channel.window.available() > u64::from(holds_one)
+        })
+    }
+
+    /// Whether it can leave in one frame now.
+    pub(super) fn can_leave_whole(&self, item: &Item) -> bool {
+        match self.channels.get(&item.index) {
+            Some(channel) => channel.queue.is_empty() && item.cost() <= channel.window.available(),
+            None => item.cost() <= self.unscheduled,
+        }
+    }
+
+    /// Sends an item that can leave whole, with what rides on it.
+    pub(super) fn take_whole(
+        &mut self,
+        item: Item,
+        is_final: bool,
+        own_entry: Option<Box<Entry>>,
+        inherited: Vec<Entry>,
+    ) -> Reply {
+        self.channels.remove(&item.index);
+        let Item { index, kind, payload } = item;
+        Reply { index, kind, part: None, is_final, own_entry, inherited, payload }
+    }
+
+    /// Queues an item for as much credit as it needs.
+    pub(super) fn push(&mut self, item: Item) {
+        let unscheduled = self.unscheduled;
+        let channel = self.channels.entry(item.index).or_insert_with(|| Channel::new(unscheduled));
+        channel.queue.push_back(item);
+    }
+
+    pub(super) fn grant(&mut self, index: u32, limit: u64) -> bool {
+        self.channels.get_mut(&index).is_some_and(|channel| channel.window.grant(limit))
+    }
+
+    /// The next frame that has credit.
+    pub(super) fn poll_reply(&mut self) -> Option<Reply> {
+        let sent = self.channels.iter_mut().find_map(|(index, channel)| {
+            let reply = channel.poll()?;
+            let is_over = channel.queue.is_empty() && ends_reply(reply.kind, &reply);
+            Some((*index, is_over, reply))
+        });
+        let (index, is_over, reply) = sent?;
+        if is_over {
+            self.channels.remove(&index);
+        }
+        Some(reply)
+    }
+
+    /// Whether nothing waits for credit.
+    pub(super) fn is_empty(&self) -> bool {
+        self.channels.values().all(|channel| channel.queue.is_empty())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.open_streams.clear();
+        self.channels.clear();
+    }
+
+    fn next_index(&mut self) -> u32 {
+        self.reply_count += 1;
+        self.reply_count - 1
+    }
+}
+
+fn ends_reply(kind: ReplyKind, reply: &Reply) -> bool {
+    let is_whole =
+        reply.part.is_none_or(|part| part.offset + reply.payload.len() as u64 == part.total);
+    let is_last = !matches!(kind, ReplyKind::Item { is_last: false, .. });
+    is_whole && is_last
+}
+
+impl Channel {
+    fn new(unscheduled: u64) -> Self {
+        let window = SendWindow::new(unscheduled);
+        Self { window, next_item: 0, queue: VecDeque::new(), offset: 0 }
+    }
+
+    fn poll(&mut self) -> Option<Reply> {
+        let item = self.queue.front()?;
+        let available = self.window.available();
+        let is_whole = self.offset == 0 && item.cost() <= available;
+        if !is_whole && (available == 0 || item.payload.is_empty()) {
+            return None;
+        }
+        let reply = Reply {
+            index: item.index,
+            kind: item.kind,
+            part: None,
+            is_final: false,
+            own_entry: None,
+            inherited: Vec::new(),
+            payload: item.payload.clone(),
+        };
+        if is_whole {
+            let item = self.queue.pop_front().expect("it was just looked at");
+            if item.cost() > 0 {
+                self.window.send(item.payload.len());
+            }
+            return Some(reply);
+        }
+        Some(self.take_part(reply, available))
+    }
+
+    fn take_part(&mut self, mut reply: Reply, available: u64) -> Reply {
+        let total = reply.payload.len() as u64;
+        let len = available.min(total - self.offset).min(PART_BYTES_MAX);
+        let range = self.offset..self.offset + len;
+        let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
+        reply.payload = reply.payload.slice(at(range.start)..at(range.end));
+        reply.part = Some(Part { offset: self.offset, total });
+        self.window.send(reply.payload.len());
+        self.offset = range.end;
+        if self.offset == total {
+            self.queue.pop_front();
+            self.offset = 0;
+        }
+        reply
+    }
+}

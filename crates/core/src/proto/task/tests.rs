@@ -1,0 +1,212 @@
+use super::*;
+
+fn me() -> TaskKey {
+    TaskKey { path: "/0".parse().unwrap(), hop: 0 }
+}
+
+fn node(id: u64) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn ancestor(children: u32) -> Entry {
+    let task = TaskKey { path: "/9".parse().unwrap(), hop: 1 };
+    Entry { task, children, replies: 0, outcome: Outcome::Finished, holders: Vec::new() }
+}
+
+fn task_with(inherited: Vec<Entry>) -> Task {
+    Task::new(me(), Timestamp::MAX, inherited, &Limits::default())
+}
+
+fn outputs(task: &mut Task) -> Vec<TaskOutput> {
+    std::iter::from_fn(|| task.poll_output()).collect()
+}
+
+fn delegate(task: &mut Task, to: u64) {
+    let none = Bytes::new();
+    task.delegate(node(to), MethodId(1), Vec::new(), none, Timestamp::MAX).unwrap();
+}
+
+fn own(children: &[u64], replies: u32) -> Entry {
+    Entry {
+        task: me(),
+        children: u32::try_from(children.len()).unwrap(),
+        replies,
+        outcome: Outcome::Finished,
+        holders: children.iter().map(|id| NodeId::new(*id)).collect(),
+    }
+}
+
+fn manifest(entries: Vec<Entry>) -> TaskOutput {
+    TaskOutput::Reply(Message::Manifest(Manifest { entries }))
+}
+
+/// The only output, as a reply.
+fn sole_reply(task: &mut Task) -> crate::wire::Reply {
+    match outputs(task).as_slice() {
+        [TaskOutput::Reply(Message::Reply(reply))] => reply.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn requests(outputs: &[TaskOutput]) -> Vec<&ChildRequest> {
+    let of = |output| match output {
+        &TaskOutput::Request(ref request) => request,
+        &TaskOutput::Reply(ref message) => panic!("{message:?}"),
+    };
+    outputs.iter().map(of).collect()
+}
+
+#[test]
+fn r1_a_silent_task_sends_its_manifest() {
+    let mut task = task_with(Vec::new());
+    task.finish();
+    assert_eq!(outputs(&mut task), [manifest(vec![own(&[], 0)])]);
+}
+
+#[test]
+fn r2_a_sole_reply_says_final() {
+    let mut task = task_with(Vec::new());
+    task.reply(Bytes::from_static(b"yes")).unwrap();
+    task.finish();
+    let reply = sole_reply(&mut task);
+    assert!(reply.is_final && reply.own_entry.is_none());
+}
+
+#[test]
+fn r3_a_sole_branch_goes_on_as_the_same_branch() {
+    let mut task = task_with(vec![ancestor(1)]);
+    delegate(&mut task, 7);
+    task.finish();
+    let outputs = outputs(&mut task);
+    let requests = requests(&outputs);
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].task, TaskKey { hop: 1, ..me() });
+    assert_eq!(requests[0].inherited, [ancestor(1)], "and no entry of its own");
+}
+
+#[test]
+fn r4_the_entry_rides_on_the_last_reply() {
+    let mut task = task_with(Vec::new());
+    delegate(&mut task, 7);
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    let outputs = outputs(&mut task);
+    assert_eq!(outputs.len(), 2);
+    let TaskOutput::Reply(Message::Reply(reply)) = &outputs[1] else { panic!("{outputs:?}") };
+    assert_eq!(reply.own_entry.as_deref(), Some(&own(&[7], 1)));
+}
+
+#[test]
+fn r5_the_entry_rides_on_as_many_requests_as_are_held() {
+    let mut task = task_with(Vec::new());
+    (1..=4).for_each(|to| delegate(&mut task, to));
+    task.finish();
+    let outputs = outputs(&mut task);
+    let riding: Vec<usize> = requests(&outputs).iter().map(|r| r.inherited.len()).collect();
+    assert_eq!(riding, [0, 0, 1, 1], "carry_copies is 2");
+    assert_eq!(requests(&outputs)[3].inherited, [own(&[1, 2, 3, 4], 0)]);
+}
+
+#[test]
+fn r6_a_task_that_held_nothing_sends_its_manifest() {
+    let mut task = task_with(Vec::new());
+    task.reply(Bytes::new()).unwrap();
+    task.handle_yield();
+    assert_eq!(outputs(&mut task).len(), 1);
+    task.finish();
+    assert_eq!(outputs(&mut task), [manifest(vec![own(&[], 1)])]);
+}
+
+#[test]
+fn r7_entries_of_ancestors_ride_on_the_first_output() {
+    let mut task = task_with(vec![ancestor(1)]);
+    task.reply(Bytes::new()).unwrap();
+    task.handle_yield();
+    assert_eq!(sole_reply(&mut task).inherited, [ancestor(1)]);
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    assert!(sole_reply(&mut task).inherited.is_empty());
+}
+
+#[test]
+fn r7_many_entries_of_ancestors_go_out_at_once() {
+    let many: Vec<Entry> = (0..5).map(ancestor).collect();
+    let mut task = task_with(many.clone());
+    assert_eq!(outputs(&mut task), [manifest(many)]);
+}
+
+#[test]
+fn a_failure_carries_what_was_declared_until_then() {
+    let mut task = task_with(vec![ancestor(1)]);
+    task.reply(Bytes::new()).unwrap();
+    delegate(&mut task, 7);
+    task.fail(TaskFailure::new(Cause::Panicked, Executed::Yes, "oh"));
+    let outputs = outputs(&mut task);
+    let [_, _, TaskOutput::Reply(Message::Fail(fail))] = outputs.as_slice() else {
+        panic!("{outputs:?}")
+    };
+    let entry = Entry { outcome: Outcome::Failed(Cause::Panicked), ..own(&[7], 1) };
+    assert_eq!(fail.entry.as_deref(), Some(&entry));
+}
+
+/// Found by the simulation: the entry of an ancestor was lost with the task that carried it, when a
+/// parent's failure cancelled that task, and the ancestor's branch stayed open for ever.
+#[test]
+fn a_cancelled_task_gives_back_the_entries_it_was_to_pass_on() {
+    let mut task = task_with(vec![ancestor(1)]);
+    assert_eq!(task.abandon(Cause::Cancelled), [ancestor(1)]);
+    assert!(task.is_drained() && outputs(&mut task).is_empty());
+}
+
+#[test]
+fn a_long_reply_leaves_as_credit_comes() {
+    let mut task = task_with(Vec::new());
+    task.reply(Bytes::from(vec![1; 40_000])).unwrap();
+    task.finish();
+    let first = outputs(&mut task);
+    let [TaskOutput::Reply(Message::Reply(part)), TaskOutput::Reply(Message::Manifest(_))] =
+        first.as_slice()
+    else {
+        panic!("{first:?}")
+    };
+    assert_eq!(part.payload.len(), 16 << 10);
+    assert!(!task.is_drained());
+    assert!(task.handle_credit(0, 40_000));
+    let rest = sole_reply(&mut task);
+    assert_eq!(rest.part, Some(crate::wire::Part { offset: 16 << 10, total: 40_000 }));
+    assert!(task.is_drained());
+    assert!(!task.handle_credit(0, 40_000), "a copy changes nothing");
+}
+
+#[test]
+fn the_end_of_a_stream_rides_on_a_held_item() {
+    let mut task = task_with(Vec::new());
+    let stream = task.stream().unwrap();
+    task.stream_item(stream, Bytes::from_static(b"a")).unwrap();
+    task.stream_end(stream).unwrap();
+    task.finish();
+    let reply = sole_reply(&mut task);
+    assert_eq!(reply.kind, crate::wire::ReplyKind::Item { seq: 0, is_last: true });
+    assert!(reply.is_final);
+}
+
+#[test]
+fn a_stream_waits_for_credit() {
+    let mut task = task_with(Vec::new());
+    let stream = task.stream().unwrap();
+    assert!(task.has_stream_credit(stream));
+    task.stream_item(stream, Bytes::from(vec![0; 16 << 10])).unwrap();
+    task.handle_yield();
+    assert!(!task.has_stream_credit(stream));
+    task.handle_credit(stream, 20_000);
+    assert!(task.has_stream_credit(stream));
+}
+
+#[test]
+fn an_ended_task_takes_nothing_more() {
+    let mut task = task_with(Vec::new());
+    task.finish();
+    assert_eq!(task.reply(Bytes::new()), Err(TaskRefusal::Ended));
+    let branch = task.delegate(node(1), MethodId(1), Vec::new(), Bytes::new(), Timestamp::MAX);
+    assert_eq!(branch, Err(TaskRefusal::Ended));
+}

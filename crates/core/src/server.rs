@@ -1,0 +1,291 @@
+//! What a service holds: the table of its methods, and for each task a [`Task`] or a [`Context`].
+
+mod cast;
+mod stream;
+mod task;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::error::{StartError, Status};
+use crate::id::{MethodId, NodeId};
+use crate::method::{Method, metadata};
+use crate::proto::participant::{Start, TaskRef};
+use crate::proto::task::TaskFailure;
+use crate::wire::{Cause, Executed};
+
+pub use cast::ReceivedCast;
+pub use stream::{ReplyStream, SendError};
+pub use task::{Finish, Refused, Task};
+
+/// A handler's future.
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
+
+/// How a handler ended.
+pub(crate) enum HandlerResult {
+    /// It returned, after replying or delegating as it liked.
+    Finished,
+    /// It returned this reply.
+    Replied(Bytes),
+    /// It failed.
+    Failed(TaskFailure),
+}
+
+type Handler = Box<dyn Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync>;
+
+/// One method as it is served.
+pub(crate) struct MethodEntry {
+    name: &'static str,
+    /// What its handlers are ordered by, if they are.
+    pub(crate) order_by: Option<&'static str>,
+    pub(crate) start: Handler,
+}
+
+/// Methods and their handlers, to be given to an endpoint.
+///
+/// Generated servers turn into one; by hand:
+/// ```
+/// # use convoke_core::{Method, Service, Status, Context};
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask { #[prost(uint32, tag = "1")] n: u32 }
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Answer { #[prost(uint32, tag = "1")] n: u32 }
+/// const DOUBLE: Method<Ask, Answer> = Method::new("math.Math/Double");
+///
+/// let service = Service::new().unary(DOUBLE, |ask, _: Context| async move {
+///     Ok::<_, Status>(Answer { n: ask.n * 2 })
+/// });
+/// ```
+#[derive(Default)]
+pub struct Service {
+    methods: Vec<(MethodId, MethodEntry)>,
+    order_by: Option<&'static str>,
+}
+
+impl Service {
+    /// A service without methods.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From here on, the handlers of all methods added run one at a time for each peer, ordered among
+    /// each other under this name.
+    #[must_use]
+    pub fn ordered(mut self, name: &'static str) -> Self {
+        self.order_by = Some(name);
+        self
+    }
+
+    /// Adds a method whose handler answers with one message.
+    #[must_use]
+    pub fn unary<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
+    where
+        Req: prost::Message + Default,
+        Resp: prost::Message,
+        F: Fn(Req, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Resp, Status>> + Send + 'static,
+    {
+        self.add(method, move |handle, payload| {
+            let future = decode(payload).map(|request| handler(request, Context::new(handle)));
+            Box::pin(async move {
+                match run(future).await {
+                    Ok(reply) => HandlerResult::Replied(reply.encode_to_vec().into()),
+                    Err(failure) => HandlerResult::Failed(failure),
+                }
+            })
+        })
+    }
+
+    /// Adds a method whose handler replies as often as it likes, streams, or delegates to other methods
+    /// that answer with `Resp`.
+    #[must_use]
+    pub fn tree<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
+    where
+        Req: prost::Message + Default,
+        Resp: prost::Message,
+        F: Fn(Req, Task<Resp>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Finish, Status>> + Send + 'static,
+    {
+        self.add(method, move |handle, payload| {
+            let future = decode(payload).map(|request| handler(request, Task::new(handle)));
+            Box::pin(async move {
+                match run(future).await {
+                    Ok(_) => HandlerResult::Finished,
+                    Err(failure) => HandlerResult::Failed(failure),
+                }
+            })
+        })
+    }
+
+    fn add<Req, Resp>(
+        mut self,
+        method: Method<Req, Resp>,
+        start: impl Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync + 'static,
+    ) -> Self {
+        let order_by = self.order_by.or(method.is_ordered().then_some(method.name()));
+        let entry = MethodEntry { name: method.name(), order_by, start: Box::new(start) };
+        self.methods.push((method.id(), entry));
+        self
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.methods.iter().map(|(_, entry)| entry.name)).finish()
+    }
+}
+
+fn decode<Req: prost::Message + Default>(payload: Bytes) -> Result<Req, TaskFailure> {
+    Req::decode(payload)
+        .map_err(|error| TaskFailure::new(Cause::BadRequest, Executed::No, error.to_string()))
+}
+
+async fn run<T>(
+    future: Result<impl Future<Output = Result<T, Status>>, TaskFailure>,
+) -> Result<T, TaskFailure> {
+    future?.await.map_err(TaskFailure::from)
+}
+
+/// All methods an endpoint serves.
+#[derive(Default)]
+pub(crate) struct MethodTable(BTreeMap<MethodId, MethodEntry>);
+
+impl MethodTable {
+    pub(crate) fn add(&mut self, service: Service) -> Result<(), StartError> {
+        for (id, entry) in service.methods {
+            let name = entry.name;
+            if let Some(other) = self.0.insert(id, entry) {
+                return Err(StartError::MethodClash(other.name, name));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, id: MethodId) -> Option<&MethodEntry> {
+        self.0.get(&id)
+    }
+}
+
+impl fmt::Debug for MethodTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.values().map(|entry| entry.name)).finish()
+    }
+}
+
+/// What the handles of one running task share with the driver.
+pub(crate) struct TaskHandle {
+    driver: Arc<Driver>,
+    start: Start,
+    /// Something may be held back that must leave when the handler waits.
+    may_hold: AtomicBool,
+    gate: Mutex<Option<(NodeId, &'static str)>>,
+}
+
+impl TaskHandle {
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        start: Start,
+        gate: Option<(NodeId, &'static str)>,
+    ) -> Self {
+        Self { driver, start, may_hold: AtomicBool::new(false), gate: Mutex::new(gate) }
+    }
+
+    pub(crate) fn task(&self) -> &TaskRef {
+        &self.start.task
+    }
+
+    /// The handler's future returned pending.
+    pub(crate) fn yield_now(&self) {
+        if self.may_hold.swap(false, Ordering::AcqRel) {
+            self.driver.with_node(|node, now| node.handle_yield(now, self.task()));
+        }
+    }
+
+    /// The handler ended.
+    pub(crate) fn finish(&self, result: HandlerResult) {
+        self.driver.with_node(|node, now| match result {
+            HandlerResult::Finished => node.finish(now, self.task()),
+            HandlerResult::Replied(payload) => match node.reply(now, self.task(), payload) {
+                Ok(()) => node.finish(now, self.task()),
+                Err(refusal) => {
+                    let failure = TaskFailure::from(Status::from(refusal));
+                    node.fail(now, self.task(), failure);
+                }
+            },
+            HandlerResult::Failed(failure) => node.fail(now, self.task(), failure),
+        });
+        self.driver.forget_stopper(self.task());
+        self.end();
+    }
+
+    /// The handler is gone, however.
+    pub(crate) fn end(&self) {
+        self.release();
+    }
+
+    /// Lets the next handler of an ordered method start.
+    fn release(&self) {
+        let gate = self.gate.lock().take();
+        if let Some(key) = gate {
+            self.driver.leave_gate(key);
+        }
+    }
+}
+
+/// What a handler may know of its task.
+#[derive(Clone)]
+pub struct Context {
+    handle: Arc<TaskHandle>,
+}
+
+impl Context {
+    pub(crate) fn new(handle: Arc<TaskHandle>) -> Self {
+        Self { handle }
+    }
+
+    /// Who opened the branch: the initiator, or the parent's node. Authenticated by the connection.
+    pub fn peer(&self) -> NodeId {
+        self.handle.start.from
+    }
+
+    /// The call's initiator, as the request says.
+    pub fn initiator(&self) -> NodeId {
+        self.handle.start.origin
+    }
+
+    /// The task, for logs.
+    pub fn task(&self) -> &TaskRef {
+        &self.handle.start.task
+    }
+
+    /// What remains until the task is stopped.
+    pub fn remaining(&self) -> Duration {
+        self.handle.start.deadline.since(self.handle.driver.now())
+    }
+
+    /// The metadata that came with the request, in order.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        metadata(&self.handle.start.extensions)
+    }
+
+    /// Lets the next handler of an ordered method start before this one returns.
+    pub fn release(&self) {
+        self.handle.release();
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("task", self.task())
+            .field("peer", &self.peer())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,76 @@
+//! A streamed reply, within the credit its reader grants.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use crate::proto::task::TaskRefusal;
+
+use super::TaskHandle;
+
+/// Sends the items of one streamed reply. Dropping it ends the stream.
+pub struct ReplyStream<Resp> {
+    handle: Arc<TaskHandle>,
+    index: u32,
+    types: PhantomData<fn(Resp)>,
+}
+
+/// An item was not taken.
+pub type SendError = TaskRefusal;
+
+impl<Resp: prost::Message> ReplyStream<Resp> {
+    pub(super) fn new(handle: Arc<TaskHandle>, index: u32) -> Self {
+        Self { handle, index, types: PhantomData }
+    }
+
+    /// Sends an item once the initiator has granted room for it.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`] when the task has been stopped or the message is too large.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the item was not sent.
+    pub async fn send(&mut self, item: &Resp) -> Result<(), SendError> {
+        let (handle, index) = (&self.handle, self.index);
+        poll_fn(|cx| {
+            let poll =
+                || handle.driver.with_node(|node, _| node.has_stream_credit(handle.task(), index));
+            match poll() {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) => handle.driver.wait_for_credit(handle.task(), cx.waker()),
+                Err(refusal) => return Poll::Ready(Err(refusal)),
+            }
+            // The credit may have come between the question and the waker.
+            match poll() {
+                Ok(true) => Poll::Ready(Ok(())),
+                Ok(false) => Poll::Pending,
+                Err(refusal) => Poll::Ready(Err(refusal)),
+            }
+        })
+        .await?;
+        handle.may_hold.store(true, Ordering::Release);
+        let payload = item.encode_to_vec().into();
+        handle.driver.with_node(|node, now| node.stream_item(now, handle.task(), index, payload))
+    }
+}
+
+impl<Resp> Drop for ReplyStream<Resp> {
+    fn drop(&mut self) {
+        self.handle.may_hold.store(true, Ordering::Release);
+        let (handle, index) = (&self.handle, self.index);
+        // A task that was stopped or has returned has ended its streams already.
+        let _ = handle.driver.with_node(|node, now| node.stream_end(now, handle.task(), index));
+    }
+}
+
+impl<Resp> fmt::Debug for ReplyStream<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplyStream")
+            .field("task", self.handle.task())
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}

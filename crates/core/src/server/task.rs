@@ -1,0 +1,191 @@
+//! The handle of a task of a tree call.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::client::Peer;
+use crate::error::Status;
+use crate::method::Request;
+use crate::proto::participant::Branch;
+use crate::proto::task::TaskRefusal;
+use crate::time::Timestamp;
+use crate::transport::Lane;
+
+use super::stream::ReplyStream;
+use super::{Context, TaskHandle};
+
+/// One task of a tree call, answered with `Resp`s: it replies to the initiator, any number of times, and
+/// opens branches at other nodes, whose tasks reply to the initiator in turn. The compiler sees to it
+/// that a branch is of a method that answers with `Resp` too.
+pub struct Task<Resp> {
+    handle: Arc<TaskHandle>,
+    types: PhantomData<fn(Resp)>,
+}
+
+/// The handler is done with its task. Only a [`Task`] can make one.
+#[derive(Debug)]
+pub struct Finish(());
+
+/// A branch that was not opened, with the request for another try elsewhere.
+pub struct Refused<Resp> {
+    /// Why.
+    pub reason: TaskRefusal,
+    /// What was not sent.
+    pub request: Request<Resp>,
+}
+
+impl<Resp> fmt::Debug for Refused<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<Resp> fmt::Display for Refused<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.reason, f)
+    }
+}
+
+impl<Resp> std::error::Error for Refused<Resp> {}
+
+impl<Resp> From<Refused<Resp>> for Status {
+    fn from(refused: Refused<Resp>) -> Self {
+        refused.reason.into()
+    }
+}
+
+impl<Resp: prost::Message> Task<Resp> {
+    pub(super) fn new(handle: Arc<TaskHandle>) -> Self {
+        Self { handle, types: PhantomData }
+    }
+
+    /// What is known of the task.
+    pub fn context(&self) -> Context {
+        Context::new(self.handle.clone())
+    }
+
+    /// Sends a reply to the initiator. It leaves with the next output, when the handler waits for
+    /// something, or at its end.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`] when the task has been stopped or the message is too large.
+    pub fn reply(&self, reply: &Resp) -> Result<(), TaskRefusal> {
+        self.handle.reply(reply.encode_to_vec().into())
+    }
+
+    /// Sends the last reply and ends.
+    ///
+    /// # Errors
+    /// As [`Task::reply`].
+    pub fn answer(self, reply: &Resp) -> Result<Finish, Status> {
+        self.reply(reply)?;
+        Ok(self.finish())
+    }
+
+    /// Ends the task.
+    pub fn finish(self) -> Finish {
+        Finish(())
+    }
+
+    /// Begins a streamed reply.
+    ///
+    /// # Errors
+    /// [`TaskRefusal::Ended`] when the task has been stopped.
+    pub fn stream(&self) -> Result<ReplyStream<Resp>, TaskRefusal> {
+        let handle = &self.handle;
+        let index = handle.driver.with_node(|node, now| node.stream(now, handle.task()))?;
+        Ok(ReplyStream::new(handle.clone(), index))
+    }
+
+    /// Opens a branch at `peer`: its task replies to the initiator. Waits while the connection to the
+    /// peer has no room.
+    ///
+    /// # Errors
+    /// [`Refused`] with the request, when the peer is known to be dead or a bound is reached. A peer
+    /// that turns out to be unreachable later is a failure record at the initiator.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, no branch was opened.
+    pub async fn delegate(&self, request: Request<Resp>, peer: &Peer) -> Result<(), Refused<Resp>> {
+        self.handle.wait_writable(peer).await;
+        self.handle.delegate(&request, peer).map_err(|reason| Refused { reason, request })
+    }
+
+    /// Hands the rest of the work to `peer`. When nothing else was sent, the branch itself moves there,
+    /// which costs no manifest.
+    ///
+    /// # Errors
+    /// As [`Task::delegate`].
+    pub async fn tail(self, request: Request<Resp>, peer: &Peer) -> Result<Finish, Refused<Resp>> {
+        self.delegate(request, peer).await?;
+        Ok(self.finish())
+    }
+
+    /// Opens a branch for each part and ends. A peer that is known to be dead is asked all the same, so
+    /// that it becomes a failure record at the initiator and the others go on.
+    ///
+    /// # Errors
+    /// [`Status`] when the task has been stopped or a bound is reached.
+    pub async fn fan_out<Part>(
+        self,
+        parts: impl IntoIterator<Item = (Peer, Part)>,
+        mut request: impl FnMut(Part) -> Request<Resp>,
+    ) -> Result<Finish, Status> {
+        for (peer, part) in parts {
+            self.handle.wait_writable(&peer).await;
+            self.handle.delegate_even_if_dead(&request(part), &peer)?;
+        }
+        Ok(self.finish())
+    }
+}
+
+impl<Resp> fmt::Debug for Task<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Task").field(self.handle.task()).finish()
+    }
+}
+
+impl TaskHandle {
+    fn reply(&self, payload: Bytes) -> Result<(), TaskRefusal> {
+        self.may_hold.store(true, Ordering::Release);
+        self.driver.with_node(|node, now| node.reply(now, self.task(), payload))
+    }
+
+    fn delegate<Resp>(&self, request: &Request<Resp>, peer: &Peer) -> Result<(), TaskRefusal> {
+        if let Some((size, limit)) = request.too_large(usize::MAX) {
+            return Err(TaskRefusal::MessageTooLarge { size, limit });
+        }
+        self.may_hold.store(true, Ordering::Release);
+        let branch = |now: Timestamp| Branch {
+            to: peer.node(),
+            method: request.method,
+            payload: request.payload.clone(),
+            extensions: request.extensions.clone(),
+            deadline: request.deadline.map(|budget| now + budget),
+        };
+        self.driver.with_node(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())
+    }
+
+    fn delegate_even_if_dead<Resp>(
+        &self,
+        request: &Request<Resp>,
+        peer: &Peer,
+    ) -> Result<(), TaskRefusal> {
+        match self.delegate(request, peer) {
+            Err(TaskRefusal::NodeDead) => self
+                .driver
+                .with_node(|node, now| node.delegate_to_dead(now, self.task(), peer.node())),
+            result => result,
+        }
+    }
+
+    async fn wait_writable(&self, peer: &Peer) {
+        if let Some(connection) = self.driver.connection_to(peer.node()) {
+            std::future::poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The only seam to a network.
+//!
+//! A [`Transport`] makes [`Connection`]s; a connection carries frames between two nodes and hands
+//! what it receives to a [`Sink`]. Frames are opaque here: bytes with a [`Lane`].
+//!
+//! What a transport owes:
+//! - **Order.** Frames of one connection and lane arrive in the order they were appended.
+//! - **Whole or not at all.** A frame arrives once and complete, or the connection closes. What was
+//!   appended before a close may or may not have arrived.
+//! - **Credit.** A receiver never has to buffer more than it granted (L1, per lane). A sender
+//!   without credit keeps frames in its own bounded buffer, then answers [`NotWritable`]; it never
+//!   drops. The credit comes back when the sink has taken the frame, and the sink always takes.
+//! - **Lanes.** Control frames never wait behind data, however large: data is cut into chunks.
+//! - **Identity.** Both ends exchange a [`Hello`] before anything else; `on_open` reports it.
+//! - **An end with a reason.** After `on_open` comes exactly one `on_closed`, after the last batch.
+//!
+//! What the sink owes: `on_batch` returns without waiting on a network or an application.
+//!
+//! The model of this contract is `src/transport.h` of eRPC (Kalia et al., NSDI 2019).
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::id::{Incarnation, LinkNonce, NodeId};
+
+/// A future of the set-up path; no call boxes one.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Which queue of a connection a frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Small and urgent: CREDIT, CANCEL, plain PROBE, STATUS of running tasks. Overtakes data.
+    Control,
+    /// Everything whose order matters to the call protocol.
+    Data,
+}
+
+/// Where a node listens: a scheme and the rest, such as `tcp://10.0.0.1:7000`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    text: String,
+    scheme_len: usize,
+}
+
+/// A text that is not `scheme://rest`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an address: expected scheme://host:port, such as tcp://127.0.0.1:7000")]
+pub struct AddressError {
+    /// What was given.
+    pub text: String,
+}
+
+/// Longest address, in bytes.
+pub const ADDRESS_BYTES_MAX: usize = 255;
+
+impl Address {
+    /// The transport's name, such as `tcp`.
+    pub fn scheme(&self) -> &str {
+        &self.text[..self.scheme_len]
+    }
+
+    /// What the transport dials or binds, such as `127.0.0.1:7000`.
+    pub fn rest(&self) -> &str {
+        &self.text[self.scheme_len + 3..]
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let scheme_len = text.find("://").filter(|len| *len > 0 && *len + 3 < text.len());
+        match scheme_len {
+            Some(scheme_len) if text.len() <= ADDRESS_BYTES_MAX => {
+                Ok(Self { text: text.to_owned(), scheme_len })
+            }
+            _ => Err(AddressError { text: text.chars().take(80).collect() }),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What a node tells a peer of itself when a connection opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Who it is.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Where others can dial it; empty for a node that only dials out. Never an unspecified
+    /// address: the transport replaces `0.0.0.0` by the connection's local address.
+    pub advertised: Vec<Address>,
+    /// The largest frame it takes, in bytes.
+    pub frame_bytes_max: u32,
+}
+
+/// One connection as both its ends know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// What the other end said of itself.
+    pub peer: Hello,
+    /// The name both ends have for this connection.
+    pub nonce: LinkNonce,
+    /// Whether this end dialled.
+    pub is_dialler: bool,
+    /// The transport's scheme.
+    pub scheme: &'static str,
+}
+
+/// A frame as it came.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The lane it took.
+    pub lane: Lane,
+    /// Its bytes; shares the receive buffer where the transport can.
+    pub bytes: Bytes,
+}
+
+/// A frame was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// There is room for more.
+    Writable,
+    /// Taken, but whoever can wait should now wait for [`Connection::poll_writable`].
+    Full,
+}
+
+/// A frame was not taken: the lane's buffer is at its hard bound, or the connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotWritable {
+    /// The peer grants no credit and the send buffer is full.
+    #[error("the send buffer of the connection is full: the peer does not read")]
+    Full,
+    /// The frame is larger than the peer takes.
+    #[error("a frame of {size} bytes is larger than the peer's limit of {limit}")]
+    TooLarge {
+        /// The frame.
+        size: usize,
+        /// What the peer takes.
+        limit: usize,
+    },
+    /// The connection is closed.
+    #[error("the connection is closed")]
+    Closed,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// This end shut down or no longer needed it.
+    #[error("closed by this end")]
+    Local,
+    /// The other end said goodbye, with this text.
+    #[error("closed by the peer: {0}")]
+    Peer(String),
+    /// Nothing came for the keep-alive timeout.
+    #[error("nothing received for the keep-alive timeout")]
+    KeepAlive,
+    /// The other end broke the transport's rules.
+    #[error("the peer broke the protocol: {0}")]
+    Fault(String),
+    /// The network or the operating system.
+    #[error("the network failed: {0}")]
+    Network(String),
+    /// The peer does not read, and the send buffer is at its bound.
+    #[error("the peer does not read")]
+    Overloaded,
+    /// This process was paused for longer than the keep-alive timeout.
+    #[error("this process was paused for longer than the keep-alive timeout")]
+    Paused,
+}
+
+/// What a connection has carried since it opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames handed to the network.
+    pub frames_sent: u64,
+    /// Frames handed to the sink.
+    pub frames_received: u64,
+    /// Bytes handed to the network, headers included.
+    pub bytes_sent: u64,
+    /// Bytes taken from the network, headers included.
+    pub bytes_received: u64,
+    /// Write calls to the operating system, where there are any.
+    pub writes: u64,
+    /// Read calls to the operating system, where there are any.
+    pub reads: u64,
+    /// The transport's own frames sent (credit, keep-alive), not counted in `frames_sent`.
+    pub transport_frames_sent: u64,
+}
+
+/// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`] does.
+pub trait Connection: Send + Sync + fmt::Debug {
+    /// Who is at the other end.
+    fn link(&self) -> &Link;
+
+    /// Appends a frame of `len` bytes, which `write` fills in place.
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then `write` was not called.
+    fn append(
+        &self,
+        lane: Lane,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable>;
+
+    /// Appends a frame made of `head` and `body`, without copying a large body where the transport can.
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then nothing was taken.
+    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable>;
+
+    /// Sends what was appended, as far as that goes without waiting; the connection sends the rest
+    /// by itself. The driver calls it once per batch.
+    fn flush(&self);
+
+    /// Ready once everything appended before has been handed to the network, or on close.
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Ready while the lane has room, or on close. Several tasks may wait.
+    fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Closes: sends what was appended and the reason if the peer takes them within the transport's
+    /// grace, then ends. The sink hears `on_closed` once.
+    fn close(&self, reason: CloseReason);
+
+    /// What went over it so far.
+    fn counters(&self) -> Counters;
+}
+
+/// Where connections and their frames arrive: the endpoint.
+pub trait Sink: Send + Sync + fmt::Debug {
+    /// What to tell peers of this node.
+    fn hello(&self) -> Hello;
+
+    /// A connection is open, dialled or accepted. Comes before its first batch.
+    ///
+    /// # Errors
+    /// A text when the endpoint does not want it (it shuts down, or the peer claims this node's own
+    /// name); the transport then closes it with that text, and no `on_closed` follows.
+    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String>;
+
+    /// Frames of one read, in order; at least one. Never waits on a network or an application. What
+    /// it leaves in the iterator is dropped.
+    ///
+    /// # Errors
+    /// A text when the peer broke the call protocol; the transport then closes the connection with it.
+    fn on_batch(
+        &self,
+        from: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String>;
+
+    /// The connection ended; nothing follows.
+    fn on_closed(&self, link: &Link, reason: CloseReason);
+}
+
+/// A place where connections are accepted until it is dropped or closed.
+pub trait Listener: Send + Sync + fmt::Debug {
+    /// Where it really listens: port 0 replaced by the one the system chose.
+    fn local_address(&self) -> Address;
+
+    /// Stops accepting; open connections stay.
+    fn close(&self);
+}
+
+/// Why a dial failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialError {
+    /// Nobody answers there, or the network failed.
+    #[error("cannot reach {address}: {message}")]
+    Unreachable {
+        /// What was dialled.
+        address: Address,
+        /// What the operating system said.
+        message: String,
+    },
+    /// No answer in time.
+    #[error("no answer from {address} within the dial timeout")]
+    Timeout {
+        /// What was dialled.
+        address: Address,
+    },
+    /// Somebody answers, but not with this protocol or version.
+    #[error("{address} refused the hello: {message}")]
+    Handshake {
+        /// What was dialled.
+        address: Address,
+        /// What was wrong.
+        message: String,
+    },
+    /// Somebody else than the expected node answers.
+    #[error("{address} is {found}, not {expected}")]
+    WrongNode {
+        /// What was dialled.
+        address: Address,
+        /// Who was expected.
+        expected: NodeId,
+        /// Who answered.
+        found: NodeId,
+    },
+    /// No transport of the endpoint has the address's scheme.
+    #[error("no transport for {address}: add one with this scheme to the endpoint")]
+    NoTransport {
+        /// What was dialled.
+        address: Address,
+    },
+    /// No address of the node is known.
+    #[error("no address of {node} is known: give one with Endpoint::peer")]
+    NoAddress {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// Why listening failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}: {message}")]
+    Bind {
+        /// What was asked for.
+        address: Address,
+        /// What the operating system said.
+        message: String,
+    },
+    /// No transport of the endpoint has the address's scheme.
+    #[error("no transport for {address}: add one with this scheme to the endpoint")]
+    NoTransport {
+        /// What was asked for.
+        address: Address,
+    },
+}
+
+/// Makes connections of one kind.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// The address schemes it serves, such as `tcp`.
+    fn schemes(&self) -> &'static [&'static str];
+
+    /// Starts to accept at `address`; connections go to `sink`.
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>>;
+
+    /// Opens a connection to `address`. With `expected`, another node answering is an error.
+    /// `sink.on_open` has been called when it resolves.
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>>;
+}
+
+#[cfg(feature = "conformance")]
+pub mod conformance;

@@ -1,0 +1,89 @@
+//! What every transport must do, as tests it runs.
+//!
+//! A transport's own tests call [`all`] with a way to make two ends. Each part is a function of its
+//! own, so that a transport can run one alone. A part panics when a promise of
+//! [`crate::transport`] is broken, or when it does not come true within [`PATIENCE`].
+//!
+//! Needs a multi-thread runtime of at least two workers: a slow sink is one that blocks its thread.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use convoke_core::transport::{Transport, conformance::{self, Setup}};
+//! # fn my_transport() -> Arc<dyn Transport> { panic!("the transport under test") }
+//! # #[tokio::main]
+//! # async fn main() {
+//! conformance::all(|| Setup {
+//!     listening: my_transport(),
+//!     dialling: my_transport(),
+//!     listen: "tcp://127.0.0.1:0".parse().unwrap(),
+//! })
+//! .await;
+//! # }
+//! ```
+#![allow(clippy::missing_panics_doc, reason = "each part is a test, and panics when it fails")]
+
+mod ends;
+mod flow;
+mod frames;
+mod recorder;
+mod setup;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::transport::{Address, Transport};
+
+pub use ends::*;
+pub use flow::*;
+pub use frames::*;
+pub use recorder::{Gate, Recorder, Seen};
+pub use setup::*;
+
+/// How long a part waits for what must happen: far longer than it takes, so only a hang runs into it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two ends to test.
+#[derive(Clone)]
+pub struct Setup {
+    /// Makes the listening end.
+    pub listening: Arc<dyn Transport>,
+    /// Makes the dialling end; may be the same.
+    pub dialling: Arc<dyn Transport>,
+    /// Where to listen, with the choice of the port left to the system.
+    pub listen: Address,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+/// Runs every part, each with ends of its own.
+pub async fn all(setup: impl Fn() -> Setup) {
+    hello_is_the_same_at_both_ends(setup()).await;
+    another_node_than_expected_is_refused(setup()).await;
+    nobody_listening_is_unreachable(setup()).await;
+    a_listener_refuses_by_its_sink(setup()).await;
+    a_dialler_refuses_by_its_sink(setup()).await;
+    many_connections_at_once(setup()).await;
+    a_closed_listener_keeps_its_connections(setup()).await;
+
+    frames_of_a_lane_keep_their_order(setup()).await;
+    frames_of_every_size_arrive_whole(setup()).await;
+    both_directions_at_once(setup()).await;
+    frames_appended_while_opening_arrive(setup()).await;
+    too_large_a_frame_is_refused(setup()).await;
+    counters_of_both_ends_add_up(setup()).await;
+
+    a_slow_sink_stops_the_sender_and_nothing_is_lost(setup()).await;
+    control_overtakes_data(setup()).await;
+    a_slow_sink_holds_up_no_other_connection(setup()).await;
+
+    a_close_reaches_both_ends_once(setup()).await;
+    what_was_appended_before_a_close_arrives(setup()).await;
+    a_fault_found_by_the_sink_closes(setup()).await;
+    a_close_in_the_middle_of_a_frame_delivers_no_part_of_it(setup()).await;
+    both_ends_may_close_at_once(setup()).await;
+}

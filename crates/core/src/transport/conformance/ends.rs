@@ -1,0 +1,112 @@
+//! Ends: with a reason, once, and never with half a frame.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::Bytes;
+
+use super::Setup;
+use super::frames::{pattern, send};
+use super::recorder::Recorder;
+use crate::transport::{CloseReason, Lane, NotWritable};
+
+/// A close ends both ends, each once, the other with the text; handles then answer that it is over.
+pub async fn a_close_reaches_both_ends_once(setup: Setup) {
+    let reasons = [CloseReason::Local, CloseReason::Fault("it was a test".into())];
+    for reason in reasons {
+        let pair = setup.connect().await;
+        let nonce = pair.to_b.link().nonce;
+        pair.to_b.close(reason.clone());
+        pair.to_b.close(CloseReason::Overloaded);
+        let refused = pair.to_b.append(Lane::Control, 0, &mut |_| ());
+        assert_eq!(refused, Err(NotWritable::Closed));
+        assert_eq!(pair.a.closed(nonce).await, reason);
+        let CloseReason::Peer(text) = pair.b.closed(nonce).await else {
+            panic!("the other end said goodbye")
+        };
+        if let CloseReason::Fault(fault) = reason {
+            assert!(text.contains(&fault), "{text}");
+        }
+        for connection in [&pair.to_a, &pair.to_b] {
+            let refused = connection.append_bytes(Lane::Data, &[], Bytes::new());
+            assert_eq!(refused, Err(NotWritable::Closed));
+            let polled = poll_fn(|cx| {
+                let flush = connection.poll_flush(cx);
+                Poll::Ready((flush, connection.poll_writable(Lane::Data, cx)))
+            });
+            assert_eq!(polled.await, (Poll::Ready(()), Poll::Ready(())));
+        }
+        pair.finish().await;
+    }
+}
+
+/// A close without haste sends what was appended before.
+pub async fn what_was_appended_before_a_close_arrives(setup: Setup) {
+    const COUNT: usize = 100;
+    let pair = setup.connect().await;
+    for number in 0..COUNT {
+        pair.to_b
+            .append_bytes(Lane::Data, &[], pattern(number, 100))
+            .expect("the connection is open");
+    }
+    pair.to_b.close(CloseReason::Local);
+    let nonce = pair.to_a.link().nonce;
+    assert!(matches!(pair.b.closed(nonce).await, CloseReason::Peer(_)));
+    let expected = (0..COUNT).map(|number| (Lane::Data, pattern(number, 100)));
+    assert!(pair.b.frames(nonce, COUNT).await.into_iter().eq(expected), "frames were lost");
+    pair.finish().await;
+}
+
+/// A sink that finds a fault closes the connection, and both ends hear which.
+pub async fn a_fault_found_by_the_sink_closes(setup: Setup) {
+    let pair = setup.connect_as(Recorder::new(1), Recorder::new(2).choking_on(b"garbage")).await;
+    send(&pair.to_b, Lane::Data, &Bytes::from_static(b"garbage")).await;
+    let nonce = pair.to_b.link().nonce;
+    assert_eq!(pair.b.closed(nonce).await, CloseReason::Fault("garbage".into()));
+    match pair.a.closed(nonce).await {
+        CloseReason::Peer(text) => assert!(text.contains("garbage"), "{text}"),
+        other => panic!("expected the peer's goodbye, not {other:?}"),
+    }
+    pair.finish().await;
+}
+
+/// When the end comes in the middle of a frame, the frame does not arrive at all.
+pub async fn a_close_in_the_middle_of_a_frame_delivers_no_part_of_it(setup: Setup) {
+    const BYTES: usize = 1 << 20;
+    let pair = setup.connect().await;
+    let nonce = pair.to_a.link().nonce;
+    pair.b.gate().shut();
+    send(&pair.to_b, Lane::Data, &pattern(0, 1)).await;
+    for number in 1..12 {
+        match pair.to_b.append_bytes(Lane::Data, &[], pattern(number, BYTES)) {
+            Ok(_) => pair.to_b.flush(),
+            Err(error) => {
+                assert_eq!(error, NotWritable::Full);
+                break;
+            }
+        }
+    }
+    pair.to_b.close(CloseReason::Fault("enough".into()));
+    pair.b.gate().open();
+    let reason = pair.b.closed(nonce).await;
+    assert!(matches!(reason, CloseReason::Peer(_) | CloseReason::Network(_)), "{reason:?}");
+    let frames = pair.b.seen(nonce).expect("it was open").frames;
+    for (number, (_, frame)) in frames.iter().enumerate() {
+        let len = if number == 0 { 1 } else { BYTES };
+        assert!(*frame == pattern(number, len), "frame {number} is not whole");
+    }
+    pair.finish().await;
+}
+
+/// Both ends close at the same time; each hears of one end.
+pub async fn both_ends_may_close_at_once(setup: Setup) {
+    let pair = setup.connect().await;
+    let nonce = pair.to_a.link().nonce;
+    pair.to_a.close(CloseReason::Local);
+    pair.to_b.close(CloseReason::Local);
+    for sink in [&pair.a, &pair.b] {
+        let reason = sink.closed(nonce).await;
+        assert!(matches!(reason, CloseReason::Local | CloseReason::Peer(_)), "{reason:?}");
+    }
+    pair.finish().await;
+}

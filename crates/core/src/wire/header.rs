@@ -1,0 +1,28 @@
+//! What every frame begins with: the call and the task it speaks of.
+
+use crate::id::{CallId, Incarnation, TaskKey};
+
+use super::codec::{Out, Reader, WireError};
+
+/// The call and the task a frame speaks of: its sender (REPLY, MANIFEST, FAIL), its receiver
+/// (REQUEST, CREDIT), a prefix (CANCEL), or the root path where the frame lists tasks itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The call.
+    pub call: CallId,
+    /// The task.
+    pub task: TaskKey,
+}
+
+impl Header {
+    pub(super) fn write(&self, out: &mut impl Out) {
+        out.u64(self.call.origin.0);
+        out.varint(self.call.seq);
+        out.key(&self.task);
+    }
+
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let origin = Incarnation(input.u64()?);
+        Ok(Self { call: CallId { origin, seq: input.varint()? }, task: input.key()? })
+    }
+}

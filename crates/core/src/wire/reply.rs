@@ -1,0 +1,150 @@
+//! REPLY: a reply of a task to the initiator, or a piece of one.
+
+use bytes::Bytes;
+
+use super::codec::{Out, Reader, WireError};
+use super::entry::{Entry, read_entries, write_entries};
+
+const FLAG_FINAL: u8 = 0x01;
+const FLAG_STREAM: u8 = 0x02;
+const FLAG_END: u8 = 0x04;
+const FLAG_OWN_ENTRY: u8 = 0x08;
+const FLAG_PART: u8 = 0x10;
+const FLAG_INHERITED: u8 = 0x20;
+const FLAG_NO_ITEM: u8 = 0x40;
+
+/// A reply of the task named in the header. Typically 21 bytes before the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Which reply of the task, from 0.
+    pub index: u32,
+    /// One message, or an item of a stream.
+    pub kind: ReplyKind,
+    /// For a message sent in pieces: which piece this is.
+    pub part: Option<Part>,
+    /// The task opened no branch and sent only this reply: it stands for the task's entry.
+    pub is_final: bool,
+    /// The task's own entry, when it ends with this reply.
+    pub own_entry: Option<Box<Entry>>,
+    /// Entries of ancestors.
+    pub inherited: Vec<Entry>,
+    /// The message, or the piece of it.
+    pub payload: Bytes,
+}
+
+/// What a reply's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyKind {
+    /// The whole reply is one message.
+    Message,
+    /// Item `seq` of a stream.
+    Item {
+        /// From 0, without gaps.
+        seq: u64,
+        /// Whether the stream ends with it.
+        is_last: bool,
+    },
+    /// The stream ended after `count` items.
+    End {
+        /// Items sent.
+        count: u64,
+    },
+}
+
+/// Which piece of a message a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where in the message it begins, in bytes.
+    pub offset: u64,
+    /// Bytes of the whole message.
+    pub total: u64,
+}
+
+impl Reply {
+    /// A sole message that ends its task.
+    pub const fn sole(payload: Bytes) -> Self {
+        Self {
+            index: 0,
+            kind: ReplyKind::Message,
+            part: None,
+            is_final: true,
+            own_entry: None,
+            inherited: Vec::new(),
+            payload,
+        }
+    }
+
+    pub(super) fn flags(&self) -> u8 {
+        let kind = match self.kind {
+            ReplyKind::Message => 0,
+            ReplyKind::Item { is_last: false, .. } => FLAG_STREAM,
+            ReplyKind::Item { is_last: true, .. } => FLAG_STREAM | FLAG_END,
+            ReplyKind::End { .. } => FLAG_STREAM | FLAG_END | FLAG_NO_ITEM,
+        };
+        let mut flags = kind;
+        for (set, flag) in [
+            (self.is_final, FLAG_FINAL),
+            (self.part.is_some(), FLAG_PART),
+            (self.own_entry.is_some(), FLAG_OWN_ENTRY),
+            (!self.inherited.is_empty(), FLAG_INHERITED),
+        ] {
+            flags |= if set { flag } else { 0 };
+        }
+        flags
+    }
+
+    pub(super) fn write(&self, out: &mut impl Out) {
+        out.varint(self.index.into());
+        match self.kind {
+            ReplyKind::Message => {}
+            ReplyKind::Item { seq, .. } => out.varint(seq),
+            ReplyKind::End { count } => out.varint(count),
+        }
+        if let Some(part) = self.part {
+            out.varint(part.offset);
+            out.varint(part.total);
+        }
+        if let Some(entry) = &self.own_entry {
+            entry.write(out);
+        }
+        if !self.inherited.is_empty() {
+            write_entries(&self.inherited, out);
+        }
+    }
+
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let has = |flag: u8| flags & flag != 0;
+        let index = input.varint_u32()?;
+        let kind = match (has(FLAG_STREAM), has(FLAG_END), has(FLAG_NO_ITEM)) {
+            (false, false, false) => ReplyKind::Message,
+            (true, is_last, false) => ReplyKind::Item { seq: input.varint()?, is_last },
+            (true, true, true) => ReplyKind::End { count: input.varint()? },
+            _ => return Err(WireError::Invalid),
+        };
+        let part = has(FLAG_PART).then(|| read_part(input)).transpose()?;
+        let own_entry = has(FLAG_OWN_ENTRY).then(|| Entry::read(input)).transpose()?.map(Box::new);
+        let inherited = if has(FLAG_INHERITED) { read_entries(input)? } else { Vec::new() };
+        if (has(FLAG_INHERITED) && inherited.is_empty()) || (has(FLAG_FINAL) && own_entry.is_some())
+        {
+            return Err(WireError::Invalid);
+        }
+        let payload = input.payload();
+        let reply =
+            Self { index, kind, part, is_final: has(FLAG_FINAL), own_entry, inherited, payload };
+        if reply.is_consistent() { Ok(reply) } else { Err(WireError::Invalid) }
+    }
+
+    fn is_consistent(&self) -> bool {
+        let part_fits = self.part.is_none_or(|part| {
+            let end = part.offset.checked_add(self.payload.len() as u64);
+            end.is_some_and(|end| end <= part.total) && !self.payload.is_empty()
+        });
+        let end_is_bare = !matches!(self.kind, ReplyKind::End { .. })
+            || (self.payload.is_empty() && self.part.is_none());
+        part_fits && end_is_bare
+    }
+}
+
+fn read_part(input: &mut Reader<'_>) -> Result<Part, WireError> {
+    Ok(Part { offset: input.varint()?, total: input.varint()? })
+}

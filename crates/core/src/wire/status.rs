@@ -1,0 +1,123 @@
+//! STATUS: a node says how tasks are.
+
+use crate::id::{LinkNonce, NodeId, TaskKey};
+
+use super::codec::{Out, Reader, WireError};
+use super::entry::{Entry, read_entries, write_entries};
+
+/// Answers a PROBE. Typically 25 bytes for a running task, 41 for a closed one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Each task asked for, in that order.
+    pub tasks: Vec<(TaskKey, TaskStatus)>,
+    /// Entries of ancestors that the tasks were given to pass on.
+    pub inherited: Vec<Entry>,
+}
+
+/// The state of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskStatus {
+    /// Not known here. It may still come.
+    Unknown,
+    /// It runs, or has output that is still leaving.
+    Running,
+    /// It handed its branch to the next task of the branch, at this node.
+    Tailed {
+        /// Where.
+        node: NodeId,
+    },
+    /// It ended, and everything it sent has left by this way.
+    Closed {
+        /// What it declared.
+        entry: Box<Entry>,
+        /// How its replies left.
+        replies_by: ReplyPath,
+    },
+    /// It never ran here and never will.
+    Fenced,
+}
+
+/// By which way the replies of a task left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyPath {
+    /// Over this connection to the initiator.
+    Link(LinkNonce),
+    /// Through this node, for the initiator could not be reached directly.
+    Relay(NodeId),
+    /// None left, or in process.
+    Nowhere,
+}
+
+impl Status {
+    pub(super) fn write(&self, out: &mut impl Out) {
+        out.count(self.tasks.len());
+        for (key, status) in &self.tasks {
+            out.key(key);
+            status.write(out);
+        }
+        write_entries(&self.inherited, out);
+    }
+
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let tasks = input.list(3, |input| Ok((input.key()?, TaskStatus::read(input)?)))?;
+        Ok(Self { tasks, inherited: read_entries(input)? })
+    }
+}
+
+impl TaskStatus {
+    fn write(&self, out: &mut impl Out) {
+        match self {
+            Self::Unknown => out.u8(0),
+            Self::Running => out.u8(1),
+            Self::Tailed { node } => {
+                out.u8(2);
+                out.node(*node);
+            }
+            Self::Closed { entry, replies_by } => {
+                out.u8(3);
+                entry.write(out);
+                replies_by.write(out);
+            }
+            Self::Fenced => out.u8(4),
+        }
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match input.u8()? {
+            0 => Self::Unknown,
+            1 => Self::Running,
+            2 => Self::Tailed { node: input.node()? },
+            3 => Self::Closed {
+                entry: Box::new(Entry::read(input)?),
+                replies_by: ReplyPath::read(input)?,
+            },
+            4 => Self::Fenced,
+            _ => return Err(WireError::Invalid),
+        })
+    }
+}
+
+impl ReplyPath {
+    fn write(self, out: &mut impl Out) {
+        match self {
+            Self::Nowhere => out.u8(0),
+            Self::Link(nonce) => {
+                out.u8(1);
+                out.u64(nonce.0);
+            }
+            Self::Relay(node) => {
+                out.u8(2);
+                out.node(node);
+            }
+        }
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match input.u8()? {
+            0 => Self::Nowhere,
+            1 => Self::Link(LinkNonce(input.u64()?)),
+            2 => Self::Relay(input.node()?),
+            _ => return Err(WireError::Invalid),
+        })
+    }
+}

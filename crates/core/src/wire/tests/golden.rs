@@ -1,0 +1,409 @@
+//! The bytes of one frame of each kind, field by field. They are the format: a change here is a
+//! change of the wire version. `docs/wire.md` shows the same frames.
+
+use bytes::Bytes;
+
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::wire::{
+    Cancel, CancelReason, Cast, Cause, Credit, Entry, Executed, Extension, Fail, Frame, Header,
+    LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
+    Request, Status, TaskStatus, extension,
+};
+
+/// A frame and its fields on the wire: hex and what it is.
+pub(super) struct Golden {
+    pub(super) name: &'static str,
+    pub(super) frame: Frame,
+    fields: Vec<(&'static str, &'static str)>,
+}
+
+impl Golden {
+    fn new(
+        name: &'static str,
+        frame: Frame,
+        before: &[(&'static str, &'static str)],
+        header: [(&'static str, &'static str); 4],
+        behind: &[(&'static str, &'static str)],
+    ) -> Self {
+        Self { name, frame, fields: [before, &header, behind].concat() }
+    }
+
+    fn hex(&self) -> String {
+        self.fields.iter().map(|(hex, _)| *hex).collect()
+    }
+}
+
+/// Call 70,000 of its initiator, and within it ...
+const CALL: [(&str, &str); 2] = [("8877665544332211", "origin"), ("f0a204", "call seq 70,000")];
+/// ... the task of the branch /2, or
+const TASK: [(&str, &str); 4] = [CALL[0], CALL[1], ("0102", "path /2"), ("00", "hop 0")];
+/// ... all of it.
+const ROOT: [(&str, &str); 4] = [CALL[0], CALL[1], ("00", "path /"), ("00", "hop 0")];
+
+const BUDGET_US: u64 = 10_000_000;
+const BUDGET: (&str, &str) = ("80ade204", "budget 10 s");
+
+pub(super) fn header(path: &str) -> Header {
+    let call = CallId { origin: Incarnation(0x1122_3344_5566_7788), seq: 70_000 };
+    Header { call, task: key(path) }
+}
+
+pub(super) fn key(path: &str) -> TaskKey {
+    TaskKey { path: path.parse().unwrap(), hop: 0 }
+}
+
+pub(super) fn node(id: u64) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+/// What /2 declares when it replied once and opened no branch.
+pub(super) fn leaf_entry() -> Entry {
+    let outcome = Outcome::Finished;
+    Entry { task: key("/2"), children: 0, replies: 1, outcome, holders: Vec::new() }
+}
+
+const LEAF_ENTRY: [(&str, &str); 6] = [
+    ("0102", "entry: path /2"),
+    ("00", "hop 0"),
+    ("00", "no children"),
+    ("01", "1 reply"),
+    ("00", "finished"),
+    ("00", "no holders"),
+];
+
+/// What the ancestor /2 declares that opened three branches, at node 7, node 9 and node 7.
+fn fan_out_entry() -> Entry {
+    let holders = [7, 9, 7].map(|id| Some(node(id))).to_vec();
+    Entry { children: 3, replies: 0, holders, ..leaf_entry() }
+}
+
+const FAN_OUT_ENTRY: [(&str, &str); 9] = [
+    ("0102", "entry: path /2"),
+    ("00", "hop 0"),
+    ("03", "3 children"),
+    ("00", "no replies"),
+    ("00", "finished"),
+    ("02", "2 holders"),
+    ("0700000000000000", "holder 0: node 7"),
+    ("0900000000000000", "holder 1: node 9"),
+    ("000100", "children 0, 1, 2 at holder 0, 1, 0"),
+];
+
+pub(super) fn all() -> Vec<Golden> {
+    [requests(), replies(), manifests(), fails(), control(), states()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn requests() -> Vec<Golden> {
+    let plain = Request {
+        budget_us: BUDGET_US,
+        floor: 3,
+        method: MethodId(0x0a0b_0c0d),
+        reply_route: ReplyRoute::Sender,
+        inherited: Vec::new(),
+        extensions: Vec::new(),
+        payload: Bytes::from_static(b"hi"),
+    };
+    let addresses = vec!["tcp://h:1".parse().unwrap()];
+    let full = Request {
+        reply_route: ReplyRoute::Node { node: node(5), addresses },
+        inherited: vec![fan_out_entry()],
+        extensions: vec![Extension {
+            tag: extension::METADATA,
+            value: Bytes::from_static(b"\x01kv"),
+        }],
+        ..plain.clone()
+    };
+    let below = [CALL[0], CALL[1], ("020201", "path /2/1"), ("00", "hop 0")];
+    let relayed = Frame {
+        header: header("/2/1"),
+        relayed_from: Some(node(6)),
+        message: Message::Request(full),
+    };
+    let start = [BUDGET, ("03", "floor 3"), ("0d0c0b0a", "method")];
+    let rest = [("00", "reply to the sender"), ("00", "no inherited entries"), ("6869", "payload")];
+    let full_start = [
+        &[("0600000000000000", "relayed from node 6")][..],
+        &start,
+        &[
+            ("02", "reply to a node with 1 address"),
+            ("0500000000000000", "node 5"),
+            ("097463703a2f2f683a31", "tcp://h:1"),
+            ("01", "1 inherited entry"),
+        ],
+        &FAN_OUT_ENTRY,
+        &[("01", "1 extension"), ("0203016b76", "metadata, 3 bytes"), ("6869", "payload")],
+    ]
+    .concat();
+    vec![
+        Golden::new(
+            "REQUEST",
+            Frame::new(header("/2"), Message::Request(plain)),
+            &[("11", "version 1, kind 1"), ("00", "no flags")],
+            TASK,
+            &[&start[..], &rest].concat(),
+        ),
+        Golden::new(
+            "REQUEST with everything",
+            relayed,
+            &[("11", "version 1, kind 1"), ("81", "RELAYED, EXTENSIONS")],
+            below,
+            &full_start,
+        ),
+    ]
+}
+
+fn replies() -> Vec<Golden> {
+    let sole = Reply::sole(Bytes::from_static(b"ok"));
+    let piece = Reply {
+        index: 1,
+        kind: ReplyKind::Item { seq: 4, is_last: true },
+        part: Some(Part { offset: 300, total: 302 }),
+        is_final: false,
+        own_entry: Some(leaf_entry().into()),
+        inherited: vec![Entry { task: TaskKey { path: Path::root(), hop: 0 }, ..leaf_entry() }],
+        payload: Bytes::from_static(b"ok"),
+    };
+    let end = Reply { kind: ReplyKind::End { count: 5 }, payload: Bytes::new(), ..sole.clone() };
+    let piece_fields = [
+        &[
+            ("01", "index 1"),
+            ("04", "stream seq 4"),
+            ("ac02", "piece at byte 300"),
+            ("ae02", "of 302"),
+        ][..],
+        &LEAF_ENTRY,
+        &[("01", "1 inherited entry"), ("000000010000", "entry of /"), ("6f6b", "payload")],
+    ]
+    .concat();
+    vec![
+        Golden::new(
+            "REPLY",
+            Frame::new(header("/2"), Message::Reply(sole)),
+            &[("12", "version 1, kind 2"), ("01", "FINAL")],
+            TASK,
+            &[("00", "index 0"), ("6f6b", "payload")],
+        ),
+        Golden::new(
+            "REPLY with everything",
+            Frame::new(header("/2"), Message::Reply(piece)),
+            &[("12", "version 1, kind 2"), ("3e", "STREAM, END, OWN_ENTRY, PART, INHERITED")],
+            TASK,
+            &piece_fields,
+        ),
+        Golden::new(
+            "REPLY that ends a stream without an item",
+            Frame::new(header("/2"), Message::Reply(end)),
+            &[("12", "version 1, kind 2"), ("47", "FINAL, STREAM, END, NO_ITEM")],
+            TASK,
+            &[("00", "index 0"), ("05", "5 items")],
+        ),
+    ]
+}
+
+fn manifests() -> Vec<Golden> {
+    let manifest = |entry| Message::Manifest(Manifest { entries: vec![entry] });
+    let start = [("13", "version 1, kind 3"), ("00", "no flags")];
+    let count = [("01", "1 entry")];
+    vec![
+        Golden::new(
+            "MANIFEST",
+            Frame::new(header("/2"), manifest(leaf_entry())),
+            &start,
+            TASK,
+            &[&count[..], &LEAF_ENTRY].concat(),
+        ),
+        Golden::new(
+            "MANIFEST of a fan-out",
+            Frame::new(header("/2"), manifest(fan_out_entry())),
+            &start,
+            TASK,
+            &[&count[..], &FAN_OUT_ENTRY].concat(),
+        ),
+    ]
+}
+
+fn fails() -> Vec<Golden> {
+    let fail = Fail {
+        cause: Cause::Application,
+        executed: Executed::Yes,
+        code: 7,
+        node: None,
+        text: "no".to_owned(),
+        entry: Some(leaf_entry().into()),
+        aborts_children: true,
+        inherited: Vec::new(),
+        details: Bytes::from_static(b"why"),
+    };
+    let fields = [
+        &[
+            ("01", "cause: application"),
+            ("01", "executed: yes"),
+            ("07000000", "code 7"),
+            ("0000000000000000", "at the sender"),
+            ("026e6f", "text"),
+        ][..],
+        &LEAF_ENTRY,
+        &[("00", "no inherited entries"), ("776879", "details")],
+    ]
+    .concat();
+    vec![Golden::new(
+        "FAIL",
+        Frame::new(header("/2"), Message::Fail(fail)),
+        &[("14", "version 1, kind 4"), ("03", "ABORT_CHILDREN, ENTRY")],
+        TASK,
+        &fields,
+    )]
+}
+
+fn control() -> Vec<Golden> {
+    let cancel = Cancel { reason: CancelReason::Late, budget_us: BUDGET_US };
+    let credit = Credit { index: 0, limit_bytes: 1 << 20 };
+    let cast = Cast {
+        phase: 1,
+        sender: 2,
+        budget_us: BUDGET_US,
+        digest: 0x0102_0304_0506_0708,
+        payload: Bytes::from_static(b"v"),
+    };
+    vec![
+        Golden::new(
+            "CANCEL",
+            Frame::new(header("/2"), Message::Cancel(cancel)),
+            &[("15", "version 1, kind 5"), ("00", "no flags")],
+            TASK,
+            &[("02", "reason: late"), BUDGET],
+        ),
+        Golden::new(
+            "CREDIT",
+            Frame::new(header("/2"), Message::Credit(credit)),
+            &[("19", "version 1, kind 9"), ("00", "no flags")],
+            TASK,
+            &[("00", "reply 0"), ("808040", "up to 1 MiB")],
+        ),
+        Golden::new(
+            "CAST",
+            Frame::new(header("/2"), Message::Cast(cast)),
+            &[("1a", "version 1, kind 10"), ("00", "no flags")],
+            TASK,
+            &[
+                ("01", "phase 1"),
+                ("02", "sender 2"),
+                BUDGET,
+                ("0807060504030201", "digest"),
+                ("76", "payload"),
+            ],
+        ),
+    ]
+}
+
+fn states() -> Vec<Golden> {
+    let probe = Probe { fence: true, budget_us: BUDGET_US, tasks: vec![key("/2")] };
+    let replies_by = ReplyPath::Link(LinkNonce(4));
+    let closed = TaskStatus::Closed { entry: leaf_entry().into(), replies_by };
+    let status = Status { tasks: vec![(key("/2"), closed)], inherited: Vec::new() };
+    let link_down = LinkDown { node: node(9), children: vec![key("/2/1")], entries: Vec::new() };
+    let status_fields = [
+        &[("01", "1 task"), ("010200", "task /2"), ("03", "closed")][..],
+        &LEAF_ENTRY,
+        &[
+            ("01", "replies left by a connection"),
+            ("0400000000000000", "nonce 4"),
+            ("00", "no inherited entries"),
+        ],
+    ]
+    .concat();
+    vec![
+        Golden::new(
+            "PROBE",
+            Frame::new(header("/"), Message::Probe(probe)),
+            &[("16", "version 1, kind 6"), ("01", "FENCE")],
+            ROOT,
+            &[BUDGET, ("01", "1 task"), ("010200", "task /2")],
+        ),
+        Golden::new(
+            "STATUS",
+            Frame::new(header("/"), Message::Status(status)),
+            &[("17", "version 1, kind 7"), ("00", "no flags")],
+            ROOT,
+            &status_fields,
+        ),
+        Golden::new(
+            "LINK_DOWN",
+            Frame::new(header("/2"), Message::LinkDown(link_down)),
+            &[("18", "version 1, kind 8"), ("00", "no flags")],
+            TASK,
+            &[
+                ("0900000000000000", "node 9"),
+                ("01", "1 child"),
+                ("02020100", "task /2/1"),
+                ("00", "no entries"),
+            ],
+        ),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn frames_are_exactly_these_bytes() {
+    for golden in all() {
+        let bytes = golden.frame.to_bytes();
+        assert_eq!(hex(&bytes), golden.hex(), "{}: {:?}", golden.name, golden.fields);
+        assert_eq!(Frame::decode(&bytes), Ok(golden.frame), "{}", golden.name);
+    }
+}
+
+#[test]
+fn every_kind_has_a_golden_frame() {
+    let mut names: Vec<_> = all().iter().map(|golden| golden.frame.message.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 10, "{names:?}");
+}
+
+#[test]
+fn the_document_shows_the_same_frames() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire.md");
+    let document = std::fs::read_to_string(path).expect("the repository has docs/wire.md");
+    for golden in all() {
+        let title = format!("### {} ({} bytes)", golden.name, golden.frame.encoded_len());
+        let section = document.lines().skip_while(|line| *line != title);
+        let block = section.skip_while(|line| *line != "```text").skip(1);
+        let fields = block.take_while(|line| *line != "```");
+        let hex: String = fields.filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(hex, golden.hex(), "{title}");
+    }
+}
+
+#[test]
+fn causes_keep_their_numbers() {
+    let numbers = [
+        (1, Cause::Application),
+        (2, Cause::Panicked),
+        (3, Cause::Dropped),
+        (4, Cause::Overloaded),
+        (5, Cause::UnknownMethod),
+        (6, Cause::BadRequest),
+        (7, Cause::PathTooDeep),
+        (8, Cause::TooManyBranches),
+        (9, Cause::Deadline),
+        (10, Cause::Cancelled),
+        (11, Cause::NodeDown),
+        (12, Cause::Lost),
+        (13, Cause::ReplyLost),
+        (14, Cause::Orphaned),
+        (15, Cause::Unreachable),
+        (16, Cause::Protocol),
+        (17, Cause::ShuttingDown),
+        (18, Cause::ResourceExhausted),
+    ];
+    for (number, cause) in numbers {
+        assert_eq!((cause.to_wire(), Cause::from_wire(number)), (number, Ok(cause)));
+    }
+    assert_eq!(numbers.len(), Cause::ALL.len());
+}
