@@ -1,0 +1,441 @@
+//! One connection: what its handles, its reader and its writer share.
+//!
+//! The right to write to the socket is a value, the [`WriteDuty`]. Whoever flushes takes it along,
+//! writes without a lock, and puts it back once the queue is empty; whoever comes meanwhile only
+//! appends, and the holder finds that before it puts the duty back, since both happen under the lock
+//! of [`Out`]. When the socket takes no more, the duty is handed over to the writer task.
+//!
+//! ```text
+//!           flush                    nothing left
+//!   Home ───────────▶ Away ─────────────────────────▶ Home
+//!                      │  ▲                 goodbye written, failed, ended
+//!        would block   ▼  │ writer task   ────────────────────────────────▶ Gone
+//!                    Handed
+//! ```
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use convoke_core::transport::{
+    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
+};
+use parking_lot::Mutex;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+
+use crate::batch::{Batch, SLICES_MAX};
+use crate::framing::{Fault, index};
+use crate::send_queue::{Limits, SendQueue};
+
+/// How many batches a caller writes for others before the writer task takes over.
+const IN_PLACE_BATCHES_MAX: usize = 8;
+
+/// One TCP connection that has said hello.
+pub(crate) struct TcpConnection {
+    link: Link,
+    out: Mutex<Out>,
+    counts: Counts,
+    /// The reader looks at [`TcpConnection::ending`].
+    pub(crate) reader_signal: Notify,
+    /// The writer task finds the duty handed over.
+    pub(crate) writer_signal: Notify,
+}
+
+/// The right to write, and what is being written.
+#[derive(Debug)]
+pub(crate) struct WriteDuty {
+    half: OwnedWriteHalf,
+    batch: Batch,
+}
+
+impl WriteDuty {
+    pub(crate) fn new(half: OwnedWriteHalf) -> Self {
+        Self { half, batch: Batch::default() }
+    }
+
+    /// Waits until the socket takes bytes.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.half.writable().await
+    }
+
+    fn write(&mut self) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        match self.batch.slices(&mut slices) {
+            1 => self.half.try_write(&slices[0]),
+            used => self.half.try_write_vectored(&slices[..used]),
+        }
+    }
+}
+
+/// How a batch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    All,
+    WouldBlock,
+}
+
+/// What the reader must know about an end that began elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct EndingView {
+    pub(crate) reason: CloseReason,
+    /// Whether frames that still come are for the sink.
+    pub(crate) is_delivering: bool,
+}
+
+struct Out {
+    queue: SendQueue,
+    duty: Duty,
+    /// Set once; the connection is closed from then on.
+    closing: Option<CloseReason>,
+    flush_wakers: Wakers,
+    writable_wakers: [Wakers; 2],
+}
+
+enum Duty {
+    /// With whoever flushes, or not there yet.
+    Away,
+    Home(WriteDuty),
+    Handed(WriteDuty),
+    /// Nothing is written any more.
+    Gone,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    frames_sent: AtomicU64,
+    frames_received: AtomicU64,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    transport_frames_sent: AtomicU64,
+}
+
+impl TcpConnection {
+    /// A connection that takes frames and sends none until [`TcpConnection::start`].
+    pub(crate) fn new(link: Link, limits: &Limits) -> Self {
+        Self {
+            link,
+            out: Mutex::new(Out {
+                queue: SendQueue::new(limits),
+                duty: Duty::Away,
+                closing: None,
+                flush_wakers: Wakers::default(),
+                writable_wakers: Default::default(),
+            }),
+            counts: Counts::default(),
+            reader_signal: Notify::new(),
+            writer_signal: Notify::new(),
+        }
+    }
+
+    /// The hello is out: from now on frames are sent.
+    pub(crate) fn start(&self, half: OwnedWriteHalf) {
+        self.write_in_place(WriteDuty::new(half));
+    }
+
+    /// The duty that was handed over to the writer task, if any.
+    pub(crate) fn take_handed(&self) -> Option<WriteDuty> {
+        let mut out = self.out.lock();
+        match std::mem::replace(&mut out.duty, Duty::Away) {
+            Duty::Handed(duty) => Some(duty),
+            other => {
+                out.duty = other;
+                None
+            }
+        }
+    }
+
+    /// Composes the next batch when the last is written. `None` when there is nothing to write; the
+    /// duty is then home, or gone with the connection.
+    pub(crate) fn refill(&self, mut duty: WriteDuty) -> Option<WriteDuty> {
+        if !duty.batch.is_empty() {
+            return Some(duty);
+        }
+        let mut out = self.out.lock();
+        if matches!(out.duty, Duty::Gone) {
+            return None;
+        }
+        out.queue.fill(&mut duty.batch);
+        let mut woken = out.take_writable_wakers();
+        let next = if !duty.batch.is_empty() {
+            Some(duty)
+        } else if out.queue.is_finished() {
+            // Dropping the half that is still in `duty` shuts the direction down: the peer reads to
+            // the goodbye and closes.
+            out.duty = Duty::Gone;
+            self.reader_signal.notify_one();
+            None
+        } else {
+            if out.queue.is_empty() {
+                woken.append(&mut out.flush_wakers);
+            }
+            out.duty = Duty::Home(duty);
+            None
+        };
+        drop(out);
+        woken.wake();
+        next
+    }
+
+    /// Writes the batch as far as the socket takes it.
+    pub(crate) fn write_batch(&self, duty: &mut WriteDuty) -> io::Result<Written> {
+        while !duty.batch.is_empty() {
+            match duty.write() {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    let completed = duty.batch.advance(count);
+                    add(&self.counts.writes, 1);
+                    add(&self.counts.bytes_sent, count as u64);
+                    add(&self.counts.frames_sent, completed.frames);
+                    add(&self.counts.transport_frames_sent, completed.transport_frames);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Written::WouldBlock);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Written::All)
+    }
+
+    /// The socket failed; nothing can be written any more.
+    pub(crate) fn on_write_error(&self, error: &io::Error) {
+        self.end(CloseReason::Network(error.to_string()));
+        self.reader_signal.notify_one();
+    }
+
+    /// Ends it without a goodbye: everything queued is dropped, everybody waiting is woken.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let mut out = self.out.lock();
+        out.closing.get_or_insert(reason);
+        out.queue.abandon();
+        let gone = std::mem::replace(&mut out.duty, Duty::Gone);
+        let woken = out.take_all_wakers();
+        drop(out);
+        drop(gone);
+        woken.wake();
+    }
+
+    /// The grace of a close is over: what is queued is dropped, and the goodbye goes out if the
+    /// socket takes it.
+    pub(crate) fn stop_waiting(&self) {
+        self.out.lock().queue.close(String::new(), false);
+        self.flush();
+    }
+
+    /// How the connection ends, once it does.
+    pub(crate) fn ending(&self) -> Option<EndingView> {
+        let reason = self.out.lock().closing.clone()?;
+        // After a failed write the peer's last frames and its goodbye may still be there to read.
+        let is_delivering = is_gentle(&reason) || matches!(reason, CloseReason::Network(_));
+        Some(EndingView { reason, is_delivering })
+    }
+
+    /// The peer gave credit back. The caller flushes.
+    pub(crate) fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault> {
+        self.out.lock().queue.grant(lane, bytes)
+    }
+
+    /// Gives credit back to the peer. The caller flushes.
+    pub(crate) fn return_credit(&self, lane: Lane, bytes: u32) {
+        self.out.lock().queue.return_credit(lane, bytes);
+    }
+
+    /// Tells the peer that this end is alive.
+    pub(crate) fn keep_alive(&self) {
+        self.out.lock().queue.keep_alive();
+        self.flush();
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn bytes_sent(&self) -> u64 {
+        self.counts.bytes_sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_read(&self, bytes: usize) {
+        add(&self.counts.reads, 1);
+        add(&self.counts.bytes_received, bytes as u64);
+    }
+
+    pub(crate) fn count_frame_received(&self) {
+        add(&self.counts.frames_received, 1);
+    }
+
+    fn write_in_place(&self, mut duty: WriteDuty) {
+        for _ in 0..IN_PLACE_BATCHES_MAX {
+            match self.refill(duty) {
+                Some(filled) => duty = filled,
+                None => return,
+            }
+            match self.write_batch(&mut duty) {
+                Ok(Written::All) => {}
+                Ok(Written::WouldBlock) => break,
+                Err(error) => return self.on_write_error(&error),
+            }
+        }
+        self.hand_over(duty);
+    }
+
+    fn hand_over(&self, duty: WriteDuty) {
+        let mut out = self.out.lock();
+        if !matches!(out.duty, Duty::Gone) {
+            out.duty = Duty::Handed(duty);
+            self.writer_signal.notify_one();
+        }
+    }
+}
+
+impl Connection for TcpConnection {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn append(
+        &self,
+        lane: Lane,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        self.out.lock().queue.append(lane, len, write)
+    }
+
+    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+        self.out.lock().queue.append_bytes(lane, head, body)
+    }
+
+    fn flush(&self) {
+        let mut out = self.out.lock();
+        match std::mem::replace(&mut out.duty, Duty::Away) {
+            Duty::Home(duty) => {
+                drop(out);
+                self.write_in_place(duty);
+            }
+            other => out.duty = other,
+        }
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.flush();
+        let mut out = self.out.lock();
+        let is_flushed = out.queue.is_empty() && matches!(out.duty, Duty::Home(_));
+        if is_flushed || out.closing.is_some() {
+            return Poll::Ready(());
+        }
+        out.flush_wakers.register(cx);
+        Poll::Pending
+    }
+
+    fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
+        let mut out = self.out.lock();
+        if out.queue.is_writable(lane) || out.closing.is_some() {
+            return Poll::Ready(());
+        }
+        out.writable_wakers[index(lane)].register(cx);
+        Poll::Pending
+    }
+
+    fn close(&self, reason: CloseReason) {
+        let mut out = self.out.lock();
+        if out.closing.is_some() {
+            return;
+        }
+        out.queue.close(goodbye_text(&reason), is_gentle(&reason));
+        out.closing = Some(reason);
+        let woken = out.take_all_wakers();
+        drop(out);
+        woken.wake();
+        self.flush();
+        self.reader_signal.notify_one();
+    }
+
+    fn counters(&self) -> Counters {
+        let counts = &self.counts;
+        Counters {
+            frames_sent: counts.frames_sent.load(Ordering::Relaxed),
+            frames_received: counts.frames_received.load(Ordering::Relaxed),
+            bytes_sent: counts.bytes_sent.load(Ordering::Relaxed),
+            bytes_received: counts.bytes_received.load(Ordering::Relaxed),
+            writes: counts.writes.load(Ordering::Relaxed),
+            reads: counts.reads.load(Ordering::Relaxed),
+            transport_frames_sent: counts.transport_frames_sent.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl fmt::Debug for TcpConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpConnection")
+            .field("peer", &self.link.peer.node)
+            .field("nonce", &self.link.nonce)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Out {
+    fn take_writable_wakers(&mut self) -> Wakers {
+        let mut woken = Wakers::default();
+        for lane in [Lane::Control, Lane::Data] {
+            if self.queue.is_worth_waking(lane) {
+                woken.append(&mut self.writable_wakers[index(lane)]);
+            }
+        }
+        woken
+    }
+
+    fn take_all_wakers(&mut self) -> Wakers {
+        let mut woken = std::mem::take(&mut self.flush_wakers);
+        self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
+        woken
+    }
+}
+
+/// Tasks waiting for the same thing; one entry per task.
+#[derive(Debug, Default)]
+struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    fn register(&mut self, cx: &Context<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
+            self.0.push(cx.waker().clone());
+        }
+    }
+
+    fn append(&mut self, other: &mut Self) {
+        self.0.append(&mut other.0);
+    }
+
+    /// Called without the lock: a waker may run anything.
+    fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Whether what was appended is still sent and what still comes is still delivered.
+fn is_gentle(reason: &CloseReason) -> bool {
+    matches!(reason, CloseReason::Local | CloseReason::Overloaded)
+}
+
+/// What the other end is told.
+fn goodbye_text(reason: &CloseReason) -> String {
+    match reason {
+        CloseReason::Local => "it shuts down or no longer needs the connection".into(),
+        CloseReason::Overloaded => "this end did not read what it sent".into(),
+        CloseReason::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
+        CloseReason::Paused => "it was paused for longer than its keep-alive timeout".into(),
+        CloseReason::Fault(text) | CloseReason::Peer(text) | CloseReason::Network(text) => {
+            text.clone()
+        }
+        other => other.to_string(),
+    }
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    if count > 0 {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,242 @@
+//! The hello of both ends over a fresh socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Sink};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::address::SCHEME;
+use crate::config::Config;
+use crate::connection::TcpConnection;
+use crate::framing;
+use crate::hello::{self, Announced, ENVELOPE_BYTES, Greeting, HelloError};
+use crate::reader::{Lifetime, Terms};
+use crate::send_queue::Limits;
+
+/// Why a handshake came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    #[error("{0}")]
+    Hello(#[from] HelloError),
+    #[error("the network failed: {0}")]
+    Network(#[from] io::Error),
+    #[error("this endpoint refused it: {0}")]
+    RefusedHere(String),
+    #[error("it is {found}, not {expected}")]
+    WrongNode { expected: NodeId, found: NodeId },
+}
+
+impl HandshakeError {
+    /// Whether any port on the internet sees this all day.
+    pub(crate) fn is_noise(&self) -> bool {
+        matches!(self, Self::Network(_) | Self::Hello(HelloError::NotConvoke))
+    }
+
+    /// What a dialler tells its caller.
+    pub(crate) fn into_dial_error(self, address: Address) -> DialError {
+        match self {
+            Self::WrongNode { expected, found } => {
+                DialError::WrongNode { address, expected, found }
+            }
+            Self::Network(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                DialError::Unreachable { address, message: error.to_string() }
+            }
+            Self::Network(_) => DialError::Handshake {
+                address,
+                message: "it closed the connection before its hello".into(),
+            },
+            other => DialError::Handshake { address, message: other.to_string() },
+        }
+    }
+}
+
+/// The dialler's part: hello, the other end's hello, `on_open`.
+pub(crate) async fn dial(
+    config: &Config,
+    mut stream: TcpStream,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+) -> Result<Arc<dyn Connection>, HandshakeError> {
+    let mine = greeting(config, &*sink, stream.local_addr()?);
+    // When the other end refused and closed already, the write fails and its text is still there.
+    let sent = stream.write_all(&mine.encode()).await;
+    let theirs = match (read_greeting(&mut stream).await, sent) {
+        (Err(HandshakeError::Network(_)), Err(error)) => return Err(error.into()),
+        (theirs, _) => theirs?,
+    };
+    let refused = match expected {
+        Some(expected) if expected != theirs.hello.node => {
+            Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
+        }
+        _ => open(config, &mine, &theirs, true, &sink).map_err(HandshakeError::RefusedHere),
+    };
+    match refused {
+        Ok(connection) => {
+            let lifetime = Lifetime::new(connection, sink, None);
+            Ok(lifetime.start(stream, terms(config, &mine, &theirs)))
+        }
+        Err(error) => {
+            let text = match &error {
+                HandshakeError::RefusedHere(text) => text.clone(),
+                HandshakeError::WrongNode { expected, found } => {
+                    format!("it expected {expected} here, not {found}")
+                }
+                other => other.to_string(),
+            };
+            tokio::spawn(say_goodbye(stream, text, config.close_grace));
+            Err(error)
+        }
+    }
+}
+
+/// The other part: the dialler's hello, `on_open`, hello. What `slot` gives is held while it is
+/// open; without one there are too many.
+pub(crate) async fn accept(
+    config: &Config,
+    mut stream: TcpStream,
+    slot: impl FnOnce() -> Option<OwnedSemaphorePermit>,
+    sink: Arc<dyn Sink>,
+) -> Result<(), HandshakeError> {
+    let theirs = match read_greeting(&mut stream).await {
+        Ok(theirs) => theirs,
+        Err(error) => {
+            if let HandshakeError::Hello(hello) = &error
+                && let Some(text) = hello.refusal_text()
+            {
+                refuse(stream, &text, config).await;
+            }
+            return Err(error);
+        }
+    };
+    let Some(slot) = slot() else {
+        let text = format!("{} connections are open, which is the limit", config.connections_max);
+        refuse(stream, &text, config).await;
+        return Err(HandshakeError::RefusedHere(text));
+    };
+    let mine = greeting(config, &*sink, stream.local_addr()?);
+    let connection = match open(config, &mine, &theirs, false, &sink) {
+        Ok(connection) => connection,
+        Err(text) => {
+            refuse(stream, &text, config).await;
+            return Err(HandshakeError::RefusedHere(text));
+        }
+    };
+    let lifetime = Lifetime::new(connection, sink, Some(slot));
+    match stream.write_all(&mine.encode()).await {
+        Ok(()) => {
+            lifetime.start(stream, terms(config, &mine, &theirs));
+        }
+        Err(error) => {
+            lifetime.end(CloseReason::Network(error.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a connection nobody has time for: what fits the socket now is sent.
+pub(crate) fn refuse_at_once(stream: &TcpStream, text: &str) {
+    // Whether it arrives is the peer's concern: there are too many already.
+    let _ = stream.try_write(&hello::refusal(text));
+}
+
+async fn refuse(mut stream: TcpStream, text: &str, config: &Config) {
+    if stream.write_all(&hello::refusal(text)).await.is_ok() {
+        linger(stream, config.close_grace).await;
+    }
+}
+
+async fn say_goodbye(mut stream: TcpStream, text: String, grace: Duration) {
+    let mut goodbye = bytes::BytesMut::new();
+    framing::put_goodbye(&mut goodbye, &text);
+    if stream.write_all(&goodbye).await.is_ok() {
+        linger(stream, grace).await;
+    }
+}
+
+/// Reads to the peer's end, so that closing with bytes unread does not take the last words back.
+async fn linger(mut stream: TcpStream, grace: Duration) {
+    let drained = async {
+        stream.shutdown().await?;
+        let mut scrap = [0; 1024];
+        while stream.read(&mut scrap).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The connection is given up either way.
+    let _ = timeout(grace, drained).await;
+}
+
+async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, HandshakeError> {
+    let mut envelope = [0; ENVELOPE_BYTES];
+    stream.read_exact(&mut envelope).await?;
+    let announced = hello::decode_envelope(&envelope)?;
+    let (Announced::Hello(len) | Announced::Refusal(len)) = announced;
+    let mut body = vec![0; usize::from(len)];
+    stream.read_exact(&mut body).await?;
+    match announced {
+        Announced::Hello(_) => Ok(Greeting::decode(&body)?),
+        Announced::Refusal(_) => Err(HelloError::Refused(framing::clean_text(&body)).into()),
+    }
+}
+
+fn greeting(config: &Config, sink: &dyn Sink, local: SocketAddr) -> Greeting {
+    let mut hello = sink.hello();
+    hello.advertised = hello::advertised(&hello.advertised, local.ip());
+    hello.frame_bytes_max = hello.frame_bytes_max.min(config.frame_bytes_max);
+    Greeting {
+        hello,
+        random: rand::random(),
+        chunk_bytes_max: config.chunk_bytes,
+        control_window: config.control_window_bytes,
+        data_window: config.data_window_bytes,
+        keep_alive_timeout: config.keep_alive_timeout,
+    }
+}
+
+/// Makes the connection and asks the sink whether it wants it.
+fn open(
+    config: &Config,
+    mine: &Greeting,
+    theirs: &Greeting,
+    is_dialler: bool,
+    sink: &Arc<dyn Sink>,
+) -> Result<Arc<TcpConnection>, String> {
+    let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
+    let link = Link {
+        peer: theirs.hello.clone(),
+        nonce: hello::nonce(dialler.random, acceptor.random),
+        is_dialler,
+        scheme: SCHEME,
+    };
+    let limits = Limits {
+        frame_bytes_max: config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize,
+        chunk_bytes_max: config.chunk_bytes.min(theirs.chunk_bytes_max) as usize,
+        control: config.control_limits(theirs.control_window),
+        data: config.data_limits(theirs.data_window),
+    };
+    let connection = Arc::new(TcpConnection::new(link, &limits));
+    sink.on_open(Arc::clone(&connection) as _).inspect_err(|_| {
+        // A handle the sink kept must not wait for ever.
+        connection.end(CloseReason::Local);
+    })?;
+    tracing::debug!(peer = %theirs.hello.node, is_dialler, "connection open");
+    Ok(connection)
+}
+
+fn terms(config: &Config, mine: &Greeting, theirs: &Greeting) -> Terms {
+    Terms {
+        frame_bytes_max: mine.hello.frame_bytes_max,
+        chunk_bytes_max: mine.chunk_bytes_max,
+        control_window: mine.control_window,
+        data_window: mine.data_window,
+        keep_alive_timeout: config.keep_alive_timeout,
+        keep_alive_interval: config.keep_alive_interval.min(theirs.keep_alive_timeout / 3),
+        close_grace: config.close_grace,
+    }
+}

@@ -1,0 +1,392 @@
+//! What both ends say before anything else, without I/O.
+//!
+//! The dialler speaks first; the other end answers with its own hello, or with a refusal. Both come
+//! in an envelope that is the same in every version, so that any version can say why it refuses:
+//!
+//! ```text
+//!  magic "\x93convoke" 8 | version u16 | kind u8: 0 hello, 1 refusal | zero u8 | length u16
+//! ```
+//!
+//! A refusal is a text of at most 512 bytes. A hello of version 1 is, all little-endian:
+//!
+//! ```text
+//!  node u64 | incarnation u64 | random u64 | frame_bytes_max u32 | chunk_bytes_max u32
+//!  control window u32 | data window u32 | keep-alive timeout in ms u32
+//!  count of addresses u8, at most 16 | per address: length u8, text
+//! ```
+//!
+//! What follows is for later additions and ignored.
+
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut};
+use convoke_core::id::{Incarnation, LinkNonce, NodeId};
+use convoke_core::transport::{Address, Hello};
+
+use crate::framing;
+
+/// Before every hello and refusal.
+pub(crate) const ENVELOPE_BYTES: usize = 14;
+/// Longest body; a hello with 16 longest addresses takes 4,141 bytes.
+pub(crate) const BODY_BYTES_MAX: u16 = 8 * 1024;
+/// Most advertised addresses of one node; more are left out.
+pub(crate) const ADDRESSES_MAX: usize = 16;
+/// Smallest window of a lane: below, chunks would be all words.
+pub(crate) const WINDOW_BYTES_MIN: u32 = 4 * 1024;
+/// Smallest chunk limit.
+pub(crate) const CHUNK_BYTES_MIN: u32 = 1024;
+/// Smallest keep-alive timeout; a peer must not be able to ask for a flood of keep-alives.
+pub(crate) const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+const MAGIC: [u8; 8] = *b"\x93convoke";
+const VERSION: u16 = 1;
+const KIND_HELLO: u8 = 0;
+const KIND_REFUSAL: u8 = 1;
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HelloError {
+    #[error("it does not speak convoke over TCP")]
+    NotConvoke,
+    #[error("it speaks version {0} of convoke over TCP, this end version {VERSION}")]
+    Version(u16),
+    #[error("it refused: {0}")]
+    Refused(String),
+    #[error("its hello is malformed: {0}")]
+    Malformed(&'static str),
+}
+
+impl HelloError {
+    /// What the other end is told, if it can understand it.
+    pub(crate) fn refusal_text(&self) -> Option<String> {
+        match self {
+            Self::NotConvoke | Self::Refused(_) => None,
+            Self::Version(theirs) => Some(format!(
+                "version {VERSION} of convoke over TCP is spoken here, not version {theirs}"
+            )),
+            Self::Malformed(what) => Some(format!("malformed hello: {what}")),
+        }
+    }
+}
+
+/// A hello and what only the transport needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    pub(crate) hello: Hello,
+    /// This end's half of the connection's name.
+    pub(crate) random: u64,
+    pub(crate) chunk_bytes_max: u32,
+    pub(crate) control_window: u32,
+    pub(crate) data_window: u32,
+    /// After this long without a byte the sender of the greeting gives up.
+    pub(crate) keep_alive_timeout: Duration,
+}
+
+impl Greeting {
+    /// The whole message, envelope included.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(128);
+        body.put_u64_le(self.hello.node.get());
+        body.put_u64_le(self.hello.incarnation.0);
+        body.put_u64_le(self.random);
+        body.put_u32_le(self.hello.frame_bytes_max);
+        body.put_u32_le(self.chunk_bytes_max);
+        body.put_u32_le(self.control_window);
+        body.put_u32_le(self.data_window);
+        body.put_u32_le(u32::try_from(self.keep_alive_timeout.as_millis()).unwrap_or(u32::MAX));
+        let addresses = &self.hello.advertised[..self.hello.advertised.len().min(ADDRESSES_MAX)];
+        body.put_u8(u8::try_from(addresses.len()).expect("ADDRESSES_MAX fits"));
+        for address in addresses {
+            let len = u8::try_from(address.as_str().len()).expect("ADDRESS_BYTES_MAX fits");
+            body.put_u8(len);
+            body.put_slice(address.as_str().as_bytes());
+        }
+        envelope(KIND_HELLO, &body)
+    }
+
+    /// Reads the body of a hello.
+    pub(crate) fn decode(mut body: &[u8]) -> Result<Self, HelloError> {
+        const SHORT: HelloError = HelloError::Malformed("it is too short");
+        let mut u64_le = || body.try_get_u64_le().map_err(|_| SHORT);
+        let (node, incarnation, random) = (u64_le()?, u64_le()?, u64_le()?);
+        let mut u32_le = || body.try_get_u32_le().map_err(|_| SHORT);
+        let (frame_bytes_max, chunk_bytes_max) = (u32_le()?, u32_le()?);
+        let (control_window, data_window) = (u32_le()?, u32_le()?);
+        let keep_alive_timeout = Duration::from_millis(u64::from(u32_le()?));
+        let node = NodeId::new(node).ok_or(HelloError::Malformed("its node id is zero"))?;
+        let advertised = decode_addresses(&mut body)?;
+        let incarnation = Incarnation(incarnation);
+        let greeting = Self {
+            hello: Hello { node, incarnation, advertised, frame_bytes_max },
+            random,
+            chunk_bytes_max,
+            control_window,
+            data_window,
+            keep_alive_timeout,
+        };
+        greeting.check()
+    }
+
+    fn check(self) -> Result<Self, HelloError> {
+        let is_window_small = self.control_window.min(self.data_window) < WINDOW_BYTES_MIN;
+        let fault = if is_window_small || self.chunk_bytes_max < CHUNK_BYTES_MIN {
+            "its windows or chunks are too small"
+        } else if self.hello.frame_bytes_max == 0 {
+            "it takes no frames"
+        } else if self.keep_alive_timeout < KEEP_ALIVE_TIMEOUT_MIN {
+            "its keep-alive timeout is too short"
+        } else {
+            return Ok(self);
+        };
+        Err(HelloError::Malformed(fault))
+    }
+}
+
+fn decode_addresses(body: &mut &[u8]) -> Result<Vec<Address>, HelloError> {
+    const BAD: HelloError = HelloError::Malformed("an advertised address is not one");
+    let count = usize::from(body.try_get_u8().map_err(|_| BAD)?);
+    if count > ADDRESSES_MAX {
+        return Err(HelloError::Malformed("it advertises too many addresses"));
+    }
+    let mut addresses = Vec::with_capacity(count);
+    for _ in 0..count {
+        let len = usize::from(body.try_get_u8().map_err(|_| BAD)?);
+        let (text, rest) = body.split_at_checked(len).ok_or(BAD)?;
+        *body = rest;
+        let address: Address =
+            std::str::from_utf8(text).map_err(|_| BAD)?.parse().map_err(|_| BAD)?;
+        if unspecified_port(&address).is_some() {
+            return Err(HelloError::Malformed("it advertises an address nobody can dial"));
+        }
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+/// The whole message that refuses a connection.
+pub(crate) fn refusal(text: &str) -> Vec<u8> {
+    envelope(KIND_REFUSAL, framing::cut_text(text).as_bytes())
+}
+
+fn envelope(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(ENVELOPE_BYTES + body.len());
+    message.put_slice(&MAGIC);
+    message.put_u16_le(VERSION);
+    message.put_u8(kind);
+    message.put_u8(0);
+    message.put_u16_le(u16::try_from(body.len()).expect("hellos and refusals are short"));
+    message.put_slice(body);
+    message
+}
+
+/// What follows an envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// A hello of so many bytes.
+    Hello(u16),
+    /// A refusal of so many bytes.
+    Refusal(u16),
+}
+
+/// Reads an envelope.
+pub(crate) fn decode_envelope(bytes: &[u8; ENVELOPE_BYTES]) -> Result<Announced, HelloError> {
+    let mut rest = bytes.strip_prefix(&MAGIC).ok_or(HelloError::NotConvoke)?;
+    let (version, kind) = (rest.get_u16_le(), rest.get_u8());
+    rest.advance(1);
+    let len = rest.get_u16_le();
+    match kind {
+        KIND_REFUSAL if usize::from(len) <= framing::TEXT_BYTES_MAX => Ok(Announced::Refusal(len)),
+        _ if version != VERSION => Err(HelloError::Version(version)),
+        KIND_HELLO if len <= BODY_BYTES_MAX => Ok(Announced::Hello(len)),
+        _ => Err(HelloError::Malformed("its envelope has an unknown kind or a bad length")),
+    }
+}
+
+/// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
+///
+/// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
+pub(crate) fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
+    let local = local.to_canonical();
+    addresses.iter().filter_map(|address| advertise(address, local)).take(ADDRESSES_MAX).collect()
+}
+
+fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
+    let Some((listening, port)) = unspecified_port(address) else { return Some(address.clone()) };
+    if (listening.is_ipv4() && local.is_ipv6()) || local.is_unspecified() {
+        return None;
+    }
+    let text = format!("{}://{}", address.scheme(), SocketAddr::new(local, port));
+    Some(text.parse().expect("a socket address after a scheme is an address"))
+}
+
+/// The family and port of an address that names every interface; `None` for one that can be dialled.
+fn unspecified_port(address: &Address) -> Option<(IpAddr, u16)> {
+    let socket: SocketAddr = address.rest().parse().ok()?;
+    socket.ip().is_unspecified().then(|| (socket.ip(), socket.port()))
+}
+
+/// The name of the connection: a keyed mix of both ends' numbers.
+///
+/// The end that speaks second knows the first number, so the mix is a short SipHash: it cannot
+/// simply be solved for the second number. It names, and does not authenticate.
+pub(crate) fn nonce(dialler: u64, acceptor: u64) -> LinkNonce {
+    let mut v = [
+        dialler ^ 0x736f_6d65_7073_6575,
+        acceptor ^ 0x646f_7261_6e64_6f6d,
+        dialler ^ 0x6c79_6765_6e65_7261,
+        acceptor ^ 0x7465_6462_7974_6573,
+    ];
+    for word in [dialler, acceptor, 16 << 56] {
+        v[3] ^= word;
+        sip_round(&mut v);
+        sip_round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    (0..4).for_each(|_| sip_round(&mut v));
+    LinkNonce(v[0] ^ v[1] ^ v[2] ^ v[3])
+}
+
+fn sip_round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[2] = v[2].rotate_left(32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn addresses(texts: &[&str]) -> Vec<Address> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn greeting() -> Greeting {
+        Greeting {
+            hello: Hello {
+                node: NodeId::new(7).unwrap(),
+                incarnation: Incarnation(0x1122),
+                advertised: addresses(&["tcp://10.0.0.1:7000", "quic://shop.example:7000"]),
+                frame_bytes_max: 4 << 20,
+            },
+            random: 99,
+            chunk_bytes_max: 65_536,
+            control_window: 65_536,
+            data_window: 1 << 20,
+            keep_alive_timeout: Duration::from_secs(10),
+        }
+    }
+
+    fn decode(message: &[u8]) -> Result<Greeting, HelloError> {
+        let (envelope, body) = message.split_first_chunk().unwrap();
+        let announced = decode_envelope(envelope)?;
+        assert_eq!(announced, Announced::Hello(u16::try_from(body.len()).unwrap()));
+        Greeting::decode(body)
+    }
+
+    #[test]
+    fn a_greeting_survives_the_wire_and_ignores_additions() {
+        let message = greeting().encode();
+        assert_eq!(decode(&message), Ok(greeting()));
+        let later = [&message[ENVELOPE_BYTES..], b"later"].concat();
+        assert_eq!(Greeting::decode(&later), Ok(greeting()));
+    }
+
+    #[test]
+    fn the_largest_greeting_fits() {
+        let mut large = greeting();
+        let longest = format!("tcp://{}", "x".repeat(249));
+        large.hello.advertised = addresses(&[longest.as_str(); ADDRESSES_MAX]);
+        assert_eq!(decode(&large.encode()), Ok(large));
+    }
+
+    #[test]
+    fn another_version_or_protocol_is_told_apart() {
+        let mut message = greeting().encode();
+        message[8] = 2;
+        assert_eq!(decode(&message), Err(HelloError::Version(2)));
+        message[0] = b'G';
+        assert_eq!(decode(&message), Err(HelloError::NotConvoke));
+    }
+
+    #[test]
+    fn a_refusal_of_any_version_is_understood() {
+        let mut message = refusal("not today");
+        message[8] = 9;
+        let announced = decode_envelope(message.first_chunk().unwrap());
+        assert_eq!(announced, Ok(Announced::Refusal(9)));
+    }
+
+    #[test]
+    fn limits_nobody_can_work_with_are_refused() {
+        let spoil: [fn(&mut Greeting); 4] = [
+            |greeting| greeting.control_window = WINDOW_BYTES_MIN - 1,
+            |greeting| greeting.chunk_bytes_max = 0,
+            |greeting| greeting.hello.frame_bytes_max = 0,
+            |greeting| greeting.keep_alive_timeout = Duration::ZERO,
+        ];
+        for spoil in spoil {
+            let mut spoilt = greeting();
+            spoil(&mut spoilt);
+            assert!(matches!(decode(&spoilt.encode()), Err(HelloError::Malformed(_))));
+        }
+    }
+
+    #[test]
+    fn an_address_of_every_interface_becomes_the_local_one() {
+        let given = addresses(&["tcp://0.0.0.0:70", "tcp://[::]:71", "tcp://10.1.1.1:72"]);
+        let v4 = advertised(&given, "192.168.0.5".parse().unwrap());
+        assert_eq!(
+            v4,
+            addresses(&["tcp://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"])
+        );
+        let mapped = advertised(&given[..1], "::ffff:192.168.0.5".parse().unwrap());
+        assert_eq!(mapped, v4[..1]);
+        let v6 = advertised(&given, "fd00::5".parse().unwrap());
+        assert_eq!(v6, addresses(&["tcp://[fd00::5]:71", "tcp://10.1.1.1:72"]));
+    }
+
+    #[test]
+    fn a_peer_that_advertises_every_interface_is_refused() {
+        let mut spoilt = greeting();
+        spoilt.hello.advertised = addresses(&["tcp://[::]:70"]);
+        assert!(matches!(decode(&spoilt.encode()), Err(HelloError::Malformed(_))));
+    }
+
+    #[test]
+    fn both_numbers_change_the_nonce() {
+        let nonces = [nonce(1, 2), nonce(2, 1), nonce(1, 3), nonce(3, 2), nonce(0, 0)];
+        let distinct: std::collections::BTreeSet<_> = nonces.iter().collect();
+        assert_eq!(distinct.len(), nonces.len());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_greeting_or_refused(
+            envelope in any::<[u8; ENVELOPE_BYTES]>(),
+            body in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
+            let _ = decode_envelope(&envelope);
+            if let Ok(greeting) = Greeting::decode(&body) {
+                prop_assert_eq!(decode(&greeting.encode()), Ok(greeting));
+            }
+        }
+
+        #[test]
+        fn a_cut_greeting_is_refused(cut in 0_usize..100) {
+            let message = greeting().encode();
+            let body = &message[ENVELOPE_BYTES..];
+            prop_assert!(cut >= body.len() || Greeting::decode(&body[..cut]).is_err());
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Convoke over TCP: the addresses `tcp://host:port`, where host is an IPv4 address, an IPv6 address
+//! in brackets, or a name.
+//!
+//! [`TcpTransport`] is one [`Transport`] of an endpoint. A connection carries frames in two lanes and
+//! keeps the promises of [`convoke_core::transport`]: order per lane, whole frames, credit, control
+//! ahead of data, an end with a reason.
+//!
+//! ```text
+//!  append ─▶ send queue ─▶ batch ─▶ socket ┄┄▶ socket ─▶ read buffer ─▶ decoder ─▶ Sink::on_batch
+//!            per lane,     whole               64 KiB a                chunks      frames are slices
+//!            within        chunks,             read                    become      of the buffer
+//!            credit        control first                               frames
+//! ```
+//!
+//! # What it costs
+//!
+//! Frames are encoded straight into the connection's buffer; many go out with one write, and one
+//! read brings many. `flush` writes in place when nobody else is writing; a task of the connection
+//! takes over only when the socket is full. `TCP_NODELAY` is always set. In
+//! [`Counters`](convoke_core::transport::Counters), bytes count from the first after the hello, and
+//! writes and reads are the calls that moved any.
+//!
+//! # What a peer can do to this node
+//!
+//! A peer that breaks the rules is closed with [`Fault`]; one that says nothing is closed after the
+//! handshake or keep-alive timeout; none disturbs another connection. Whatever it does, with the
+//! default settings a connection holds at most:
+//!
+//! | | bound | default |
+//! |---|---|---|
+//! | read buffer | 64 KiB, or the largest chunk and its word | 64 KiB + 4 B |
+//! | frames being put together | largest frame, per lane | 2 x (4 MiB + 64 KiB) |
+//! | frames to send, data | hard bound | 16 MiB |
+//! | frames to send, control | reserve, or one frame when that is larger | 1 MiB |
+//! | being written | a batch and a chunk | 192 KiB |
+//!
+//! In its handshake it holds at most 8 KiB. What the sink keeps of a frame keeps the read buffer
+//! that the frame is a slice of, so it should copy small frames it keeps for long.
+//!
+//! # What it does not do
+//!
+//! It does not encrypt or authenticate: a peer is who it says it is. It does not dial again when a
+//! connection ends; the endpoint does. It does not order frames across lanes or connections.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//! use convoke_core::id::{Incarnation, NodeId};
+//! use convoke_core::transport::{
+//!     CloseReason, Connection, Hello, Lane, Link, Received, Sink, Transport,
+//! };
+//! use convoke_transport_tcp::TcpTransport;
+//!
+//! /// Answers every frame with the same bytes.
+//! #[derive(Debug)]
+//! struct Echo(u64);
+//!
+//! impl Sink for Echo {
+//!     fn hello(&self) -> Hello {
+//!         Hello {
+//!             node: NodeId::new(self.0).unwrap(),
+//!             incarnation: Incarnation(1),
+//!             advertised: Vec::new(),
+//!             frame_bytes_max: 1 << 20,
+//!         }
+//!     }
+//!     fn on_open(&self, _: Arc<dyn Connection>) -> Result<(), String> {
+//!         Ok(())
+//!     }
+//!     fn on_batch(
+//!         &self,
+//!         from: &Arc<dyn Connection>,
+//!         frames: &mut dyn Iterator<Item = Received>,
+//!     ) -> Result<(), String> {
+//!         for frame in frames {
+//!             from.append_bytes(frame.lane, &[], frame.bytes).map_err(|error| error.to_string())?;
+//!         }
+//!         from.flush();
+//!         Ok(())
+//!     }
+//!     fn on_closed(&self, link: &Link, reason: CloseReason) {
+//!         println!("{} is gone: {reason}", link.peer.node);
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let tcp = TcpTransport::new();
+//! let listener = tcp.listen(&"tcp://127.0.0.1:0".parse()?, Arc::new(Echo(1))).await?;
+//! let connection = tcp.dial(&listener.local_address(), NodeId::new(1), Arc::new(Echo(2))).await?;
+//! connection.append(Lane::Data, 5, &mut |frame| frame.copy_from_slice(b"hello"))?;
+//! connection.flush();
+//! assert_eq!(connection.link().peer.node, NodeId::new(1).unwrap());
+//! connection.close(CloseReason::Local);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! Without I/O: `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`. With:
+//! `connection` (who may write), `writer`, `reader`, `handshake`, `dial`, `listener`.
+//!
+//! [`Fault`]: convoke_core::transport::CloseReason::Fault
+#![forbid(unsafe_code)]
+
+mod address;
+mod batch;
+mod config;
+mod connection;
+mod credit;
+mod dial;
+mod framing;
+mod handshake;
+mod hello;
+mod listener;
+mod reader;
+mod send_queue;
+mod writer;
+
+use std::sync::Arc;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{
+    Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
+};
+
+pub use config::{ConfigError, TcpTransportBuilder};
+
+use crate::address::SCHEME;
+use crate::config::Config;
+use crate::listener::Admission;
+
+/// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections.
+///
+/// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
+/// needs I/O and time enabled.
+#[derive(Clone, Debug)]
+pub struct TcpTransport {
+    config: Arc<Config>,
+    admission: Arc<Admission>,
+}
+
+impl TcpTransport {
+    /// With the defaults that [`TcpTransportBuilder`] lists.
+    pub fn new() -> Self {
+        Self::from_config(Config::default())
+    }
+
+    /// For other settings than the defaults.
+    pub fn builder() -> TcpTransportBuilder {
+        TcpTransportBuilder::new()
+    }
+
+    fn from_config(config: Config) -> Self {
+        let admission = Arc::new(Admission::new(&config));
+        Self { config: Arc::new(config), admission }
+    }
+}
+
+impl Default for TcpTransport {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Transport for TcpTransport {
+    fn schemes(&self) -> &'static [&'static str] {
+        &[SCHEME]
+    }
+
+    /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
+    /// may still open.
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
+        let address = address.clone();
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(ListenError::NoTransport { address });
+            }
+            listener::listen(config, admission, address, sink).await
+        })
+    }
+
+    /// # Cancel safety
+    /// A future dropped before it is ready leaves no connection behind.
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+        let (config, address) = (Arc::clone(&self.config), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(DialError::NoTransport { address });
+            }
+            dial::dial(config, address, expected, sink).await
+        })
+    }
+}

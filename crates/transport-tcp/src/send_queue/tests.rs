@@ -1,0 +1,263 @@
+use std::io::IoSlice;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::batch::SLICES_MAX;
+use crate::framing::{Decoder, Item};
+
+const WINDOW: u32 = 4_096;
+
+fn limits() -> Limits {
+    let lane = LaneLimits { window: WINDOW, soft_bytes: 20_000, hard_bytes: 60_000 };
+    Limits { frame_bytes_max: 40_000, chunk_bytes_max: 1_000, control: lane, data: lane }
+}
+
+/// A peer: decodes what the queue sends and gives the credit back when asked to.
+struct Peer {
+    decoder: Decoder,
+    input: BytesMut,
+    owed: [u32; 2],
+    frames: Vec<(Lane, Bytes)>,
+    goodbye: Option<String>,
+}
+
+impl Peer {
+    fn new() -> Self {
+        Self {
+            decoder: Decoder::new(40_000, 1_000),
+            input: BytesMut::new(),
+            owed: [0; 2],
+            frames: Vec::new(),
+            goodbye: None,
+        }
+    }
+
+    /// Takes one batch, `step` bytes a write; answers what the batch says it completed.
+    fn take_batch(&mut self, queue: &mut SendQueue, step: usize) -> Completed {
+        let (mut batch, mut completed) = (Batch::default(), Completed::default());
+        queue.fill(&mut batch);
+        while !batch.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let used = batch.slices(&mut slices);
+            let bytes: Vec<u8> =
+                slices[..used].iter().flat_map(|slice| slice.iter().copied()).collect();
+            let written = step.min(bytes.len());
+            self.input.extend_from_slice(&bytes[..written]);
+            let part = batch.advance(written);
+            completed.frames += part.frames;
+            completed.transport_frames += part.transport_frames;
+        }
+        self.decode();
+        completed
+    }
+
+    fn decode(&mut self) {
+        while let Some(item) = self.decoder.decode(&mut self.input).expect("the queue is right") {
+            match item {
+                Item::Frame { lane, bytes, cost } => {
+                    self.owed[index(lane)] += cost;
+                    self.frames.push((lane, bytes));
+                }
+                Item::Part { lane, cost } => self.owed[index(lane)] += cost,
+                Item::Goodbye(text) => self.goodbye = Some(text),
+                Item::Credit { .. } | Item::KeepAlive => {}
+            }
+        }
+        assert!(self.owed.iter().all(|owed| *owed <= WINDOW), "sent without credit");
+    }
+
+    fn give_back(&mut self, queue: &mut SendQueue) {
+        for lane in [Lane::Control, Lane::Data] {
+            let owed = std::mem::take(&mut self.owed[index(lane)]);
+            queue.grant(lane, owed).unwrap();
+        }
+    }
+
+    fn take_all(&mut self, queue: &mut SendQueue) -> Completed {
+        let mut completed = Completed::default();
+        while !queue.is_empty() {
+            let part = self.take_batch(queue, usize::MAX);
+            completed.frames += part.frames;
+            self.give_back(queue);
+        }
+        completed
+    }
+}
+
+fn append(queue: &mut SendQueue, lane: Lane, bytes: &[u8]) -> Result<Appended, NotWritable> {
+    queue.append(lane, bytes.len(), &mut |out| out.copy_from_slice(bytes))
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(Lane, usize),
+    AppendBytes(Lane, usize, usize),
+    Take(usize),
+    GiveBack,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let lane = || prop_oneof![Just(Lane::Control), Just(Lane::Data)];
+    let size = || prop_oneof![4 => 0_usize..50, 2 => 900_usize..1_100, 1 => 0_usize..9_000];
+    prop_oneof![
+        3 => (lane(), size()).prop_map(|(lane, len)| Step::Append(lane, len)),
+        3 => (lane(), size(), size()).prop_map(|(lane, a, b)| Step::AppendBytes(lane, a, b)),
+        3 => (1_usize..3_000).prop_map(Step::Take),
+        2 => Just(Step::GiveBack),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn frames_come_out_whole_in_order_and_within_credit(
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+        let (mut sent, mut completed) = ([Vec::new(), Vec::new()], 0);
+        for (number, step) in steps.into_iter().enumerate() {
+            let fill = u8::try_from(number).unwrap();
+            match step {
+                Step::Append(lane, len) => {
+                    let bytes = vec![fill; len];
+                    if append(&mut queue, lane, &bytes).is_ok() {
+                        sent[index(lane)].push(Bytes::from(bytes));
+                    }
+                }
+                Step::AppendBytes(lane, head, body) => {
+                    let whole = vec![fill; head + body];
+                    let body = Bytes::copy_from_slice(&whole[head..]);
+                    if queue.append_bytes(lane, &whole[..head], body).is_ok() {
+                        sent[index(lane)].push(Bytes::from(whole));
+                    }
+                }
+                Step::Take(step) => completed += peer.take_batch(&mut queue, step).frames,
+                Step::GiveBack => peer.give_back(&mut queue),
+            }
+            prop_assert!(queue.lanes.iter().all(|lane| lane.queued_bytes <= 60_000));
+        }
+        completed += peer.take_all(&mut queue).frames;
+        prop_assert_eq!(completed, peer.frames.len() as u64);
+        for lane in [Lane::Control, Lane::Data] {
+            let of_lane = peer.frames.iter().filter(|frame| frame.0 == lane);
+            let got: Vec<_> = of_lane.map(|frame| frame.1.clone()).collect();
+            prop_assert_eq!(&got, &sent[index(lane)]);
+        }
+    }
+}
+
+#[test]
+fn control_overtakes_data_that_was_appended_before() {
+    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    append(&mut queue, Lane::Data, &[1; 30_000]).unwrap();
+    peer.take_batch(&mut queue, usize::MAX);
+    append(&mut queue, Lane::Control, b"now").unwrap();
+    peer.take_all(&mut queue);
+    let lanes: Vec<_> = peer.frames.iter().map(|frame| frame.0).collect();
+    assert_eq!(lanes, [Lane::Control, Lane::Data]);
+}
+
+#[test]
+fn data_gets_a_block_in_however_much_control_there_is() {
+    let mut limits = limits();
+    limits.control.window = 1 << 20;
+    limits.control.hard_bytes = 1 << 20;
+    let (mut queue, mut batch) = (SendQueue::new(&limits), Batch::default());
+    for _ in 0..2 * BATCH_BYTES / 1_000 {
+        append(&mut queue, Lane::Control, &[0; 1_000]).unwrap();
+    }
+    append(&mut queue, Lane::Data, b"me too").unwrap();
+    queue.fill(&mut batch);
+    assert_eq!(queue.lanes[index(Lane::Data)].queued_bytes, 0);
+    assert!(queue.lanes[index(Lane::Control)].queued_bytes > 0);
+}
+
+#[test]
+fn a_lane_is_full_at_its_bounds_while_the_other_takes_frames() {
+    let mut queue = SendQueue::new(&limits());
+    assert_eq!(append(&mut queue, Lane::Data, &[0; 19_000]), Ok(Appended::Writable));
+    assert_eq!(append(&mut queue, Lane::Data, &[0; 39_000]), Ok(Appended::Full));
+    assert!(!queue.is_writable(Lane::Data));
+    assert_eq!(append(&mut queue, Lane::Data, &[0; 39_000]), Err(NotWritable::Full));
+    assert_eq!(append(&mut queue, Lane::Control, b"x"), Ok(Appended::Writable));
+}
+
+#[test]
+fn an_empty_lane_takes_any_legal_frame() {
+    let mut limits = limits();
+    limits.control.hard_bytes = 100;
+    let mut queue = SendQueue::new(&limits);
+    assert_eq!(append(&mut queue, Lane::Control, &[0; 20_000]), Ok(Appended::Full));
+    assert_eq!(append(&mut queue, Lane::Control, &[0; 1]), Err(NotWritable::Full));
+}
+
+#[test]
+fn a_frame_over_the_peers_limit_is_not_written() {
+    let mut queue = SendQueue::new(&limits());
+    let refused = queue.append(Lane::Data, 40_001, &mut |_| unreachable!("it is refused"));
+    assert_eq!(refused, Err(NotWritable::TooLarge { size: 40_001, limit: 40_000 }));
+}
+
+#[test]
+fn a_large_body_is_not_copied() {
+    let mut limits = limits();
+    limits.chunk_bytes_max = 64 * 1024;
+    limits.data.window = 1 << 20;
+    let (mut queue, mut batch) = (SendQueue::new(&limits), Batch::default());
+    let body = Bytes::from(vec![7; 30_000]);
+    queue.append_bytes(Lane::Data, b"head", body.clone()).unwrap();
+    queue.fill(&mut batch);
+    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+    assert_eq!(batch.slices(&mut slices), 2);
+    assert_eq!(slices[1].as_ptr(), body.as_ptr());
+    assert_eq!(batch.advance(WORD_BYTES + 4).frames, 0, "its body is still to come");
+    assert_eq!(batch.advance(body.len()).frames, 1);
+}
+
+#[test]
+fn a_frame_whose_writer_panics_leaves_no_trace() {
+    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    append(&mut queue, Lane::Data, b"before").unwrap();
+    let panicking = || queue.append(Lane::Data, 10, &mut |_| panic!("as the test wants it"));
+    assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
+    append(&mut queue, Lane::Data, b"after").unwrap();
+    peer.take_all(&mut queue);
+    let texts: Vec<_> = peer.frames.iter().map(|frame| frame.1.as_ref()).collect();
+    assert_eq!(texts, [&b"before"[..], &b"after"[..]]);
+}
+
+#[test]
+fn the_goodbye_comes_after_what_was_appended() {
+    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    append(&mut queue, Lane::Data, &[1; 9_000]).unwrap();
+    queue.close("that is all".into(), true);
+    assert_eq!(append(&mut queue, Lane::Data, b"x"), Err(NotWritable::Closed));
+    peer.take_all(&mut queue);
+    assert_eq!(peer.frames.len(), 1);
+    assert_eq!(peer.goodbye.as_deref(), Some("that is all"));
+    assert!(queue.is_finished());
+}
+
+#[test]
+fn an_abrupt_close_drops_what_was_appended() {
+    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    append(&mut queue, Lane::Data, &[1; 9_000]).unwrap();
+    queue.close("enough".into(), false);
+    let completed = peer.take_batch(&mut queue, 1);
+    assert_eq!(completed, Completed { frames: 0, transport_frames: 1 });
+    assert_eq!((peer.frames.len(), peer.goodbye.as_deref()), (0, Some("enough")));
+}
+
+#[test]
+fn the_transports_own_frames_need_no_credit_and_do_not_pile_up() {
+    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    append(&mut queue, Lane::Data, &[0; 39_000]).unwrap();
+    peer.take_batch(&mut queue, usize::MAX);
+    for _ in 0..100 {
+        queue.return_credit(Lane::Data, 7);
+        queue.keep_alive();
+    }
+    let completed = peer.take_batch(&mut queue, usize::MAX);
+    assert_eq!(completed, Completed { frames: 0, transport_frames: 2 });
+}

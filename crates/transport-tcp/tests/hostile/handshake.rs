@@ -1,0 +1,175 @@
+//! Before the hello: garbage, silence, crowds, other versions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::transport::conformance::Recorder;
+use convoke_core::transport::{CloseReason, DialError, Transport};
+use convoke_transport_tcp::TcpTransport;
+use tokio::net::TcpListener;
+
+use crate::raw::{Raw, Victim, dial, envelope, hasty, hello};
+
+#[tokio::test]
+async fn garbage_is_closed_without_an_answer() {
+    let victim = Victim::new(TcpTransport::builder()).await;
+    let garbage: [&[u8]; 4] =
+        [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &[0; 14], &[0xff; 4_096], b"\x93convokE12345678"];
+    for bytes in garbage {
+        let mut raw = victim.attack().await;
+        raw.send(bytes).await;
+        assert_eq!(raw.envelope().await, None);
+    }
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn silence_is_closed_after_the_timeout() {
+    let victim = Victim::new(hasty()).await;
+    let whole = hello(66);
+    for said in [&whole[..0], &whole[..1], &whole[..13], &whole[..30]] {
+        let mut raw = victim.attack().await;
+        raw.send(said).await;
+        assert_eq!(raw.envelope().await, None);
+    }
+    assert_eq!(victim.sink.opened_count(), 1);
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn a_hello_cut_short_opens_nothing() {
+    let victim = Victim::new(TcpTransport::builder()).await;
+    for end in [1, 14, 20, 50] {
+        let mut raw = victim.attack().await;
+        raw.send(&hello(66)[..end]).await;
+    }
+    assert_eq!(victim.sink.opened_count(), 1);
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn another_version_is_told_which_one_is_spoken() {
+    let victim = Victim::new(TcpTransport::builder()).await;
+    let mut raw = victim.attack().await;
+    raw.send(&envelope(9, 0, &[1; 20])).await;
+    let text = raw.refusal().await;
+    assert!(text.contains("version 9") && text.contains("version 1"), "{text}");
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn a_malformed_hello_is_told_so() {
+    let victim = Victim::new(TcpTransport::builder()).await;
+    let (whole, mut nobody) = (hello(66), hello(66));
+    nobody[14..22].fill(0);
+    let too_long = [&envelope(1, 0, &[])[..12], &[0xff, 0xff]].concat();
+    for message in [envelope(1, 0, &whole[14..40]), nobody, too_long, envelope(1, 7, &[])] {
+        let mut raw = victim.attack().await;
+        raw.send(&message).await;
+        let text = raw.refusal().await;
+        assert!(text.contains("malformed"), "{text}");
+    }
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn a_crowd_in_its_handshake_is_refused_and_leaves_room_later() {
+    let builder = TcpTransport::builder().handshakes_max(3);
+    let victim = Victim::new(builder.handshake_timeout(Duration::from_secs(600))).await;
+    let mut crowd = Vec::new();
+    loop {
+        // The victim's earlier handshakes may be ending still, so the crowd grows until it is full.
+        let mut raw = victim.attack().await;
+        raw.send(b"\x93").await;
+        let late = Arc::new(Recorder::new(4));
+        crowd.push(raw);
+        match dial(&*victim.listener, &late).await {
+            Ok(connection) => connection.close(CloseReason::Local),
+            Err(error) => {
+                assert!(error.to_string().contains("handshake, which is the limit"), "{error}");
+                break;
+            }
+        }
+        assert!(crowd.len() <= 3, "the limit holds");
+    }
+    drop(crowd);
+    eventually_accepts(&victim).await;
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn more_connections_than_the_limit_are_refused_with_the_reason() {
+    let victim = Victim::new(TcpTransport::builder().connections_max(2)).await;
+    let second = Arc::new(Recorder::new(4));
+    let to_victim = dial(&*victim.listener, &second).await.expect("two are allowed");
+    let refused = dial(&*victim.listener, &Arc::new(Recorder::new(5))).await;
+    match refused {
+        Err(DialError::Handshake { message, .. }) => {
+            assert!(message.contains("2 connections are open"), "{message}");
+        }
+        other => panic!("expected a refusal, not {other:?}"),
+    }
+    to_victim.close(CloseReason::Local);
+    second.closed(to_victim.link().nonce).await;
+    eventually_accepts(&victim).await;
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn dialling_something_else_says_what_was_wrong() {
+    let answers: [(Vec<u8>, &str); 4] = [
+        (b"220 mail.example ESMTP\r\n".to_vec(), "does not speak convoke"),
+        (envelope(9, 0, &[]), "version 9"),
+        (envelope(9, 1, b"go\naway"), "it refused: go away"),
+        (Vec::new(), "closed the connection before its hello"),
+    ];
+    for (answer, expected) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
+        let port = listener.local_addr().expect("it is bound").port();
+        let address = format!("tcp://127.0.0.1:{port}").parse().expect("it is an address");
+        let answering = tokio::spawn(async move {
+            let mut raw = Raw(listener.accept().await.expect("it is dialled").0);
+            raw.envelope().await.expect("the dialler speaks first");
+            raw.send(&answer).await;
+        });
+        let sink = Arc::new(Recorder::new(1));
+        let dialled = TcpTransport::new().dial(&address, None, Arc::clone(&sink) as _).await;
+        answering.await.expect("it answered");
+        match dialled {
+            Err(DialError::Handshake { message, .. }) => {
+                assert!(message.contains(expected), "{message}");
+            }
+            other => panic!("expected a failed handshake, not {other:?}"),
+        }
+        assert_eq!(sink.opened_count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn dialling_silence_times_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
+    let port = listener.local_addr().expect("it is bound").port();
+    let address = format!("tcp://127.0.0.1:{port}").parse().expect("it is an address");
+    let transport = hasty().build().expect("the settings are legal");
+    let dialled = transport.dial(&address, None, Arc::new(Recorder::new(1))).await;
+    assert_eq!(dialled.err(), Some(DialError::Timeout { address }));
+}
+
+/// A slot is free again some time after its connection ended.
+async fn eventually_accepts(victim: &Victim) {
+    loop {
+        let sink = Arc::new(Recorder::new(6));
+        if let Ok(connection) = dial(&*victim.listener, &sink).await {
+            connection.close(CloseReason::Local);
+            sink.closed(connection.link().nonce).await;
+            return victim_has_room(victim).await;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The connection made to find out must be gone too.
+async fn victim_has_room(victim: &Victim) {
+    let last = victim.sink.opened(victim.sink.opened_count() - 1).await;
+    victim.sink.closed(last.link().nonce).await;
+}

@@ -1,0 +1,6 @@
+//! Peers that misbehave, over raw sockets: each is closed, and nobody else notices.
+
+mod frames;
+mod handshake;
+mod life;
+mod raw;

@@ -1,0 +1,174 @@
+//! A peer that can send anything, and a node it sends it to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes};
+use convoke_core::transport::conformance::{PATIENCE, Recorder};
+use convoke_core::transport::{CloseReason, Connection, Lane, Listener, Transport};
+use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Kinds of frames, as the wire has them.
+pub(crate) const LAST: u32 = 0;
+pub(crate) const MORE: u32 = 1;
+pub(crate) const KEEP_ALIVE: u32 = 2;
+pub(crate) const CREDIT: u32 = 3;
+pub(crate) const GOODBYE: u32 = 4;
+
+/// The node under attack, with one honest connection.
+pub(crate) struct Victim {
+    pub(crate) sink: Arc<Recorder>,
+    pub(crate) listener: Box<dyn Listener>,
+    honest: Arc<Recorder>,
+    to_victim: Arc<dyn Connection>,
+}
+
+impl Victim {
+    /// Node 1, with the honest node 2 connected to it.
+    pub(crate) async fn new(builder: TcpTransportBuilder) -> Self {
+        Self::with(builder, Recorder::new(1)).await
+    }
+
+    pub(crate) async fn with(builder: TcpTransportBuilder, sink: Recorder) -> Self {
+        let (sink, honest) = (Arc::new(sink), Arc::new(Recorder::new(2)));
+        let transport = builder.build().expect("the settings of the test are legal");
+        let address = "tcp://127.0.0.1:0".parse().expect("it is an address");
+        let listener = transport.listen(&address, Arc::clone(&sink) as _).await.expect("it binds");
+        let to_victim = dial(&*listener, &honest).await.expect("there is room for the honest one");
+        Self { sink, listener, honest, to_victim }
+    }
+
+    /// A raw connection that has said nothing yet.
+    pub(crate) async fn attack(&self) -> Raw {
+        let address = self.listener.local_address();
+        Raw(TcpStream::connect(address.rest()).await.expect("the victim listens"))
+    }
+
+    /// A raw connection that has said hello, and what the victim has of it.
+    pub(crate) async fn attack_after_hello(&self) -> (Raw, Arc<dyn Connection>) {
+        let mut raw = self.attack().await;
+        let index = self.sink.opened_count();
+        raw.send(&hello(66)).await;
+        let (kind, _) = raw.envelope().await.expect("the victim says hello");
+        assert_eq!(kind, 0, "the victim says hello");
+        (raw, self.sink.opened(index).await)
+    }
+
+    /// Asserts that the honest connection still carries frames, that new ones are accepted, and that
+    /// the sink was told everything in turn.
+    pub(crate) async fn lives_on(self) {
+        let nonce = self.to_victim.link().nonce;
+        let count = self.sink.frame_count(nonce);
+        self.to_victim
+            .append_bytes(Lane::Data, &[], Bytes::from_static(b"alive?"))
+            .expect("the honest connection is open");
+        self.to_victim.flush();
+        self.sink.frames(nonce, count + 1).await;
+        let late = Arc::new(Recorder::new(3));
+        let to_victim = dial(&*self.listener, &late).await.expect("the victim still accepts");
+        for (sink, connection) in [(&late, to_victim), (&self.honest, self.to_victim)] {
+            connection.close(CloseReason::Local);
+            sink.closed(connection.link().nonce).await;
+            self.sink.closed(connection.link().nonce).await;
+            sink.check();
+        }
+        self.sink.check();
+    }
+}
+
+pub(crate) async fn dial(
+    listener: &dyn Listener,
+    sink: &Arc<Recorder>,
+) -> Result<Arc<dyn Connection>, convoke_core::transport::DialError> {
+    TcpTransport::new().dial(&listener.local_address(), None, Arc::clone(sink) as _).await
+}
+
+/// Short timeouts, for tests that wait for them.
+pub(crate) fn hasty() -> TcpTransportBuilder {
+    TcpTransport::builder().handshake_timeout(Duration::from_millis(100))
+}
+
+/// A socket without manners.
+pub(crate) struct Raw(pub(crate) TcpStream);
+
+impl Raw {
+    /// Sends bytes; the victim may have closed already.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        let _ = timeout(PATIENCE, self.0.write_all(bytes)).await.expect("the victim reads");
+    }
+
+    /// The kind and body of a hello or refusal; `None` when the victim just closes.
+    pub(crate) async fn envelope(&mut self) -> Option<(u8, Vec<u8>)> {
+        let read = async {
+            let mut head = [0; 14];
+            self.0.read_exact(&mut head).await.ok()?;
+            assert_eq!((&head[..8], &head[8..10]), (&b"\x93convoke"[..], &[1, 0][..]));
+            let mut body = vec![0; usize::from(u16::from_le_bytes([head[12], head[13]]))];
+            self.0.read_exact(&mut body).await.ok()?;
+            Some((head[10], body))
+        };
+        timeout(PATIENCE, read).await.expect("the victim answers or closes")
+    }
+
+    /// The text of the refusal that must come.
+    pub(crate) async fn refusal(&mut self) -> String {
+        let (kind, body) = self.envelope().await.expect("the victim says why");
+        assert_eq!(kind, 1, "the victim refuses");
+        String::from_utf8(body).expect("it is a text")
+    }
+
+    /// Everything the victim sends until it closes, as (kind, body).
+    pub(crate) async fn frames_to_the_end(mut self) -> Vec<(u32, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let read = self.0.read_to_end(&mut bytes);
+        // Reset or closed in order: either is an end.
+        let _ = timeout(PATIENCE, read).await.expect("the victim closes");
+        let (mut rest, mut frames) = (&bytes[..], Vec::new());
+        while rest.len() >= 4 {
+            let word = rest.get_u32_le();
+            let (body, after) = rest.split_at((word & 0xfff_ffff) as usize);
+            frames.push((word >> 29, body.to_vec()));
+            rest = after;
+        }
+        frames
+    }
+
+    /// The text of the goodbye that must come last.
+    pub(crate) async fn goodbye(self) -> String {
+        let (kind, body) = self.frames_to_the_end().await.pop().expect("the victim says why");
+        assert_eq!(kind, GOODBYE);
+        String::from_utf8(body).expect("it is a text")
+    }
+}
+
+/// A frame of `kind` on a lane (0 control, 1 data).
+pub(crate) fn frame(kind: u32, lane: u32, body: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(body.len()).expect("test frames are small");
+    [&(kind << 29 | lane << 28 | len).to_le_bytes()[..], body].concat()
+}
+
+/// The hello of a node with the usual limits.
+pub(crate) fn hello(node: u64) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.put_u64_le(node);
+    body.put_u64_le(1);
+    body.put_u64_le(12_345);
+    for limit in [1 << 20, 64 << 10, 64 << 10, 1 << 20, 10_000] {
+        body.put_u32_le(limit);
+    }
+    body.put_u8(0);
+    envelope(1, 0, &body)
+}
+
+/// A message of the handshake.
+pub(crate) fn envelope(version: u16, kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = b"\x93convoke".to_vec();
+    message.put_u16_le(version);
+    message.put_slice(&[kind, 0]);
+    message.put_u16_le(u16::try_from(body.len()).expect("test hellos are short"));
+    message.put_slice(body);
+    message
+}
