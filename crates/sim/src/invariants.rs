@@ -1,0 +1,139 @@
+//! The properties that every run must keep, one a file, each with its number in section 4 of the design
+//! of completion.
+//!
+//! Checked elsewhere: I15 (entries are never lost but with a node or link) is I3 seen from below, for a
+//! lost entry leaves its branch open for ever; I23 (the wire) is checked on every frame as it is sent; I6,
+//! I7, I22 and I25 compare whole runs or calls, in tests.
+
+mod at_most_once;
+mod cancel;
+mod causes;
+mod completion;
+mod counters;
+mod deadline;
+mod exactly_once;
+mod failures;
+mod fenced;
+mod frames;
+mod hops;
+mod progress;
+mod quorum;
+mod seal;
+mod spawn;
+mod sticky;
+mod tables;
+
+use std::fmt::Debug;
+
+use convoke_core::id::{CallId, NodeId};
+use convoke_core::proto::call::{Call, CallEvent};
+use convoke_core::proto::limits::Limits;
+use convoke_core::proto::node::Node;
+use convoke_core::proto::participant::{Start, TaskRef};
+use convoke_core::transport::Lane;
+use convoke_core::wire::{Cause, Frame};
+
+use crate::oracle::Oracle;
+use crate::scenario::Scenario;
+
+/// Something an invariant can look at. The oracle does not know it yet.
+#[derive(Debug)]
+pub enum Observation<'a> {
+    /// A call as its core holds it, after each event at its node.
+    Call {
+        /// Which.
+        id: CallId,
+        /// The core.
+        call: &'a Call,
+    },
+    /// The user of a call is told something.
+    Learned {
+        /// Which call.
+        call: CallId,
+        /// What.
+        event: &'a CallEvent,
+    },
+    /// A task starts.
+    Started {
+        /// The task.
+        start: &'a Start,
+        /// Where.
+        node: NodeId,
+    },
+    /// A task is stopped from outside.
+    Stopped {
+        /// The task.
+        task: &'a TaskRef,
+        /// Why.
+        cause: Cause,
+        /// Where.
+        node: NodeId,
+        /// Its handler had not ended.
+        was_running: bool,
+    },
+    /// A stopped handler tried to go on.
+    TriedAfterStop {
+        /// The task.
+        task: &'a TaskRef,
+        /// It was refused, as it must be.
+        refused: bool,
+    },
+    /// A frame leaves for another node.
+    Sent {
+        /// The sender.
+        from: NodeId,
+        /// The receiver.
+        to: NodeId,
+        /// The lane.
+        lane: Lane,
+        /// The frame.
+        frame: &'a Frame,
+    },
+    /// A node, after each event.
+    Node {
+        /// The node.
+        node: &'a Node,
+        /// Its bounds.
+        limits: &'a Limits,
+    },
+    /// The end of the run.
+    Quiet {
+        /// Every node that is up.
+        nodes: &'a [&'a Node],
+    },
+}
+
+/// A property of runs.
+pub trait Invariant: Debug {
+    /// Its number, and what it says.
+    fn name(&self) -> &'static str;
+
+    /// Looks at what happens.
+    ///
+    /// # Errors
+    /// How the property is violated.
+    fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String>;
+}
+
+/// All of them, for one run.
+pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(counters::Counters),
+        Box::new(seal::Seal),
+        Box::new(completion::Completion),
+        Box::new(progress::Progress::new(scenario)),
+        Box::new(deadline::Deadline::new(scenario)),
+        Box::new(exactly_once::ExactlyOnce::default()),
+        Box::new(at_most_once::AtMostOnce),
+        Box::new(failures::Failures::default()),
+        Box::new(sticky::Sticky::default()),
+        Box::new(fenced::Fenced::default()),
+        Box::new(causes::Causes::new(scenario)),
+        Box::new(cancel::Cancel::new(scenario)),
+        Box::new(spawn::Spawn),
+        Box::new(frames::Frames::new(scenario)),
+        Box::new(tables::Tables),
+        Box::new(quorum::Quorum),
+        Box::new(hops::Hops::default()),
+    ]
+}

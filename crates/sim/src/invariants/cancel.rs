@@ -1,0 +1,96 @@
+//! A cancel reaches every live task of its subtree soon, and none outside it.
+
+use std::time::Duration;
+
+use convoke_core::proto::call::End;
+use convoke_core::proto::participant::TaskRef;
+use convoke_core::wire::Cause;
+
+use crate::network::Network;
+use crate::oracle::{CallTruth, Oracle, TaskEnd, TaskTruth};
+use crate::scenario::Scenario;
+
+use super::{Invariant, Observation};
+
+/// I13.
+#[derive(Debug)]
+pub(super) struct Cancel {
+    /// How long a cancel may take for each level, where all connections hold.
+    per_level: Option<Duration>,
+}
+
+impl Cancel {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let network = Network::new(scenario.conditions.clone(), scenario.servers, 0);
+        // A dial and the frame, and a request that is still on its way.
+        let per_level = network.latency_max(64 << 10) * 6;
+        let is_plain = scenario.is_fault_free()
+            && !scenario.has_tiny_limits()
+            && scenario.conditions.slow_dial_percent == 0;
+        Self { per_level: is_plain.then_some(per_level) }
+    }
+
+    fn is_reached(
+        &self,
+        task: &TaskRef,
+        truth: &TaskTruth,
+        call: &CallTruth,
+    ) -> Result<(), String> {
+        let (Some(cancelled_at), Some(per_level)) = (call.cancelled_at, self.per_level) else {
+            return Ok(());
+        };
+        let levels = task.task.path.level_count() + task.task.hop as usize + 1;
+        let reached_by = cancelled_at + per_level * u32::try_from(levels).unwrap_or(u32::MAX);
+        let last_alive = match (truth.end, truth.runs.first()) {
+            (_, None) => return Ok(()),
+            (Some((at, _)), Some(_)) => at,
+            (None, Some(_)) => return Err(format!("{task:?} still runs")),
+        };
+        if last_alive <= reached_by {
+            Ok(())
+        } else {
+            Err(format!("{task:?} lived until {last_alive:?}, cancelled at {cancelled_at:?}"))
+        }
+    }
+}
+
+impl Invariant for Cancel {
+    fn name(&self) -> &'static str {
+        "I13: a cancel reaches its subtree and nothing else"
+    }
+
+    fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
+        match seen {
+            Observation::Stopped { task, cause: Cause::Cancelled, .. } => {
+                if is_wanted(task, oracle) {
+                    Ok(())
+                } else {
+                    Err(format!("{task:?} was cancelled, but nobody asked for it"))
+                }
+            }
+            Observation::Quiet { .. } => oracle.tasks.iter().try_for_each(|(task, truth)| {
+                let call = &oracle.calls[&task.call];
+                self.is_reached(task, truth, call)
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the call was given up, outgrew a bound, cancels what is late, or an ancestor failed and took
+/// its branches with it.
+fn is_wanted(task: &TaskRef, oracle: &Oracle) -> bool {
+    let Some(call) = oracle.calls.get(&task.call) else { return false };
+    let by_call = call.cancelled_at.is_some()
+        || match call.end {
+            Some((_, End::Exhausted)) => true,
+            Some((_, End::Decided | End::Impossible)) => call.cancels_late,
+            _ => false,
+        };
+    let aborts =
+        |truth: &TaskTruth| matches!(truth.end, Some((_, TaskEnd::Failed { aborts: true, .. })));
+    by_call
+        || oracle
+            .tasks_of(task.call)
+            .any(|(at, truth)| at.path.is_prefix_of(&task.task.path) && aborts(truth))
+}

@@ -1,0 +1,31 @@
+//! A seeded simulation of convoke: many nodes in virtual time on a network with faults, an oracle that
+//! knows the truth, and the properties of the call protocol checked after every event.
+//!
+//! ```text
+//!   seed ──▶ Scenario ──▶ World ── events in virtual time ──▶ Report, or the Violation
+//!                          │ ├ Network   latency, loss, copies, order, partitions, cuts
+//!                          │ ├ hosts     the real protocol cores, with scripted applications
+//!                          │ └ Oracle ──▶ invariants, after each event
+//! ```
+//! A seed decides everything: the same seed gives the same run, with the same hash. The `sim` program
+//! replays one seed with its trace, or tries fresh ones on all cores.
+//!
+//! The cores are the very ones that the async endpoint drives; nothing of them is replaced. What the
+//! simulation does not cover is the driver, the transports and real time.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "runtime")]
+pub mod delay;
+pub mod invariants;
+pub mod network;
+pub mod oracle;
+pub mod plan;
+pub mod quorum;
+pub mod random;
+pub mod scenario;
+pub mod swarm;
+pub mod trace;
+#[cfg(feature = "runtime")]
+pub mod transport;
+pub mod world;

@@ -1,0 +1,88 @@
+//! Numbers that a seed alone decides: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+
+use std::ops::Range;
+use std::time::Duration;
+
+/// A stream of numbers. The algorithm is fixed, so that a seed means the same run for ever.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The stream of `seed` for one purpose: independent of those for others.
+    pub fn of(seed: u64, purpose: u64) -> Self {
+        let mut base = Self(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        Self(base.draw())
+    }
+
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number in `range`; its start if the range is empty.
+    pub fn within(&mut self, range: Range<u64>) -> u64 {
+        range.start + self.draw() % range.end.saturating_sub(range.start).max(1)
+    }
+
+    /// An index below `len`.
+    pub fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.within(0..len as u64)).unwrap_or(0)
+    }
+
+    /// True `percent` times of a hundred.
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.within(0..100) < u64::from(percent)
+    }
+
+    /// True `per_mille` times of a thousand.
+    pub fn per_mille(&mut self, per_mille: u32) -> bool {
+        self.within(0..1000) < u64::from(per_mille)
+    }
+
+    /// A time in `range`, in microseconds.
+    pub fn micros(&mut self, range: Range<u64>) -> Duration {
+        Duration::from_micros(self.within(range))
+    }
+
+    /// One of `items`.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        if items.is_empty() { None } else { items.get(self.index(items.len())) }
+    }
+}
+
+/// A digest of bytes: FNV-1a, 64 bits. For traces and for comparing payloads.
+pub fn digest(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Where a digest starts.
+pub const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_names_the_same_numbers_for_ever() {
+        let mut random = Random::new(0);
+        assert_eq!(random.draw(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(random.draw(), 0x6e78_9e6a_a1b9_65f4);
+    }
+
+    #[test]
+    fn numbers_stay_within_their_range() {
+        let mut random = Random::new(7);
+        assert!((0..1000).all(|_| (5..9).contains(&random.within(5..9))));
+        assert_eq!(random.within(3..3), 3);
+        assert_eq!(random.pick::<u8>(&[]), None);
+    }
+}

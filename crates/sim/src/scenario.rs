@@ -1,0 +1,364 @@
+//! What a run is like: its nodes, limits, network, workload and faults. A seed decides all of it.
+
+mod faults;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use convoke_core::proto::limits::{Limits, ReplyDial};
+
+use crate::network::Conditions;
+use crate::plan::Shape;
+use crate::random::Random;
+
+pub use faults::{Fault, Injection};
+
+/// The kinds of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Nothing goes wrong but for tasks that fail by themselves.
+    Calm,
+    /// Frames arrive in any order and some twice.
+    AnyOrder,
+    /// Frames are lost in silence.
+    Lossy,
+    /// Connections break with what is in flight.
+    Cuts,
+    /// Nodes crash and start again.
+    Crashes,
+    /// Frames of one or both directions stall until the connection dies, or just before.
+    Partitions,
+    /// Requests between servers take longer than it takes the initiator to worry.
+    SlowParentLink,
+    /// A node stops for longer than the keep-alive timeout, and finds its frames waiting.
+    PausedDriver,
+    /// Users of calls read slowly, or stop reading.
+    StoppedReader,
+    /// Initiators that only dial out and know one server.
+    Relayed,
+    /// Calls are cancelled or dropped.
+    Cancels,
+    /// Calls end by a quorum.
+    Quorums,
+    /// Every table is tiny.
+    Overload,
+    /// All of it.
+    Storm,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Calm,
+        Self::AnyOrder,
+        Self::Lossy,
+        Self::Cuts,
+        Self::Crashes,
+        Self::Partitions,
+        Self::SlowParentLink,
+        Self::PausedDriver,
+        Self::StoppedReader,
+        Self::Relayed,
+        Self::Cancels,
+        Self::Quorums,
+        Self::Overload,
+        Self::Storm,
+    ];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::AnyOrder => "any-order",
+            Self::Lossy => "lossy",
+            Self::Cuts => "cuts",
+            Self::Crashes => "crashes",
+            Self::Partitions => "partitions",
+            Self::SlowParentLink => "slow-parent-link",
+            Self::PausedDriver => "paused-driver",
+            Self::StoppedReader => "stopped-reader",
+            Self::Relayed => "relayed",
+            Self::Cancels => "cancels",
+            Self::Quorums => "quorums",
+            Self::Overload => "overload",
+            Self::Storm => "storm",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// How calls are opened and used.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Calls in all, while faults may happen.
+    pub calls: usize,
+    /// Calls after all faults.
+    pub calls_after: usize,
+    /// When the first ones open, in microseconds.
+    pub open_us: Range<u64>,
+    /// Their budgets, in microseconds.
+    pub budget_us: Range<u64>,
+    /// Root branches of a call, at most.
+    pub roots_max: u64,
+    /// Calls that end by a quorum, of a hundred.
+    pub quorum_percent: u32,
+    /// Calls that are cancelled at some time, of a hundred.
+    pub cancel_percent: u32,
+    /// Calls that are dropped at some time, of a hundred.
+    pub drop_percent: u32,
+    /// Calls read slowly, of a hundred.
+    pub slow_reader_percent: u32,
+    /// Calls that nobody reads to the end, of a hundred.
+    pub stopped_reader_percent: u32,
+    /// Calls sealed a while after their last branch, of a hundred.
+    pub late_seal_percent: u32,
+}
+
+/// Everything about a run but its events.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its kind.
+    pub kind: Kind,
+    /// What it came from.
+    pub seed: u64,
+    /// Decides latencies and faults only, so that the same work can meet another network.
+    pub network_seed: u64,
+    /// Nodes that serve; the others only open calls.
+    pub servers: usize,
+    /// Nodes that open calls.
+    pub clients: usize,
+    /// Whether clients can be dialled.
+    pub clients_listen: bool,
+    /// Servers that a client knows.
+    pub servers_known: usize,
+    /// The bounds of every node.
+    pub limits: Limits,
+    /// The network.
+    pub conditions: Conditions,
+    /// What tasks do.
+    pub shape: Shape,
+    /// What initiators do.
+    pub workload: Workload,
+    /// What goes wrong, and when.
+    pub faults: Vec<Injection>,
+    /// When everything that is wrong ends.
+    pub heal_at: Duration,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = Random::of(seed, 2);
+        let kind = Kind::ALL[random.index(Kind::ALL.len())];
+        Self::with_kind(kind, seed)
+    }
+
+    /// The scenario of a seed, but of this kind.
+    pub fn with_kind(kind: Kind, seed: u64) -> Self {
+        let mut random = Random::of(seed, 3);
+        let mut scenario = Self::calm(kind, seed, &mut random);
+        scenario.spoil(&mut random);
+        scenario.faults = faults::inject(&scenario, &mut random);
+        scenario
+    }
+
+    /// Whether every frame arrives once, in order and soon, and no node stops.
+    pub fn is_fault_free(&self) -> bool {
+        let c = &self.conditions;
+        self.faults.is_empty()
+            && c.is_fifo
+            && c.loss_per_mille == 0
+            && c.copies_per_mille == 0
+            && c.dial_failure_percent == 0
+    }
+
+    /// Whether a bound of a table may refuse work.
+    pub fn has_tiny_limits(&self) -> bool {
+        matches!(self.kind, Kind::Overload)
+    }
+
+    fn calm(kind: Kind, seed: u64, random: &mut Random) -> Self {
+        let mut limits = Limits::default();
+        limits.keep_alive_timeout = random.micros(400_000..1_500_000);
+        limits.backoff_max = Duration::from_millis(400);
+        limits.carry_copies = 1 + random.index(3);
+        limits.worry_min = random.micros(10_000..80_000);
+        limits.worry_max = Duration::from_millis(500);
+        limits.reply_dial =
+            [ReplyDial::Never, ReplyDial::KnownNodes, ReplyDial::Anybody][random.index(3)];
+        limits.stream_window_bytes = 16 << (10 + random.index(4));
+        Self {
+            kind,
+            seed,
+            network_seed: seed,
+            servers: 2 + random.index(4),
+            clients: 1 + random.index(3),
+            clients_listen: random.chance(50),
+            servers_known: usize::MAX,
+            limits,
+            conditions: Conditions {
+                latency_us: 20..2_000,
+                jitter_us: random.within(0..500),
+                server_factor: 1,
+                us_per_kib: random.within(0..20),
+                is_fifo: true,
+                loss_per_mille: 0,
+                copies_per_mille: 0,
+                dial_failure_percent: 0,
+                slow_dial_percent: 0,
+            },
+            shape: Shape {
+                depth_max: 1 + random.index(5),
+                fan_out_max: 1 + random.within(0..4),
+                failure_percent: 5,
+                wait_percent: 25,
+                wait_us: 10..30_000,
+                large_percent: 4,
+                stream_percent: 15,
+                short_deadline_percent: 0,
+            },
+            workload: Workload {
+                calls: 3 + random.index(12),
+                calls_after: 2,
+                open_us: 0..1_500_000,
+                budget_us: 8_000_000..10_000_000,
+                roots_max: 4,
+                quorum_percent: 10,
+                cancel_percent: 0,
+                drop_percent: 0,
+                slow_reader_percent: 10,
+                stopped_reader_percent: 0,
+                late_seal_percent: 20,
+            },
+            faults: Vec::new(),
+            heal_at: Duration::from_secs(2),
+        }
+    }
+
+    /// What is special about the kind.
+    fn spoil(&mut self, random: &mut Random) {
+        match self.kind {
+            Kind::Calm => {
+                if random.chance(20) {
+                    self.shape.fan_out_max = 24;
+                    self.shape.depth_max = self.shape.depth_max.min(3);
+                }
+                if random.chance(50) {
+                    self.make_countable();
+                }
+            }
+            Kind::Partitions | Kind::PausedDriver => {}
+            Kind::AnyOrder => self.spoil_order(random),
+            Kind::Lossy => {
+                self.conditions.loss_per_mille =
+                    1 + u32::try_from(random.within(0..150)).unwrap_or(0);
+                self.workload.budget_us = 300_000..4_000_000;
+            }
+            Kind::Cuts | Kind::Crashes => self.conditions.jitter_us = 3_000,
+            Kind::SlowParentLink => {
+                self.conditions.server_factor = 50;
+                self.conditions.latency_us = 500..4_000;
+                self.limits.worry_min = Duration::from_millis(2);
+            }
+            Kind::StoppedReader => {
+                self.workload.stopped_reader_percent = 40;
+                self.workload.slow_reader_percent = 40;
+                self.workload.budget_us = 500_000..4_000_000;
+                self.shape.stream_percent = 60;
+                self.shape.large_percent = 20;
+                self.limits.stream_window_bytes = self.limits.unscheduled_bytes;
+            }
+            Kind::Relayed => self.spoil_routes(random),
+            Kind::Cancels => {
+                self.workload.cancel_percent = 40;
+                self.workload.drop_percent = 30;
+                self.workload.budget_us = 100_000..5_000_000;
+                self.shape.wait_percent = 60;
+                self.shape.wait_us = 1_000..100_000;
+                self.shape.short_deadline_percent = 10;
+            }
+            Kind::Quorums => {
+                self.workload.quorum_percent = 90;
+                self.workload.roots_max = 8;
+                self.shape.failure_percent = 15;
+            }
+            Kind::Overload => self.shrink_limits(random),
+            Kind::Storm => self.spoil_all(random),
+        }
+    }
+
+    /// Every task sends what fits its first credit, and never passes on more entries than may ride on its
+    /// first output, so that the frames of a call can be foretold.
+    fn make_countable(&mut self) {
+        self.shape.depth_max = self.shape.depth_max.min(4);
+        self.shape.fan_out_max = self.shape.fan_out_max.min(4);
+        self.shape.failure_percent = 0;
+        self.shape.large_percent = 0;
+        self.shape.stream_percent = 0;
+    }
+
+    /// Whether the number of frames can be foretold.
+    pub fn is_countable(&self) -> bool {
+        let shape = &self.shape;
+        let percents = [shape.failure_percent, shape.large_percent, shape.stream_percent];
+        self.is_fault_free() && percents == [0; 3] && shape.depth_max <= 4
+    }
+
+    fn spoil_order(&mut self, random: &mut Random) {
+        self.conditions.is_fifo = false;
+        self.conditions.copies_per_mille = 200;
+        self.conditions.jitter_us = random.within(1..20_000);
+        if random.chance(50) {
+            // Without worry nothing but the arithmetic of the tree is at work: it must complete.
+            self.limits.worry_min = Duration::from_secs(60);
+            self.limits.worry_max = Duration::from_secs(60);
+        }
+    }
+
+    fn spoil_routes(&mut self, random: &mut Random) {
+        self.clients_listen = random.chance(25);
+        self.servers_known = 1;
+        self.conditions.slow_dial_percent = 10;
+        self.limits.reply_dial =
+            if self.clients_listen { ReplyDial::Anybody } else { ReplyDial::Never };
+        self.shape.wait_us = 1_000..200_000;
+        self.shape.large_percent = 15;
+    }
+
+    fn shrink_limits(&mut self, random: &mut Random) {
+        self.limits.tasks_max = 1 + random.index(6);
+        self.limits.remembered_max = 2 + random.index(30);
+        self.limits.branches_max = 1 + u32::try_from(random.index(20)).unwrap_or(0);
+        self.limits.children_max = 1 + u32::try_from(random.index(4)).unwrap_or(0);
+        self.limits.calls_max = 1 + random.index(4);
+        self.limits.message_bytes_max = 8 << 10;
+        self.limits.unscheduled_bytes = 1 << 10;
+        self.limits.stream_window_bytes = 2 << 10;
+        self.limits.reply_bytes_max = 16 << 10;
+        self.limits.dial_queue_bytes_max = 4 << 10;
+        self.workload.calls = 20;
+        self.workload.budget_us = 50_000..1_500_000;
+        self.workload.open_us = 0..400_000;
+        self.workload.calls_after = 0;
+    }
+
+    fn spoil_all(&mut self, random: &mut Random) {
+        self.conditions.jitter_us = random.within(0..5_000);
+        self.conditions.dial_failure_percent = 10;
+        self.conditions.slow_dial_percent = 10;
+        self.conditions.server_factor = 1 + u32::try_from(random.within(0..20)).unwrap_or(0);
+        self.conditions.loss_per_mille = if random.chance(50) { 20 } else { 0 };
+        self.conditions.copies_per_mille = if random.chance(50) { 50 } else { 0 };
+        self.conditions.is_fifo = random.chance(70);
+        self.workload.budget_us = 50_000..4_000_000;
+        self.workload.cancel_percent = 10;
+        self.workload.drop_percent = 10;
+        self.workload.quorum_percent = 30;
+        self.workload.stopped_reader_percent = 5;
+        self.shape.short_deadline_percent = 5;
+    }
+}

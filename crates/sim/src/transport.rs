@@ -1,0 +1,244 @@
+//! A network inside the process: the [`Transport`] contract with latency, loss, partitions and crashes.
+//!
+//! Endpoints run on it as they do on TCP. Time is tokio's, so that under a paused clock
+//! (`start_paused = true`, which needs tokio's feature `test-util`) minutes take no time, and how long
+//! something took is exact: the number of one-way trips times the latency.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # use convoke_core::id::{Incarnation, NodeId};
+//! # use convoke_core::transport::*;
+//! # use convoke_sim::transport::SimNetwork;
+//! # #[derive(Debug)]
+//! # struct Node(u64);
+//! # impl Sink for Node {
+//! #     fn hello(&self) -> Hello {
+//! #         Hello {
+//! #             node: NodeId::new(self.0).unwrap(),
+//! #             incarnation: Incarnation(7),
+//! #             advertised: Vec::new(),
+//! #             frame_bytes_max: 1 << 20,
+//! #         }
+//! #     }
+//! #     fn on_open(&self, _: Arc<dyn Connection>) -> Result<(), String> {
+//! #         Ok(())
+//! #     }
+//! #     fn on_batch(
+//! #         &self,
+//! #         _: &Arc<dyn Connection>,
+//! #         frames: &mut dyn Iterator<Item = Received>,
+//! #     ) -> Result<(), String> {
+//! #         frames.for_each(drop);
+//! #         Ok(())
+//! #     }
+//! #     fn on_closed(&self, _: &Link, _: CloseReason) {}
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+//! let network = SimNetwork::new(42);
+//! let (n1, n2) = (NodeId::new(1).unwrap(), NodeId::new(2).unwrap());
+//! network.latency(n1, n2, Duration::from_millis(10));
+//! network.latency(n2, n1, Duration::from_millis(20));
+//!
+//! let transport = network.transport();
+//! let listener = transport.listen(&"sim://two".parse()?, Arc::new(Node(2))).await?;
+//! let start = tokio::time::Instant::now();
+//! let connection = transport.dial(&listener.local_address(), None, Arc::new(Node(1))).await?;
+//! assert_eq!(start.elapsed(), Duration::from_millis(30)); // a hello there, a hello back
+//! connection.append(Lane::Data, 3, &mut |frame| frame.copy_from_slice(b"one"))?;
+//! connection.flush();
+//! assert_eq!(network.traffic(n1, n2).frames(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it is like
+//! - **Nodes** are named by their hello. Any text is an address: `sim://name`. `sim://name:0` becomes
+//!   `sim://name:1`, `sim://name:2`, ..., whichever is free.
+//! - **Credit** is that of the TCP transport's defaults: windows of 64 KiB and 1 MiB, soft bounds of 512 KiB
+//!   and 1 MiB, hard ones of 1 MiB and 16 MiB for the control and the data lane. It comes back at once
+//!   when the sink has taken a batch: the way back costs no latency and no frame.
+//! - **A frame costs** its bytes and 16 more, in windows, bandwidth and counters.
+//! - **Loss, cuts and crashes** end connections; single frames are never lost.
+//!
+//! # Determinism
+//! On a current-thread runtime with a paused clock everything happens in the same order in every run
+//! with the same seed and program. tokio's timers have steps of one millisecond, rounded up, so finer
+//! times are to be dilated: one simulated microsecond is one tokio millisecond, see [`dilate`]. Start the
+//! runtime paused rather than pausing it later: then its clock stands on a whole step.
+
+mod connection;
+mod delivery;
+mod dial;
+mod network;
+mod pipe;
+mod topology;
+pub(crate) mod waiters;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{
+    Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
+};
+use tokio::time::Instant;
+
+use self::network::Network;
+use self::topology::Topology;
+
+pub use self::topology::{Conditions, Timing, Traffic};
+
+/// The only scheme of a simulated network.
+pub(crate) const SCHEME: &str = "sim";
+
+/// A network inside the process. Cheap to clone; clones are the same network.
+///
+/// Frames count with 16 bytes each for what a header would be.
+#[derive(Clone, Debug)]
+pub struct SimNetwork {
+    network: Arc<Network>,
+}
+
+/// The tokio time that stands for `simulated`: a thousand times as long, so that a simulated
+/// microsecond is one step of tokio's timers.
+pub fn dilate(simulated: Duration) -> Duration {
+    simulated.saturating_mul(1_000)
+}
+
+impl SimNetwork {
+    /// A network without latency or faults. `seed` decides what is drawn: loss, jitter, and the names
+    /// of connections.
+    pub fn new(seed: u64) -> Self {
+        Self { network: Arc::new(Network::new(seed)) }
+    }
+
+    /// What endpoints use it by. All transports of a network are alike.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(SimTransport { network: Arc::clone(&self.network) })
+    }
+
+    /// Sets how long a frame takes from one node to another; of tokio's clock. What is on its way
+    /// keeps its time.
+    pub fn latency(&self, from: NodeId, to: NodeId, latency: Duration) {
+        self.topology(|topology| topology.conditions_mut((from, to)).latency = latency);
+    }
+
+    /// Sets how long a frame takes where nothing else was set. Default zero.
+    pub fn default_latency(&self, latency: Duration) {
+        self.topology(|topology| topology.everywhere.latency = latency);
+    }
+
+    /// Sets everything about the way from one node to another.
+    pub fn conditions(&self, from: NodeId, to: NodeId, conditions: Conditions) {
+        self.topology(|topology| *topology.conditions_mut((from, to)) = conditions);
+    }
+
+    /// Sets everything about every way for which nothing else was set.
+    pub fn default_conditions(&self, conditions: Conditions) {
+        self.topology(|topology| topology.everywhere = conditions);
+    }
+
+    /// Sets the timeouts, from the next use on.
+    pub fn timing(&self, timing: Timing) {
+        self.topology(|topology| topology.timing = timing);
+    }
+
+    /// Ends all connections between two nodes at once, at both ends; what is on its way is lost. New
+    /// ones can be dialled at once. Answers how many there were.
+    pub fn cut(&self, a: NodeId, b: NodeId) -> usize {
+        let wires = self.topology(|topology| topology.wires(|nodes| nodes.joins(a, b)));
+        let open = wires.into_iter().filter(|wire| wire.sever("the connection was cut"));
+        open.count()
+    }
+
+    /// Lets nothing arrive from one node at another, silently, until [`heal`](Self::heal). What is sent
+    /// meanwhile is kept, within the window. An end that hears nothing for the
+    /// [keep-alive timeout](Timing::keep_alive_timeout) closes; dials wait, and time out.
+    pub fn partition(&self, from: NodeId, to: NodeId) {
+        let now = Instant::now();
+        let wires = self.topology(|topology| topology.hold((from, to), now));
+        wires.iter().for_each(|wire| wire.hold((from, to), now));
+    }
+
+    /// Ends a partition, one way. What was kept arrives one latency later.
+    pub fn heal(&self, from: NodeId, to: NodeId) {
+        let wires = self.topology(|topology| topology.release((from, to)));
+        let now = Instant::now();
+        wires.iter().for_each(|wire| wire.release((from, to), now));
+        self.network.healed.notify_waiters();
+    }
+
+    /// Ends all partitions.
+    pub fn heal_all(&self) {
+        let held = self.topology(|topology| topology.held_pairs());
+        held.into_iter().for_each(|(from, to)| self.heal(from, to));
+    }
+
+    /// Kills this life of a node: its connections end, its listeners are gone, and this incarnation can
+    /// neither listen nor dial any more. Peers get what it had sent, and then hear that the connection
+    /// is gone; its own sink hears so at once. The same node may come back with another incarnation.
+    pub fn crash(&self, node: NodeId) {
+        let wires = self.topology(|topology| topology.crash(node));
+        wires.iter().for_each(|wire| wire.crash(node));
+    }
+
+    /// What was sent from one node to another so far. Exact: the frames that were appended, and have
+    /// had credit.
+    pub fn traffic(&self, from: NodeId, to: NodeId) -> Traffic {
+        self.topology(|topology| topology.traffic((from, to)))
+    }
+
+    /// What was sent in all.
+    pub fn total_traffic(&self) -> Traffic {
+        self.topology(|topology| topology.total())
+    }
+
+    fn topology<T>(&self, act: impl FnOnce(&mut Topology) -> T) -> T {
+        act(&mut self.network.topology.lock())
+    }
+}
+
+#[derive(Debug)]
+struct SimTransport {
+    network: Arc<Network>,
+}
+
+impl Transport for SimTransport {
+    fn schemes(&self) -> &'static [&'static str] {
+        &[SCHEME]
+    }
+
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+        let (network, address) = (Arc::clone(&self.network), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(ListenError::NoTransport { address });
+            }
+            dial::listen(&network, &address, sink)
+        })
+    }
+
+    /// # Cancel safety
+    /// A future dropped before it is ready leaves no connection behind.
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+        let (network, address) = (Arc::clone(&self.network), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(DialError::NoTransport { address });
+            }
+            dial::dial(network, address, expected, sink).await
+        })
+    }
+}

@@ -1,0 +1,360 @@
+//! One direction of a connection, without I/O: what waits for credit, and what is on its way.
+//!
+//! ```text
+//!  append ──▶ queued ──(flush, credit)──▶ on its way ──(due, not held)──▶ the other end's sink
+//!               └── goodbye when empty ──────▶ end                             │
+//!                         credit  ◀────────────────── the sink has returned ───┘
+//! ```
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use convoke_core::transport::{Appended, Lane, NotWritable, Received};
+use tokio::time::Instant;
+
+/// What a frame costs beyond its own bytes, in buffers, windows, bandwidth and counters; so that
+/// frames without content are bounded too.
+pub(crate) const FRAME_OVERHEAD_BYTES: usize = 16;
+
+/// The bounds of a lane, in bytes. Those of the TCP transport's defaults, so that what stalls there
+/// stalls here.
+#[derive(Clone, Copy, Debug)]
+struct LaneLimits {
+    /// What may be on its way or with the sink. A frame above it goes alone.
+    window: usize,
+    /// From here on the lane is not writable.
+    soft: usize,
+    /// At least; what a writable lane takes is never refused.
+    hard: usize,
+}
+
+const CONTROL: LaneLimits = LaneLimits { window: 64 << 10, soft: 512 << 10, hard: 1 << 20 };
+const DATA: LaneLimits = LaneLimits { window: 1 << 20, soft: 1 << 20, hard: 16 << 20 };
+
+/// Both lanes, the urgent one first.
+pub(crate) const LANES: [Lane; 2] = [Lane::Control, Lane::Data];
+
+pub(crate) const fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Control => 0,
+        Lane::Data => 1,
+    }
+}
+
+/// How a direction ends for who listens to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PipeEnd {
+    /// With a text.
+    Goodbye(String),
+    /// Without: its sender is gone.
+    Reset(String),
+}
+
+/// How the network treats one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    Arrives(Instant),
+    Lost,
+}
+
+/// What the sink gets at once, and what it cost.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) frames: Vec<Received>,
+    pub(crate) bytes: [usize; 2],
+}
+
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    frame_bytes_max: usize,
+    lanes: [LaneQueue; 2],
+    goodbye: Option<String>,
+    end: Option<(Instant, PipeEnd)>,
+    /// Nothing arrives since then.
+    held_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct LaneQueue {
+    limits: LaneLimits,
+    queued: VecDeque<Bytes>,
+    queued_bytes: usize,
+    coming: VecDeque<(Instant, Bytes)>,
+    /// On their way or with the sink.
+    unreturned_bytes: usize,
+    last_due: Option<Instant>,
+}
+
+impl Pipe {
+    pub(crate) fn new(frame_bytes_max: usize, held_since: Option<Instant>) -> Self {
+        Self {
+            frame_bytes_max,
+            lanes: [CONTROL, DATA].map(|limits| LaneQueue::new(limits, frame_bytes_max)),
+            goodbye: None,
+            end: None,
+            held_since,
+        }
+    }
+
+    /// Whether a frame of `len` bytes would be taken.
+    pub(crate) fn admit(&self, lane: Lane, len: usize) -> Result<(), NotWritable> {
+        if len > self.frame_bytes_max {
+            return Err(NotWritable::TooLarge { size: len, limit: self.frame_bytes_max });
+        }
+        let queue = &self.lanes[index(lane)];
+        let is_full = queue.queued_bytes + cost(len) > queue.limits.hard;
+        if is_full && queue.queued_bytes > 0 { Err(NotWritable::Full) } else { Ok(()) }
+    }
+
+    /// Takes a frame that was admitted.
+    pub(crate) fn append(&mut self, lane: Lane, frame: Bytes) -> Appended {
+        let queue = &mut self.lanes[index(lane)];
+        queue.queued_bytes += cost(frame.len());
+        queue.queued.push_back(frame);
+        if self.is_writable(lane) { Appended::Writable } else { Appended::Full }
+    }
+
+    /// Sends what has credit. `depart` says when a frame of this cost arrives. `false` when one was
+    /// lost, and with it the connection.
+    pub(crate) fn pump(&mut self, mut depart: impl FnMut(Lane, usize) -> Departure) -> bool {
+        for lane in LANES {
+            let queue = &mut self.lanes[index(lane)];
+            while let Some(frame) = queue.next_with_credit() {
+                let bytes = cost(frame.len());
+                match depart(lane, bytes) {
+                    Departure::Arrives(due) => queue.send(due, frame),
+                    Departure::Lost => return false,
+                }
+            }
+        }
+        true
+    }
+
+    /// Ends the direction after what was appended, or instead of it.
+    pub(crate) fn close(&mut self, text: String, is_kept: bool) {
+        if !is_kept {
+            self.lanes.iter_mut().for_each(LaneQueue::drop_queued);
+        }
+        if self.end.is_none() {
+            self.goodbye.get_or_insert(text);
+        }
+    }
+
+    /// Sends the goodbye once nothing is queued; it arrives at `due` or after the last frame. Whether
+    /// it did so now.
+    pub(crate) fn pump_goodbye(&mut self, due: Instant) -> bool {
+        if !self.is_flushed() {
+            return false;
+        }
+        let Some(text) = self.goodbye.take() else { return false };
+        self.end_at(due, PipeEnd::Goodbye(text));
+        true
+    }
+
+    /// Ends the direction behind what is on its way.
+    pub(crate) fn end_at(&mut self, due: Instant, end: PipeEnd) {
+        self.lanes.iter_mut().for_each(LaneQueue::drop_queued);
+        let last = self.lanes.iter().filter_map(|queue| queue.last_due).fold(due, Instant::max);
+        self.goodbye = None;
+        self.end.get_or_insert((last, end));
+    }
+
+    /// Drops everything: nobody listens any more.
+    pub(crate) fn clear(&mut self) {
+        for queue in &mut self.lanes {
+            queue.drop_queued();
+            queue.coming.clear();
+        }
+    }
+
+    /// Lets nothing arrive from now on.
+    pub(crate) fn hold(&mut self, now: Instant) {
+        self.held_since.get_or_insert(now);
+    }
+
+    /// Lets everything arrive again, from `due` on.
+    pub(crate) fn release(&mut self, due: Instant) {
+        if self.held_since.take().is_none() {
+            return;
+        }
+        for queue in &mut self.lanes {
+            queue.coming.iter_mut().for_each(|(at, _)| *at = due.max(*at));
+            queue.last_due = queue.last_due.map(|last| last.max(due));
+        }
+        if let Some((at, _)) = &mut self.end {
+            *at = due.max(*at);
+        }
+    }
+
+    pub(crate) fn held_since(&self) -> Option<Instant> {
+        self.held_since
+    }
+
+    /// What has arrived, control first.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Batch {
+        let mut batch = Batch::default();
+        if self.held_since.is_some() {
+            return batch;
+        }
+        for lane in LANES {
+            let coming = &mut self.lanes[index(lane)].coming;
+            let due_count = coming.iter().take_while(|(due, _)| *due <= now).count();
+            for (_, bytes) in coming.drain(..due_count) {
+                batch.bytes[index(lane)] += cost(bytes.len());
+                batch.frames.push(Received { lane, bytes });
+            }
+        }
+        batch
+    }
+
+    /// The end, once it and everything before it has arrived.
+    pub(crate) fn reached_end(&self, now: Instant) -> Option<PipeEnd> {
+        let is_through =
+            self.held_since.is_none() && self.lanes.iter().all(|queue| queue.coming.is_empty());
+        self.end.as_ref().filter(|(due, _)| is_through && *due <= now).map(|(_, end)| end.clone())
+    }
+
+    /// When the next thing arrives.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        if self.held_since.is_some() {
+            return None;
+        }
+        let frames = self.lanes.iter().filter_map(|queue| queue.coming.front());
+        frames.map(|(due, _)| *due).chain(self.end.as_ref().map(|(due, _)| *due)).min()
+    }
+
+    /// The sink has taken a batch.
+    pub(crate) fn give_back(&mut self, bytes: [usize; 2]) {
+        for (queue, bytes) in self.lanes.iter_mut().zip(bytes) {
+            queue.unreturned_bytes -= bytes;
+        }
+    }
+
+    /// Whether everything appended is on its way.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.lanes.iter().all(|queue| queue.queued.is_empty())
+    }
+
+    pub(crate) fn is_writable(&self, lane: Lane) -> bool {
+        let queue = &self.lanes[index(lane)];
+        queue.queued_bytes < queue.limits.soft
+    }
+}
+
+impl LaneQueue {
+    fn new(limits: LaneLimits, frame_bytes_max: usize) -> Self {
+        let one_more = limits.soft.saturating_add(cost(frame_bytes_max));
+        Self {
+            limits: LaneLimits { hard: limits.hard.max(one_more), ..limits },
+            queued: VecDeque::new(),
+            queued_bytes: 0,
+            coming: VecDeque::new(),
+            unreturned_bytes: 0,
+            last_due: None,
+        }
+    }
+
+    fn next_with_credit(&mut self) -> Option<Bytes> {
+        let bytes = cost(self.queued.front()?.len());
+        if self.unreturned_bytes > 0 && self.unreturned_bytes + bytes > self.limits.window {
+            return None;
+        }
+        self.queued_bytes -= bytes;
+        self.unreturned_bytes += bytes;
+        self.queued.pop_front()
+    }
+
+    /// A lane is first in, first out, even when the latency has become shorter.
+    fn send(&mut self, due: Instant, frame: Bytes) {
+        let due = self.last_due.map_or(due, |last| last.max(due));
+        self.last_due = Some(due);
+        self.coming.push_back((due, frame));
+    }
+
+    fn drop_queued(&mut self) {
+        self.queued.clear();
+        self.queued_bytes = 0;
+    }
+}
+
+fn cost(len: usize) -> usize {
+    len.saturating_add(FRAME_OVERHEAD_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pipe(frame_bytes_max: usize) -> Pipe {
+        Pipe::new(frame_bytes_max, None)
+    }
+
+    fn append(pipe: &mut Pipe, lane: Lane, len: usize) -> Result<Appended, NotWritable> {
+        pipe.admit(lane, len)?;
+        Ok(pipe.append(lane, Bytes::from(vec![7; len])))
+    }
+
+    fn pump(pipe: &mut Pipe, due: Instant) {
+        assert!(pipe.pump(|_, _| Departure::Arrives(due)));
+    }
+
+    #[test]
+    fn a_writable_lane_takes_the_largest_frame_and_the_bound_comes_after() {
+        for lane in LANES {
+            let mut pipe = pipe(3 << 20);
+            while pipe.is_writable(lane) {
+                append(&mut pipe, lane, 3 << 20).unwrap();
+            }
+            let refused = (0..1 << 16).find_map(|_| append(&mut pipe, lane, 1 << 10).err());
+            assert_eq!(refused, Some(NotWritable::Full));
+        }
+    }
+
+    #[test]
+    fn what_the_sink_has_not_taken_holds_up_the_rest() {
+        let (mut pipe, now) = (pipe(4 << 20), Instant::now());
+        for len in [10, 4 << 20, 10] {
+            append(&mut pipe, Lane::Data, len).unwrap();
+        }
+        // The large one is above the window, so it goes alone.
+        for len in [10, 4 << 20, 10] {
+            pump(&mut pipe, now);
+            let batch = pipe.take_due(now);
+            assert_eq!(batch.frames.iter().map(|frame| frame.bytes.len()).sum::<usize>(), len);
+            assert!(pipe.take_due(now).frames.is_empty());
+            pipe.give_back(batch.bytes);
+        }
+        assert!(pipe.is_flushed());
+    }
+
+    #[test]
+    fn the_goodbye_comes_behind_the_last_frame() {
+        let (mut pipe, now) = (pipe(1_000), Instant::now());
+        let later = now + Duration::from_secs(1);
+        append(&mut pipe, Lane::Data, 10).unwrap();
+        pipe.close("enough".into(), true);
+        assert!(!pipe.pump_goodbye(now), "a frame is queued before it");
+        pump(&mut pipe, later);
+        assert!(pipe.pump_goodbye(now));
+        assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, Some(later)));
+        assert_eq!(pipe.take_due(later).frames.len(), 1);
+        assert_eq!(pipe.reached_end(now), None);
+        assert_eq!(pipe.reached_end(later), Some(PipeEnd::Goodbye("enough".into())));
+    }
+
+    #[test]
+    fn what_is_held_arrives_after_the_release() {
+        let (mut pipe, now) = (pipe(1_000), Instant::now());
+        let later = now + Duration::from_secs(1);
+        append(&mut pipe, Lane::Control, 10).unwrap();
+        pump(&mut pipe, now);
+        pipe.hold(now);
+        assert!(pipe.take_due(later).frames.is_empty());
+        assert_eq!((pipe.next_due(), pipe.held_since()), (None, Some(now)));
+        pipe.release(later);
+        assert!(pipe.take_due(now).frames.is_empty());
+        assert_eq!(pipe.take_due(later).frames.len(), 1);
+    }
+}

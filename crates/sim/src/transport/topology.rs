@@ -1,0 +1,297 @@
+//! What the network is like at the moment: paths, partitions, who listens, what was carried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use convoke_core::id::{Incarnation, LinkNonce, NodeId};
+use convoke_core::transport::{Hello, Lane, Sink};
+use tokio::time::Instant;
+
+use super::pipe::Departure;
+use super::wire::Wire;
+use crate::random::Random;
+
+/// What the way from one node to another is like. One direction; the way back has its own.
+///
+/// All durations are of tokio's clock; see [`dilate`](super::dilate) for shorter ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// How long a frame takes. Default zero: it arrives without a timer.
+    pub latency: Duration,
+    /// The most that is added to the latency, drawn per frame. Default zero. A lane stays in order.
+    pub jitter: Duration,
+    /// The probability that a frame is lost, from 0 to 1. Default 0. The connection dies of it at
+    /// both ends, since no transport may lose a single frame.
+    pub loss: f64,
+    /// What all connections together carry on the data lane, in bytes per second. Default `None`, no
+    /// limit. Control frames are small and urgent: they take no bandwidth.
+    pub bandwidth: Option<u64>,
+}
+
+/// What went from one node to another, over all connections there ever were between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames sent on the control lane.
+    pub control_frames: u64,
+    /// Frames sent on the data lane.
+    pub data_frames: u64,
+    /// Bytes of both, with [16 a frame](super::SimNetwork) for what a header would be.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    /// Frames sent on either lane.
+    pub fn frames(&self) -> u64 {
+        self.control_frames + self.data_frames
+    }
+}
+
+/// How long things take that are not a path's: of tokio's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a dial may take. Default 3 s.
+    pub dial_timeout: Duration,
+    /// How long a close waits until the other end has taken what was appended. Default 1 s; set it
+    /// above the longest round trip.
+    pub close_grace: Duration,
+    /// After how long of a partition the end that hears nothing closes. Default 10 s.
+    pub keep_alive_timeout: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            dial_timeout: Duration::from_secs(3),
+            close_grace: Duration::from_secs(1),
+            keep_alive_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// From one node to another.
+pub(crate) type Pair = (NodeId, NodeId);
+
+/// Somebody who accepts connections.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub(crate) hello: Hello,
+    pub(crate) sink: Arc<dyn Sink>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Topology {
+    pub(crate) timing: Timing,
+    pub(crate) everywhere: Conditions,
+    pub(crate) paths: BTreeMap<Pair, Conditions>,
+    pub(crate) listeners: BTreeMap<String, Arc<Listening>>,
+    wires: BTreeMap<LinkNonce, Weak<Wire>>,
+    held: BTreeMap<Pair, Instant>,
+    busy_until: BTreeMap<Pair, Instant>,
+    traffic: BTreeMap<Pair, Traffic>,
+    crashed: BTreeSet<(NodeId, Incarnation)>,
+    last_port: u64,
+    random: Random,
+}
+
+impl Topology {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            timing: Timing::default(),
+            everywhere: Conditions::default(),
+            paths: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            held: BTreeMap::new(),
+            busy_until: BTreeMap::new(),
+            traffic: BTreeMap::new(),
+            crashed: BTreeSet::new(),
+            last_port: 0,
+            random: Random::new(seed),
+        }
+    }
+
+    pub(crate) fn conditions(&self, pair: Pair) -> Conditions {
+        self.paths.get(&pair).copied().unwrap_or(self.everywhere)
+    }
+
+    /// The conditions of one pair, to change.
+    pub(crate) fn conditions_mut(&mut self, pair: Pair) -> &mut Conditions {
+        self.paths.entry(pair).or_insert(self.everywhere)
+    }
+
+    pub(crate) fn traffic(&self, pair: Pair) -> Traffic {
+        self.traffic.get(&pair).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn total(&self) -> Traffic {
+        self.traffic.values().fold(Traffic::default(), |sum, traffic| Traffic {
+            control_frames: sum.control_frames + traffic.control_frames,
+            data_frames: sum.data_frames + traffic.data_frames,
+            bytes: sum.bytes + traffic.bytes,
+        })
+    }
+
+    /// A frame leaves now: when does it arrive?
+    pub(crate) fn depart(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        lane: Lane,
+        bytes: usize,
+    ) -> Departure {
+        let conditions = self.conditions(pair);
+        self.count(pair, lane, bytes);
+        if happens(&mut self.random, conditions.loss) {
+            return Departure::Lost;
+        }
+        let sent = match (lane, conditions.bandwidth) {
+            (Lane::Data, Some(bandwidth)) => self.occupy(now, pair, bytes, bandwidth),
+            _ => now,
+        };
+        Departure::Arrives(sent + conditions.latency + up_to(&mut self.random, conditions.jitter))
+    }
+
+    fn count(&mut self, pair: Pair, lane: Lane, bytes: usize) {
+        let traffic = self.traffic.entry(pair).or_default();
+        match lane {
+            Lane::Control => traffic.control_frames += 1,
+            Lane::Data => traffic.data_frames += 1,
+        }
+        traffic.bytes += bytes as u64;
+    }
+
+    /// When the last byte of a frame has left.
+    fn occupy(&mut self, now: Instant, pair: Pair, bytes: usize, bandwidth: u64) -> Instant {
+        let nanos = (bytes as u128 * 1_000_000_000) / u128::from(bandwidth.max(1));
+        let free = self.busy_until.get(&pair).copied().unwrap_or(now).max(now);
+        let sent = free + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.busy_until.insert(pair, sent);
+        sent
+    }
+
+    pub(crate) fn is_held(&self, pair: Pair) -> bool {
+        self.held.contains_key(&pair)
+    }
+
+    /// Lets nothing arrive any more. Answers the connections it concerns.
+    pub(crate) fn hold(&mut self, pair: Pair, now: Instant) -> Vec<Arc<Wire>> {
+        self.held.entry(pair).or_insert(now);
+        self.wires(|nodes| nodes.joins(pair.0, pair.1))
+    }
+
+    /// Lets everything arrive again. Answers the connections it concerns.
+    pub(crate) fn release(&mut self, pair: Pair) -> Vec<Arc<Wire>> {
+        self.held.remove(&pair);
+        self.wires(|nodes| nodes.joins(pair.0, pair.1))
+    }
+
+    pub(crate) fn held_pairs(&self) -> Vec<Pair> {
+        self.held.keys().copied().collect()
+    }
+
+    pub(crate) fn held_since(&self, pair: Pair) -> Option<Instant> {
+        self.held.get(&pair).copied()
+    }
+
+    /// Ends a life of a node: who listens in it is gone. Answers its connections.
+    pub(crate) fn crash(&mut self, node: NodeId) -> Vec<Arc<Wire>> {
+        let wires = self.wires(|nodes| nodes.includes(node));
+        let lives = wires.iter().flat_map(|wire| wire.lives_of(node));
+        let listening = self.listeners.values().map(|listening| &listening.hello);
+        let listening = listening.filter(|hello| hello.node == node);
+        let lives: Vec<_> = lives.chain(listening.map(|hello| hello.incarnation)).collect();
+        self.crashed.extend(lives.into_iter().map(|incarnation| (node, incarnation)));
+        self.listeners.retain(|_, listening| listening.hello.node != node);
+        wires
+    }
+
+    pub(crate) fn is_crashed(&self, hello: &Hello) -> bool {
+        self.crashed.contains(&(hello.node, hello.incarnation))
+    }
+
+    /// A name no connection has had.
+    pub(crate) fn next_nonce(&mut self) -> LinkNonce {
+        loop {
+            let nonce = LinkNonce(self.random.next());
+            if !self.wires.contains_key(&nonce) {
+                return nonce;
+            }
+        }
+    }
+
+    pub(crate) fn register(&mut self, nonce: LinkNonce, wire: &Arc<Wire>) {
+        self.wires.retain(|_, wire| wire.strong_count() > 0);
+        self.wires.insert(nonce, Arc::downgrade(wire));
+    }
+
+    /// The connections that `is_meant`, by their ends.
+    pub(crate) fn wires(&self, is_meant: impl Fn(Nodes) -> bool) -> Vec<Arc<Wire>> {
+        let wires = self.wires.values().filter_map(Weak::upgrade);
+        wires.filter(|wire| is_meant(wire.nodes())).collect()
+    }
+
+    /// A name for `name:0`, or `name` itself. `None` when somebody listens there.
+    pub(crate) fn free_name(&mut self, name: &str) -> Option<String> {
+        let Some(prefix) = name.strip_suffix(":0") else {
+            return (!self.listeners.contains_key(name)).then(|| name.to_owned());
+        };
+        loop {
+            self.last_port += 1;
+            let name = format!("{prefix}:{}", self.last_port);
+            if !self.listeners.contains_key(&name) {
+                return Some(name);
+            }
+        }
+    }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nodes(pub(crate) [NodeId; 2]);
+
+impl Nodes {
+    pub(crate) fn joins(self, a: NodeId, b: NodeId) -> bool {
+        self.0 == [a, b] || self.0 == [b, a]
+    }
+
+    pub(crate) fn includes(self, node: NodeId) -> bool {
+        self.0.contains(&node)
+    }
+}
+
+/// Whether something of this probability happens. Draws nothing when it cannot.
+fn happens(random: &mut Random, probability: f64) -> bool {
+    // 53 bits are what the fraction of an f64 holds.
+    probability > 0.0 && ((random.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
+}
+
+/// From zero to `longest`. Draws nothing when that is zero.
+fn up_to(random: &mut Random, longest: Duration) -> Duration {
+    match u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1) {
+        0 => Duration::ZERO,
+        nanos => Duration::from_nanos(random.next() % (nanos + 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_are_kept() {
+        let mut random = Random::new(7);
+        assert!((0..1_000).all(|_| happens(&mut random, 1.0) && !happens(&mut random, 0.0)));
+        let count = (0..10_000).filter(|_| happens(&mut random, 0.25)).count();
+        assert!((2_300..2_700).contains(&count), "{count} of 10,000");
+    }
+
+    #[test]
+    fn durations_stay_within_the_longest() {
+        let mut random = Random::new(7);
+        let longest = Duration::from_nanos(3);
+        let drawn: BTreeSet<_> = (0..100).map(|_| up_to(&mut random, longest).as_nanos()).collect();
+        assert!(drawn.into_iter().eq(0..=3));
+        assert_eq!(up_to(&mut random, Duration::ZERO), Duration::ZERO);
+    }
+}

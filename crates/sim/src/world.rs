@@ -1,0 +1,324 @@
+//! One run: nodes with scripted applications on a simulated network, in virtual time.
+//!
+//! Everything that happens is an event in one queue, ordered by time and then by number, so a seed
+//! replays exactly. After each event the node it happened at is drained and the invariants look.
+
+mod callers;
+mod event;
+mod faults;
+mod handlers;
+mod host;
+mod links;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use convoke_core::proto::call::Call;
+use convoke_core::proto::node::{Node, NodeEvent};
+use convoke_core::proto::participant::ParticipantEvent;
+use convoke_core::time::Timestamp;
+
+use crate::invariants::{Invariant, Observation, all_invariants};
+use crate::network::{End, Network, Place};
+use crate::oracle::Oracle;
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+
+pub use callers::Outcome;
+use event::Event;
+use host::Host;
+
+/// A run in progress.
+#[derive(Debug)]
+pub struct World {
+    scenario: Scenario,
+    now: Timestamp,
+    queue: BTreeMap<(Timestamp, u64), Event>,
+    next_event: u64,
+    event_count: u64,
+    burst: u64,
+    network: Network,
+    hosts: Vec<Host>,
+    random: Random,
+    oracle: Oracle,
+    invariants: Vec<Box<dyn Invariant>>,
+    trace: Trace,
+    violation: Option<Violation>,
+    blocked_since: BTreeMap<(Place, Place), Timestamp>,
+    last_deadline: Timestamp,
+    is_healed: bool,
+}
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{invariant}: {message}")]
+pub struct Violation {
+    /// Which.
+    pub invariant: String,
+    /// How.
+    pub message: String,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Calls opened.
+    pub calls: u64,
+    /// Tasks that ran.
+    pub tasks: u64,
+    /// Frames sent between nodes, by name.
+    pub frames: BTreeMap<&'static str, u64>,
+    /// Events of the queue.
+    pub events: u64,
+    /// Names this run: equal for equal seeds.
+    pub hash: u64,
+    /// How each call ended for its user, in order.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Events at one instant after which the nodes are said to chase their tails.
+const BURST_MAX: u64 = 200_000;
+
+impl World {
+    /// The start of a run.
+    pub fn new(scenario: Scenario, trace: Trace) -> Self {
+        let network =
+            Network::new(scenario.conditions.clone(), scenario.servers, scenario.network_seed);
+        let mut world = Self {
+            now: Timestamp::from_nanos(1_000_000),
+            queue: BTreeMap::new(),
+            next_event: 0,
+            event_count: 0,
+            burst: 0,
+            network,
+            hosts: Vec::new(),
+            random: Random::of(scenario.seed, 4),
+            oracle: Oracle::default(),
+            invariants: all_invariants(&scenario),
+            trace,
+            violation: None,
+            blocked_since: BTreeMap::new(),
+            last_deadline: Timestamp::ZERO,
+            is_healed: false,
+            scenario,
+        };
+        for place in 0..world.scenario.servers + world.scenario.clients {
+            let host = Host::new(place, &world.scenario, world.now);
+            world.hosts.push(host);
+        }
+        (0..world.hosts.len()).for_each(|place| world.settle(place));
+        world.plan_faults();
+        world.plan_calls();
+        world
+    }
+
+    /// Runs to the end: until everything has ended and is forgotten.
+    ///
+    /// # Errors
+    /// The first [`Violation`].
+    pub fn run(mut self) -> (Result<Report, Violation>, Trace) {
+        while self.violation.is_none() && self.step() {}
+        if self.violation.is_none() {
+            self.finish();
+        }
+        let result = match self.violation.take() {
+            Some(violation) => Err(violation),
+            None => Ok(self.report()),
+        };
+        (result, self.trace)
+    }
+
+    /// Handles the next event. False at the end of the run.
+    fn step(&mut self) -> bool {
+        let Some(((at, _), event)) = self.queue.pop_first() else { return false };
+        if at > self.ends_at() {
+            return false;
+        }
+        self.burst = if at > self.now { 0 } else { self.burst + 1 };
+        if self.burst > BURST_MAX {
+            self.violate("livelock", format!("{BURST_MAX} events without time passing"));
+        }
+        self.now = at;
+        self.oracle.now = at;
+        self.event_count += 1;
+        self.handle(event);
+        true
+    }
+
+    /// When nothing that a correct node knows should be left.
+    fn ends_at(&self) -> Timestamp {
+        let healed = Timestamp::ZERO + self.scenario.heal_at;
+        self.last_deadline.max(healed)
+            + self.scenario.limits.keep_alive_timeout
+            + Duration::from_secs(2)
+    }
+
+    fn finish(&mut self) {
+        let nodes: Vec<&Node> = self.hosts.iter().filter_map(|host| host.node.as_ref()).collect();
+        let seen = Observation::Quiet { nodes: &nodes };
+        observe(&mut self.invariants, &seen, &self.oracle, &mut self.violation);
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            calls: self.oracle.calls.len() as u64,
+            tasks: self.oracle.tasks.values().map(|task| task.runs.len() as u64).sum(),
+            frames: self.oracle.frames.clone(),
+            events: self.event_count,
+            hash: self.trace.hash(),
+            outcomes: callers::outcomes(&self.oracle),
+        }
+    }
+
+    fn schedule(&mut self, at: Timestamp, event: Event) {
+        self.queue.insert((at, self.next_event), event);
+        self.next_event += 1;
+    }
+
+    fn schedule_in(&mut self, delay: Duration, event: Event) {
+        self.schedule(self.now + delay, event);
+    }
+
+    fn handle(&mut self, event: Event) {
+        if let Some(end) = event.end() {
+            let host = &mut self.hosts[end.place];
+            if host.life != end.life || host.node.is_none() {
+                return;
+            }
+            if host.is_paused {
+                host.backlog.push_back(event);
+                return;
+            }
+        }
+        match event {
+            Event::Frame { to, link, lane, frame } => self.on_frame(to, link, lane, *frame),
+            Event::Accept { from, to, back, succeeds } => self.on_accept(from, to, back, succeeds),
+            Event::LinkUp { end, link } => self.on_link_up(end, link),
+            Event::LinkDown { end, link } => self.on_link_down(end, link),
+            Event::DialFailed { end, peer } => self.on_dial_failed(end, peer),
+            Event::Wake { end } => self.on_wake(end),
+            Event::Step { end, task } => self.run_handler(end.place, &task),
+            Event::Open { end, spec } => self.open_call(end.place, *spec),
+            Event::Seal { end, call } => self.seal_call(end.place, call),
+            Event::Cancel { end, call } => self.cancel_call(end.place, call),
+            Event::Drop { end, call } => self.drop_call(end.place, call),
+            Event::Read { end, call } => self.read_call(end.place, call),
+            Event::Fault(fault) => self.on_fault(&fault),
+            Event::Restart(place) => self.restart(place),
+            Event::Resume(place) => self.resume(place),
+            Event::Unblock(from, to, since) => self.unblock(from, to, since),
+            Event::KeepAlive { link, to, since } => self.on_keep_alive(link, to, since),
+            Event::Heal => self.heal(),
+        }
+    }
+
+    /// One input of a node, and all that follows from it at once.
+    fn drive<T>(&mut self, place: Place, act: impl FnOnce(&mut Node, Timestamp) -> T) -> Option<T> {
+        let now = self.now;
+        let result = act(self.hosts[place].node.as_mut()?, now);
+        self.settle(place);
+        Some(result)
+    }
+
+    /// Drains a node's outputs, sets its timer and lets the invariants look.
+    fn settle(&mut self, place: Place) {
+        self.note_ends(place);
+        loop {
+            let Some(node) = self.hosts[place].node.as_mut() else { return };
+            if let Some(transmit) = node.poll_transmit() {
+                self.transmit(place, transmit);
+            } else if let Some(event) = node.poll_event() {
+                self.on_node_event(place, event);
+            } else if let Some(call) = node.poll_ready() {
+                self.on_ready(place, call);
+            } else {
+                break;
+            }
+        }
+        self.set_timer(place);
+        self.look(place);
+    }
+
+    fn set_timer(&mut self, place: Place) {
+        let host = &mut self.hosts[place];
+        let Some(node) = &host.node else { return };
+        let at = node.poll_timeout().max(self.now);
+        if host.wake_at.is_none_or(|wake_at| at < wake_at) {
+            host.wake_at = Some(at);
+            let end = host.end();
+            self.schedule(at, Event::Wake { end });
+        }
+    }
+
+    fn on_wake(&mut self, end: End) {
+        let host = &mut self.hosts[end.place];
+        if host.wake_at.is_none_or(|at| at > self.now) {
+            return; // An earlier timer took its place.
+        }
+        host.wake_at = None;
+        self.drive(end.place, |node, now| node.handle_timeout(now));
+    }
+
+    /// Writes down which calls have ended, before what follows from it is seen.
+    fn note_ends(&mut self, place: Place) {
+        let host = &self.hosts[place];
+        let Some(node) = &host.node else { return };
+        for id in &host.watched {
+            let end = node.call(*id).and_then(Call::end);
+            if let (Some(truth), Some(end)) = (self.oracle.calls.get_mut(id), end) {
+                truth.end.get_or_insert((self.now, end));
+            }
+        }
+    }
+
+    fn look(&mut self, place: Place) {
+        let host = &mut self.hosts[place];
+        let Some(node) = &host.node else { return };
+        let oracle = &self.oracle;
+        host.watched.retain(|id| node.call(*id).is_some());
+        for id in &host.watched {
+            let call: &Call = node.call(*id).expect("only open calls are kept");
+            let seen = Observation::Call { id: *id, call };
+            observe(&mut self.invariants, &seen, oracle, &mut self.violation);
+        }
+        let seen = Observation::Node { node, limits: &self.scenario.limits };
+        observe(&mut self.invariants, &seen, oracle, &mut self.violation);
+    }
+
+    fn observe(&mut self, seen: &Observation<'_>) {
+        observe(&mut self.invariants, seen, &self.oracle, &mut self.violation);
+    }
+
+    fn on_node_event(&mut self, place: Place, event: NodeEvent) {
+        match event {
+            NodeEvent::Dial { node, addresses } => self.dial(place, node, &addresses),
+            NodeEvent::Reset { node: _, link } => self.reset(place, link),
+            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(place, start),
+            NodeEvent::Task(ParticipantEvent::Stop { task, cause }) => {
+                self.stop_handler(place, &task, cause);
+            }
+            NodeEvent::Task(ParticipantEvent::Writable(task)) => self.unblock_handler(place, &task),
+            NodeEvent::Task(ParticipantEvent::Cast(_)) => {}
+        }
+    }
+
+    fn violate(&mut self, invariant: &str, message: String) {
+        let violation = Violation { invariant: invariant.to_owned(), message };
+        self.violation.get_or_insert(violation);
+    }
+}
+
+fn observe(
+    invariants: &mut [Box<dyn Invariant>],
+    seen: &Observation<'_>,
+    oracle: &Oracle,
+    violation: &mut Option<Violation>,
+) {
+    for invariant in invariants {
+        if let Err(message) = invariant.observe(seen, oracle) {
+            let invariant = invariant.name().to_owned();
+            violation.get_or_insert(Violation { invariant, message });
+        }
+    }
+}

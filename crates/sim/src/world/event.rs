@@ -1,0 +1,110 @@
+//! What can happen next.
+
+use std::time::Duration;
+
+use convoke_core::id::{CallId, LinkNonce};
+use convoke_core::proto::participant::TaskRef;
+use convoke_core::time::Timestamp;
+use convoke_core::transport::Lane;
+use convoke_core::wire::Frame;
+
+use crate::network::{End, Place};
+use crate::scenario::Fault;
+
+use super::callers::CallSpec;
+
+/// An entry of the queue. Those with an `End` happen to a node in one life, and wait while it is paused.
+#[derive(Debug)]
+pub(super) enum Event {
+    Frame {
+        to: End,
+        link: LinkNonce,
+        lane: Lane,
+        frame: Box<Frame>,
+    },
+    /// A dial has come to the node it is for; the answer takes `back`.
+    Accept {
+        from: End,
+        to: Place,
+        back: Duration,
+        succeeds: bool,
+    },
+    LinkUp {
+        end: End,
+        link: LinkNonce,
+    },
+    LinkDown {
+        end: End,
+        link: LinkNonce,
+    },
+    DialFailed {
+        end: End,
+        peer: Place,
+    },
+    Wake {
+        end: End,
+    },
+    /// The handler of a task goes on.
+    Step {
+        end: End,
+        task: TaskRef,
+    },
+    Open {
+        end: End,
+        spec: Box<CallSpec>,
+    },
+    Seal {
+        end: End,
+        call: CallId,
+    },
+    Cancel {
+        end: End,
+        call: CallId,
+    },
+    Drop {
+        end: End,
+        call: CallId,
+    },
+    Read {
+        end: End,
+        call: CallId,
+    },
+    Fault(Fault),
+    Restart(Place),
+    Resume(Place),
+    /// A partition that began at this time ends.
+    Unblock(Place, Place, Timestamp),
+    /// Nothing has come over the connection to `to` since this time, if that still holds.
+    KeepAlive {
+        link: LinkNonce,
+        to: Place,
+        since: Timestamp,
+    },
+    Heal,
+}
+
+impl Event {
+    /// The node and life it happens to.
+    pub(super) fn end(&self) -> Option<End> {
+        match self {
+            Self::Frame { to: end, .. }
+            | Self::LinkUp { end, .. }
+            | Self::LinkDown { end, .. }
+            | Self::DialFailed { end, .. }
+            | Self::Wake { end }
+            | Self::Step { end, .. }
+            | Self::Open { end, .. }
+            | Self::Seal { end, .. }
+            | Self::Cancel { end, .. }
+            | Self::Drop { end, .. }
+            | Self::Read { end, .. } => Some(*end),
+            Self::Accept { .. }
+            | Self::Fault(_)
+            | Self::Restart(_)
+            | Self::Resume(_)
+            | Self::Unblock(..)
+            | Self::KeepAlive { .. }
+            | Self::Heal => None,
+        }
+    }
+}

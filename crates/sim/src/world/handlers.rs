@@ -1,0 +1,370 @@
+//! The handlers of tasks: they follow their plans, and the oracle writes down what they do.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::id::{MethodId, NodeId};
+use convoke_core::proto::node::Node;
+use convoke_core::proto::participant::{Branch, Start, TaskRef};
+use convoke_core::proto::task::{TaskFailure, TaskRefusal};
+use convoke_core::time::Timestamp;
+use convoke_core::wire::{Cause, Executed};
+
+use crate::invariants::Observation;
+use crate::network::Place;
+use crate::oracle::{ReplyTruth, TaskEnd};
+use crate::plan::{self, Step, payload};
+
+use super::World;
+use super::event::Event;
+use super::host::node_id;
+
+/// A handler that runs.
+#[derive(Debug)]
+pub(super) struct Handler {
+    steps: VecDeque<Step>,
+    method: MethodId,
+    origin: NodeId,
+    stream: Option<Stream>,
+    held: Held,
+    /// It waits for credit of its stream.
+    is_blocked: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    index: u32,
+    items: VecDeque<usize>,
+    next: u64,
+    ends_itself: bool,
+}
+
+/// What the node should hold back now, by the rules of completion.md section 3.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    Reply,
+    Requests,
+}
+
+/// Whether a handler goes on at once.
+enum Next {
+    GoOn,
+    Wait,
+    Over,
+}
+
+impl World {
+    pub(super) fn start_handler(&mut self, place: Place, start: Start) {
+        let node = self.hosts[place].id;
+        let (now, task) = (self.now, start.task.clone());
+        self.trace.note(now, || format!("{node} starts {:?} {}", task.call, task.task));
+        let seen = Observation::Started { start: &start, node };
+        self.observe(&seen);
+        if let Some(truth) = self.oracle.tasks.get_mut(&task) {
+            truth.runs.push((node, now));
+            truth.deadline = start.deadline;
+        }
+        let servers: Vec<NodeId> = (0..self.scenario.servers).map(node_id).collect();
+        let steps = plan::plan(
+            self.scenario.seed,
+            &self.scenario.shape,
+            task.call,
+            &task.task,
+            start.method,
+            &servers,
+        );
+        let handler = Handler {
+            steps: steps.into(),
+            method: start.method,
+            origin: start.origin,
+            stream: None,
+            held: Held::Nothing,
+            is_blocked: false,
+        };
+        let host = &mut self.hosts[place];
+        host.handlers.insert(task.clone(), handler);
+        let end = host.end();
+        let delay =
+            if self.random.chance(50) { self.random.micros(0..200) } else { Duration::ZERO };
+        self.schedule_in(delay, Event::Step { end, task });
+    }
+
+    pub(super) fn stop_handler(&mut self, place: Place, task: &TaskRef, cause: Cause) {
+        let node = self.hosts[place].id;
+        self.trace
+            .note(self.now, || format!("{node} stops {:?} {}: {cause}", task.call, task.task));
+        self.hosts[place].handlers.remove(task);
+        let was_running = self.oracle.tasks.get(task).is_some_and(|truth| truth.end.is_none());
+        self.observe(&Observation::Stopped { task, cause, node, was_running });
+        self.oracle.end(task, TaskEnd::Stopped(cause));
+        if self.hosts[place].node.is_some() {
+            let refused = self.try_after_stop(place, task);
+            self.observe(&Observation::TriedAfterStop { task, refused });
+        }
+    }
+
+    /// A handler that has not noticed yet that it was stopped: it must be refused.
+    fn try_after_stop(&mut self, place: Place, task: &TaskRef) -> bool {
+        let branch = Branch {
+            to: node_id(0),
+            method: plan::TREE,
+            payload: Bytes::new(),
+            extensions: Vec::new(),
+            deadline: None,
+        };
+        let now = self.now;
+        let Some(node) = self.hosts[place].node.as_mut() else { return true };
+        node.delegate(now, task, branch).is_err() && node.reply(now, task, Bytes::new()).is_err()
+    }
+
+    pub(super) fn unblock_handler(&mut self, place: Place, task: &TaskRef) {
+        let end = self.hosts[place].end();
+        // One that is not in the table is in the middle of a step, about to wait for this.
+        let waits = self.hosts[place]
+            .handlers
+            .get_mut(task)
+            .is_none_or(|handler| std::mem::replace(&mut handler.is_blocked, false));
+        if waits {
+            self.schedule_in(Duration::ZERO, Event::Step { end, task: task.clone() });
+        }
+    }
+
+    /// Lets a handler go on until it waits or ends.
+    pub(super) fn run_handler(&mut self, place: Place, task: &TaskRef) {
+        // It leaves the table while it runs, and comes back unless it ended.
+        while let Some(mut handler) = self.hosts[place].handlers.remove(task) {
+            match self.run_step(place, task, &mut handler) {
+                Ok(Next::Over) | Err(TaskRefusal::Ended) => return,
+                Ok(Next::GoOn) | Err(_) => self.keep_handler(place, task, handler),
+                Ok(Next::Wait) => return self.keep_handler(place, task, handler),
+            }
+        }
+    }
+
+    /// Unless it was stopped by what its own step led to.
+    fn keep_handler(&mut self, place: Place, task: &TaskRef, handler: Handler) {
+        let has_ended = self.oracle.tasks.get(task).is_none_or(|truth| truth.end.is_some());
+        if !has_ended {
+            self.hosts[place].handlers.insert(task.clone(), handler);
+        }
+    }
+
+    fn run_step(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+    ) -> Result<Next, TaskRefusal> {
+        if handler.stream.is_some() {
+            return self.stream_on(place, task, handler);
+        }
+        match handler.steps.pop_front() {
+            Some(Step::Reply(len)) => self.send_reply(place, task, handler, len)?,
+            Some(Step::Stream(items, ends_itself)) => {
+                let index = self.call_node(place, |node, now| node.stream(now, task))?;
+                let reply = ReplyTruth { is_stream: true, ..ReplyTruth::default() };
+                self.push_reply(task, reply);
+                let items = items.into();
+                handler.stream = Some(Stream { index, items, next: 0, ends_itself });
+            }
+            Some(Step::Delegate(to, budget)) => {
+                self.open_branch(place, task, handler, to, budget)?
+            }
+            Some(Step::Wait(time)) => {
+                self.yield_handler(place, task, handler);
+                let end = self.hosts[place].end();
+                self.schedule_in(time, Event::Step { end, task: task.clone() });
+                return Ok(Next::Wait);
+            }
+            Some(Step::Fail { panics, aborts }) => {
+                self.fail_handler(place, task, panics, aborts);
+                return Ok(Next::Over);
+            }
+            None => {
+                self.finish_handler(place, task, handler);
+                return Ok(Next::Over);
+            }
+        }
+        Ok(Next::GoOn)
+    }
+
+    fn call_node<T>(
+        &mut self,
+        place: Place,
+        act: impl FnOnce(&mut Node, Timestamp) -> Result<T, TaskRefusal>,
+    ) -> Result<T, TaskRefusal> {
+        self.drive(place, act).unwrap_or(Err(TaskRefusal::Ended))
+    }
+
+    fn send_reply(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+        len: usize,
+    ) -> Result<(), TaskRefusal> {
+        let index = self.oracle.tasks.get(task).map_or(0, |truth| truth.replies.len());
+        let index = u32::try_from(index).expect("few replies");
+        let bytes = payload(task.call, &task.task, index, 0, len);
+        let message = bytes.clone();
+        // The oracle knows first: a reply to the node itself is there before this returns.
+        let before = self.push_reply(
+            task,
+            ReplyTruth { messages: vec![bytes], is_stream: false, is_over: true },
+        );
+        if let Err(refusal) = self.call_node(place, |node, now| node.reply(now, task, message)) {
+            self.take_back_reply(task, before);
+            return Err(refusal);
+        }
+        let is_whole = len as u64 <= self.scenario.limits.unscheduled_bytes;
+        handler.held = if is_whole { Held::Reply } else { Held::Nothing };
+        self.count_message(place, handler);
+        Ok(())
+    }
+
+    fn stream_on(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+    ) -> Result<Next, TaskRefusal> {
+        let stream = handler.stream.as_mut().expect("the caller looked");
+        let (index, item) = (stream.index, stream.next);
+        let Some(len) = stream.items.pop_front() else {
+            let ends_itself = stream.ends_itself;
+            handler.stream = None;
+            if ends_itself {
+                self.end_stream(place, task, handler, index)?;
+            }
+            return Ok(Next::GoOn);
+        };
+        let has_credit = self.call_node(place, |node, _| node.has_stream_credit(task, index));
+        if !has_credit? {
+            stream.items.push_front(len);
+            handler.is_blocked = true;
+            self.yield_handler(place, task, handler);
+            return Ok(Next::Wait);
+        }
+        stream.next += 1;
+        let bytes = payload(task.call, &task.task, index, item, len);
+        let message = bytes.clone();
+        self.push_item(task, index, bytes);
+        let sent = self.call_node(place, |node, now| node.stream_item(now, task, index, message));
+        if let Err(refusal) = sent {
+            self.drop_item(task, index);
+            return Err(refusal);
+        }
+        handler.held = Held::Reply;
+        self.count_message(place, handler);
+        Ok(Next::GoOn)
+    }
+
+    fn end_stream(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+        index: u32,
+    ) -> Result<(), TaskRefusal> {
+        self.call_node(place, |node, now| node.stream_end(now, task, index))?;
+        handler.held = Held::Reply;
+        if let Some(reply) =
+            self.oracle.tasks.get_mut(task).and_then(|t| t.replies.get_mut(index as usize))
+        {
+            reply.is_over = true;
+        }
+        Ok(())
+    }
+
+    fn open_branch(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+        to: NodeId,
+        budget: Option<Duration>,
+    ) -> Result<(), TaskRefusal> {
+        let branch = Branch {
+            to,
+            method: handler.method,
+            payload: Bytes::from_static(b"grow"),
+            extensions: Vec::new(),
+            deadline: budget.map(|budget| self.now + budget),
+        };
+        let now = self.now;
+        let Some(node) = self.hosts[place].node.as_mut() else { return Err(TaskRefusal::Ended) };
+        let child = node.delegate(now, task, branch)?;
+        let child = TaskRef { call: task.call, task: child };
+        self.oracle.open(child.clone(), to, Some(task.task.clone()));
+        if let Some(truth) = self.oracle.tasks.get_mut(task) {
+            truth.children.push(child.task);
+        }
+        handler.held = Held::Requests;
+        self.oracle.cost.branches += u64::from(to != self.hosts[place].id);
+        self.settle(place);
+        Ok(())
+    }
+
+    fn yield_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
+        handler.held = Held::Nothing;
+        self.drive(place, |node, now| node.handle_yield(now, task));
+    }
+
+    fn finish_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
+        let id = self.hosts[place].id;
+        let Some(truth) = self.oracle.tasks.get_mut(task) else { return };
+        if truth.replies.iter().any(|reply| !reply.is_over) {
+            handler.held = Held::Reply;
+        }
+        truth.replies.iter_mut().for_each(|reply| reply.is_over = true);
+        let is_tail = (truth.children.len(), truth.replies.len()) == (1, 0);
+        if is_tail && handler.held == Held::Requests {
+            self.oracle.tail(task);
+        } else {
+            let is_silent = handler.held == Held::Nothing && handler.origin != id;
+            self.oracle.cost.silent_tasks += u64::from(is_silent);
+            self.oracle.end(task, TaskEnd::Finished);
+        }
+        self.drive(place, |node, now| node.finish(now, task));
+    }
+
+    fn fail_handler(&mut self, place: Place, task: &TaskRef, panics: bool, aborts: bool) {
+        let cause = if panics { Cause::Panicked } else { Cause::Application };
+        let mut failure = TaskFailure::new(cause, Executed::Yes, "as planned");
+        failure.aborts_children = aborts;
+        self.oracle.end(task, TaskEnd::Failed { cause, aborts });
+        self.drive(place, |node, now| node.fail(now, task, failure));
+    }
+
+    fn push_reply(&mut self, task: &TaskRef, reply: ReplyTruth) -> usize {
+        let Some(truth) = self.oracle.tasks.get_mut(task) else { return 0 };
+        truth.replies.push(reply);
+        truth.replies.len() - 1
+    }
+
+    fn take_back_reply(&mut self, task: &TaskRef, at: usize) {
+        if let Some(truth) = self.oracle.tasks.get_mut(task) {
+            truth.replies.truncate(at);
+        }
+    }
+
+    fn push_item(&mut self, task: &TaskRef, index: u32, bytes: Bytes) {
+        let replies = self.oracle.tasks.get_mut(task).map(|truth| &mut truth.replies);
+        if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
+            reply.messages.push(bytes);
+        }
+    }
+
+    fn drop_item(&mut self, task: &TaskRef, index: u32) {
+        let replies = self.oracle.tasks.get_mut(task).map(|truth| &mut truth.replies);
+        if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
+            reply.messages.pop();
+        }
+    }
+
+    fn count_message(&mut self, place: Place, handler: &Handler) {
+        self.oracle.cost.messages += u64::from(handler.origin != self.hosts[place].id);
+    }
+}

@@ -1,0 +1,122 @@
+//! One node of the world with its applications.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use convoke_core::id::{CallId, Incarnation, NodeId};
+use convoke_core::proto::node::{Identity, Node};
+use convoke_core::proto::participant::TaskRef;
+use convoke_core::time::Timestamp;
+use convoke_core::transport::{Address, Hello};
+
+use crate::network::{End, Place};
+use crate::random::Random;
+use crate::scenario::Scenario;
+
+use super::callers::Caller;
+use super::event::Event;
+use super::handlers::Handler;
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) place: Place,
+    pub(super) id: NodeId,
+    /// Counts its starts.
+    pub(super) life: u64,
+    /// `None` between a crash and the next start.
+    pub(super) node: Option<Node>,
+    pub(super) is_paused: bool,
+    pub(super) paused_at: Timestamp,
+    /// What happened while it was paused, in order.
+    pub(super) backlog: VecDeque<Event>,
+    pub(super) wake_at: Option<Timestamp>,
+    pub(super) handlers: BTreeMap<TaskRef, Handler>,
+    pub(super) callers: BTreeMap<CallId, Caller>,
+    /// Calls the invariants look at.
+    pub(super) watched: BTreeSet<CallId>,
+}
+
+impl Host {
+    pub(super) fn new(place: Place, scenario: &Scenario, now: Timestamp) -> Self {
+        let mut host = Self {
+            place,
+            id: node_id(place),
+            life: 0,
+            node: None,
+            is_paused: false,
+            paused_at: now,
+            backlog: VecDeque::new(),
+            wake_at: None,
+            handlers: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            watched: BTreeSet::new(),
+        };
+        host.start(scenario, now);
+        host
+    }
+
+    /// Starts the node in its next life.
+    pub(super) fn start(&mut self, scenario: &Scenario, now: Timestamp) {
+        self.life += 1;
+        let identity = Identity { node: self.id, incarnation: self.incarnation() };
+        let seed = scenario.seed ^ self.incarnation().0;
+        let node = Node::new(identity, &scenario.limits, seed, now);
+        let mut node = node.expect("the limits of every scenario agree");
+        for place in (0..scenario.servers + scenario.clients).filter(|to| *to != self.place) {
+            if knows(scenario, self.place, place) {
+                node.configure(node_id(place), vec![address(place)]);
+            }
+        }
+        self.node = Some(node);
+    }
+
+    pub(super) fn end(&self) -> End {
+        End { place: self.place, life: self.life }
+    }
+
+    pub(super) fn incarnation(&self) -> Incarnation {
+        Incarnation((self.place as u64 + 1) << 32 | self.life)
+    }
+
+    pub(super) fn hello(&self, scenario: &Scenario) -> Hello {
+        let listens = listens(scenario, self.place);
+        Hello {
+            node: self.id,
+            incarnation: self.incarnation(),
+            advertised: if listens { vec![address(self.place)] } else { Vec::new() },
+            frame_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// The name of the node at a place.
+pub(super) fn node_id(place: Place) -> NodeId {
+    NodeId::new(place as u64 + 1).expect("it is above zero")
+}
+
+/// The place of a node.
+pub(super) fn place_of(node: NodeId) -> Place {
+    usize::try_from(node.get() - 1).expect("node ids are small here")
+}
+
+/// Whether a node can be dialled.
+pub(super) fn listens(scenario: &Scenario, place: Place) -> bool {
+    place < scenario.servers || scenario.clients_listen
+}
+
+fn address(place: Place) -> Address {
+    format!("sim://{place}").parse().expect("it has a scheme")
+}
+
+/// Whether a node was given the address of another.
+fn knows(scenario: &Scenario, one: Place, other: Place) -> bool {
+    let is_server = |place: Place| place < scenario.servers;
+    match (is_server(one), is_server(other)) {
+        (true, true) => true,
+        (false, true) => other < scenario.servers_known,
+        (true, false) => {
+            let pair = (one * 64 + other) as u64;
+            scenario.clients_listen && Random::of(scenario.seed, 100 + pair).chance(50)
+        }
+        (false, false) => false,
+    }
+}

@@ -1,0 +1,163 @@
+//! Connections and frames: what the driver and the transport do in a real node.
+
+use std::time::Duration;
+
+use convoke_core::id::{LinkNonce, NodeId};
+use convoke_core::proto::Transmit;
+use convoke_core::transport::{Address, Lane, Link};
+use convoke_core::wire::Frame;
+
+use crate::invariants::Observation;
+use crate::network::{Arrival, End, Place};
+use crate::trace::Hop;
+
+use super::World;
+use super::event::Event;
+use super::host::{listens, place_of};
+
+impl World {
+    pub(super) fn transmit(&mut self, from: Place, transmit: Transmit) {
+        let Transmit { to, link, lane, frame } = transmit;
+        let bytes = frame.to_bytes();
+        let hop = Hop { verb: "send", from: self.hosts[from].id, to, lane };
+        self.trace.frame(self.now, &hop, &bytes, &frame);
+        self.oracle.count(self.hosts[from].id, &frame);
+        let seen = Observation::Sent { from: self.hosts[from].id, to, lane, frame: &frame };
+        self.observe(&seen);
+        let decoded = match Frame::decode(&bytes) {
+            Ok(decoded) if decoded == frame => decoded,
+            other => {
+                let message = format!("{frame:?} was decoded as {other:?}");
+                return self.violate("I23 (completion.md section 4)", message);
+            }
+        };
+        let Some(wire) = self.network.wire(link) else { return };
+        let end = wire.ends[1 - wire.side(from)];
+        let arrivals = self.network.send(self.now, from, link, lane, bytes.len());
+        if arrivals.is_empty() {
+            self.trace.note(self.now, || format!("lost {} to {to}", frame.message.name()));
+        }
+        for at in arrivals {
+            let frame = Box::new(decoded.clone());
+            self.schedule(at, Event::Frame { to: end, link, lane, frame });
+        }
+    }
+
+    pub(super) fn on_frame(&mut self, to: End, link: LinkNonce, lane: Lane, frame: Frame) {
+        match self.network.arrive(to.place, link, lane, frame) {
+            Arrival::Taken(frame) => self.take_frame(to.place, link, lane, frame),
+            Arrival::Stalled => {}
+            Arrival::Dropped => self.trace.note(self.now, || {
+                format!("a frame to {} is lost with its connection", self.hosts[to.place].id)
+            }),
+        }
+    }
+
+    pub(super) fn take_frame(&mut self, to: Place, link: LinkNonce, lane: Lane, frame: Frame) {
+        let Some(wire) = self.network.wire(link) else { return };
+        let via = self.hosts[wire.ends[1 - wire.side(to)].place].id;
+        let hop = Hop { verb: "take", from: via, to: self.hosts[to].id, lane };
+        self.trace.frame(self.now, &hop, &[], &frame);
+        let name = frame.message.name();
+        let result = self.drive(to, |node, now| node.handle_frame(now, via, link, frame));
+        if let Some(Err(fault)) = result {
+            self.violate("no fault among correct nodes", format!("{name} of {via}: {fault}"));
+        }
+    }
+
+    pub(super) fn dial(&mut self, place: Place, node: NodeId, addresses: &[Address]) {
+        let from = self.hosts[place].end();
+        let to = addresses.first().and_then(|address| address.rest().parse().ok());
+        self.trace.note(self.now, || format!("{} dials {node}", self.hosts[place].id));
+        let Some(to) = to else {
+            let peer = place_of(node);
+            return self.schedule_in(Duration::ZERO, Event::DialFailed { end: from, peer });
+        };
+        let (total, succeeds) = self.network.dial(place, to);
+        let back = total / 2;
+        self.schedule_in(total - back, Event::Accept { from, to, back, succeeds });
+    }
+
+    pub(super) fn on_accept(&mut self, from: End, to: Place, back: Duration, succeeds: bool) {
+        let is_blocked =
+            self.network.is_blocked(from.place, to) || self.network.is_blocked(to, from.place);
+        let host = &self.hosts[to];
+        let is_there = host.node.is_some() && !host.is_paused && listens(&self.scenario, to);
+        let dialler = &self.hosts[from.place];
+        if dialler.life != from.life || dialler.node.is_none() {
+            return;
+        }
+        if !succeeds || is_blocked || !is_there {
+            return self.schedule_in(back, Event::DialFailed { end: from, peer: to });
+        }
+        let end = host.end();
+        let link = self.network.open([from, end], [self.now + back, self.now]);
+        // In this order: what the acceptor sends at once comes behind.
+        self.schedule_in(back, Event::LinkUp { end: from, link });
+        self.on_link_up(end, link);
+    }
+
+    pub(super) fn on_link_up(&mut self, end: End, link: LinkNonce) {
+        let Some(wire) = self.network.wire(link) else { return };
+        let side = wire.side(end.place);
+        let peer = wire.ends[1 - side].place;
+        if !self.network.rise(end, link) {
+            // It broke before this end heard of it.
+            if side == 0 {
+                self.on_dial_failed(end, peer);
+            }
+            return;
+        }
+        let link = Link {
+            peer: self.hosts[peer].hello(&self.scenario),
+            nonce: link,
+            is_dialler: side == 0,
+            scheme: "sim",
+        };
+        self.trace
+            .note(self.now, || format!("{} up to {}", self.hosts[end.place].id, link.peer.node));
+        self.drive(end.place, |node, now| node.handle_link_up(now, &link));
+    }
+
+    pub(super) fn on_link_down(&mut self, end: End, link: LinkNonce) {
+        if !self.network.fall(end, link) {
+            return;
+        }
+        let wire = self.network.wire(link).expect("it just fell");
+        let peer = self.hosts[wire.ends[1 - wire.side(end.place)].place].id;
+        let me = self.hosts[end.place].id;
+        self.oracle.troubled.extend([me, peer]);
+        self.trace.note(self.now, || format!("{me} down to {peer}"));
+        self.drive(end.place, |node, now| node.handle_link_down(now, peer, link));
+    }
+
+    pub(super) fn on_dial_failed(&mut self, end: End, peer: Place) {
+        let peer = self.hosts[peer].id;
+        self.oracle.troubled.insert(peer);
+        self.trace.note(self.now, || format!("{} cannot dial {peer}", self.hosts[end.place].id));
+        self.drive(end.place, |node, now| node.handle_dial_failed(now, peer));
+    }
+
+    /// The driver closes a connection of its own will.
+    pub(super) fn reset(&mut self, place: Place, link: LinkNonce) {
+        let end = self.hosts[place].end();
+        let Some(wire) = self.network.wire(link) else { return };
+        let other = wire.ends[1 - wire.side(place)];
+        self.oracle.troubled.extend([self.hosts[place].id, self.hosts[other.place].id]);
+        self.network.fall(end, link);
+        let delay = self.network.latency(place, other.place, Lane::Control, 0);
+        self.schedule_in(delay, Event::LinkDown { end: other, link });
+    }
+
+    /// Breaks a connection: each end learns of it at its own time.
+    pub(super) fn cut(&mut self, link: LinkNonce) {
+        if !self.network.cut(link) {
+            return;
+        }
+        let Some(wire) = self.network.wire(link) else { return };
+        for end in wire.ends {
+            let delay = self.random.micros(0..8_000);
+            self.schedule_in(delay, Event::LinkDown { end, link });
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A few hundred seeds of every scenario: no property of the call protocol may be violated.
+//!
+//! `sim --seconds 600` looks further.
+
+use convoke_sim::scenario::Kind;
+use convoke_sim::swarm;
+
+const SEEDS: u64 = 100;
+
+fn holds_in(kind: Kind) {
+    let result = swarm::run_all(0..SEEDS, Some(kind));
+    let sum = result.unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(sum.runs, SEEDS);
+    assert!(sum.tasks > SEEDS, "the scenario does next to nothing: {sum:?}");
+}
+
+#[test]
+fn all_properties_hold_where_nothing_goes_wrong() {
+    holds_in(Kind::Calm);
+}
+
+#[test]
+fn all_properties_hold_when_frames_arrive_in_any_order_and_twice() {
+    holds_in(Kind::AnyOrder);
+}
+
+#[test]
+fn all_properties_hold_when_frames_are_lost_in_silence() {
+    holds_in(Kind::Lossy);
+}
+
+#[test]
+fn all_properties_hold_when_connections_break() {
+    holds_in(Kind::Cuts);
+}
+
+#[test]
+fn all_properties_hold_when_nodes_crash_and_start_again() {
+    holds_in(Kind::Crashes);
+}
+
+#[test]
+fn all_properties_hold_when_the_network_is_partitioned() {
+    holds_in(Kind::Partitions);
+}
+
+#[test]
+fn all_properties_hold_when_probes_overtake_requests() {
+    holds_in(Kind::SlowParentLink);
+}
+
+#[test]
+fn all_properties_hold_when_a_node_is_stopped_for_long() {
+    holds_in(Kind::PausedDriver);
+}
+
+#[test]
+fn all_properties_hold_when_nobody_reads() {
+    holds_in(Kind::StoppedReader);
+}
+
+#[test]
+fn all_properties_hold_when_replies_must_be_relayed() {
+    holds_in(Kind::Relayed);
+}
+
+#[test]
+fn all_properties_hold_when_calls_are_cancelled() {
+    holds_in(Kind::Cancels);
+}
+
+#[test]
+fn all_properties_hold_when_quorums_decide() {
+    holds_in(Kind::Quorums);
+}
+
+#[test]
+fn all_properties_hold_when_every_table_is_tiny() {
+    holds_in(Kind::Overload);
+}
+
+#[test]
+fn all_properties_hold_when_everything_goes_wrong() {
+    holds_in(Kind::Storm);
+}

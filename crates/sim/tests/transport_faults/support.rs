@@ -1,0 +1,100 @@
+//! Two nodes on a simulated network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::{Incarnation, LinkNonce, NodeId};
+use convoke_core::transport::conformance::Recorder;
+use convoke_core::transport::{
+    CloseReason, Connection, DialError, Hello, Lane, Link, Listener, Received, Sink,
+};
+use convoke_sim::transport::SimNetwork;
+
+/// Node 1, which dialled, and node 2.
+pub(crate) struct Pair {
+    pub(crate) a: Arc<Recorder>,
+    pub(crate) b: Arc<Recorder>,
+    pub(crate) to_b: Arc<dyn Connection>,
+    pub(crate) to_a: Arc<dyn Connection>,
+    pub(crate) listener: Box<dyn Listener>,
+}
+
+impl Pair {
+    pub(crate) fn nonce(&self) -> LinkNonce {
+        self.to_b.link().nonce
+    }
+
+    /// Asserts that both sinks were told everything in turn.
+    pub(crate) fn check(&self) {
+        self.a.check();
+        self.b.check();
+    }
+}
+
+pub(crate) fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+pub(crate) fn node(number: u64) -> NodeId {
+    NodeId::new(number).expect("tests number nodes from 1")
+}
+
+pub(crate) async fn connect(network: &SimNetwork) -> Pair {
+    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let listener = listen(network, &b).await;
+    let to_b = dial(network, &*listener, &a).await.expect("node 2 listens");
+    let to_a = b.opened(0).await;
+    Pair { a, b, to_b, to_a, listener }
+}
+
+pub(crate) async fn listen(network: &SimNetwork, sink: &Arc<Recorder>) -> Box<dyn Listener> {
+    let address = "sim://node:0".parse().expect("it is an address");
+    let listening = network.transport().listen(&address, Arc::clone(sink) as _).await;
+    listening.expect("there is always a free port")
+}
+
+pub(crate) async fn dial(
+    network: &SimNetwork,
+    listener: &dyn Listener,
+    sink: &Arc<Recorder>,
+) -> Result<Arc<dyn Connection>, DialError> {
+    let address = listener.local_address();
+    network.transport().dial(&address, None, Arc::clone(sink) as _).await
+}
+
+pub(crate) fn send(connection: &Arc<dyn Connection>, lane: Lane, frame: &[u8]) {
+    let mut write = |out: &mut [u8]| out.copy_from_slice(frame);
+    connection.append(lane, frame.len(), &mut write).expect("the lane has room");
+    connection.flush();
+}
+
+/// The same node in another life.
+#[derive(Debug)]
+pub(crate) struct NextLife(Recorder);
+
+pub(crate) fn next_life(node: u64) -> NextLife {
+    NextLife(Recorder::new(node))
+}
+
+impl Sink for NextLife {
+    fn hello(&self) -> Hello {
+        let hello = self.0.hello();
+        Hello { incarnation: Incarnation(hello.incarnation.0 + 1), ..hello }
+    }
+
+    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
+        self.0.on_open(connection)
+    }
+
+    fn on_batch(
+        &self,
+        from: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String> {
+        self.0.on_batch(from, frames)
+    }
+
+    fn on_closed(&self, link: &Link, reason: CloseReason) {
+        self.0.on_closed(link, reason);
+    }
+}
