@@ -1,0 +1,105 @@
+//! From `.proto` files to descriptors, by protox, which finds `convoke/options.proto` without a copy.
+
+use std::path::{Path, PathBuf};
+
+use prost_reflect::DescriptorPool;
+use prost_types::FileDescriptorProto;
+use protox::Compiler;
+use protox::file::{
+    ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
+};
+
+use crate::OPTIONS_PROTO;
+use crate::error::Error;
+
+/// Files without a mistake, and all they import.
+pub(crate) struct Compiled {
+    compiler: Compiler,
+}
+
+impl Compiled {
+    pub(crate) fn new(protos: &[&Path], includes: &[&Path]) -> Result<Self, Error> {
+        let mut compiler = Compiler::with_file_resolver(resolver(includes));
+        compiler.include_imports(true).include_source_info(true);
+        for proto in protos {
+            check_exists(proto, includes)?;
+            compiler.open_file(proto).map_err(|error| readable(&error, includes))?;
+        }
+        Ok(Self { compiler })
+    }
+
+    /// Every file, those imported first.
+    pub(crate) fn files(&self) -> Vec<FileDescriptorProto> {
+        self.compiler.file_descriptor_set().file
+    }
+
+    /// The descriptors with their options, of which prost's types forget the extensions.
+    pub(crate) fn pool(&self) -> DescriptorPool {
+        self.compiler.descriptor_pool()
+    }
+
+    /// The descriptors as a `FileDescriptorSet`, with their options.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        self.compiler.encode_file_descriptor_set()
+    }
+
+    /// The files on disk that were read.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Path> {
+        self.compiler.files().filter_map(|file| file.path())
+    }
+
+    /// Where a file known to the compiler as `name` is.
+    pub(crate) fn source(&self, name: &str) -> PathBuf {
+        let file = self.compiler.files().find(|file| file.name() == name);
+        file.and_then(|file| file.path()).unwrap_or(Path::new(name)).to_owned()
+    }
+}
+
+/// Brings `convoke/options.proto`.
+struct Embedded;
+
+impl FileResolver for Embedded {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match name {
+            OPTIONS_NAME => File::from_source(OPTIONS_NAME, OPTIONS_PROTO),
+            _ => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+const OPTIONS_NAME: &str = "convoke/options.proto";
+
+fn resolver(includes: &[&Path]) -> ChainFileResolver {
+    let mut chain = ChainFileResolver::new();
+    // First, so that a copy of another version cannot hide the options this version understands.
+    chain.add(Embedded);
+    includes.iter().for_each(|folder| chain.add(IncludeFileResolver::new(folder.to_path_buf())));
+    chain.add(GoogleFileResolver::new());
+    chain
+}
+
+/// The compiler says of a missing file that it is in no include folder, which sends people looking in
+/// the wrong place.
+fn check_exists(proto: &Path, includes: &[&Path]) -> Result<(), Error> {
+    if proto.exists() || includes.iter().any(|folder| folder.join(proto).exists()) {
+        return Ok(());
+    }
+    let includes: Vec<_> = includes.iter().map(|folder| folder.display().to_string()).collect();
+    Err(Error::MissingFile { path: proto.to_owned(), includes: includes.join(", ") })
+}
+
+/// `file:line:column: text`, with the file as it is found from here.
+fn readable(error: &protox::Error, includes: &[&Path]) -> Error {
+    // Only `Debug` has the place.
+    let text = format!("{error:?}");
+    let placed = error.file().and_then(|file| Some((file, text.strip_prefix(file)?)));
+    let message = match placed {
+        Some((file, rest)) => {
+            let found = includes.iter().map(|folder| folder.join(file)).find(|path| path.exists());
+            let path = found.unwrap_or_else(|| file.into());
+            format!("{}:{}", path.display(), rest.trim_start_matches(':'))
+        }
+        None => text,
+    };
+    Error::Proto { message }
+}

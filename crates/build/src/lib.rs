@@ -1,0 +1,97 @@
+//! Compiles `.proto` files to convoke clients and servers. No `protoc` is needed: [protox] compiles,
+//! [prost-build] makes the messages, and this crate the rest.
+//!
+//! ```no_run
+//! // build.rs
+//! fn main() -> Result<(), convoke_build::Error> {
+//!     convoke_build::compile_protos(&["proto/graph.proto"], &["proto"])
+//! }
+//! ```
+//! ```protobuf
+//! syntax = "proto3";
+//! package social;
+//! import "convoke/options.proto";   // brought by this crate
+//!
+//! service Graph {
+//!   rpc Profile(ProfileRequest) returns (Profile);
+//!   rpc FriendsNamed(FriendsNamedRequest) returns (Profile) { option (convoke.tree) = true; }
+//! }
+//! ```
+//! For each package that writes a file, here `social.rs`, to be included where it is wanted:
+//! ```text
+//! pub mod social {
+//!     include!(concat!(env!("OUT_DIR"), "/social.rs"));
+//! }
+//! ```
+//!
+//! # What is generated
+//!
+//! | for the service `Graph` of package `social` | |
+//! |---|---|
+//! | `mod graph` | a [`Method`] constant for each rpc: `graph::FRIENDS_NAMED.request(..)` delegates |
+//! | `trait Graph` | to implement, with `async fn`s |
+//! | `GraphServer<T>` | `GraphServer::new(shard)` turns it into a [`Service`] to serve |
+//! | `GraphClient` | `GraphClient::new(&endpoint).profile(request)` gives an [`Invocation`] |
+//!
+//! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the same
+//! bytes. The including crate depends on `convoke` and `prost` (and `prost-types`, for a `Timestamp` and
+//! the like), and sees no warnings of this code, even where it denies `missing_docs`, `unreachable_pub`
+//! or clippy's `pedantic`. Only `forbid` cannot be quieted.
+//!
+//! # Options
+//!
+//! | in `convoke/options.proto` | the handler |
+//! |---|---|
+//! | `option (convoke.tree) = true;` | gets a [`Task`]: replies often, streams, delegates. So does one that `returns (stream ..)` |
+//! | `option (convoke.ordered) = true;` | runs alone for each peer, in the order of submission |
+//! | `option (convoke.read_only) = true;` | changes nothing, and may be cancelled once a call is decided |
+//! | `option (convoke.ordered_service) = true;` | of the service: its methods are ordered among each other |
+//!
+//! # What it does **not** do
+//!
+//! Streams of requests: an rpc that takes a `stream` is an error.
+//!
+//! [`Method`]: https://docs.rs/convoke/latest/convoke/struct.Method.html
+//! [`Service`]: https://docs.rs/convoke/latest/convoke/struct.Service.html
+//! [`Invocation`]: https://docs.rs/convoke/latest/convoke/struct.Invocation.html
+//! [`Task`]: https://docs.rs/convoke/latest/convoke/struct.Task.html
+//! [protox]: https://docs.rs/protox
+//! [prost-build]: https://docs.rs/prost-build
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod compile;
+mod error;
+mod options;
+mod output;
+mod polish;
+mod service;
+
+use std::path::Path;
+
+pub use builder::Builder;
+pub use error::Error;
+/// What [`Builder::prost`] configures, in the version this crate uses.
+pub use prost_build;
+
+/// The text of `convoke/options.proto`, for other tools that compile the same files: `protoc`, linters,
+/// editors.
+pub const OPTIONS_PROTO: &str = include_str!("../proto/convoke/options.proto");
+
+/// Compiles these files, which lie in one of the folders `includes`, and what they import, into the
+/// `OUT_DIR` of a build script.
+///
+/// # Errors
+/// [`Error`], which says where in which file. Returned from a build script's `main`, it is readable.
+pub fn compile_protos(
+    protos: &[impl AsRef<Path>],
+    includes: &[impl AsRef<Path>],
+) -> Result<(), Error> {
+    configure().compile_protos(protos, includes)
+}
+
+/// For other settings than [`compile_protos`] has.
+pub fn configure() -> Builder {
+    Builder::new()
+}

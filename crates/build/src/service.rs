@@ -1,0 +1,282 @@
+//! The code of a service: constants, trait, server, client.
+
+use prost_build::{Comments, Method, Service, ServiceGenerator};
+
+use crate::options::{MethodOptions, Options};
+
+/// Generates what a service becomes, and lets another generator do the same.
+pub(crate) struct Generator {
+    convoke: String,
+    options: Options,
+    also: Option<Box<dyn ServiceGenerator>>,
+}
+
+impl Generator {
+    pub(crate) fn new(
+        convoke: String,
+        options: Options,
+        also: Option<Box<dyn ServiceGenerator>>,
+    ) -> Self {
+        Self { convoke, options, also }
+    }
+}
+
+impl ServiceGenerator for Generator {
+    fn generate(&mut self, service: Service, buf: &mut String) {
+        buf.push_str(&ServiceCode::new(&self.convoke, &self.options, &service).all());
+        if let Some(also) = &mut self.also {
+            also.generate(service, buf);
+        }
+    }
+
+    fn finalize(&mut self, buf: &mut String) {
+        if let Some(also) = &mut self.also {
+            also.finalize(buf);
+        }
+    }
+
+    fn finalize_package(&mut self, package: &str, buf: &mut String) {
+        if let Some(also) = &mut self.also {
+            also.finalize_package(package, buf);
+        }
+    }
+}
+
+/// Types are written with their whole path, since a message may be called `Result` or `Send`.
+struct ServiceCode<'a> {
+    convoke: &'a str,
+    /// The trait.
+    name: &'a str,
+    /// The module of the constants.
+    module: String,
+    /// `package.Service`.
+    full_name: String,
+    is_ordered: bool,
+    docs: String,
+    methods: Vec<MethodCode<'a>>,
+}
+
+struct MethodCode<'a> {
+    method: &'a Method,
+    /// In the trait and the client.
+    name: String,
+    constant: String,
+    /// `package.Service/Method`.
+    full_name: String,
+    options: MethodOptions,
+    docs: String,
+}
+
+impl<'a> ServiceCode<'a> {
+    fn new(convoke: &'a str, options: &Options, service: &'a Service) -> Self {
+        let full_name = match service.package.as_str() {
+            "" => service.proto_name.clone(),
+            package => format!("{package}.{}", service.proto_name),
+        };
+        let methods = service.methods.iter().map(|method| {
+            let full_name = format!("{full_name}/{}", method.proto_name);
+            MethodCode::new(method, options.method(&full_name), full_name)
+        });
+        let methods = methods.collect();
+        let is_ordered = options.service(&full_name).is_ordered;
+        Self {
+            convoke,
+            name: &service.name,
+            module: module_name(&service.name),
+            docs: docs(&service.comments, &format!("The service `{full_name}`.")),
+            full_name,
+            is_ordered,
+            methods,
+        }
+    }
+
+    fn all(&self) -> String {
+        [self.constants(), self.service_trait(), self.server(), self.conversion(), self.client()]
+            .concat()
+    }
+
+    fn constants(&self) -> String {
+        let (convoke, module, full_name) = (self.convoke, &self.module, &self.full_name);
+        let constants: String =
+            self.methods.iter().map(|method| method.constant(convoke)).collect();
+        format!(
+            "/// The methods of `{full_name}`, by which a task delegates to them.
+            pub mod {module} {{ {constants} }}"
+        )
+    }
+
+    fn service_trait(&self) -> String {
+        let Self { convoke, name, docs, .. } = self;
+        let methods: String = self.methods.iter().map(|method| method.signature(convoke)).collect();
+        format!(
+            "{docs}
+            ///
+            /// To be implemented with `async fn`s and served as [`{name}Server`].
+            pub trait {name}: ::core::marker::Send + ::core::marker::Sync + 'static {{ {methods} }}"
+        )
+    }
+
+    fn server(&self) -> String {
+        let Self { name, full_name, .. } = self;
+        format!(
+            "/// Serves `{full_name}` by an implementation of [`{name}`]: an endpoint's `serve` takes it.
+            pub struct {name}Server<T> {{ inner: ::std::sync::Arc<T> }}
+
+            impl<T: {name}> {name}Server<T> {{
+                /// Serves by `inner`.
+                pub fn new(inner: T) -> Self {{
+                    Self::from_arc(::std::sync::Arc::new(inner))
+                }}
+
+                /// Serves by `inner`, which others hold too.
+                pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {{
+                    Self {{ inner }}
+                }}
+            }}
+
+            impl<T> ::core::fmt::Debug for {name}Server<T> {{
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{
+                    f.debug_struct(\"{name}Server\").finish_non_exhaustive()
+                }}
+            }}"
+        )
+    }
+
+    fn conversion(&self) -> String {
+        let Self { convoke, name, full_name, .. } = self;
+        let new = format!("{convoke}::Service::new()");
+        let ordered =
+            if self.is_ordered { format!(".ordered(\"{full_name}\")") } else { String::new() };
+        let add = |method: &MethodCode<'_>| method.registration(convoke, &self.module, name);
+        let methods: String = self.methods.iter().map(add).collect();
+        format!(
+            "impl<T: {name}> ::core::convert::From<{name}Server<T>> for {convoke}::Service {{
+                fn from(server: {name}Server<T>) -> Self {{
+                    let service = {new}{ordered};
+                    {methods}
+                    service
+                }}
+            }}"
+        )
+    }
+
+    fn client(&self) -> String {
+        let Self { convoke, name, full_name, module, .. } = self;
+        let methods: String =
+            self.methods.iter().map(|method| method.call(convoke, module)).collect();
+        format!(
+            "/// Calls `{full_name}`. Cheap to clone.
+            #[derive(Clone, Debug)]
+            pub struct {name}Client {{ endpoint: {convoke}::Endpoint }}
+
+            impl {name}Client {{
+                /// Makes its calls by this endpoint.
+                pub fn new(endpoint: &{convoke}::Endpoint) -> Self {{
+                    Self {{ endpoint: ::core::clone::Clone::clone(endpoint) }}
+                }}
+                {methods}
+            }}"
+        )
+    }
+}
+
+impl<'a> MethodCode<'a> {
+    fn new(method: &'a Method, options: MethodOptions, full_name: String) -> Self {
+        Self {
+            name: method_name(&method.name),
+            constant: method.name.trim_start_matches("r#").to_uppercase(),
+            docs: docs(&method.comments, &format!("The method `{full_name}`.")),
+            method,
+            full_name,
+            options,
+        }
+    }
+
+    fn constant(&self, convoke: &str) -> String {
+        let Self { constant, full_name, docs, .. } = self;
+        let (input, output) =
+            (one_below(&self.method.input_type), one_below(&self.method.output_type));
+        let ordered = if self.options.is_ordered { ".ordered()" } else { "" };
+        let read_only = if self.options.is_read_only { ".read_only()" } else { "" };
+        format!(
+            "{docs}
+            pub const {constant}: {convoke}::Method<{input}, {output}> =
+                {convoke}::Method::new(\"{full_name}\"){ordered}{read_only};"
+        )
+    }
+
+    fn signature(&self, convoke: &str) -> String {
+        let Self { name, docs, method, .. } = self;
+        let (input, output) = (&method.input_type, &method.output_type);
+        let (argument, answer) = if self.options.is_tree {
+            (format!("task: {convoke}::Task<{output}>"), format!("{convoke}::Finish"))
+        } else {
+            (format!("context: &{convoke}::Context"), output.clone())
+        };
+        format!(
+            "{docs}
+            fn {name}(&self, request: {input}, {argument}) -> impl ::core::future::Future<
+                Output = ::core::result::Result<{answer}, {convoke}::Status>,
+            > + ::core::marker::Send;"
+        )
+    }
+
+    fn registration(&self, convoke: &str, module: &str, service: &str) -> String {
+        let Self { name, constant, .. } = self;
+        let (kind, argument, passed) = if self.options.is_tree {
+            ("tree", format!("task: {convoke}::Task<_>"), "task")
+        } else {
+            ("unary", format!("context: {convoke}::Context"), "&context")
+        };
+        format!(
+            "let inner = ::std::sync::Arc::clone(&server.inner);
+            let service = service.{kind}({module}::{constant}, move |request, {argument}| {{
+                let inner = ::std::sync::Arc::clone(&inner);
+                async move {{ <T as {service}>::{name}(&inner, request, {passed}).await }}
+            }});"
+        )
+    }
+
+    fn call(&self, convoke: &str, module: &str) -> String {
+        let Self { name, constant, docs, method, .. } = self;
+        let (input, output) = (&method.input_type, &method.output_type);
+        let deprecated = if method.options.deprecated() { "#[deprecated]" } else { "" };
+        format!(
+            "{docs}
+            {deprecated}
+            pub fn {name}(&self, request: {input}) -> {convoke}::Invocation<{output}> {{
+                {convoke}::Invocation::new(&self.endpoint, {module}::{constant}.request(request))
+            }}"
+        )
+    }
+}
+
+/// The comments of the file, or `default` where it has none. Ends without a line break.
+fn docs(comments: &Comments, default: &str) -> String {
+    let attached = Comments { leading_detached: Vec::new(), ..comments.clone() };
+    let mut docs = String::new();
+    attached.append_with_indent(0, &mut docs);
+    if docs.is_empty() { format!("/// {default}") } else { docs.trim_end().to_owned() }
+}
+
+/// `friend_graph` for `FriendGraph`, as prost names the modules of messages.
+fn module_name(service: &str) -> String {
+    let module = prost_build::Module::from_protobuf_package_name(service);
+    module.to_string()
+}
+
+/// A client has functions `new` and `clone` already.
+fn method_name(name: &str) -> String {
+    if matches!(name, "new" | "clone") { format!("{name}_") } else { name.to_owned() }
+}
+
+/// How a type is called one module further down.
+fn one_below(rust_type: &str) -> String {
+    let is_local = !rust_type.starts_with("::")
+        && !rust_type.starts_with("crate::")
+        && !NOT_PATHS.contains(&rust_type);
+    if is_local { format!("super::{rust_type}") } else { rust_type.to_owned() }
+}
+
+/// What prost makes of `google.protobuf.Empty`, `BoolValue` and the like, as far as these are not paths.
+const NOT_PATHS: [&str; 8] = ["()", "bool", "f32", "f64", "i32", "i64", "u32", "u64"];

@@ -1,0 +1,189 @@
+//! The generated code of `testdata/graph.proto`, compiled under strict lints and run in one process.
+
+#![deny(
+    warnings,
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    elided_lifetimes_in_paths,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::missing_errors_doc,
+    clippy::allow_attributes_without_reason
+)]
+
+mod social {
+    include!("../testdata/social.rs");
+}
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use convoke::{Code, Context, Endpoint, Finish, Peer, Status, Task};
+
+use social::{
+    Change, FriendsNamedRequest, Graph, GraphClient, GraphServer, Log, LogClient, LogServer,
+    Profile, ProfileRequest, ProfilesRequest, graph, log,
+};
+
+/// Has the persons 1 to 9, all of one name, all friends of each other.
+#[derive(Default)]
+struct Shard {
+    me: OnceLock<Peer>,
+}
+
+fn profile(id: u64) -> Profile {
+    let about = BTreeMap::from([("likes".to_owned(), "trees".to_owned())]);
+    Profile { id, name: "Ann".to_owned(), about, kind: social::profile::Kind::Person.into() }
+}
+
+impl Graph for Shard {
+    async fn profile(&self, request: ProfileRequest, _: &Context) -> Result<Profile, Status> {
+        match request.id {
+            1..=9 => Ok(profile(request.id)),
+            id => Err(Status::new(Code::NotFound, format!("no person {id}"))),
+        }
+    }
+
+    async fn friends_named(
+        &self,
+        request: FriendsNamedRequest,
+        task: Task<Profile>,
+    ) -> Result<Finish, Status> {
+        let me = *self.me.get().expect("the endpoint has started");
+        let name = request.name;
+        let parts = [vec![2, 3], vec![4], vec![]].map(|ids| (me, ids));
+        task.fan_out(parts, |ids| {
+            graph::PROFILES.request(ProfilesRequest { ids, name: name.clone() })
+        })
+        .await
+    }
+
+    async fn profiles(
+        &self,
+        request: ProfilesRequest,
+        task: Task<Profile>,
+    ) -> Result<Finish, Status> {
+        let profiles = request.ids.into_iter().map(profile);
+        for profile in profiles.filter(|profile| profile.name == request.name) {
+            task.reply(&profile)?;
+        }
+        Ok(task.finish())
+    }
+
+    async fn changes(&self, (): (), task: Task<Change>) -> Result<Finish, Status> {
+        stream(&task, [1, 2, 3]).await?;
+        Ok(task.finish())
+    }
+
+    async fn befriend(&self, _: Change, _: &Context) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn r#match(&self, name: String, _: &Context) -> Result<u64, Status> {
+        Ok(if name == "Ann" { 9 } else { 0 })
+    }
+
+    async fn new_(&self, _: ProfileRequest, _: &Context) -> Result<(), Status> {
+        Err(Status::new(Code::Unimplemented, "deprecated"))
+    }
+}
+
+impl Log for Shard {
+    async fn append(&self, _: Change, _: &Context) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn clone_(&self, (): (), task: Task<Change>) -> Result<Finish, Status> {
+        stream(&task, [7]).await?;
+        Ok(task.finish())
+    }
+}
+
+async fn stream(task: &Task<Change>, ids: impl IntoIterator<Item = u64>) -> Result<(), Status> {
+    let mut stream = task.stream()?;
+    for from in ids {
+        stream.send(&Change { from, to: 0 }).await?;
+    }
+    Ok(())
+}
+
+async fn start() -> Endpoint {
+    let shard = Arc::new(Shard::default());
+    let endpoint = Endpoint::builder()
+        .serve(GraphServer::from_arc(shard.clone()))
+        .serve(LogServer::new(Shard::default()))
+        .start()
+        .await
+        .unwrap();
+    shard.me.set(endpoint.me()).unwrap();
+    endpoint
+}
+
+async fn stop(endpoint: Endpoint) {
+    assert!(endpoint.shutdown(Duration::from_secs(10)).await, "something still runs");
+}
+
+#[tokio::test]
+async fn a_unary_method_answers() {
+    let endpoint = start().await;
+    let client = GraphClient::new(&endpoint);
+    let answer = client.profile(ProfileRequest { id: 7 }).to(&endpoint.me()).await.unwrap();
+    assert_eq!(answer, profile(7));
+    let count = client.r#match("Ann".to_owned()).to(&endpoint.me()).await.unwrap();
+    assert_eq!(count, 9);
+    let change = Change { from: 1, to: 2 };
+    client.befriend(change).to(&endpoint.me()).await.unwrap();
+    LogClient::new(&endpoint).append(change).to(&endpoint.me()).await.unwrap();
+    stop(endpoint).await;
+}
+
+#[tokio::test]
+async fn a_unary_method_fails_with_its_status() {
+    let endpoint = start().await;
+    let client = GraphClient::new(&endpoint);
+    let error = client.profile(ProfileRequest { id: 10 }).to(&endpoint.me()).await.unwrap_err();
+    assert_eq!(error.status(), Some(Status::new(Code::NotFound, "no person 10")));
+    stop(endpoint).await;
+}
+
+#[tokio::test]
+async fn a_tree_method_delegates_to_another_by_its_constant() {
+    let endpoint = start().await;
+    let request = FriendsNamedRequest { id: 1, name: "Ann".to_owned() };
+    let call =
+        GraphClient::new(&endpoint).friends_named(request).to(&endpoint.me()).open().unwrap();
+    let (replies, outcome) = call.collect().await.unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    let mut ids: Vec<_> = replies.iter().map(|reply| reply.message().id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [2, 3, 4]);
+    assert!(replies.iter().all(|reply| reply.path().level_count() == 2), "{replies:?}");
+    stop(endpoint).await;
+}
+
+#[tokio::test]
+async fn a_method_that_returns_a_stream_streams() {
+    let endpoint = start().await;
+    let call = GraphClient::new(&endpoint).changes(()).to(&endpoint.me()).open().unwrap();
+    let (items, outcome) = call.collect().await.unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    let seen: Vec<_> = items.iter().map(|item| (item.item(), item.message().from)).collect();
+    assert_eq!(seen, [(Some(0), 1), (Some(1), 2), (Some(2), 3)]);
+    let copy = LogClient::new(&endpoint).clone().clone_(()).to(&endpoint.me()).await.unwrap();
+    assert_eq!(copy, Change { from: 7, to: 0 });
+    stop(endpoint).await;
+}
+
+#[test]
+fn options_and_names_are_those_of_the_file() {
+    assert_eq!(graph::PROFILE.name(), "social.Graph/Profile");
+    assert_eq!(graph::MATCH.name(), "social.Graph/Match");
+    assert!(graph::PROFILE.is_read_only() && !graph::PROFILE.is_ordered());
+    assert!(graph::FRIENDS_NAMED.is_read_only());
+    assert!(graph::BEFRIEND.is_ordered() && !graph::BEFRIEND.is_read_only());
+    assert!(!graph::PROFILES.is_ordered() && !graph::PROFILES.is_read_only());
+    assert!(log::APPEND.is_ordered() && log::CLONE.is_ordered());
+}

@@ -1,0 +1,190 @@
+//! What the generator says of files it cannot use: the place, the subject, what to do.
+
+use std::fs;
+use std::path::Path;
+
+use convoke_build::Error;
+
+/// The result of compiling these files, of which the first is asked for.
+fn compile(files: &[(&str, &str)]) -> Result<Vec<String>, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let (protos, out) = (folder.path().join("proto"), folder.path().join("out"));
+    fs::create_dir_all(&out).unwrap();
+    for (name, text) in files {
+        let path = protos.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    convoke_build::configure()
+        .out_dir(&out)
+        .include_file("all.rs")
+        .emit_rerun_if_changed(false)
+        .compile_protos(&[protos.join(files[0].0)], &[&protos])
+        .map_err(|error| relative(error, &protos))?;
+    let mut names: Vec<_> = fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The error with places below the scratch folder.
+fn relative(error: Error, folder: &Path) -> Error {
+    let cut = |text: String| {
+        text.replace(&format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR), "")
+    };
+    match error {
+        Error::Proto { message } => Error::Proto { message: cut(message) },
+        Error::Options { place, subject, message } => {
+            Error::Options { place: cut(place), subject, message }
+        }
+        other => other,
+    }
+}
+
+/// What is said of a file with this body.
+fn complaint(body: &str) -> String {
+    let head =
+        "syntax = \"proto3\";\npackage p;\nimport \"convoke/options.proto\";\nmessage M {}\n";
+    let error = compile(&[("a.proto", &format!("{head}{body}"))]).unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string(), "a build script prints `Debug`");
+    error.to_string()
+}
+
+#[test]
+fn a_syntax_error_has_file_line_and_column() {
+    let said = complaint("message N {\n  uint64 = 1;\n}");
+    assert!(said.starts_with("a.proto:6:10: expected"), "{said}");
+}
+
+#[test]
+fn an_unknown_type_has_file_line_and_column() {
+    let said = complaint("message N { Nothing x = 1; }");
+    assert!(said.starts_with("a.proto:5:13: name 'Nothing' is not defined"), "{said}");
+}
+
+#[test]
+fn a_missing_file_is_said_to_be_missing() {
+    let error = convoke_build::compile_protos(&["no/such.proto"], &["no", "other"]).unwrap_err();
+    let expected = "no/such.proto does not exist, nor in any of the include folders (no, other)";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_missing_import_names_who_imports_it() {
+    let said = complaint("import \"gone.proto\";");
+    assert_eq!(said, "a.proto:5:1: import 'gone.proto' not found");
+}
+
+#[test]
+fn a_file_outside_the_include_folders_is_refused() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/graph.proto");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let error = convoke_build::configure()
+        .out_dir(elsewhere.path())
+        .emit_rerun_if_changed(false)
+        .compile_protos(&[file], &[elsewhere.path()])
+        .unwrap_err();
+    assert!(error.to_string().ends_with("is not in any include path"), "{error}");
+}
+
+#[test]
+fn a_misspelt_option_is_an_error() {
+    let said =
+        complaint("service S {\n rpc A(M) returns (M) { option (convoke.treee) = true; }\n}");
+    assert!(said.starts_with("a.proto:6:"), "{said}");
+    assert!(said.contains("convoke.treee"), "{said}");
+}
+
+#[test]
+fn an_option_of_another_version_is_an_error() {
+    let error = compile(&[
+        (
+            "a.proto",
+            "syntax = \"proto3\"; package p; import \"more.proto\"; message M {}\n\
+             service S { rpc A(M) returns (M) { option (convoke.later) = 2; } }",
+        ),
+        (
+            "more.proto",
+            "syntax = \"proto3\"; package convoke; import \"google/protobuf/descriptor.proto\";\n\
+             extend google.protobuf.MethodOptions { optional uint32 later = 50890; }",
+        ),
+    ])
+    .unwrap_err();
+    let expected = "a.proto:2:13: p.S/A: this version does not know the option `convoke.later`: see \
+                    convoke/options.proto";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_stream_of_requests_is_refused() {
+    for (options, returns) in [("", "M"), ("", "stream M"), ("option (convoke.tree) = true;", "M")]
+    {
+        let said = complaint(&format!(
+            "service S {{\n  rpc A(stream M) returns ({returns}) {{ {options} }}\n}}"
+        ));
+        let expected = "a.proto:6:3: p.S/A: a stream of requests is not supported: take one message, or \
+                        open a call for each";
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn a_stream_that_is_said_to_be_no_tree_is_refused() {
+    let said =
+        complaint("service S { rpc A(M) returns (stream M) { option (convoke.tree) = false; } }");
+    assert!(
+        said.starts_with("a.proto:5:13: p.S/A: `returns (stream ..)` implies `tree`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_unordered_method_of_an_ordered_service_is_refused() {
+    let said = complaint(
+        "service S { option (convoke.ordered_service) = true;\n\
+         rpc A(M) returns (M) { option (convoke.ordered) = false; } }",
+    );
+    assert!(said.starts_with("a.proto:6:1: p.S/A: `ordered_service` orders all"), "{said}");
+}
+
+#[test]
+fn a_message_with_the_name_of_a_client_is_refused() {
+    let said = complaint("message SClient {} service S {}");
+    let expected = "package `p`: `SClient` would be the name of a struct and of a struct";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn a_package_with_the_name_of_a_module_is_refused() {
+    let main = "syntax = \"proto3\"; package p; import \"b.proto\"; message M {}\n\
+                service Inner { rpc A(M) returns (p.inner.N); }";
+    let inner = "syntax = \"proto3\"; package p.inner; message N {}";
+    let error = compile(&[("a.proto", main), ("b.proto", inner)]).unwrap_err();
+    let expected =
+        "package `p`: `inner` would be the name of the module of a package and of a module";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+#[test]
+fn methods_that_differ_in_case_alone_are_refused() {
+    let said = complaint("service S { rpc GetX(M) returns (M); rpc get_x(M) returns (M); }");
+    assert!(said.starts_with("package `p`: two methods of `S` would be called `get_x`"), "{said}");
+}
+
+#[test]
+fn without_a_folder_nothing_is_written() {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/graph.proto");
+    let builder = convoke_build::configure().emit_rerun_if_changed(false);
+    let error = builder.compile_protos(&[&proto], &[proto.parent().unwrap()]).unwrap_err();
+    assert!(matches!(error, Error::NoOutDir), "{error}");
+}
+
+#[test]
+fn each_package_has_a_file_and_one_includes_them_all() {
+    let main = "syntax = \"proto3\"; package p; import \"b.proto\"; message M { q.r.N n = 1; }";
+    let inner = "syntax = \"proto3\"; package q.r; message N {}";
+    let names = compile(&[("a.proto", main), ("b.proto", inner)]).unwrap();
+    assert_eq!(names, ["all.rs", "p.rs", "q.r.rs"]);
+}

@@ -1,0 +1,212 @@
+//! Async multiparty RPC: one call, many parties.
+//!
+//! A multi-hop request, a quorum read, a broadcast: on top of request and response each is written by
+//! hand, and each differently. Here they are one thing, the **call**. It opens branches to some nodes;
+//! the task at each replies, or *delegates* to further nodes, whose tasks reply **straight to the
+//! initiator**. The call knows when it is complete, and which branch failed, where, and whether it may
+//! have run.
+//!
+//! ```text
+//!   initiator ──request──▶ task ──request──▶ task ──request──▶ task
+//!       ▲                    │                 │                 │
+//!       └──────reply─────────┴─────reply───────┴──────reply──────┘
+//! ```
+//!
+//! # Example
+//!
+//! Two shards keep the persons of a social network. Whichever is asked for somebody's friends delegates
+//! to both, and each sends those it keeps to whoever asked:
+//!
+//! ```
+//! # #[cfg(feature = "tcp")] mod example {
+//! use std::sync::{Arc, OnceLock};
+//! use std::time::Duration;
+//!
+//! use convoke::{
+//!     CallBuilder, Context, Decision, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task,
+//! };
+//!
+//! #[derive(Clone, PartialEq, prost::Message)]
+//! struct Ids {
+//!     #[prost(uint64, repeated, tag = "1")]
+//!     ids: Vec<u64>,
+//! }
+//!
+//! #[derive(Clone, PartialEq, prost::Message)]
+//! struct Person {
+//!     #[prost(uint64, tag = "1")]
+//!     id: u64,
+//!     #[prost(uint64, repeated, tag = "2")]
+//!     friends: Vec<u64>,
+//! }
+//!
+//! // The names of methods, with what they take and answer; `convoke-build` makes them of a .proto file.
+//! const PERSON: Method<Ids, Person> = Method::new("social.Graph/Person").read_only();
+//! const PERSONS: Method<Ids, Person> = Method::new("social.Graph/Persons").read_only();
+//! const FRIENDS: Method<Person, Person> = Method::new("social.Graph/Friends").read_only();
+//!
+//! #[derive(Clone, Default)]
+//! struct Shard {
+//!     shards: Arc<OnceLock<[Peer; 2]>>,
+//! }
+//!
+//! impl Shard {
+//!     // One reply.
+//!     async fn person(self, request: Ids, _: Context) -> Result<Person, Status> {
+//!         Ok(Person { id: request.ids[0], friends: vec![2, 3, 4] })
+//!     }
+//!
+//!     // Many replies.
+//!     async fn persons(self, request: Ids, task: Task<Person>) -> Result<Finish, Status> {
+//!         for id in request.ids {
+//!             task.reply(&Person { id, friends: Vec::new() })?;
+//!         }
+//!         Ok(task.finish())
+//!     }
+//!
+//!     // Two branches. Were `PERSONS` answered with anything but a `Person`, this would not compile.
+//!     async fn friends(self, of: Person, task: Task<Person>) -> Result<Finish, Status> {
+//!         let shards = self.shards.get().expect("set once all have started");
+//!         let (even, odd) = of.friends.into_iter().partition(|id| id % 2 == 0);
+//!         let parts = [(shards[0], even), (shards[1], odd)];
+//!         task.fan_out(parts, |ids| PERSONS.request(Ids { ids })).await
+//!     }
+//! }
+//!
+//! impl From<Shard> for Service {
+//!     fn from(shard: Shard) -> Self {
+//!         let [one, two, three] = [shard.clone(), shard.clone(), shard];
+//!         Service::new()
+//!             .unary(PERSON, move |request, context| one.clone().person(request, context))
+//!             .tree(PERSONS, move |request, task| two.clone().persons(request, task))
+//!             .tree(FRIENDS, move |request, task| three.clone().friends(request, task))
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // An endpoint is server and client at once, and keeps one connection to each peer for both.
+//! let (even, odd) = (Shard::default(), Shard::default());
+//! let odd_endpoint =
+//!     convoke::endpoint().listen("tcp://127.0.0.1:0").serve(odd.clone()).start().await?;
+//! let even_endpoint =
+//!     convoke::endpoint().listen("tcp://127.0.0.1:0").serve(even.clone()).start().await?;
+//! let odd_peer = even_endpoint.connect(&odd_endpoint.addresses()[0].to_string()).await?;
+//! even.shards.set([even_endpoint.me(), odd_peer]).expect("it was empty");
+//!
+//! let client: Endpoint = convoke::endpoint().start().await?;
+//! let peer = client.connect(&even_endpoint.addresses()[0].to_string()).await?;
+//!
+//! // One branch, one reply.
+//! let ada = Invocation::new(&client, PERSON.request(Ids { ids: vec![1] })).to(&peer).await?;
+//! assert_eq!(ada.friends, [2, 3, 4]);
+//!
+//! // A tree: replies come from whoever has them, in no order.
+//! let mut call = Invocation::new(&client, FRIENDS.request(ada)).to(&peer).open()?;
+//! let mut friends = Vec::new();
+//! while let Some(reply) = call.next().await {
+//!     let reply = reply?;
+//!     println!("{} from {}", reply.message().id, reply.from());
+//!     friends.push((reply.message().id, reply.from()));
+//! }
+//! friends.sort();
+//! let (even, odd) = (even_endpoint.node(), odd_endpoint.node());
+//! assert_eq!(friends, [(2, even), (3, odd), (4, even)]);
+//! assert!(call.outcome().await.is_complete());
+//!
+//! // Several branches, decided by the first reply: what is late is cancelled, since it only reads.
+//! let odd_peer = client.connect(&odd_endpoint.addresses()[0].to_string()).await?;
+//! let call = Invocation::new(&client, PERSON.request(Ids { ids: vec![1] }))
+//!     .deadline(Duration::from_secs(5))
+//!     .to_all(&[peer, odd_peer])
+//!     .decide(|tally| if tally.replies.is_empty() { Decision::Continue } else { Decision::Done })
+//!     .cancel_late();
+//! assert_eq!(call.await?.id, 1);
+//!
+//! // Branches that differ, in one call.
+//! let call = CallBuilder::new(&client)
+//!     .branch(PERSON.request(Ids { ids: vec![1] }), &peer)
+//!     .branch(PERSONS.request(Ids { ids: vec![5, 7] }), &odd_peer);
+//! let (replies, outcome) = call.open()?.collect().await?;
+//! assert_eq!((replies.len(), outcome.is_complete()), (3, true));
+//!
+//! for endpoint in [client, even_endpoint, odd_endpoint] {
+//!     endpoint.shutdown(Duration::from_secs(5)).await;
+//! }
+//! # Ok(())
+//! # }
+//! # }
+//! # fn main() {
+//! #     #[cfg(feature = "tcp")]
+//! #     example::main().unwrap();
+//! # }
+//! ```
+//!
+//! With a `.proto` file, `convoke-build` writes the constants, the trait to implement and the client:
+//!
+//! ```text
+//! impl Graph for Shard {
+//!     async fn person(&self, request: Ids, _: &Context) -> Result<Person, Status> { .. }
+//!     async fn friends(&self, of: Person, task: Task<Person>) -> Result<Finish, Status> { .. }
+//! }
+//!
+//! let endpoint =
+//!     convoke::endpoint().listen("tcp://0.0.0.0:7000").serve(GraphServer::new(shard)).start().await?;
+//! let ada = GraphClient::new(&endpoint).person(request).to(&peer).await?;
+//! ```
+//!
+//! # What holds
+//!
+//! - A request runs at most once. A failure says whether it may have run ([`Executed`]).
+//! - Every call has a deadline, 10 s unless another is given, and travels with what remains of it.
+//! - Dropping a call cancels it, wherever its tasks are.
+//! - Queues, trees, payloads and remembered ids are bounded ([`Limits`]); at a bound there is a typed
+//!   error.
+//!
+//! What it does **not** do: discovery, load balancing, retries by itself, exactly-once.
+//!
+//! # Where to look
+//!
+//! | to | see |
+//! |---|---|
+//! | set up a node | [`endpoint`], with the transports of this crate's features, and [`EndpointBuilder`] |
+//! | call | [`Invocation`], [`CallBuilder`], [`Call`], [`Reply`], [`Outcome`], [`CallError`] |
+//! | serve | [`Service`], [`Context`], [`Task`], [`ReplyStream`], [`Status`] |
+//! | name methods | [`Method`], [`Request`] |
+//! | write a transport | [`transport`] |
+//!
+//! # Features
+//!
+//! | feature | brings | default |
+//! |---|---|---|
+//! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
+//! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
+
+#![forbid(unsafe_code)]
+
+#[doc(inline)]
+pub use convoke_core::*;
+#[cfg(feature = "sim")]
+pub use convoke_sim as sim;
+#[cfg(feature = "tcp")]
+pub use convoke_transport_tcp::TcpTransport;
+
+/// Sets up an endpoint that has the transports of this crate's features, with their defaults.
+///
+/// [`Endpoint::builder`] sets up one without any, for other transports or settings:
+/// ```
+/// # #[cfg(feature = "tcp")]
+/// let builder = convoke::Endpoint::builder().transport(convoke::TcpTransport::builder().build()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn endpoint() -> EndpointBuilder {
+    let builder = Endpoint::builder();
+    #[cfg(feature = "tcp")]
+    let builder = builder.transport(TcpTransport::new());
+    builder
+}
+
+/// The code of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,28 @@
+//! Runs every tutorial of `examples/`; each asserts what it shows.
+
+type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+
+macro_rules! examples {
+    ($($feature:literal: $name:ident in $path:literal),* $(,)?) => {$(
+        #[cfg(feature = $feature)]
+        #[path = $path]
+        mod $name;
+
+        #[cfg(feature = $feature)]
+        #[test]
+        fn $name() -> Result {
+            $name::main()
+        }
+    )*};
+}
+
+examples! {
+    "tcp": hello in "../examples/hello.rs",
+    "tcp": branches in "../examples/branches.rs",
+    "tcp": tree in "../examples/tree.rs",
+    "tcp": streaming in "../examples/streaming.rs",
+    "tcp": partial in "../examples/partial.rs",
+    "tcp": first_of in "../examples/first_of.rs",
+    "tcp": node in "../examples/node.rs",
+    "sim": simulated in "../examples/simulated.rs",
+}
