@@ -1,0 +1,56 @@
+//! `graph check`: every expected answer against real shard processes.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::expected::{self, Difference, differences};
+use crate::forms::Form;
+use crate::processes::{Processes, Setup};
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Answers that are as expected.
+    pub matches: usize,
+    /// Answers asked for.
+    pub total: usize,
+    /// What differs.
+    pub differences: Vec<Difference>,
+    /// Queries that could not be answered, and why.
+    pub failures: Vec<String>,
+}
+
+impl Checked {
+    /// Whether all is as expected.
+    pub fn is_good(&self) -> bool {
+        self.matches == self.total
+    }
+}
+
+/// Runs every line of `expected` in `form` against the shards of `setup`.
+///
+/// # Errors
+/// When the file cannot be read or the shards cannot be started.
+pub async fn check(setup: &Setup, expected: &Path, form: Form) -> Result<Checked> {
+    let answers = expected::read(expected)?;
+    let processes = Processes::start(setup).await?;
+    let mut checked = Checked { total: answers.len(), ..Checked::default() };
+    for answer in answers {
+        let (query, id) = (answer.query, answer.id);
+        match processes.client().ask(form, query, id).await {
+            Ok(answered) if answered.failures.is_empty() => {
+                let differing = differences(&answer, &answered.answer);
+                checked.matches += usize::from(differing.is_empty());
+                checked.differences.extend(differing);
+            }
+            Ok(answered) => {
+                let failed = answered.failures.iter().map(ToString::to_string);
+                checked.failures.extend(failed.map(|text| format!("{query} id {id}: {text}")));
+            }
+            Err(error) => checked.failures.push(format!("{query} id {id}: {error}")),
+        }
+    }
+    processes.stop().await?;
+    Ok(checked)
+}

@@ -1,0 +1,214 @@
+//! `graph demo`: every query in all three forms over real processes, measured in turn.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use crate::choose::{Sample, samples};
+use crate::forms::{Client, Form};
+use crate::node::usage;
+use crate::processes::{Processes, Setup};
+use crate::proto::{GraphClient, UsageReport, UsageRequest};
+use crate::query::Query;
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The query.
+    pub query: Query,
+    /// What its ids have in common; empty when every step changes the shard.
+    pub ids: &'static str,
+    /// Who walks.
+    pub form: Form,
+    /// What every frame is held back, in milliseconds.
+    pub delay_ms: f64,
+    /// One-way hops from the question to the last fact, mean over the runs.
+    pub hops: f64,
+    /// Frames of all processes for one query, mean.
+    pub frames: f64,
+    /// Median latency, in microseconds.
+    pub median_us: f64,
+    /// 99th percentile, in microseconds.
+    pub p99_us: f64,
+    /// Processor time of all processes for one query, in microseconds.
+    pub cpu_us: f64,
+    /// Queries measured.
+    pub runs: usize,
+    /// Median latency against the client-driven form of the same ids.
+    pub ratio: f64,
+    /// What the hops alone predict for it.
+    pub predicted: f64,
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Queries of each sample and form.
+    pub runs: usize,
+}
+
+/// Queries of one form before it is the next one's turn, so that noise falls on all alike.
+const TURN: usize = 20;
+
+/// Starts the shards of `setup`, measures, stops them.
+///
+/// # Errors
+/// When the shards cannot be started, or a query fails.
+pub async fn demo(setup: &Setup, effort: Effort) -> Result<Vec<Row>> {
+    let graph = setup.source().graph()?;
+    let samples = samples(&graph, setup.sharding);
+    let processes = Processes::start(setup).await?;
+    let mut rows = Vec::new();
+    for (index, sample) in samples.iter().enumerate() {
+        progress(index, samples.len(), sample);
+        let measured = measure(processes.client(), sample, effort).await?;
+        rows.extend(measured.rows(sample, setup.delay));
+    }
+    eprintln!("\r{:60}\r", "");
+    processes.stop().await?;
+    Ok(rows)
+}
+
+fn progress(index: usize, count: usize, sample: &Sample) {
+    eprint!("\r[{:2}/{count}] {} {:10}", index + 1, sample.query, sample.name);
+    // Progress that cannot be shown is no reason to stop.
+    let _ = std::io::stderr().flush();
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    latencies_us: Vec<f64>,
+    hops: u64,
+    frames: u64,
+    cpu_us: u64,
+}
+
+struct Measured([Tally; 3]);
+
+async fn measure(client: &Client, sample: &Sample, effort: Effort) -> Result<Measured> {
+    let mut tallies: [Tally; 3] = Default::default();
+    // The first queries of a form make connections and fill caches: they do not count.
+    for form in Form::ALL {
+        take_turn(client, sample, form, 0, &mut Tally::default()).await?;
+    }
+    let turns = effort.runs.div_ceil(TURN);
+    for turn in 0..turns {
+        for (form, tally) in Form::ALL.into_iter().zip(&mut tallies) {
+            take_turn(client, sample, form, turn * TURN, tally).await?;
+        }
+    }
+    Ok(Measured(tallies))
+}
+
+async fn take_turn(
+    client: &Client,
+    sample: &Sample,
+    form: Form,
+    from: usize,
+    tally: &mut Tally,
+) -> Result<()> {
+    let before = total_usage(client).await?;
+    for run in from..from + TURN {
+        let id = sample.ids[run % sample.ids.len()];
+        let start = Instant::now();
+        let answered = client.ask(form, sample.query, id).await;
+        let elapsed = start.elapsed();
+        let answered = answered.with_context(|| format!("{} id {id} as {form}", sample.query))?;
+        if let Some(failure) = answered.failures.first() {
+            anyhow::bail!("{} id {id} as {form}: {failure}", sample.query);
+        }
+        tally.latencies_us.push(elapsed.as_secs_f64() * 1e6);
+        tally.hops += u64::from(form.hops(answered.depth));
+    }
+    let after = total_usage(client).await?;
+    tally.cpu_us += after.cpu_us - before.cpu_us;
+    // Between the two counts each shard has also answered the first.
+    let counting = client.peers().len() as u64;
+    tally.frames += after.frames_sent - before.frames_sent - counting;
+    Ok(())
+}
+
+/// Of all shards and this process. Its own requests are not in it: those before the count are in
+/// both, the others in neither.
+async fn total_usage(client: &Client) -> Result<UsageReport> {
+    let graph = GraphClient::new(client.endpoint());
+    let own_before = usage(client.endpoint());
+    let mut total = UsageReport::default();
+    for peer in client.peers() {
+        let report = graph.usage(UsageRequest {}).to(peer).await?;
+        total.cpu_us += report.cpu_us;
+        total.frames_sent += report.frames_sent;
+    }
+    let own_after = usage(client.endpoint());
+    total.cpu_us += own_after.cpu_us;
+    total.frames_sent += own_before.frames_sent;
+    Ok(total)
+}
+
+impl Measured {
+    fn rows(self, sample: &Sample, delay: Duration) -> Vec<Row> {
+        let medians: Vec<f64> =
+            self.0.iter().map(|tally| quantile(&tally.latencies_us, 0.5)).collect();
+        let hops = |tally: &Tally| tally.hops as f64 / tally.latencies_us.len() as f64;
+        let client = 1;
+        let row = |(index, form): (usize, Form)| {
+            let tally = &self.0[index];
+            let runs = tally.latencies_us.len();
+            Row {
+                query: sample.query,
+                ids: sample.name,
+                form,
+                delay_ms: delay.as_secs_f64() * 1e3,
+                hops: hops(tally),
+                frames: tally.frames as f64 / runs as f64,
+                median_us: medians[index],
+                p99_us: quantile(&tally.latencies_us, 0.99),
+                cpu_us: tally.cpu_us as f64 / runs as f64,
+                runs,
+                ratio: medians[index] / medians[client],
+                predicted: hops(tally) / hops(&self.0[client]),
+            }
+        };
+        Form::ALL.into_iter().enumerate().map(row).collect()
+    }
+}
+
+fn quantile(values: &[f64], at: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index of values"
+    )]
+    let index = ((sorted.len() - 1) as f64 * at).round() as usize;
+    sorted[index]
+}
+
+/// The rows as a table for people.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "query ids      form     hops  frames   median µs      p99 µs   CPU µs   ratio  predicted\n",
+    );
+    for row in rows {
+        if row.form == Form::Tree && !text.ends_with("predicted\n") {
+            text.push('\n');
+        }
+        text += &format!(
+            "{:5} {:8} {:7} {:5.2} {:7.1} {:11.0} {:11.0} {:8.1} {:7.3} {:10.3}\n",
+            row.query.to_string(),
+            row.ids,
+            row.form,
+            row.hops,
+            row.frames,
+            row.median_us,
+            row.p99_us,
+            row.cpu_us,
+            row.ratio,
+            row.predicted,
+        );
+    }
+    text
+}

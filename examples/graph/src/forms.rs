@@ -1,0 +1,188 @@
+//! A query in three forms, from the client's side.
+
+use std::fmt;
+use std::future::{Future, IntoFuture as _};
+use std::str::FromStr;
+use std::time::Duration;
+
+use convoke::{Call, CallBuilder, CallError, Endpoint, Failure, Peer};
+use tokio::task::JoinSet;
+
+use crate::proto::{Facts, GraphClient, Sight, Step, graph};
+use crate::query::{Answer, Query};
+use crate::steps::{assemble, first};
+use crate::store::Sharding;
+
+/// Who walks from shard to shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// The request itself: each shard sends it on, and its facts to the client.
+    Tree,
+    /// The client: it asks each shard in turn, several at once where it can.
+    Client,
+    /// The shards, each waiting for the next one's answer.
+    Nested,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tree, Self::Client, Self::Nested];
+
+    /// One-way hops from the question to the last fact, when that took `depth` requests one after
+    /// another.
+    pub fn hops(self, depth: u32) -> u32 {
+        match self {
+            Self::Tree => depth + 1,
+            Self::Client | Self::Nested => 2 * depth,
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tree => "tree",
+            Self::Client => "client",
+            Self::Nested => "nested",
+        })
+    }
+}
+
+impl FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|form| form.to_string() == text);
+        found.ok_or_else(|| format!("{text:?} is no form: tree, client or nested"))
+    }
+}
+
+/// The shards as a client sees them.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    client: GraphClient,
+    peers: Vec<Peer>,
+    sharding: Sharding,
+    deadline: Duration,
+}
+
+/// An answer and how it came about.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The rows.
+    pub answer: Answer,
+    /// Requests one after another on the longest way.
+    pub depth: u32,
+    /// Branches that were lost, with what they would have found.
+    pub failures: Vec<Failure>,
+}
+
+impl Client {
+    /// A client of these shards.
+    pub fn new(endpoint: &Endpoint, peers: Vec<Peer>, sharding: Sharding) -> Self {
+        let client = GraphClient::new(endpoint);
+        let deadline = Duration::from_secs(10);
+        Self { endpoint: endpoint.clone(), client, peers, sharding, deadline }
+    }
+
+    /// Answers, or says what is missing, within `deadline`. Default 10 s.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The endpoint it asks from.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The shards.
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// Asks a query in one of the forms.
+    ///
+    /// # Errors
+    /// [`CallError`] of the first branch that failed, but for the tree form, whose answer names the
+    /// failed branches and has every row that could be found.
+    pub async fn ask(&self, form: Form, query: Query, id: i64) -> Result<Answered, CallError> {
+        let (facts, failures) = match form {
+            Form::Tree => self.walk(query, id).await?,
+            Form::Client => (self.look(query, id).await?, Vec::new()),
+            Form::Nested => (self.gather(query, id).await?, Vec::new()),
+        };
+        // A step that finds nothing sends no facts, only its manifest.
+        let depth = facts.depth.max(1);
+        Ok(Answered { answer: assemble(query, id, facts), depth, failures })
+    }
+
+    /// The call tree of a query, opened and not read.
+    ///
+    /// # Errors
+    /// [`CallError`] when it cannot be opened.
+    pub fn open(&self, query: Query, id: i64, trace: bool) -> Result<Call<Facts>, CallError> {
+        let call = CallBuilder::new(&self.endpoint).deadline(self.deadline);
+        let call = if trace { call.trace() } else { call };
+        let steps = first(query, id, self.sharding);
+        let call = steps.into_iter().fold(call, |call, (shard, step)| {
+            call.branch(graph::WALK.request(step), &self.peers[shard])
+        });
+        call.open()
+    }
+
+    async fn walk(&self, query: Query, id: i64) -> Result<(Facts, Vec<Failure>), CallError> {
+        let (replies, outcome) = self.open(query, id, false)?.collect().await?;
+        Ok((together(replies.into_iter().map(convoke::Reply::into_inner)), outcome.failures))
+    }
+
+    /// Follows up each answer as soon as it is there.
+    async fn look(&self, query: Query, id: i64) -> Result<Facts, CallError> {
+        let mut facts = Facts::default();
+        let mut asked = JoinSet::new();
+        for (shard, step) in first(query, id, self.sharding) {
+            asked.spawn(self.look_at(shard, step));
+        }
+        while let Some(sight) = asked.join_next().await {
+            let sight = sight.expect("a request does not panic")?;
+            for next in sight.next {
+                if let Some(step) = next.step {
+                    asked.spawn(self.look_at(next.shard as usize, step));
+                }
+            }
+            facts.absorb(sight.facts.unwrap_or_default());
+        }
+        Ok(facts)
+    }
+
+    fn look_at(
+        &self,
+        shard: usize,
+        step: Step,
+    ) -> impl Future<Output = Result<Sight, CallError>> + Send + 'static {
+        self.client.look(step).deadline(self.deadline).to(&self.peers[shard]).into_future()
+    }
+
+    async fn gather(&self, query: Query, id: i64) -> Result<Facts, CallError> {
+        let call = CallBuilder::new(&self.endpoint).deadline(self.deadline);
+        let steps = first(query, id, self.sharding);
+        let call = steps.into_iter().fold(call, |call, (shard, step)| {
+            call.branch(graph::GATHER.request(step), &self.peers[shard])
+        });
+        let (replies, outcome) = call.open()?.collect().await?;
+        match outcome.failures.into_iter().next() {
+            Some(failure) => Err(CallError::Branch(failure)),
+            None => Ok(together(replies.into_iter().map(convoke::Reply::into_inner))),
+        }
+    }
+}
+
+fn together(parts: impl Iterator<Item = Facts>) -> Facts {
+    parts.fold(Facts::default(), |mut facts, part| {
+        facts.absorb(part);
+        facts
+    })
+}

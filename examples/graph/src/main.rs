@@ -1,0 +1,303 @@
+//! `graph`: a sharded social network, its queries as call trees. `graph help` lists the commands.
+
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use convoke::Endpoint;
+use graph::cluster::Cluster;
+use graph::demo::{Effort, demo, table};
+use graph::forms::{Client, Form};
+use graph::generate::Recipe;
+use graph::processes::{Processes, Setup, run_child, this_program};
+use graph::query::Query;
+use graph::serve::{Server, Source, transport};
+use graph::store::Sharding;
+use graph::{check, trace};
+
+/// A sharded social network that answers the LDBC short queries as call trees.
+#[derive(Debug, Parser)]
+#[command(name = "graph", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure every query as a tree, client-driven and nested, over shard processes (the default).
+    Demo(Demo),
+    /// Compare the answers of shard processes with a file of expected ones.
+    Check(Check),
+    /// Run one shard of a cluster file.
+    Serve(Serve),
+    /// Ask the shards of a cluster file.
+    Query(Ask),
+    /// Draw the request tree that a query executes.
+    Trace(Trace),
+    /// One shard of a demo: started by it.
+    #[command(hide = true)]
+    Shard(Child),
+}
+
+#[derive(Debug, Args)]
+struct Data {
+    /// The folder of an LDBC data set; without one a graph is made up.
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Persons of a graph that is made up.
+    #[arg(long, default_value_t = Recipe::default().persons)]
+    persons: u32,
+    /// Seed of a graph that is made up.
+    #[arg(long, default_value_t = Recipe::default().seed)]
+    seed: u64,
+}
+
+impl Data {
+    fn recipe(&self) -> Recipe {
+        Recipe { persons: self.persons, seed: self.seed }
+    }
+
+    fn source(&self) -> Source<'_> {
+        self.data.as_deref().map_or(Source::Generated(self.recipe()), Source::Folder)
+    }
+
+    fn setup(&self, shards: NonZeroUsize, delay: Duration) -> Result<Setup> {
+        Ok(Setup {
+            program: this_program()?,
+            data: self.data.clone(),
+            recipe: self.recipe(),
+            sharding: Sharding::over(shards),
+            delay,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+struct Demo {
+    #[command(flatten)]
+    data: Data,
+    /// Shard processes.
+    #[arg(long, default_value = "4")]
+    shards: NonZeroUsize,
+    /// Hold every frame back for this long, in milliseconds, as a distance between the shards would. May be
+    /// given several times. Default: 2 and 0.
+    #[arg(long)]
+    delay_ms: Vec<f64>,
+    /// Queries of each kind and form.
+    #[arg(long, default_value_t = 200)]
+    runs: usize,
+    /// Also write the rows as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    #[command(flatten)]
+    data: Data,
+    /// Expected answers, one JSON object a line.
+    #[arg(long)]
+    expected: PathBuf,
+    /// Shard processes.
+    #[arg(long, default_value = "4")]
+    shards: NonZeroUsize,
+    /// Who walks: tree, client or nested.
+    #[arg(long, default_value = "tree")]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    data: Data,
+    /// The cluster file.
+    #[arg(long)]
+    cluster: PathBuf,
+    /// Which of its shards this is, from 0.
+    #[arg(long)]
+    shard: usize,
+}
+
+#[derive(Debug, Args)]
+struct Ask {
+    /// The cluster file.
+    #[arg(long)]
+    cluster: PathBuf,
+    /// IS1 to IS7.
+    query: Query,
+    /// The person (IS1 to IS3) or the message (IS4 to IS7).
+    #[arg(long)]
+    id: i64,
+    /// Who walks: tree, client or nested.
+    #[arg(long, default_value = "tree")]
+    form: Form,
+    /// Answer, or say what is missing, within this time, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    deadline_ms: u64,
+}
+
+#[derive(Debug, Args)]
+struct Trace {
+    #[command(flatten)]
+    data: Data,
+    /// IS1 to IS7.
+    query: Query,
+    /// The person (IS1 to IS3) or the message (IS4 to IS7).
+    #[arg(long)]
+    id: i64,
+    /// Shard processes.
+    #[arg(long, default_value = "4")]
+    shards: NonZeroUsize,
+    /// Also draw it to this file.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Child {
+    #[command(flatten)]
+    data: Data,
+    #[arg(long)]
+    index: usize,
+    #[arg(long)]
+    shards: NonZeroUsize,
+    #[arg(long)]
+    delay_us: u64,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let cli = Cli::parse_from(with_default_command(std::env::args().collect()));
+    let result = match cli.command {
+        Some(Command::Demo(demo)) => run_demo(demo).await,
+        Some(Command::Check(check)) => run_check(check).await,
+        Some(Command::Serve(serve)) => run_serve(serve).await,
+        Some(Command::Query(ask)) => run_query(ask).await,
+        Some(Command::Trace(trace)) => run_trace(trace).await,
+        Some(Command::Shard(child)) => run_shard(child).await,
+        None => unreachable!("demo is the default"),
+    };
+    match result {
+        Ok(is_good) => ExitCode::from(u8::from(!is_good)),
+        Err(error) => {
+            eprintln!("graph: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// `graph` and `graph --runs 50` are demos.
+fn with_default_command(mut args: Vec<String>) -> Vec<String> {
+    let is_bare = args.get(1).is_none_or(|first| {
+        first.starts_with("--") && !matches!(first.as_str(), "--help" | "--version")
+    });
+    if is_bare {
+        args.insert(1.min(args.len()), "demo".to_owned());
+    }
+    args
+}
+
+async fn run_demo(args: Demo) -> Result<bool> {
+    let delays = if args.delay_ms.is_empty() { vec![2.0, 0.0] } else { args.delay_ms };
+    let mut all = Vec::new();
+    for delay_ms in delays {
+        let delay = Duration::try_from_secs_f64(delay_ms / 1e3)
+            .with_context(|| format!("--delay-ms {delay_ms} is not a time"))?;
+        println!("{} shard processes, every frame {delay_ms} ms on its way:", args.shards);
+        let setup = args.data.setup(args.shards, delay)?;
+        let rows = demo(&setup, Effort { runs: args.runs.max(1) }).await?;
+        println!("{}", table(&rows));
+        all.extend(rows);
+    }
+    println!("ratio: median latency against the client-driven form; predicted: hops alone.");
+    if let Some(path) = args.json {
+        write(&path, &serde_json::to_string_pretty(&all)?)?;
+    }
+    Ok(true)
+}
+
+async fn run_check(args: Check) -> Result<bool> {
+    let setup = args.data.setup(args.shards, Duration::ZERO)?;
+    let checked = check::check(&setup, &args.expected, args.form).await?;
+    for difference in &checked.differences {
+        println!("{difference}");
+    }
+    for failure in &checked.failures {
+        println!("{failure}");
+    }
+    println!("{} of {} answers match", checked.matches, checked.total);
+    Ok(checked.is_good())
+}
+
+async fn run_serve(args: Serve) -> Result<bool> {
+    let cluster = Cluster::read(&args.cluster)?;
+    let Some(at) = cluster.shards.get(args.shard) else {
+        let (file, count) = (args.cluster.display(), cluster.shards.len());
+        anyhow::bail!(
+            "{file} has {count} shards, numbered from 0: there is no shard {}",
+            args.shard
+        );
+    };
+    let source = args.data.source();
+    let (sharding, advertise) = (cluster.sharding(), at.advertise.as_deref());
+    let server =
+        Server::start(source, args.shard, sharding, &at.listen, advertise, Duration::ZERO).await?;
+    server.join(&cluster)?;
+    println!("shard {} of {} listens at {}", args.shard, sharding.shards(), server.address());
+    tokio::signal::ctrl_c().await?;
+    server.stop().await;
+    Ok(true)
+}
+
+async fn run_query(args: Ask) -> Result<bool> {
+    let cluster = Cluster::read(&args.cluster)?;
+    let endpoint = Endpoint::builder().shared_transport(transport(Duration::ZERO)).start().await?;
+    let peers = cluster.peers(&endpoint)?;
+    let client = Client::new(&endpoint, peers, cluster.sharding())
+        .deadline(Duration::from_millis(args.deadline_ms));
+    let answered = client.ask(args.form, args.query, args.id).await?;
+    println!("{}", args.query.columns().join(" | "));
+    for row in &answered.answer.rows {
+        let cells: Vec<String> = row.iter().map(ToString::to_string).collect();
+        println!("{}", cells.join(" | "));
+    }
+    for failure in &answered.failures {
+        println!("missing: {failure}");
+    }
+    endpoint.shutdown(Duration::from_secs(1)).await;
+    Ok(answered.failures.is_empty())
+}
+
+async fn run_trace(args: Trace) -> Result<bool> {
+    let setup = args.data.setup(args.shards, Duration::ZERO)?;
+    let processes = Processes::start(&setup).await?;
+    let mut call = processes.client().open(args.query, args.id, true)?;
+    while call.next().await.is_some() {}
+    let tree = trace::tree(&call.trace());
+    drop(call);
+    print!("{}", trace::text(&tree));
+    if let Some(path) = args.svg {
+        write(&path, &trace::svg(&tree, &format!("{} of {}", args.query, args.id)))?;
+    }
+    processes.stop().await?;
+    Ok(true)
+}
+
+async fn run_shard(args: Child) -> Result<bool> {
+    let delay = Duration::from_micros(args.delay_us);
+    run_child(args.data.source(), args.index, Sharding::over(args.shards), delay).await?;
+    Ok(true)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

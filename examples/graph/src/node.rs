@@ -1,0 +1,97 @@
+//! A shard as a node: the three forms of a step, served by one endpoint.
+
+use std::sync::{Arc, OnceLock};
+
+use convoke::{CallBuilder, Code, Context, Endpoint, Finish, Peer, Status, Task};
+
+use crate::proto::{Facts, Graph, Next, Sight, Step, UsageReport, UsageRequest, graph};
+use crate::steps::{self, run};
+use crate::store::Shard;
+
+/// One shard and the way to the others.
+#[derive(Debug)]
+pub struct Node {
+    shard: Shard,
+    others: OnceLock<(Endpoint, Vec<Peer>)>,
+}
+
+impl Node {
+    /// A node that does not know the others yet.
+    pub fn new(shard: Shard) -> Arc<Self> {
+        Arc::new(Self { shard, others: OnceLock::new() })
+    }
+
+    /// Tells it the others, itself included, in the order of their numbers.
+    ///
+    /// # Panics
+    /// The second time.
+    pub fn join(&self, endpoint: Endpoint, peers: Vec<Peer>) {
+        self.others.set((endpoint, peers)).expect("a node joins once");
+    }
+
+    fn others(&self) -> Result<&(Endpoint, Vec<Peer>), Status> {
+        let status = || Status::new(Code::Unavailable, "this shard has not joined the others yet");
+        self.others.get().ok_or_else(status)
+    }
+
+    fn run(&self, step: Step) -> steps::Sight {
+        run(&self.shard, step)
+    }
+}
+
+impl Graph for Node {
+    async fn walk(&self, step: Step, task: Task<Facts>) -> Result<Finish, Status> {
+        let sight = self.run(step);
+        if !sight.facts.is_empty() {
+            task.reply(&sight.facts)?;
+        }
+        let (_, peers) = self.others()?;
+        let parts = sight.next.into_iter().map(|(shard, step)| (peers[shard], step));
+        task.fan_out(parts, |step| graph::WALK.request(step)).await
+    }
+
+    async fn look(&self, step: Step, _: &Context) -> Result<Sight, Status> {
+        let steps::Sight { facts, next } = self.run(step);
+        let next = next.into_iter().map(|(shard, step)| Next {
+            shard: u32::try_from(shard).expect("there are few shards"),
+            step: Some(step),
+        });
+        Ok(Sight { facts: Some(facts), next: next.collect() })
+    }
+
+    async fn gather(&self, step: Step, context: &Context) -> Result<Facts, Status> {
+        let steps::Sight { mut facts, next } = self.run(step);
+        if next.is_empty() {
+            return Ok(facts);
+        }
+        let (endpoint, peers) = self.others()?;
+        let call = CallBuilder::new(endpoint).deadline(context.remaining());
+        let call = next.into_iter().fold(call, |call, (shard, step)| {
+            call.branch(graph::GATHER.request(step), &peers[shard])
+        });
+        let unavailable = |error| Status::new(Code::Unavailable, format!("{error}"));
+        let (replies, outcome) =
+            call.open().map_err(unavailable)?.collect().await.map_err(unavailable)?;
+        if let Some(failure) = outcome.failures.first() {
+            return Err(Status::new(Code::Unavailable, failure.to_string()));
+        }
+        for reply in replies {
+            facts.absorb(reply.into_inner());
+        }
+        Ok(facts)
+    }
+
+    async fn usage(&self, _: UsageRequest, _: &Context) -> Result<UsageReport, Status> {
+        let (endpoint, _) = self.others()?;
+        Ok(usage(endpoint))
+    }
+}
+
+/// What this process has used and its endpoint has sent.
+pub fn usage(endpoint: &Endpoint) -> UsageReport {
+    let cpu = cpu_time::ProcessTime::now().as_duration();
+    UsageReport {
+        cpu_us: u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX),
+        frames_sent: endpoint.counters().frames_sent,
+    }
+}

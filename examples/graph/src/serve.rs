@@ -1,0 +1,125 @@
+//! Runs one shard.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use convoke::Endpoint;
+use convoke::sim::delay::DelayLine;
+use convoke::transport::Transport;
+
+use crate::cluster::{Cluster, shard_node};
+use crate::generate::{Recipe, generate};
+use crate::node::Node;
+use crate::proto::GraphServer;
+use crate::store::{Graph, Part, Shard, Sharding};
+
+/// Where a shard has its part of the graph from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// An LDBC folder.
+    Folder(&'a Path),
+    /// A made-up graph.
+    Generated(Recipe),
+}
+
+impl Source<'_> {
+    /// One part of it.
+    ///
+    /// # Errors
+    /// With file, line and reason, when a file is missing or malformed.
+    pub fn shard(self, part: Part) -> Result<Shard> {
+        Ok(match self {
+            Self::Folder(dir) => Shard::read(dir, part)?,
+            Self::Generated(recipe) => generate(recipe).shard(part),
+        })
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// As [`Source::shard`].
+    pub fn graph(self) -> Result<Graph> {
+        Ok(match self {
+            Self::Folder(dir) => Graph::read(dir)?,
+            Self::Generated(recipe) => generate(recipe),
+        })
+    }
+}
+
+/// TCP, with each frame held back for `delay` on its way out.
+pub fn transport(delay: Duration) -> Arc<dyn Transport> {
+    let tcp: Arc<dyn Transport> = Arc::new(convoke::TcpTransport::new());
+    if delay.is_zero() { tcp } else { DelayLine::wrap(tcp, delay) }
+}
+
+/// A running shard.
+#[derive(Debug)]
+pub struct Server {
+    endpoint: Endpoint,
+    node: Arc<Node>,
+}
+
+impl Server {
+    /// Starts shard `index` of `sharding`, listening at `listen`. It answers once it has joined the
+    /// others.
+    ///
+    /// # Errors
+    /// When the part is not there, cannot be read, or the address cannot be listened on.
+    pub async fn start(
+        source: Source<'_>,
+        index: usize,
+        sharding: Sharding,
+        listen: &str,
+        advertise: Option<&str>,
+        delay: Duration,
+    ) -> Result<Self> {
+        let Some(part) = Part::new(index, sharding) else {
+            bail!("there is no shard {index} among {}", sharding.shards());
+        };
+        let node = Node::new(source.shard(part)?);
+        let builder = Endpoint::builder()
+            .shared_transport(transport(delay))
+            .node(shard_node(index))
+            .listen(listen)
+            .serve(GraphServer::from_arc(node.clone()));
+        let builder = match advertise {
+            Some(address) => builder.advertise([address]),
+            None => builder,
+        };
+        let endpoint = builder.start().await.with_context(|| format!("shard {index}"))?;
+        Ok(Self { endpoint, node })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &convoke::transport::Address {
+        &self.endpoint.addresses()[0]
+    }
+
+    /// Tells it where the others are.
+    ///
+    /// # Errors
+    /// When an address is none.
+    pub fn join(&self, cluster: &Cluster) -> Result<()> {
+        let peers = cluster.peers(&self.endpoint)?;
+        self.node.join(self.endpoint.clone(), peers);
+        Ok(())
+    }
+
+    /// Connects to the others, so that the first query need not wait for it.
+    ///
+    /// # Errors
+    /// When one of them does not answer.
+    pub async fn warm_up(&self, cluster: &Cluster) -> Result<()> {
+        for peer in cluster.peers(&self.endpoint)? {
+            self.endpoint.warm_up(&peer).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets running steps end for up to a second, then stops.
+    pub async fn stop(self) {
+        self.endpoint.shutdown(Duration::from_secs(1)).await;
+    }
+}
