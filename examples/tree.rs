@@ -1,0 +1,98 @@
+//! A request tree over three nodes: a front that never sees an answer, and two shards that send what
+//! they have straight to whoever asked.
+//!
+//! ```sh
+//! cargo run --example tree
+//! ```
+
+use std::error::Error;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use convoke::{
+    CallError, Endpoint, Finish, Invocation, Method, NodeId, Peer, Service, Status, Task,
+};
+
+const FIND: Method<String, String> = Method::new("search.Search/Find").read_only();
+const FIRST: Method<String, String> = Method::new("search.Search/First").read_only();
+const LOOK: Method<String, String> = Method::new("search.Search/Look").read_only();
+
+/// At the front: a branch to each shard. What they find does not come back through here.
+async fn find(word: String, task: Task<String>, shards: Vec<Peer>) -> Result<Finish, Status> {
+    let parts = shards.into_iter().map(|shard| (shard, word.clone()));
+    task.fan_out(parts, |word| LOOK.request(word)).await
+}
+
+/// At the front: one shard is enough, so the rest of the work is handed to it.
+async fn first(word: String, task: Task<String>, shards: Vec<Peer>) -> Result<Finish, Status> {
+    Ok(task.tail(LOOK.request(word), &shards[0]).await?)
+}
+
+/// At a shard: everything it has, to the initiator.
+async fn look(word: String, task: Task<String>, lines: &[&str]) -> Result<Finish, Status> {
+    for line in lines.iter().filter(|line| line.contains(&word)) {
+        task.reply(&line.to_string())?;
+    }
+    Ok(task.finish())
+}
+
+/// At the client: answers as they come, from whoever has them.
+async fn search(client: &Endpoint, front: &Peer, word: &str) -> Result<usize, CallError> {
+    let mut call = Invocation::new(client, FIND.request(word.into())).to(front).open()?;
+    let mut count = 0;
+    while let Some(reply) = call.next().await {
+        let reply = reply?;
+        println!("{} has {:?}", reply.from(), reply.message());
+        count += 1;
+    }
+    Ok(count)
+}
+
+async fn start_shard(node: u64, lines: &'static [&str]) -> Result<Endpoint, Box<dyn Error>> {
+    let shard = Service::new().tree(LOOK, move |word, task| look(word, task, lines));
+    let node = NodeId::new(node).ok_or("a node is never 0")?;
+    Ok(convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(shard).start().await?)
+}
+
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
+    let birds = start_shard(1, &["a wren in a hedge", "a heron by the pond"]).await?;
+    let fish = start_shard(2, &["a pike in the pond", "a trout"]).await?;
+
+    let shards = Arc::new(OnceLock::new());
+    let (of_find, of_first) = (shards.clone(), shards.clone());
+    let known = |shards: &OnceLock<Vec<Peer>>| shards.get().cloned().unwrap_or_default();
+    let service = Service::new()
+        .tree(FIND, move |word, task| find(word, task, known(&of_find)))
+        .tree(FIRST, move |word, task| first(word, task, known(&of_first)));
+    let front = convoke::endpoint().listen("tcp://127.0.0.1:0").serve(service).start().await?;
+    let address = |endpoint: &Endpoint| endpoint.addresses()[0].to_string();
+    let peers = [front.connect(&address(&birds)).await?, front.connect(&address(&fish)).await?];
+    shards.set(peers.to_vec()).expect("it is set here alone");
+
+    // Connected to all of them, so that replies come the direct way.
+    let client = convoke::endpoint().start().await?;
+    let to_front = client.connect(&address(&front)).await?;
+    for shard in [&birds, &fish] {
+        client.connect(&address(shard)).await?;
+    }
+    assert_eq!(search(&client, &to_front, "pond").await?, 2);
+
+    let (replies, outcome) = Invocation::new(&client, FIRST.request("wren".into()))
+        .to(&to_front)
+        .open()?
+        .collect()
+        .await?;
+    println!("{replies:?}");
+    assert!(outcome.is_complete() && replies[0].from() == birds.node());
+
+    // 3 requests and 2 replies, then 2 requests and 1 reply: no manifest needed a frame of its own.
+    let nodes = [client, front, birds, fish];
+    let frames: u64 = nodes.iter().map(|node| node.counters().frames_sent).sum();
+    println!("{frames} frames in all");
+    assert_eq!(frames, 8);
+    for node in nodes {
+        node.shutdown(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
