@@ -9,8 +9,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::{
-    CallBuilder, Code, Context, Decision, End, Endpoint, Invocation, Method, Peer, Service, Status,
-    Tally,
+    Code, Context, DecidingCall, Decision, End, Endpoint, Invocation, Method, Peer, Service,
+    Status, Tally,
 };
 
 const READ: Method<String, u64> = Method::new("storage.Replica/Read").read_only();
@@ -43,11 +43,11 @@ fn first_of(count: usize) -> impl FnMut(&Tally<'_>) -> Decision + Send + 'static
     }
 }
 
-fn read_from(client: &Endpoint, key: &str, replicas: &[Peer]) -> CallBuilder<u64> {
+fn read_from(client: &Endpoint, key: &str, replicas: &[Peer]) -> DecidingCall<u64> {
     Invocation::new(client, READ.request(key.into()))
         .to_all(replicas)
-        .flat() // one reply each at most, so that what can still come is known exactly
         .decide(first_of(3))
+        .flat() // one reply each at most, so that what can still come is known exactly
         .cancel_late() // the others need not go on: they only read
 }
 

@@ -227,8 +227,8 @@ async fn a_decision_ends_the_call_while_others_still_run() -> Result {
         .branch(FAIL.request(ask("never")), &to)
         .branch(ECHO.request(ask("a")), &to)
         .branch(ECHO.request(ask("b")), &to)
-        .flat()
-        .decide(|tally| if tally.replies.len() == 2 { Decision::Done } else { Decision::Continue });
+        .decide(|tally| if tally.replies.len() == 2 { Decision::Done } else { Decision::Continue })
+        .flat();
     let (replies, outcome) = call.open()?.collect().await?;
     assert_eq!((replies.len(), outcome.end), (2, End::Decided));
     Ok(())

@@ -95,3 +95,31 @@ pub fn compile_protos(
 pub fn configure() -> Builder {
     Builder::new()
 }
+
+/// What the compiler makes of generated code: a client method takes its own message,
+/// ```
+/// # mod social { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/social.rs")); }
+/// # use social::{GraphClient, ProfileRequest};
+/// fn call(graph: &GraphClient) {
+///     let _ = graph.profile(ProfileRequest::default());
+/// }
+/// ```
+/// no other,
+/// ```compile_fail,E0308
+/// # mod social { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/social.rs")); }
+/// # use social::{FriendsNamedRequest, GraphClient};
+/// fn call(graph: &GraphClient) {
+///     let _ = graph.profile(FriendsNamedRequest::default());
+/// }
+/// ```
+/// and a task replies with the message of its method only.
+/// ```compile_fail,E0308
+/// # mod social { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/social.rs")); }
+/// # use convoke::{Finish, Status, Task};
+/// # use social::{Change, ProfileRequest};
+/// async fn last(task: Task<Change>) -> Result<Finish, Status> {
+///     task.answer(&ProfileRequest::default())
+/// }
+/// ```
+#[cfg(doctest)]
+struct GeneratedTypes;

@@ -97,6 +97,21 @@ impl<Resp> fmt::Debug for Invocation<Resp> {
 /// A call being put together: its root branches, its deadline, its early decision.
 ///
 /// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of them.
+///
+/// One call has one type of replies:
+/// ```compile_fail,E0308
+/// # use convoke_core::{CallBuilder, Endpoint, Method, Peer};
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Apple {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Pear {}
+/// # const APPLES: Method<Ask, Apple> = Method::new("fruit.Fruit/Apples");
+/// # const PEARS: Method<Ask, Pear> = Method::new("fruit.Fruit/Pears");
+/// fn call(endpoint: &Endpoint, peer: &Peer) -> CallBuilder<Apple> {
+///     CallBuilder::new(endpoint)
+///         .branch(APPLES.request(Ask {}), peer)
+///         .branch(PEARS.request(Ask {}), peer)
+/// }
+/// ```
 #[must_use = "nothing is sent until it is awaited or opened"]
 pub struct CallBuilder<Resp> {
     endpoint: Endpoint,
@@ -125,24 +140,14 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     }
 
     /// Ends as soon as `decide` says so. It is called after every reply and failure, on whatever thread
-    /// brought them, and must not block. Once decided nothing is cancelled: late tasks run on, so that
-    /// a write still reaches the slow ones.
-    pub fn decide(mut self, decide: impl FnMut(&Tally<'_>) -> Decision + Send + 'static) -> Self {
+    /// brought them, while the endpoint is locked: it must neither block nor use the endpoint. Once
+    /// decided nothing is cancelled: late tasks run on, so that a write still reaches the slow ones.
+    pub fn decide(
+        mut self,
+        decide: impl FnMut(&Tally<'_>) -> Decision + Send + 'static,
+    ) -> DecidingCall<Resp> {
         self.options.predicate = Some(Box::new(decide));
-        self
-    }
-
-    /// Every branch replies at most once and opens no other: makes the tally's `max_remaining` exact, so
-    /// that an impossible decision is noticed at once.
-    pub fn flat(mut self) -> Self {
-        self.options.is_flat = true;
-        self
-    }
-
-    /// Cancels late tasks once decided. Ignored unless every branch is of a read-only method.
-    pub fn cancel_late(mut self) -> Self {
-        self.options.cancels_late = true;
-        self
+        DecidingCall(self)
     }
 
     /// Keeps what is learnt of the tree that is executed; see [`Call::trace`].
@@ -163,6 +168,45 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     }
 }
 
+/// A call with an early decision, being put together; see [`CallBuilder::decide`]. What it decided is for
+/// its maker to know: open it, read it to its end, and look at the outcome.
+#[must_use = "nothing is sent until it is opened"]
+pub struct DecidingCall<Resp>(CallBuilder<Resp>);
+
+impl<Resp: prost::Message + Default> DecidingCall<Resp> {
+    /// Every branch replies at most once and opens no other: makes the tally's `max_remaining` exact, so
+    /// that an impossible decision is noticed at once.
+    pub fn flat(mut self) -> Self {
+        self.0.options.is_flat = true;
+        self
+    }
+
+    /// Cancels late tasks once decided. Ignored unless every branch is of a read-only method.
+    pub fn cancel_late(mut self) -> Self {
+        self.0.options.cancels_late = true;
+        self
+    }
+
+    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self(self.0.deadline(deadline))
+    }
+
+    /// Sends the requests now, as [`CallBuilder::open`] does.
+    ///
+    /// # Errors
+    /// As [`CallBuilder::open`].
+    pub fn open(self) -> Result<Call<Resp>, CallError> {
+        self.0.open()
+    }
+}
+
+impl<Resp> fmt::Debug for DecidingCall<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DecidingCall").field(&self.0).finish()
+    }
+}
+
 impl<Resp> fmt::Debug for CallBuilder<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallBuilder")
@@ -172,7 +216,8 @@ impl<Resp> fmt::Debug for CallBuilder<Resp> {
     }
 }
 
-/// Waits while a connection has no room, opens the call, and resolves to its first reply.
+/// Waits while a connection has no room, opens the call, and resolves to its first reply; what still runs
+/// then is cancelled.
 ///
 /// # Cancel safety
 /// Dropped before it resolves, the call is cancelled.
@@ -189,10 +234,19 @@ impl<Resp: prost::Message + Default + 'static> IntoFuture for CallBuilder<Resp> 
             .collect();
         let mut builder = Some(self);
         Box::pin(async move {
-            for connection in connections {
-                poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
-            }
-            let builder = builder.take().expect("it is taken once");
+            let mut builder = builder.take().expect("a future runs once");
+            let driver = builder.endpoint.driver().clone();
+            let budget = builder.deadline.unwrap_or(builder.endpoint.deadline_default());
+            let start = driver.now();
+            let writable = async {
+                for connection in connections {
+                    poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+                }
+            };
+            // A connection that stays full is no reason to wait beyond the deadline: the call then
+            // opens with nothing left, and fails as any that is late.
+            let _ = tokio::time::timeout(budget, writable).await;
+            builder.deadline = Some(budget.saturating_sub(driver.now().since(start)));
             builder.open()?.first().await
         })
     }

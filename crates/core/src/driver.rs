@@ -10,6 +10,7 @@ mod dial;
 mod flush;
 mod gate;
 mod handler;
+mod run_queue;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::id::{CallId, LinkNonce, NodeId};
 use crate::proto::Transmit;
+use crate::proto::call::Call;
 use crate::proto::limits::{Limits, LimitsError};
 use crate::proto::node::{Identity, Node, NodeEvent};
 use crate::proto::participant::{ParticipantEvent, TaskRef};
@@ -32,7 +34,7 @@ use crate::time::Timestamp;
 use crate::transport::{
     Address, CloseReason, Connection, Hello, Link, NotWritable, Received, Sink, Transport,
 };
-use crate::wire::{Cause, Executed, Frame};
+use crate::wire::{Cast, Cause, Executed, Frame};
 
 pub(crate) use flush::FlushScope;
 use gate::Gates;
@@ -75,6 +77,8 @@ struct State {
 struct Aftermath {
     events: Vec<NodeEvent>,
     wakers: Vec<Waker>,
+    /// What users gave us is dropped without the lock: it may call back.
+    dropped: (Vec<Waker>, Vec<Box<Call>>),
     closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     rearm: bool,
     is_closing: bool,
@@ -161,7 +165,8 @@ impl Driver {
             let mut state = self.state.lock();
             let result = poll(&mut state.node, now);
             if result.is_none() {
-                state.call_wakers.insert(call, waker.clone());
+                let old = state.call_wakers.insert(call, waker.clone());
+                aftermath.dropped.0.extend(old);
             }
             state.drain(now, &mut aftermath);
             result
@@ -171,23 +176,35 @@ impl Driver {
     }
 
     pub(crate) fn forget_call(self: &Arc<Self>, call: CallId) {
-        self.state.lock().call_wakers.remove(&call);
+        let _old = self.state.lock().call_wakers.remove(&call);
         self.with_node(|node, now| node.detach_call(now, call));
     }
 
     /// Keeps a waker until a stream of `task` has credit again, or the task is stopped.
     pub(crate) fn wait_for_credit(&self, task: &TaskRef, waker: &Waker) {
-        self.state.lock().stream_wakers.entry(task.clone()).or_default().push(waker.clone());
+        let mut state = self.state.lock();
+        let waiting = state.stream_wakers.entry(task.clone()).or_default();
+        if !waiting.iter().any(|kept| kept.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
     }
 
-    /// Keeps a waker until a cast of the call comes.
-    pub(crate) fn wait_for_cast(&self, call: CallId, waker: &Waker) {
-        self.state.lock().cast_wakers.insert(call, waker.clone());
+    /// The oldest cast of a call; keeps the waker when there is none.
+    pub(crate) fn poll_cast(&self, call: CallId, waker: &Waker) -> Option<(NodeId, Cast)> {
+        let mut state = self.state.lock();
+        let cast = state.node.take_cast(call);
+        if cast.is_none() {
+            state.cast_wakers.insert(call, waker.clone());
+        }
+        cast
     }
 
-    /// The handler of a task has ended by itself.
-    pub(crate) fn forget_stopper(&self, task: &TaskRef) {
-        self.state.lock().stoppers.remove(task);
+    /// The handler of a task has ended.
+    pub(crate) fn forget_task(&self, task: &TaskRef) {
+        let mut state = self.state.lock();
+        let _stopper = state.stoppers.remove(task);
+        let _streams = state.stream_wakers.remove(task);
+        let _casts = state.cast_wakers.remove(&task.call);
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {
@@ -220,7 +237,7 @@ impl Driver {
     /// Whether no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.node.participant().running_count() == 0 && state.node.initiator().call_count() == 0
+        state.node.participant().running_count() == 0 && state.node.initiator().open_count() == 0
     }
 
     /// Resolves when something may have ended since it was enabled.
@@ -230,11 +247,15 @@ impl Driver {
 
     /// Stops every handler that still runs; its initiator is told.
     pub(crate) fn stop_all(self: &Arc<Self>) {
-        let stoppers = std::mem::take(&mut self.state.lock().stoppers);
+        let (stoppers, waiting) = {
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.stoppers), state.gates.open_all())
+        };
         self.with_node(|node, now| {
-            for task in stoppers.keys() {
-                let failure = TaskFailure::new(Cause::ShuttingDown, Executed::Maybe, "");
-                node.fail(now, task, failure);
+            let begun = stoppers.keys().map(|task| (task, Executed::Maybe));
+            let not_begun = waiting.iter().map(|start| (&start.task, Executed::No));
+            for (task, executed) in begun.chain(not_begun) {
+                node.fail(now, task, TaskFailure::new(Cause::ShuttingDown, executed, ""));
             }
         });
         stoppers.values().for_each(|stopper| stopper.stop());
@@ -295,6 +316,7 @@ impl State {
         aftermath.rearm = timeout < self.armed;
         self.armed = self.armed.min(timeout);
         aftermath.is_closing = self.is_closing;
+        aftermath.dropped.1.append(&mut self.node.take_dead_calls());
     }
 
     fn sort_event(&mut self, event: NodeEvent, aftermath: &mut Aftermath) {

@@ -28,7 +28,7 @@ struct Inner {
     driver: Arc<Driver>,
     listeners: parking_lot::Mutex<Vec<Box<dyn Listener>>>,
     addresses: Vec<Address>,
-    message_bytes_max: usize,
+    limits: Limits,
 }
 
 /// Sets up an [`Endpoint`]. Every default is good for a start.
@@ -143,8 +143,13 @@ impl EndpointBuilder {
             driver: driver.clone(),
             listeners: parking_lot::Mutex::default(),
             addresses: Vec::new(),
-            message_bytes_max: limits.message_bytes_max,
+            limits: limits.clone(),
         };
+        // Whoever connects first is told all that is known by then.
+        for (node, addresses) in peers {
+            driver.with_node(|core, _| core.configure(node, addresses));
+        }
+        driver.advertise(advertise.clone().unwrap_or_default());
         for address in listen {
             let transport = driver.transport(address.scheme());
             let transport =
@@ -153,9 +158,6 @@ impl EndpointBuilder {
             let listener = transport.listen(&address, sink).await?;
             inner.addresses.push(listener.local_address());
             inner.listeners.get_mut().push(listener);
-        }
-        for (node, addresses) in peers {
-            driver.with_node(|core, _| core.configure(node, addresses));
         }
         driver.advertise(advertise.unwrap_or_else(|| inner.addresses.clone()));
         Ok(Endpoint { inner: Arc::new(inner) })
@@ -209,7 +211,11 @@ impl Endpoint {
         }
         let connection = self.driver().dial(&address, None).await?;
         let node = connection.link().peer.node;
-        self.driver().with_node(|core, _| core.configure(node, vec![address]));
+        self.driver().with_node(|core, _| {
+            if !core.links().is_configured(node) {
+                core.configure(node, vec![address]);
+            }
+        });
         Ok(Peer::new(node))
     }
 
@@ -294,8 +300,12 @@ impl Endpoint {
         &self.inner.driver
     }
 
-    pub(crate) fn message_bytes_max(&self) -> usize {
-        self.inner.message_bytes_max
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    pub(crate) fn deadline_default(&self) -> Duration {
+        self.inner.limits.deadline_default
     }
 }
 

@@ -112,7 +112,7 @@ pub struct Request<Resp> {
     types: PhantomData<fn() -> Resp>,
 }
 
-/// Largest metadata pair, in bytes.
+/// Most metadata of a request, in bytes.
 const METADATA_BYTES_MAX: usize = 16_000;
 
 impl<Resp> Request<Resp> {
@@ -131,10 +131,11 @@ impl<Resp> Request<Resp> {
     }
 
     /// Adds metadata, which the handlers of this request and of all branches below it can read. A key of
-    /// more than 255 bytes, or a pair of more than 16,000, makes the call fail as too large.
+    /// more than 255 bytes, or more than 16,000 bytes in all, makes the call fail as too large.
     #[must_use]
     pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
-        let size = key.len() + value.len();
+        let size =
+            key.len() + value.len() + self.extensions.iter().map(|e| e.value.len()).sum::<usize>();
         let (Ok(key_len), true) = (u8::try_from(key.len()), size <= METADATA_BYTES_MAX) else {
             self.oversize = Some((size, METADATA_BYTES_MAX));
             return self;

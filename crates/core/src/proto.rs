@@ -24,6 +24,7 @@ pub mod mutant;
 pub mod node;
 pub mod participant;
 pub mod task;
+mod timers;
 pub mod trace;
 pub mod tree;
 pub mod visit;

@@ -19,8 +19,10 @@ use crate::driver::Driver;
 use crate::error::{StartError, Status};
 use crate::id::{MethodId, NodeId};
 use crate::method::{Method, metadata};
+use crate::proto::node::Node;
 use crate::proto::participant::{Start, TaskRef};
 use crate::proto::task::TaskFailure;
+use crate::time::Timestamp;
 use crate::wire::{Cause, Executed};
 
 pub use cast::ReceivedCast;
@@ -51,6 +53,10 @@ pub(crate) struct MethodEntry {
 }
 
 /// Methods and their handlers, to be given to an endpoint.
+///
+/// A handler is polled for the first time by whoever brought its request, most often the reader of a
+/// connection, which goes on when the handler waits or ends. Work that blocks a thread or takes long
+/// belongs in `tokio::task::spawn_blocking`.
 ///
 /// Generated servers turn into one; by hand:
 /// ```
@@ -183,6 +189,8 @@ impl fmt::Debug for MethodTable {
 pub(crate) struct TaskHandle {
     driver: Arc<Driver>,
     start: Start,
+    /// The handler is being polled: what it sends may be held back until it waits or ends.
+    is_polling: AtomicBool,
     /// Something may be held back that must leave when the handler waits.
     may_hold: AtomicBool,
     gate: Mutex<Option<(NodeId, &'static str)>>,
@@ -194,7 +202,30 @@ impl TaskHandle {
         start: Start,
         gate: Option<(NodeId, &'static str)>,
     ) -> Self {
-        Self { driver, start, may_hold: AtomicBool::new(false), gate: Mutex::new(gate) }
+        let (is_polling, may_hold) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { driver, start, is_polling, may_hold, gate: Mutex::new(gate) }
+    }
+
+    /// Polls the handler.
+    pub(crate) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.is_polling.store(true, Ordering::Release);
+        let polled = poll();
+        self.is_polling.store(false, Ordering::Release);
+        polled
+    }
+
+    /// Carries out an output of the task. One that comes from beside the handler, from a part of it that
+    /// was spawned, is not held back: no end of a poll would let it go.
+    fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
+        let is_polling = self.is_polling.load(Ordering::Acquire);
+        self.may_hold.store(true, Ordering::Release);
+        self.driver.with_node(|node, now| {
+            let result = act(node, now);
+            if !is_polling {
+                node.handle_yield(now, self.task());
+            }
+            result
+        })
     }
 
     pub(crate) fn task(&self) -> &TaskRef {
@@ -221,12 +252,12 @@ impl TaskHandle {
             },
             HandlerResult::Failed(failure) => node.fail(now, self.task(), failure),
         });
-        self.driver.forget_stopper(self.task());
         self.end();
     }
 
     /// The handler is gone, however.
     pub(crate) fn end(&self) {
+        self.driver.forget_task(self.task());
         self.release();
     }
 

@@ -147,6 +147,8 @@ pub struct Scenario {
     pub faults: Vec<Injection>,
     /// When everything that is wrong ends.
     pub heal_at: Duration,
+    /// A bound of a table may refuse work.
+    pub has_tiny_limits: bool,
 }
 
 impl Scenario {
@@ -174,11 +176,6 @@ impl Scenario {
             && c.loss_per_mille == 0
             && c.copies_per_mille == 0
             && c.dial_failure_percent == 0
-    }
-
-    /// Whether a bound of a table may refuse work.
-    pub fn has_tiny_limits(&self) -> bool {
-        matches!(self.kind, Kind::Overload)
     }
 
     fn calm(kind: Kind, seed: u64, random: &mut Random) -> Self {
@@ -236,6 +233,7 @@ impl Scenario {
             },
             faults: Vec::new(),
             heal_at: Duration::from_secs(2),
+            has_tiny_limits: false,
         }
     }
 
@@ -325,11 +323,12 @@ impl Scenario {
         self.conditions.slow_dial_percent = 10;
         self.limits.reply_dial =
             if self.clients_listen { ReplyDial::Anybody } else { ReplyDial::Never };
-        self.shape.wait_us = 1_000..200_000;
+        self.shape.wait_us = 1_000..100_000;
         self.shape.large_percent = 15;
     }
 
     fn shrink_limits(&mut self, random: &mut Random) {
+        self.has_tiny_limits = true;
         self.limits.tasks_max = 1 + random.index(6);
         self.limits.remembered_max = 2 + random.index(30);
         self.limits.branches_max = 1 + u32::try_from(random.index(20)).unwrap_or(0);
@@ -351,6 +350,12 @@ impl Scenario {
         self.conditions.dial_failure_percent = 10;
         self.conditions.slow_dial_percent = 10;
         self.conditions.server_factor = 1 + u32::try_from(random.within(0..20)).unwrap_or(0);
+        if random.chance(15) {
+            self.shrink_limits(random);
+        }
+        if random.chance(20) {
+            self.spoil_routes(random);
+        }
         self.conditions.loss_per_mille = if random.chance(50) { 20 } else { 0 };
         self.conditions.copies_per_mille = if random.chance(50) { 50 } else { 0 };
         self.conditions.is_fifo = random.chance(70);

@@ -124,8 +124,8 @@ async fn take_turn(
     }
     let after = total_usage(client).await?;
     tally.cpu_us += after.cpu_us - before.cpu_us;
-    // Between the two counts each shard has also answered the first.
-    let counting = client.peers().len() as u64;
+    // Between the two counts this process has also asked for the first, and each shard answered it.
+    let counting = 2 * client.peers().len() as u64;
     tally.frames += after.frames_sent - before.frames_sent - counting;
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::id::{CallId, NodeId, Path};
 use crate::method::Request;
-use crate::proto::call::{CallEvent, CallOptions, Delivered, End};
+use crate::proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End};
 use crate::proto::failure::Failure;
 use crate::proto::node::Node;
 use crate::proto::trace::TraceEvent;
@@ -101,7 +101,11 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         deadline: Option<Duration>,
         options: CallOptions,
     ) -> Result<Self, CallError> {
-        let limit = endpoint.message_bytes_max();
+        let limit = endpoint.limits().message_bytes_max;
+        let (count, branches_max) = (branches.len(), endpoint.limits().branches_max);
+        if count > branches_max as usize {
+            return Err(CallMisuse::TooManyBranches.into());
+        }
         if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
             return Err(CallError::TooLarge { size, limit });
         }
@@ -166,19 +170,22 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         Ok((replies, outcome))
     }
 
-    /// The first reply; the rest is cancelled.
+    /// The first reply, from whichever branch; the rest is cancelled.
     ///
     /// # Errors
-    /// [`CallError::Branch`] when a branch failed before any reply, [`CallError::NoReply`] when none came.
+    /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`].
     pub async fn first(mut self) -> Result<Resp, CallError> {
-        match self.next().await {
-            Some(Ok(reply)) => Ok(reply.into_inner()),
-            Some(Err(error)) => Err(error),
-            None => Err(match self.end {
-                Some(End::Complete | End::Partial) | None => CallError::NoReply,
-                Some(end) => CallError::Ended(end),
-            }),
+        let mut failed = None;
+        while let Some(reply) = self.next().await {
+            match reply {
+                Ok(reply) => return Ok(reply.into_inner()),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
+        Err(failed.unwrap_or(match self.end {
+            Some(End::Complete | End::Partial) | None => CallError::NoReply,
+            Some(end) => CallError::Ended(end),
+        }))
     }
 
     fn take_outcome(&mut self) -> Outcome {

@@ -47,13 +47,20 @@ impl Driver {
                 let frames = |all: &[Counters]| -> Vec<(u64, u64)> {
                     all.iter().map(|c| (c.frames_sent, c.frames_received)).collect()
                 };
-                if frames(&seen) == frames(&before) || driver.upgrade().is_none() {
+                if frames(&seen) == frames(&before) {
                     break;
                 }
                 before = seen;
                 tokio::time::sleep(pause).await;
             }
-            doubles.iter().for_each(|double| double.close(CloseReason::Local));
+            let Some(driver) = driver.upgrade() else { return };
+            // One of them may have become the only one.
+            let still = driver.doubles(node);
+            for double in
+                doubles.iter().filter(|double| still.iter().any(|s| Arc::ptr_eq(s, double)))
+            {
+                double.close(CloseReason::Local);
+            }
         });
     }
 

@@ -27,6 +27,11 @@ impl Gates {
         }
     }
 
+    /// Opens every gate, and gives back what waited.
+    pub(super) fn open_all(&mut self) -> Vec<Start> {
+        std::mem::take(&mut self.0).into_values().flatten().collect()
+    }
+
     /// The one that passed is done or lets the next one through, which is returned.
     pub(super) fn leave(&mut self, key: GateKey) -> Option<Start> {
         let waiting = self.0.get_mut(&key)?;

@@ -18,6 +18,7 @@ use crate::transport::BoxFuture;
 use crate::wire::{Cause, Executed};
 
 use super::gate::GateKey;
+use super::run_queue::{self, Job};
 use super::{Driver, FlushScope, State};
 
 /// Tells a running handler to stop: its future is dropped at the next chance.
@@ -52,12 +53,16 @@ impl Driver {
     /// Starts a handler, unless its method is ordered and an earlier one of the same peer still runs.
     pub(super) fn start_handler(self: &Arc<Self>, start: Start) {
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
-        let Some(name) = gate else { return self.run_handler(start, None) };
+        let Some(name) = gate else { return self.enqueue(start, None) };
         let key = (start.from, name);
         let passed = self.state.lock().gates.enter(key, start);
         if let Some(start) = passed {
-            self.run_handler(start, Some(key));
+            self.enqueue(start, Some(key));
         }
+    }
+
+    fn enqueue(self: &Arc<Self>, start: Start, gate: Option<GateKey>) {
+        run_queue::run(Job { driver: self.clone(), start, gate });
     }
 
     /// Lets the next handler through a gate, past those whose task was stopped while it waited.
@@ -67,7 +72,7 @@ impl Driver {
             std::iter::from_fn(|| gates.leave(key)).find(|start| node.is_running(&start.task))
         };
         if let Some(start) = next {
-            self.run_handler(start, Some(key));
+            self.enqueue(start, Some(key));
         }
     }
 
@@ -81,16 +86,25 @@ impl Driver {
         }
     }
 
-    fn run_handler(self: &Arc<Self>, start: Start, gate: Option<GateKey>) {
+    pub(super) fn run_handler(self: &Arc<Self>, mut start: Start, gate: Option<GateKey>) {
+        // Whoever brought the request may be outside the runtime that the handler expects.
+        let _runtime = self.runtime.enter();
         let Some(method) = self.methods.get(start.method) else {
             let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
             self.with_node(|node, now| node.fail(now, &start.task, failure));
             return;
         };
-        let payload = start.payload.clone();
+        let payload = std::mem::take(&mut start.payload);
         let handle = Arc::new(TaskHandle::new(self.clone(), start, gate));
         let stopper = Arc::new(Stopper::default());
-        let future = (method.start)(handle.clone(), payload);
+        let started = || (method.start)(handle.clone(), payload);
+        let future = match std::panic::catch_unwind(AssertUnwindSafe(started)) {
+            Ok(future) => future,
+            Err(panic) => {
+                let failure = panicked(panic.as_ref());
+                return handle.finish(HandlerResult::Failed(failure));
+            }
+        };
         let mut running = Running { handle, future: Some(future), stopper: stopper.clone() };
         // Nothing waits on this waker: a pending handler is polled again by the task below.
         let mut cx = Context::from_waker(Waker::noop());
@@ -109,12 +123,13 @@ impl Future for Running {
         let _scope = FlushScope::enter();
         *self.stopper.waker.lock() = Some(cx.waker().clone());
         if self.stopper.is_stopped.load(Ordering::Acquire) {
-            self.future = None;
+            self.drop_future();
             self.handle.end();
             return Poll::Ready(());
         }
-        let Some(future) = &mut self.future else { return Poll::Ready(()) };
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        let Self { handle, future: Some(future), .. } = &mut *self else { return Poll::Ready(()) };
+        let poll = AssertUnwindSafe(|| handle.polling(|| future.as_mut().poll(cx)));
+        let polled = std::panic::catch_unwind(poll);
         let result = match polled {
             Ok(Poll::Pending) => {
                 self.handle.yield_now();
@@ -123,16 +138,27 @@ impl Future for Running {
             Ok(Poll::Ready(result)) => result,
             Err(panic) => HandlerResult::Failed(panicked(panic.as_ref())),
         };
-        self.future = None;
+        self.drop_future();
         self.handle.finish(result);
         Poll::Ready(())
+    }
+}
+
+impl Running {
+    /// Whether there was one. A panic in its destructor is the handler's own matter.
+    fn drop_future(&mut self) -> bool {
+        let Some(future) = self.future.take() else { return false };
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(future))) {
+            panicked(panic.as_ref());
+        }
+        true
     }
 }
 
 impl Drop for Running {
     /// A handler dropped with its runtime, or at shutdown, still says so.
     fn drop(&mut self) {
-        if self.future.take().is_some() {
+        if self.drop_future() {
             let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
             self.handle.finish(HandlerResult::Failed(failure));
         }

@@ -791,6 +791,11 @@ impl Call {
         self.end
     }
 
+    /// Whether the call has come to its end, read or not.
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// The request tree, for inspection.
     pub fn tree(&self) -> &Tree {
         &self.tree

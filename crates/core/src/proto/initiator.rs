@@ -1,8 +1,7 @@
 //! All calls of a node as their initiator: hands frames to the right call, keeps their timers and the
 //! number below which all are settled.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -12,6 +11,7 @@ use crate::wire::{Extension, Frame, Message};
 
 use super::call::{Call, CallEvent, CallMisuse, CallOptions, LinkView};
 use super::limits::Limits;
+use super::timers::Timers;
 use super::{Arrival, Outbound};
 
 /// The calls of one node.
@@ -20,12 +20,20 @@ pub struct Initiator {
     incarnation: Incarnation,
     limits: Limits,
     next_seq: u64,
-    calls: BTreeMap<u64, Box<Call>>,
+    calls: BTreeMap<u64, Armed>,
     /// Ended calls of which something may still be in flight, and until when.
     unsettled: BTreeMap<u64, Timestamp>,
-    timers: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    timers: Timers<u64>,
     ready: BTreeSet<u64>,
     out: VecDeque<Outbound>,
+    dead: Vec<Box<Call>>,
+}
+
+#[derive(Debug)]
+struct Armed {
+    call: Box<Call>,
+    /// The earliest timer that is set for it.
+    at: Option<Timestamp>,
 }
 
 /// A new call would be one too many.
@@ -44,10 +52,21 @@ impl Initiator {
             next_seq: 1,
             calls: BTreeMap::new(),
             unsettled: BTreeMap::new(),
-            timers: BinaryHeap::new(),
+            timers: Timers::new(),
             ready: BTreeSet::new(),
             out: VecDeque::new(),
+            dead: Vec::new(),
         }
+    }
+
+    /// Calls that are over and forgotten, with what their callers gave them.
+    pub(crate) fn take_dead(&mut self) -> Vec<Box<Call>> {
+        std::mem::take(&mut self.dead)
+    }
+
+    /// Calls that have not ended.
+    pub fn open_count(&self) -> usize {
+        self.calls.values().filter(|armed| !armed.call.has_ended()).count()
     }
 
     /// Opens a call that ends by `deadline`.
@@ -67,7 +86,8 @@ impl Initiator {
         self.next_seq += 1;
         let id = CallId { origin: self.incarnation, seq };
         let deadline = deadline.min(now + self.limits.deadline_max);
-        self.calls.insert(seq, Box::new(Call::new(id, now, deadline, options, &self.limits)));
+        let call = Box::new(Call::new(id, now, deadline, options, &self.limits));
+        self.calls.insert(seq, Armed { call, at: None });
         self.arm(seq);
         Ok(id)
     }
@@ -159,13 +179,13 @@ impl Initiator {
         while self.unsettled.first_key_value().is_some_and(|(_, until)| *until <= now) {
             self.unsettled.pop_first();
         }
-        while let Some(Reverse((at, seq))) = self.timers.peek().copied()
-            && at <= now
-        {
-            self.timers.pop();
+        while let Some((at, seq)) = self.timers.pop_due(now) {
+            let Some(armed) = self.calls.get_mut(&seq).filter(|armed| armed.at == Some(at)) else {
+                continue;
+            };
+            armed.at = None;
             // The timer may be older than the call's present timeout.
-            let is_due = self.calls.get(&seq).and_then(|call| call.poll_timeout());
-            if is_due.is_some_and(|at| at <= now) {
+            if armed.call.poll_timeout().is_some_and(|at| at <= now) {
                 self.with(seq, |call| call.handle_timeout(now, links));
             }
             self.arm(seq);
@@ -173,14 +193,14 @@ impl Initiator {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let timer = self.timers.next();
         let unsettled = self.unsettled.first_key_value().map(|(_, until)| *until);
         timer.into_iter().chain(unsettled).min()
     }
 
     /// What the application learns next of one call.
     pub(crate) fn poll_event(&mut self, call: CallId) -> Option<CallEvent> {
-        let event = self.calls.get_mut(&call.seq)?.poll_event();
+        let event = self.calls.get_mut(&call.seq)?.call.poll_event();
         if event.is_some() {
             self.drain(call.seq);
         }
@@ -199,7 +219,7 @@ impl Initiator {
 
     /// A call, for inspection.
     pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.calls.get(&call.seq).map(|call| &**call)
+        self.calls.get(&call.seq).map(|armed| &*armed.call)
     }
 
     /// Calls that are open, or ended and not read to their end.
@@ -212,25 +232,22 @@ impl Initiator {
         self.unsettled.len()
     }
 
+    /// Timers that are set, void ones too: at most twice the calls and a few.
+    pub fn timer_count(&self) -> usize {
+        self.timers.len()
+    }
+
     fn with(&mut self, seq: u64, act: impl FnOnce(&mut Call)) {
-        if let Some(call) = self.calls.get_mut(&seq) {
-            let before = call.poll_timeout();
-            act(call);
-            let earlier = match (before, call.poll_timeout()) {
-                (Some(before), Some(after)) => after < before,
-                (None, Some(_)) => true,
-                (_, None) => false,
-            };
-            if earlier {
-                self.arm(seq);
-            }
+        if let Some(armed) = self.calls.get_mut(&seq) {
+            act(&mut armed.call);
+            self.arm(seq);
             self.drain(seq);
         }
     }
 
     /// Collects what a call wants after any input, and drops it when it is done.
     fn drain(&mut self, seq: u64) {
-        let Some(call) = self.calls.get_mut(&seq) else { return };
+        let Some(Armed { call, .. }) = self.calls.get_mut(&seq) else { return };
         while let Some(outbound) = call.poll_outbound() {
             self.out.push_back(outbound);
         }
@@ -241,13 +258,21 @@ impl Initiator {
             if !call.is_settled() {
                 self.unsettled.insert(seq, call.deadline() + self.limits.keep_alive_timeout);
             }
-            self.calls.remove(&seq);
+            self.dead.extend(self.calls.remove(&seq).map(|armed| armed.call));
         }
     }
 
     fn arm(&mut self, seq: u64) {
-        if let Some(at) = self.calls.get(&seq).and_then(|call| call.poll_timeout()) {
-            self.timers.push(Reverse((at, seq)));
+        let Some(armed) = self.calls.get_mut(&seq) else { return };
+        let Some(at) = armed.call.poll_timeout() else { return };
+        if armed.at.is_some_and(|armed_at| armed_at <= at) {
+            return;
+        }
+        armed.at = Some(at);
+        self.timers.push(at, seq);
+        if self.timers.is_crowded(self.calls.len()) {
+            let armed = self.calls.iter().filter_map(|(seq, armed)| Some((armed.at?, *seq)));
+            self.timers.sweep(armed);
         }
     }
 }

@@ -270,6 +270,10 @@ impl LinkView for Links {
         self.neighbours.get(&node).is_some_and(|neighbour| neighbour.dead.contains(&link))
     }
 
+    fn is_dialling(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
+    }
+
     fn is_lost(&self, node: NodeId) -> bool {
         self.neighbours
             .get(&node)

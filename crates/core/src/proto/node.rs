@@ -114,11 +114,10 @@ impl Node {
             self.handle_link_down(now, link.peer.node, stale);
         }
         for (since, mut outbound) in self.links.handle_up(now, link) {
-            if let Message::Request(request) = &mut outbound.message {
+            if let Some(budget_us) = budget_of(&mut outbound.message) {
                 // Rounded up: no branch gets more time than its parent has.
                 let waited = now.since(since).as_nanos().div_ceil(1_000);
-                let waited = u64::try_from(waited).unwrap_or(u64::MAX);
-                request.budget_us = request.budget_us.saturating_sub(waited);
+                *budget_us = budget_us.saturating_sub(u64::try_from(waited).unwrap_or(u64::MAX));
             }
             self.send(now, outbound);
         }
@@ -266,6 +265,12 @@ impl Node {
     /// A call that has something for the application since it was last asked.
     pub fn poll_ready(&mut self) -> Option<CallId> {
         self.initiator.poll_ready()
+    }
+
+    /// Calls that are over and forgotten: their predicates are the caller's, to be dropped where that may
+    /// call back.
+    pub fn take_dead_calls(&mut self) -> Vec<Box<Call>> {
+        self.initiator.take_dead()
     }
 
     /// A call, for inspection.
@@ -578,7 +583,10 @@ impl Node {
                 self.transmits.push_back(Transmit { to, link, lane, frame });
             }
             Way::Dialable => {
-                if let Some(outbound) = self.links.wait(now, outbound) {
+                // A question that finds no room says nothing of the node; it is asked again.
+                if let Some(outbound) = self.links.wait(now, outbound)
+                    && !matches!(outbound.message, Message::Probe(_))
+                {
                     self.handle_undeliverable(now, outbound);
                 }
             }
@@ -611,6 +619,17 @@ impl Node {
             // Replies that had only this way are lost; the rest is repeated or not needed.
             _ => {}
         }
+    }
+}
+
+/// What is left of the call's time, in a message that says so: it runs while the message waits.
+fn budget_of(message: &mut Message) -> Option<&mut u64> {
+    match message {
+        Message::Request(request) => Some(&mut request.budget_us),
+        Message::Cancel(cancel) => Some(&mut cancel.budget_us),
+        Message::Probe(probe) => Some(&mut probe.budget_us),
+        Message::Cast(cast) => Some(&mut cast.budget_us),
+        _ => None,
     }
 }
 

@@ -6,8 +6,7 @@
 mod control;
 mod route;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +23,8 @@ use super::links::{Links, Way};
 use super::mailbox::{Mailbox, Posted};
 use super::mutant::{self, Mutant};
 use super::task::{ChildRequest, Task, TaskFailure, TaskOutput, TaskRefusal};
-use super::visit::{TaskRecord, TaskState, Visit};
+use super::timers::Timers;
+use super::visit::Visit;
 use super::{Arrival, Fault, Outbound};
 
 /// One task of one call.
@@ -88,7 +88,8 @@ pub struct Participant {
     running: usize,
     remembered: usize,
     is_shutting_down: bool,
-    timers: BinaryHeap<Reverse<(Timestamp, CallId)>>,
+    visit_count: usize,
+    timers: Timers<CallId>,
     events: VecDeque<ParticipantEvent>,
     out: VecDeque<Outbound>,
 }
@@ -105,7 +106,8 @@ impl Participant {
             running: 0,
             remembered: 0,
             is_shutting_down: false,
-            timers: BinaryHeap::new(),
+            visit_count: 0,
+            timers: Timers::new(),
             events: VecDeque::new(),
             out: VecDeque::new(),
         }
@@ -136,6 +138,9 @@ impl Participant {
                     return Err(Fault::ForeignCall);
                 }
                 by.via
+            }
+            ReplyRoute::Node { node, .. } if *node == self.me && call.origin != me_incarnation => {
+                return Ok(()); // A call of this node's last life: nobody waits for it.
             }
             ReplyRoute::Node { node, addresses } => {
                 if *node != self.me && !addresses.is_empty() {
@@ -194,18 +199,9 @@ impl Participant {
             return;
         }
         let came_by = (request.reply_route == ReplyRoute::Sender).then_some(by.link);
-        let record = TaskRecord {
-            from: by.via,
-            came_by,
-            extensions: request.extensions.clone(),
-            state: TaskState::Running(Box::new(Task::new(
-                task.clone(),
-                deadline,
-                inherited,
-                &self.limits,
-            ))),
-        };
-        self.visit(call, origin, deadline).tasks.insert(task.clone(), record);
+        let running = Task::new(task.clone(), deadline, inherited, &self.limits);
+        let extensions = request.extensions.clone();
+        self.visit(call, origin, deadline).start(by.via, came_by, running, extensions);
         self.running += 1;
         self.arm(call);
         let task = TaskRef { call, task };
@@ -414,11 +410,12 @@ impl Participant {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
-        while let Some(Reverse((at, call))) = self.timers.peek().copied()
-            && at <= now
-        {
-            self.timers.pop();
-            self.expire(now, call, links);
+        while let Some((at, call)) = self.timers.pop_due(now) {
+            let visit = self.visit_mut(call).filter(|visit| visit.armed_at == Some(at));
+            if let Some(visit) = visit {
+                visit.armed_at = None;
+                self.expire(now, call, links);
+            }
         }
     }
 
@@ -428,16 +425,7 @@ impl Participant {
             self.arm(call);
             return;
         }
-        let late: Vec<TaskKey> = visit
-            .tasks
-            .iter()
-            .filter(|(_, record)| match &record.state {
-                TaskState::Running(task) => task.deadline <= now,
-                TaskState::Over(_) => false,
-            })
-            .map(|(task, _)| task.clone())
-            .collect();
-        for task in late {
+        while let Some(task) = self.visit_mut(call).and_then(|visit| visit.pop_late(now)) {
             self.stop(now, &TaskRef { call, task }, Cause::Deadline, links);
         }
         self.give_up_dial(now, call, links);
@@ -484,7 +472,7 @@ impl Participant {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+        self.timers.next()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<ParticipantEvent> {
@@ -517,9 +505,14 @@ impl Participant {
         self.remembered
     }
 
+    /// Timers that are set, void ones too: at most twice the calls and a few.
+    pub fn timer_count(&self) -> usize {
+        self.timers.len()
+    }
+
     /// Calls of which anything is known.
     pub fn visit_count(&self) -> usize {
-        self.origins.values().map(|origin| origin.visits.len()).sum()
+        self.visit_count
     }
 
     fn with_task<T>(
@@ -590,7 +583,10 @@ impl Participant {
     fn visit(&mut self, call: CallId, origin: NodeId, deadline: Timestamp) -> &mut Visit {
         let origins = self.origins.entry(call.origin);
         let of_origin = origins.or_insert_with(|| Origin { floor: 0, visits: BTreeMap::new() });
-        let visit = of_origin.visits.entry(call.seq).or_insert_with(|| Visit::new(origin));
+        let visit = of_origin.visits.entry(call.seq).or_insert_with(|| {
+            self.visit_count += 1;
+            Visit::new(origin)
+        });
         visit.deadline = visit.deadline.max(deadline);
         visit.forget_at = visit.deadline + self.limits.keep_alive_timeout;
         visit
@@ -612,6 +608,7 @@ impl Participant {
         for seq in settled {
             let visit = origin.visits.remove(&seq).expect("it was just seen");
             self.remembered -= visit.remembered_count();
+            self.visit_count -= 1;
         }
     }
 
@@ -619,6 +616,7 @@ impl Participant {
         let Some(origin) = self.origins.get_mut(&call.origin) else { return };
         if let Some(visit) = origin.visits.remove(&call.seq) {
             self.remembered -= visit.remembered_count();
+            self.visit_count -= 1;
         }
         // The floor alone protects against nothing that could still come: no visit, no budget left.
         if origin.visits.is_empty() {
@@ -627,10 +625,28 @@ impl Participant {
     }
 
     fn arm(&mut self, call: CallId) {
-        if let Some(at) = self.visit_mut(call).map(|visit| visit.next_timeout()) {
-            self.timers.push(Reverse((at, call)));
+        let Some(visit) = self.visit_mut(call) else { return };
+        let at = visit.next_timeout();
+        if visit.armed_at.is_some_and(|armed_at| armed_at <= at) {
+            return;
+        }
+        visit.armed_at = Some(at);
+        self.timers.push(at, call);
+        if self.timers.is_crowded(self.visit_count) {
+            self.timers.sweep(armed(&self.origins));
         }
     }
+}
+
+fn armed(
+    origins: &BTreeMap<Incarnation, Origin>,
+) -> impl Iterator<Item = (Timestamp, CallId)> + '_ {
+    origins.iter().flat_map(|(origin, of_origin)| {
+        let visits = of_origin.visits.iter();
+        visits.filter_map(|(seq, visit)| {
+            Some((visit.armed_at?, CallId { origin: *origin, seq: *seq }))
+        })
+    })
 }
 
 struct Refusal {

@@ -114,7 +114,7 @@ enum Held {
 /// One running task.
 #[derive(Debug)]
 pub(crate) struct Task {
-    key: TaskKey,
+    pub(crate) key: TaskKey,
     pub(crate) deadline: Timestamp,
     inherited: Vec<Entry>,
     /// All that was given to pass on, kept for reports after a link went down.

@@ -1,11 +1,12 @@
 //! What a node knows of one call of another node: its tasks, finished ones remembered as tombstones,
 //! fences, cancel marks, casts, and the way back to the initiator.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use crate::id::{LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Entry, Extension, LinkDown, Message, ReplyPath, TaskStatus};
+use crate::wire::{Cause, Entry, Extension, LinkDown, Message, Outcome, ReplyPath, TaskStatus};
 
 use super::key;
 use super::mailbox::Mailbox;
@@ -74,6 +75,12 @@ pub(crate) struct Visit {
     pub(crate) fences: BTreeSet<TaskKey>,
     pub(crate) cancelled: Vec<Path>,
     pub(crate) mailbox: Option<Box<Mailbox>>,
+    /// Tasks whose state is running.
+    running: usize,
+    /// When to stop which task; those that ended before are still in it.
+    deadlines: BinaryHeap<Reverse<(Timestamp, TaskKey)>>,
+    /// The earliest timer that is set for this visit.
+    pub(crate) armed_at: Option<Timestamp>,
     /// The latest deadline that anything here has.
     pub(crate) deadline: Timestamp,
     /// When nothing that could still arrive can do harm any more.
@@ -91,6 +98,9 @@ impl Visit {
             fences: BTreeSet::new(),
             cancelled: Vec::new(),
             mailbox: None,
+            running: 0,
+            deadlines: BinaryHeap::new(),
+            armed_at: None,
             deadline: Timestamp::ZERO,
             forget_at: Timestamp::ZERO,
         }
@@ -103,6 +113,27 @@ impl Visit {
     /// Whether a request for this task must not run: it has, or may not.
     pub(crate) fn knows(&self, task: &TaskKey) -> bool {
         self.tasks.contains_key(task) || self.fences.contains(task) || self.is_cancelled(&task.path)
+    }
+
+    /// Remembers a task that starts to run.
+    pub(crate) fn start(
+        &mut self,
+        from: NodeId,
+        came_by: Option<LinkNonce>,
+        task: Task,
+        extensions: Vec<Extension>,
+    ) {
+        let key = task.key.clone();
+        self.running += 1;
+        self.deadlines.push(Reverse((task.deadline, key.clone())));
+        let state = TaskState::Running(Box::new(task));
+        self.tasks.insert(key, TaskRecord { from, came_by, extensions, state });
+    }
+
+    /// The next task whose deadline has passed, running or not.
+    pub(crate) fn pop_late(&mut self, now: Timestamp) -> Option<TaskKey> {
+        let is_late = self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now);
+        if is_late { self.deadlines.pop().map(|Reverse((_, task))| task) } else { None }
     }
 
     pub(crate) fn running(&mut self, task: &TaskKey) -> Option<&mut Task> {
@@ -120,13 +151,12 @@ impl Visit {
     }
 
     pub(crate) fn running_count(&self) -> usize {
-        let is_running = |record: &&TaskRecord| matches!(record.state, TaskState::Running(_));
-        self.tasks.values().filter(is_running).count()
+        self.running
     }
 
     /// Tombstones, fences, marks and a mailbox.
     pub(crate) fn remembered_count(&self) -> usize {
-        let over = self.tasks.len() - self.running_count();
+        let over = self.tasks.len() - self.running;
         over + self.fences.len() + self.cancelled.len() + usize::from(self.mailbox.is_some())
     }
 
@@ -171,8 +201,16 @@ impl Visit {
                 entry: Box::new(over.finished.entry.clone()),
                 replies_by: over.replies_by.unwrap_or(ReplyPath::Nowhere),
             },
-            None if self.fences.contains(task) || self.is_cancelled(&task.path) => {
-                TaskStatus::Fenced
+            None if self.fences.contains(task) => TaskStatus::Fenced,
+            None if self.is_cancelled(&task.path) => {
+                let entry = Entry {
+                    task: task.clone(),
+                    children: 0,
+                    replies: 0,
+                    outcome: Outcome::Failed(Cause::Cancelled),
+                    holders: Vec::new(),
+                };
+                TaskStatus::Closed { entry: Box::new(entry), replies_by: ReplyPath::Nowhere }
             }
             None => TaskStatus::Unknown,
         }
@@ -224,6 +262,7 @@ impl Visit {
         };
         record.state = TaskState::Over(Box::new(tombstone));
         record.extensions = Vec::new();
+        self.running -= 1;
         true
     }
 
@@ -240,15 +279,12 @@ impl Visit {
 
     /// When something is to be done without any input.
     pub(crate) fn next_timeout(&self) -> Timestamp {
-        let deadlines = self.tasks.values().filter_map(|record| match &record.state {
-            TaskState::Running(task) => Some(task.deadline),
-            TaskState::Over(_) => None,
-        });
+        let deadline = self.deadlines.peek().map(|Reverse((at, _))| *at);
         let give_up = match self.route {
             Route::Dialling { give_up_at, .. } => Some(give_up_at),
             _ => None,
         };
-        deadlines.chain(give_up).min().unwrap_or(self.forget_at)
+        deadline.into_iter().chain(give_up).min().unwrap_or(self.forget_at)
     }
 }
 

@@ -45,15 +45,12 @@ impl Context {
     /// Dropped before it resolves, nothing is lost. One task of a call at a node may wait at a time.
     pub async fn next_cast(&self) -> ReceivedCast {
         let (driver, call) = (&self.handle.driver, self.task().call);
-        poll_fn(|cx| {
-            driver.wait_for_cast(call, cx.waker());
-            match driver.with_node(|node, _| node.take_cast(call)) {
-                Some((from, cast)) => {
-                    let Cast { phase, sender, digest, payload, .. } = cast;
-                    Poll::Ready(ReceivedCast { from, phase, sender, digest, payload })
-                }
-                None => Poll::Pending,
+        poll_fn(|cx| match driver.poll_cast(call, cx.waker()) {
+            Some((from, cast)) => {
+                let Cast { phase, sender, digest, payload, .. } = cast;
+                Poll::Ready(ReceivedCast { from, phase, sender, digest, payload })
             }
+            None => Poll::Pending,
         })
         .await
     }

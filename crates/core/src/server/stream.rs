@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use crate::proto::task::TaskRefusal;
@@ -51,18 +50,16 @@ impl<Resp: prost::Message> ReplyStream<Resp> {
             }
         })
         .await?;
-        handle.may_hold.store(true, Ordering::Release);
         let payload = item.encode_to_vec().into();
-        handle.driver.with_node(|node, now| node.stream_item(now, handle.task(), index, payload))
+        handle.output(|node, now| node.stream_item(now, handle.task(), index, payload))
     }
 }
 
 impl<Resp> Drop for ReplyStream<Resp> {
     fn drop(&mut self) {
-        self.handle.may_hold.store(true, Ordering::Release);
         let (handle, index) = (&self.handle, self.index);
         // A task that was stopped or has returned has ended its streams already.
-        let _ = handle.driver.with_node(|node, now| node.stream_end(now, handle.task(), index));
+        let _ = handle.output(|node, now| node.stream_end(now, handle.task(), index));
     }
 }
 

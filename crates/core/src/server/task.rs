@@ -3,7 +3,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -19,14 +18,56 @@ use super::stream::ReplyStream;
 use super::{Context, TaskHandle};
 
 /// One task of a tree call, answered with `Resp`s: it replies to the initiator, any number of times, and
-/// opens branches at other nodes, whose tasks reply to the initiator in turn. The compiler sees to it
-/// that a branch is of a method that answers with `Resp` too.
+/// opens branches at other nodes, whose tasks reply to the initiator in turn.
+///
+/// The compiler sees to it that a branch is of a method that answers with `Resp` too:
+/// ```
+/// # use convoke_core::{Finish, Method, Peer, Status, Task};
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Apple {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Pear {}
+/// const APPLES: Method<Ask, Apple> = Method::new("fruit.Fruit/Apples");
+/// const PEARS: Method<Ask, Pear> = Method::new("fruit.Fruit/Pears");
+///
+/// async fn apples(_: Ask, task: Task<Apple>, peer: Peer) -> Result<Finish, Status> {
+///     task.delegate(APPLES.request(Ask {}), &peer).await?;
+///     Ok(task.finish())
+/// }
+/// ```
+/// and refuses another:
+/// ```compile_fail,E0308
+/// # use convoke_core::{Finish, Method, Peer, Status, Task};
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Apple {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Pear {}
+/// # const APPLES: Method<Ask, Apple> = Method::new("fruit.Fruit/Apples");
+/// # const PEARS: Method<Ask, Pear> = Method::new("fruit.Fruit/Pears");
+/// async fn apples(_: Ask, task: Task<Apple>, peer: Peer) -> Result<Finish, Status> {
+///     task.delegate(PEARS.request(Ask {}), &peer).await?;
+///     Ok(task.finish())
+/// }
+/// ```
+/// A handler that ends without finishing its task is refused as well:
+/// ```compile_fail,E0271
+/// # use convoke_core::{Method, Service, Status, Task};
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask {}
+/// # #[derive(Clone, PartialEq, prost::Message)] struct Apple {}
+/// # const APPLES: Method<Ask, Apple> = Method::new("fruit.Fruit/Apples");
+/// async fn apples(_: Ask, task: Task<Apple>) -> Result<(), Status> {
+///     task.reply(&Apple {})?;
+///     Ok(())
+/// }
+/// let service = Service::new().tree(APPLES, apples);
+/// ```
 pub struct Task<Resp> {
     handle: Arc<TaskHandle>,
     types: PhantomData<fn(Resp)>,
 }
 
-/// The handler is done with its task. Only a [`Task`] can make one.
+/// The handler is done with its task. Only a [`Task`] can make one:
+/// ```compile_fail,E0423
+/// let finish = convoke_core::Finish(());
+/// ```
 #[derive(Debug)]
 pub struct Finish(());
 
@@ -151,15 +192,13 @@ impl<Resp> fmt::Debug for Task<Resp> {
 
 impl TaskHandle {
     fn reply(&self, payload: Bytes) -> Result<(), TaskRefusal> {
-        self.may_hold.store(true, Ordering::Release);
-        self.driver.with_node(|node, now| node.reply(now, self.task(), payload))
+        self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
     fn delegate<Resp>(&self, request: &Request<Resp>, peer: &Peer) -> Result<(), TaskRefusal> {
         if let Some((size, limit)) = request.too_large(usize::MAX) {
             return Err(TaskRefusal::MessageTooLarge { size, limit });
         }
-        self.may_hold.store(true, Ordering::Release);
         let branch = |now: Timestamp| Branch {
             to: peer.node(),
             method: request.method,
@@ -167,7 +206,7 @@ impl TaskHandle {
             extensions: request.extensions.clone(),
             deadline: request.deadline.map(|budget| now + budget),
         };
-        self.driver.with_node(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())
+        self.output(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())
     }
 
     fn delegate_even_if_dead<Resp>(
@@ -176,9 +215,9 @@ impl TaskHandle {
         peer: &Peer,
     ) -> Result<(), TaskRefusal> {
         match self.delegate(request, peer) {
-            Err(TaskRefusal::NodeDead) => self
-                .driver
-                .with_node(|node, now| node.delegate_to_dead(now, self.task(), peer.node())),
+            Err(TaskRefusal::NodeDead) => {
+                self.output(|node, now| node.delegate_to_dead(now, self.task(), peer.node()))
+            }
             result => result,
         }
     }

@@ -25,7 +25,7 @@ impl Cancel {
         // A dial and the frame, and a request that is still on its way.
         let per_level = network.latency_max(64 << 10) * 6;
         let is_plain = scenario.is_fault_free()
-            && !scenario.has_tiny_limits()
+            && !scenario.has_tiny_limits
             && scenario.conditions.slow_dial_percent == 0;
         Self { per_level: is_plain.then_some(per_level) }
     }

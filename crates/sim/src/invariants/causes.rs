@@ -23,7 +23,7 @@ impl Causes {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let c = &scenario.conditions;
         Self {
-            has_tiny_limits: scenario.has_tiny_limits(),
+            has_tiny_limits: scenario.has_tiny_limits,
             is_unfaithful: !c.is_fifo || c.loss_per_mille > 0 || c.copies_per_mille > 0,
         }
     }
@@ -48,10 +48,13 @@ impl Causes {
                 told.cancelled_at.is_some()
                     || told.end.is_some()
                     || matches!(end, Some(TaskEnd::Stopped(Cause::Cancelled)))
+                    || is_aborted(call, failure, oracle)
             }
             // A reply that waits for credit ends with its task's time.
             Cause::ReplyLost if truth.is_some_and(|truth| truth.deadline <= oracle.now) => true,
             Cause::NodeDown | Cause::Lost | Cause::ReplyLost | Cause::Orphaned => has_trouble,
+            // What waits for a dial is bounded, too.
+            Cause::Unreachable if self.has_tiny_limits => true,
             Cause::Unreachable => oracle.troubled.contains(&truth.map_or(told.node, |t| t.sent_to)),
             Cause::Overloaded | Cause::TooManyBranches | Cause::ResourceExhausted => {
                 self.has_tiny_limits
@@ -67,6 +70,14 @@ impl Causes {
         };
         if is_there { Ok(()) } else { Err(format!("{call:?}: wrong node: {failure}, {truth:?}")) }
     }
+}
+
+/// Whether a task above the failed branch took its branches with it.
+fn is_aborted(call: CallId, failure: &Failure, oracle: &Oracle) -> bool {
+    let aborts =
+        |end: &Option<(_, TaskEnd)>| matches!(end, Some((_, TaskEnd::Failed { aborts: true, .. })));
+    let mut tasks = oracle.tasks_of(call);
+    tasks.any(|(at, truth)| at.path.is_prefix_of(&failure.task.path) && aborts(&truth.end))
 }
 
 impl Invariant for Causes {

@@ -22,7 +22,7 @@ impl Progress {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let arithmetic_only = scenario.kind == Kind::AnyOrder
             && scenario.limits.worry_min > scenario.limits.deadline_default;
-        let has_time = !scenario.has_tiny_limits()
+        let has_time = !scenario.has_tiny_limits
             && !matches!(scenario.kind, Kind::StoppedReader | Kind::Cancels | Kind::Lossy);
         Self {
             is_fair: has_time && (scenario.is_fault_free() || arithmetic_only),

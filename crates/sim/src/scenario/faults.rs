@@ -36,6 +36,10 @@ pub(super) fn inject(scenario: &Scenario, random: &mut Random) -> Vec<Injection>
         Kind::Crashes => &[Kind::Crashes],
         Kind::Partitions => &[Kind::Partitions],
         Kind::PausedDriver => &[Kind::PausedDriver],
+        Kind::Relayed if random.chance(40) => &[Kind::Cuts, Kind::Crashes],
+        Kind::StoppedReader | Kind::Quorums | Kind::SlowParentLink if random.chance(30) => {
+            &[Kind::Cuts, Kind::Crashes, Kind::Partitions]
+        }
         Kind::Storm => &[Kind::Cuts, Kind::Crashes, Kind::Partitions, Kind::PausedDriver],
         _ => return Vec::new(),
     };

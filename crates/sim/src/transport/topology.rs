@@ -213,7 +213,7 @@ impl Topology {
     /// A name no connection has had.
     pub(crate) fn next_nonce(&mut self) -> LinkNonce {
         loop {
-            let nonce = LinkNonce(self.random.next());
+            let nonce = LinkNonce(self.random.draw());
             if !self.wires.contains_key(&nonce) {
                 return nonce;
             }
@@ -263,14 +263,14 @@ impl Nodes {
 /// Whether something of this probability happens. Draws nothing when it cannot.
 fn happens(random: &mut Random, probability: f64) -> bool {
     // 53 bits are what the fraction of an f64 holds.
-    probability > 0.0 && ((random.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
+    probability > 0.0 && ((random.draw() >> 11) as f64) < probability * (1_u64 << 53) as f64
 }
 
 /// From zero to `longest`. Draws nothing when that is zero.
 fn up_to(random: &mut Random, longest: Duration) -> Duration {
     match u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1) {
         0 => Duration::ZERO,
-        nanos => Duration::from_nanos(random.next() % (nanos + 1)),
+        nanos => Duration::from_nanos(random.draw() % (nanos + 1)),
     }
 }
 

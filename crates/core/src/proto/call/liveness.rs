@@ -29,6 +29,8 @@ pub(crate) trait LinkView {
     fn current(&self, node: NodeId) -> Option<LinkNonce>;
     /// Whether this connection to `node` was open and has ended.
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
+    /// Whether `node` is being dialled, and so nothing has left for it yet.
+    fn is_dialling(&self, node: NodeId) -> bool;
     /// Whether there were connections to `node` and there is none now.
     fn is_lost(&self, node: NodeId) -> bool;
     /// Whether there is a connection to `node` or an address to dial.
@@ -207,6 +209,9 @@ impl Call {
             match branch.holder {
                 Some(holder) => {
                     let holder = self.way_to(path, holder, links);
+                    if links.is_dialling(holder.relay.unwrap_or(holder.node)) {
+                        continue; // The end of the dial says more than a question behind it.
+                    }
                     let fence = self.may_fence(path, branch, holder, links);
                     asked.entry((holder, fence)).or_default().push(key(path.clone(), branch.hop));
                 }

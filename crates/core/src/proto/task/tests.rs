@@ -49,11 +49,14 @@ fn sole_reply(task: &mut Task) -> crate::wire::Reply {
 }
 
 fn requests(outputs: &[TaskOutput]) -> Vec<&ChildRequest> {
-    let of = |output| match output {
-        &TaskOutput::Request(ref request) => request,
-        &TaskOutput::Reply(ref message) => panic!("{message:?}"),
-    };
-    outputs.iter().map(of).collect()
+    let mut requests = Vec::new();
+    for output in outputs {
+        match output {
+            TaskOutput::Request(request) => requests.push(request),
+            TaskOutput::Reply(message) => panic!("{message:?}"),
+        }
+    }
+    requests
 }
 
 #[test]

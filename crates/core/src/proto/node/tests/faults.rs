@@ -3,7 +3,7 @@
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
 use crate::proto::call::{CallOptions, End};
-use crate::wire::{Probe, TaskStatus};
+use crate::wire::{Cause, Probe, TaskStatus};
 
 /// Found by the simulation: the timer of a call was armed before its first branch, when there was nothing
 /// to worry about, and so no branch was ever asked for.
@@ -15,6 +15,18 @@ fn a_branch_without_news_is_asked_for() {
     mesh.pass(millis(50));
     assert_eq!(mesh.on_wire(), ["1-2 PROBE"]);
     assert!(mesh.nodes[&1].poll_timeout() <= mesh.now + millis(100));
+}
+
+/// Found by the simulation: questions piled up behind a slow dial until there was no room for more, and
+/// the node was taken for dead.
+#[test]
+fn a_node_that_is_being_dialled_is_not_asked() {
+    let mut mesh = Mesh::new(2, &Limits::default());
+    mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+    mesh.call(1, &[2], CallOptions::default());
+    (0..20).for_each(|_| mesh.pass(millis(100)));
+    mesh.connect(1, 2);
+    assert_eq!(mesh.on_wire(), ["1-2 REQUEST"]);
 }
 
 #[test]
@@ -145,6 +157,35 @@ fn a_cancel_before_its_request_still_cancels_it() {
     assert_eq!(mesh.end(1, call), Some(End::Cancelled));
 }
 
+/// Found by the simulation: it was said to be fenced, so its node looked as if it had been lost.
+#[test]
+fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
+    let mut mesh = Mesh::connected(3);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    let request = mesh.hold_back("REQUEST");
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let mut failure = TaskFailure::new(Cause::Application, crate::wire::Executed::Yes, "no");
+    failure.aborts_children = true;
+    mesh.with(2, |node| node.fail(now, &task, failure));
+    let fail = mesh.hold_back("FAIL");
+    assert_eq!(mesh.on_wire(), ["2-3 CANCEL"]);
+    mesh.deliver_all();
+    mesh.wire.extend(request);
+    mesh.deliver_all();
+    // The parent's FAIL is lost; its status says nothing of its branches being given up.
+    drop(fail);
+    (0..4).for_each(|_| {
+        mesh.pass(millis(100));
+        mesh.deliver_all();
+    });
+    let told = mesh.told(1, call);
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[1], "branch /0/0 at n3: it was cancelled (it may have run)");
+}
+
 #[test]
 fn a_cancel_reaches_tail_hops_and_stops_further_branches() {
     let mut mesh = Mesh::connected(4);
@@ -222,6 +263,20 @@ fn a_new_life_of_a_peer_ends_the_connections_to_the_last_one() {
     mesh.connect(1, 2);
     assert_eq!(mesh.resets, [(1, old)]);
     assert_eq!(mesh.nodes[&1].links().up().count(), 1);
+}
+
+/// Found by the simulation: the new life took it for a call of its own, and its peers took that for a lie.
+#[test]
+fn a_task_for_a_call_of_the_last_life_is_not_run() {
+    let mut mesh = Mesh::connected(2);
+    mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.start(1, &Limits::default());
+    mesh.connect(1, 2);
+    mesh.delegate("/0", &[1]);
+    mesh.deliver_all();
+    assert_eq!(mesh.starts.len(), 1);
+    assert_eq!(mesh.nodes[&1].participant().visit_count(), 0);
 }
 
 #[test]

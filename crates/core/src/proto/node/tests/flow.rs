@@ -172,6 +172,21 @@ fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
     assert_eq!(request.budget_us, 10_000_000 - 2, "rounded towards less");
 }
 
+/// Found by the simulation: marks outlived their calls by the time that a dial had taken.
+#[test]
+fn a_cancel_that_waited_for_a_dial_has_waited_too() {
+    let mut mesh = Mesh::new(2, &Limits::default());
+    mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let now = mesh.now;
+    mesh.with(1, |node| node.cancel_call(now, call));
+    mesh.now = mesh.now + millis(100);
+    mesh.connect(1, 2);
+    let cancel = mesh.hold_back("CANCEL");
+    let Message::Cancel(cancel) = &cancel[0].1.frame.message else { panic!("no cancel") };
+    assert_eq!(cancel.budget_us, 9_900_000);
+}
+
 #[test]
 fn a_failed_dial_fails_the_branch_as_not_run() {
     let mut mesh = Mesh::new(2, &Limits::default());

@@ -1,0 +1,154 @@
+//! How handlers are run: in process, so that no network hides what happens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use convoke::{
+    CallBuilder, Cause, Context, Decision, End, Endpoint, Executed, Finish, Method, NodeId, Peer,
+    Service, Status, Task,
+};
+use tokio::sync::Notify;
+
+const COUNT: Method<u64, u64> = Method::new("test.Handlers/Count");
+const ORDERED: Method<u64, u64> = Method::new("test.Handlers/Ordered").ordered();
+
+async fn start(service: Service) -> Endpoint {
+    Endpoint::builder().serve(service).start().await.expect("nothing is listened on")
+}
+
+/// Goes to the same node again until the number is used up.
+async fn count_down(number: u64, task: Task<u64>) -> Result<Finish, Status> {
+    let Some(rest) = number.checked_sub(1) else { return task.answer(&7) };
+    let me = Peer::from(task.context().peer());
+    Ok(task.tail(COUNT.request(rest), &me).await?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_long_chain_within_one_node_does_not_grow_the_stack() {
+    let run = async {
+        let endpoint = start(Service::new().tree(COUNT, count_down)).await;
+        CallBuilder::new(&endpoint).branch(COUNT.request(20_000), &endpoint.me()).await
+    };
+    // On a worker, whose stack is small.
+    let answer = tokio::spawn(run).await.expect("it does not overflow");
+    assert_eq!(answer.expect("the last one answers"), 7);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_long_queue_at_an_ordered_method_does_not_grow_the_stack() {
+    let run = async {
+        let gate = Arc::new(Notify::new());
+        let waits = gate.clone();
+        let service = Service::new().unary(ORDERED, move |number, _: Context| {
+            let gate = waits.clone();
+            async move {
+                if number == 0 {
+                    gate.notified().await;
+                }
+                Ok::<_, Status>(number)
+            }
+        });
+        let endpoint = start(service).await;
+        let calls: Vec<_> = (0..10_000)
+            .map(|number| {
+                let call =
+                    CallBuilder::new(&endpoint).branch(ORDERED.request(number), &endpoint.me());
+                call.open().expect("there is room")
+            })
+            .collect();
+        gate.notify_one();
+        let mut sum = 0;
+        for call in calls {
+            sum += call.first().await.expect("each has its turn");
+        }
+        sum
+    };
+    assert_eq!(tokio::spawn(run).await.expect("it does not overflow"), 9_999 * 10_000 / 2);
+}
+
+#[tokio::test]
+async fn a_panic_before_the_handler_is_a_future_is_a_failure_of_the_branch() {
+    let service = Service::new().unary(COUNT, |number: u64, _: Context| {
+        assert!(number != 1, "on purpose");
+        async move { Ok::<_, Status>(number) }
+    });
+    let endpoint = start(service).await;
+    let ask = async |number| {
+        CallBuilder::new(&endpoint).branch(COUNT.request(number), &endpoint.me()).await
+    };
+    let error = ask(1).await.expect_err("it panics");
+    assert_eq!(error.failure().map(|failure| failure.cause), Some(Cause::Panicked));
+    assert_eq!(ask(2).await.expect("the endpoint goes on"), 2);
+}
+
+#[tokio::test]
+async fn what_waits_at_an_ordered_method_never_begins_after_shutdown() {
+    let begun = Arc::new(AtomicU32::new(0));
+    let counter = begun.clone();
+    let service = Service::new().unary(ORDERED, move |_, _: Context| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<Result<u64, Status>>()
+    });
+    let endpoint = start(service).await;
+    let request = |number| (ORDERED.request(number), endpoint.me());
+    let builder = (0..3)
+        .map(request)
+        .fold(CallBuilder::new(&endpoint), |call, (request, me)| call.branch(request, &me));
+    let call = builder.open().expect("there is room");
+    assert!(!endpoint.clone().shutdown(Duration::from_millis(10)).await);
+    let outcome = call.outcome().await;
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    let executed: Vec<Executed> = outcome.failures.iter().map(|failure| failure.executed).collect();
+    assert_eq!(executed.iter().filter(|executed| **executed == Executed::No).count(), 2);
+}
+
+#[tokio::test]
+async fn a_decision_may_own_a_call() {
+    let endpoint = start(Service::new().tree(COUNT, count_down)).await;
+    let ask = || CallBuilder::new(&endpoint).branch(COUNT.request(0), &endpoint.me());
+    let inner = ask().open().expect("there is room");
+    let outer = ask().decide(move |_| {
+        let _owned = &inner;
+        Decision::Continue
+    });
+    // Both end here; neither may take the endpoint's lock while the other holds it.
+    let outcome = outer.open().expect("there is room").outcome().await;
+    assert_eq!(outcome.end, End::Impossible);
+}
+
+#[tokio::test]
+async fn a_reply_from_beside_the_handler_is_not_held_back() {
+    let service = Service::new().tree(COUNT, |_, task: Task<u64>| async move {
+        tokio::spawn(async move { task.reply(&1) });
+        std::future::pending().await
+    });
+    let endpoint = start(service).await;
+    let call = CallBuilder::new(&endpoint).branch(COUNT.request(0), &endpoint.me());
+    let mut call = call.deadline(Duration::from_secs(600)).open().expect("there is room");
+    let reply = call.next().await.expect("it comes before the handler ends").expect("a reply");
+    assert_eq!(reply.into_inner(), 1);
+}
+
+#[test]
+fn a_call_may_be_opened_outside_the_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
+    let service = Service::new().unary(COUNT, |number, _: Context| async move {
+        tokio::time::sleep(Duration::ZERO).await;
+        Ok::<_, Status>(number)
+    });
+    let endpoint = runtime.block_on(start(service));
+    let call = CallBuilder::new(&endpoint).branch(COUNT.request(3), &endpoint.me());
+    let call = call.open().expect("there is room");
+    assert_eq!(runtime.block_on(call.first()).expect("it answers"), 3);
+}
+
+#[tokio::test]
+async fn the_first_reply_counts_whatever_fails_before_it() {
+    let endpoint = start(Service::new().tree(COUNT, count_down)).await;
+    let nobody = Peer::from(NodeId::new(77).expect("not zero"));
+    let call = CallBuilder::new(&endpoint)
+        .branch(COUNT.request(0), &nobody)
+        .branch(COUNT.request(3), &endpoint.me());
+    assert_eq!(call.await.expect("one of them answers"), 7);
+}
