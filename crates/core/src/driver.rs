@@ -78,7 +78,7 @@ struct Aftermath {
     events: Vec<NodeEvent>,
     wakers: Vec<Waker>,
     /// What users gave us is dropped without the lock: it may call back.
-    dropped: (Vec<Waker>, Vec<Box<Call>>),
+    dropped: (Vec<Waker>, Vec<Call>),
     closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     rearm: bool,
     is_closing: bool,
@@ -335,7 +335,7 @@ impl State {
             }
             NodeEvent::Reset { node, link } => {
                 let connection = self.connections.get(&(node, link)).cloned();
-                aftermath.closes.extend(connection.map(|c| (c, CloseReason::Paused)));
+                aftermath.closes.extend(connection.map(|c| (c, CloseReason::Stale)));
             }
             event @ (NodeEvent::Task(ParticipantEvent::Start(_)) | NodeEvent::Dial { .. }) => {
                 aftermath.events.push(event);

@@ -11,6 +11,7 @@
 //!              └───────────────────────────────────┘
 //! ```
 
+mod admission;
 pub mod call;
 pub mod failure;
 pub mod flow;

@@ -188,9 +188,10 @@ pub enum CloseReason {
     /// The peer does not read, and the send buffer is at its bound.
     #[error("the peer does not read")]
     Overloaded,
-    /// This process was paused for longer than the keep-alive timeout.
-    #[error("this process was paused for longer than the keep-alive timeout")]
-    Paused,
+    /// What comes over it may be stale: this process was paused for longer than the keep-alive timeout,
+    /// or the peer has started again since.
+    #[error("stale: this process was paused for too long, or the peer has restarted")]
+    Stale,
 }
 
 /// What a connection has carried since it opened.

@@ -29,7 +29,7 @@ mod status;
 
 pub use cancel::{Cancel, CancelReason};
 pub use cast::Cast;
-pub use codec::WireError;
+pub use codec::{TASKS_MAX, WireError};
 pub use credit::Credit;
 pub use entry::{Entry, Outcome};
 pub(crate) use fail::cut;

@@ -233,6 +233,7 @@ impl World {
             } else if let Some(call) = node.poll_ready() {
                 self.on_ready(place, call);
             } else {
+                drop(node.take_dead_calls());
                 break;
             }
         }

@@ -426,7 +426,7 @@ fn goodbye_text(reason: &CloseReason) -> String {
         CloseReason::Local => "it shuts down or no longer needs the connection".into(),
         CloseReason::Overloaded => "this end did not read what it sent".into(),
         CloseReason::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
-        CloseReason::Paused => "it was paused for longer than its keep-alive timeout".into(),
+        CloseReason::Stale => "it was paused for too long, or the other has restarted".into(),
         CloseReason::Fault(text) | CloseReason::Peer(text) | CloseReason::Network(text) => {
             text.clone()
         }

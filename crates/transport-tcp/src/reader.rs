@@ -221,7 +221,7 @@ impl Reader {
             // The timer would have closed the connection had this process been running: what has
             // waited in the socket meanwhile may be too old to act on.
             None if self.last_heard + self.terms.keep_alive_timeout < Instant::now() => {
-                return Some(self.end_at_once(CloseReason::Paused));
+                return Some(self.end_at_once(CloseReason::Stale));
             }
             _ => {}
         }

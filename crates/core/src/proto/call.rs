@@ -12,7 +12,7 @@
 
 mod liveness;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 
@@ -22,11 +22,12 @@ use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey}
 use crate::time::Timestamp;
 use crate::wire::{
     Cancel, CancelReason, Cause, Credit, Entry, Executed, Extension, Fail, Header, LinkDown,
-    Message, Outcome, Reply, ReplyRoute, Request, Status,
+    Message, Outcome, Reply, ReplyRoute, Request, Status, TaskStatus,
 };
 
+use super::admission::{self, Standing};
 use super::failure::Failure;
-use super::inbox::Inbox;
+use super::inbox::{Inbox, MESSAGE_BYTES};
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
 use super::trace::{EntryBy, TraceEvent, Traced};
@@ -163,6 +164,8 @@ pub struct Call {
     trace: Vec<TraceEvent>,
     /// What the predicate has seen; empty without one.
     replies: Vec<Delivered>,
+    /// Bytes of these.
+    kept_bytes: u64,
     events: VecDeque<CallEvent>,
     /// Where CANCEL goes: the nodes root branches were sent to.
     roots: BTreeMap<Path, NodeId>,
@@ -206,6 +209,7 @@ impl Call {
             failures: Vec::new(),
             trace: Vec::new(),
             replies: Vec::new(),
+            kept_bytes: 0,
             events: VecDeque::new(),
             roots: BTreeMap::new(),
             out: VecDeque::new(),
@@ -294,10 +298,10 @@ impl Call {
         task: &TaskKey,
         reply: Reply,
     ) {
-        if !self.is_counting() {
+        if !self.is_counting() || !self.may_speak_for(by, task) {
             return;
         }
-        self.apply_entries(now, &reply.inherited, EntryBy::Descendant);
+        self.apply_inherited(now, task, &reply.inherited, EntryBy::Descendant);
         if !self.touch(now, by, task) {
             return;
         }
@@ -309,7 +313,9 @@ impl Call {
             if self.close(now, task, 0, 1) {
                 self.note(now, task, || implied_entry(task));
             }
-        } else if let Some(entry) = &reply.own_entry {
+        } else if let Some(entry) = &reply.own_entry
+            && entry.task == *task
+        {
             self.apply_entry(now, entry, EntryBy::Reply);
         }
         self.settle(now, is_news);
@@ -327,6 +333,9 @@ impl Call {
         if accepted.is_whole
             && let Err(fault) = self.tree.receive(&task.path, reply.index)
         {
+            for (_, payload) in &accepted.messages {
+                self.inbox.consume(&task.path, reply.index, payload.len());
+            }
             self.contradict(now, task, fault);
             return true;
         }
@@ -350,6 +359,7 @@ impl Call {
     fn deliver(&mut self, delivered: Delivered) {
         if self.end.is_none() {
             if self.options.predicate.is_some() {
+                self.kept_bytes += delivered.payload.len() as u64 + MESSAGE_BYTES;
                 self.replies.push(delivered.clone());
             }
             self.events.push_back(CallEvent::Reply(delivered));
@@ -367,16 +377,18 @@ impl Call {
         task: &TaskKey,
         entries: &[Entry],
     ) {
-        if !self.is_counting() {
+        if !self.is_counting() || !self.may_speak_for(by, task) {
             return;
         }
         if entries.iter().any(|entry| entry.task == *task) {
             self.touch(now, by, task);
         }
         for entry in entries {
-            let is_own = entry.task == *task;
-            let by = if is_own { EntryBy::Manifest } else { EntryBy::Descendant };
-            self.apply_entry(now, entry, by);
+            if entry.task == *task {
+                self.apply_entry(now, entry, EntryBy::Manifest);
+            } else {
+                self.apply_inherited(now, task, std::slice::from_ref(entry), EntryBy::Descendant);
+            }
         }
         self.settle(now, true);
     }
@@ -385,23 +397,39 @@ impl Call {
         if !self.is_counting() {
             return;
         }
-        self.apply_entries(now, &fail.inherited, EntryBy::Descendant);
+        let standing = match fail.node {
+            None if self.may_speak_for(by, task) => Standing::Sender,
+            None => Standing::Stranger,
+            Some(node) => {
+                let root = self.root_of(&task.path);
+                admission::standing_of_unsent(by, task, node, root, &self.tree)
+            }
+        };
+        if standing == Standing::Stranger {
+            return;
+        }
+        self.apply_inherited(now, task, &fail.inherited, EntryBy::Descendant);
         let is_own = fail.node.is_none();
         let is_known = if is_own { self.touch(now, by, task) } else { self.ensure(now, task) };
         if !is_known {
             return;
         }
-        let children = fail.entry.as_ref().map_or(0, |entry| entry.children);
+        let executed = match standing {
+            Standing::Unproven => Executed::Maybe,
+            Standing::Sender | Standing::Stranger => fail.executed,
+        };
+        let entry = fail.entry.filter(|entry| is_own && entry.task == *task);
+        let children = entry.as_ref().map_or(0, |entry| entry.children);
         match self.tree.fail_with_children(task, children) {
             Ok(true) => {
-                if let Some(entry) = &fail.entry {
+                if let Some(entry) = &entry {
                     self.note_holders(entry);
                 }
                 self.record(Failure {
                     task: task.clone(),
                     node: fail.node.or(Some(by.from)),
                     cause: fail.cause,
-                    executed: fail.executed,
+                    executed,
                     code: fail.code,
                     text: fail.text,
                     details: fail.details,
@@ -430,18 +458,25 @@ impl Call {
         task: &TaskKey,
         report: &LinkDown,
     ) {
-        if !self.is_counting() {
+        if !self.is_counting() || !self.may_speak_for(by, task) {
             return;
         }
         self.touch(now, by, task);
-        self.apply_entries(now, &report.entries, EntryBy::Recovered);
-        for child in &report.children {
+        for entry in &report.entries {
+            if entry.task == *task {
+                self.apply_entry(now, entry, EntryBy::Recovered);
+            } else {
+                self.apply_inherited(now, task, std::slice::from_ref(entry), EntryBy::Recovered);
+            }
+        }
+        let asked: Vec<TaskKey> =
+            report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
+        for child in &asked {
             if self.ensure(now, child) {
                 self.tree.hold(child, Holder { node: report.node, relay: None });
                 self.liveness.allow_fence(&child.path);
             }
         }
-        let asked: Vec<TaskKey> = report.children.clone();
         self.probe_now(now, report.node, asked);
         self.settle(now, false);
     }
@@ -456,11 +491,35 @@ impl Call {
         if !self.is_counting() {
             return;
         }
-        self.apply_entries(now, &status.inherited, EntryBy::Recovered);
-        for (task, state) in &status.tasks {
+        let is_held = |task: &TaskKey| {
+            let branch = self.tree.get(&task.path).filter(|branch| branch.hop == task.hop);
+            let holder = branch.and_then(|branch| branch.holder);
+            holder.is_some_and(|holder| holder.node == by.from) && self.may_speak_for(by, task)
+        };
+        let held: Vec<&(TaskKey, TaskStatus)> =
+            status.tasks.iter().filter(|(task, _)| is_held(task)).collect();
+        let parents = held.iter().filter_map(|(task, _)| task.path.parent());
+        let above: BTreeSet<Path> =
+            parents.flat_map(|(parent, _)| parent.prefixes().collect::<Vec<_>>()).collect();
+        for entry in &status.inherited {
+            if above.contains(&entry.task.path) {
+                self.apply_entry(now, entry, EntryBy::Recovered);
+            }
+        }
+        for (task, state) in held {
             self.apply_status(now, by, task, state, links);
         }
         self.settle(now, true);
+    }
+
+    fn may_speak_for(&self, by: Arrival, task: &TaskKey) -> bool {
+        let (root, branch) = (self.root_of(&task.path), self.tree.get(&task.path));
+        admission::may_speak_for(by, task, root, branch)
+    }
+
+    /// The node that the root branch above this path was sent to.
+    fn root_of(&self, path: &Path) -> Option<NodeId> {
+        path.prefixes().next().and_then(|root| self.roots.get(&root)).copied()
     }
 
     /// Registers a frame's sender as the holder of its branch. False when nothing about the branch can
@@ -487,8 +546,10 @@ impl Call {
         }
     }
 
-    fn apply_entries(&mut self, now: Timestamp, entries: &[Entry], by: EntryBy) {
-        entries.iter().for_each(|entry| self.apply_entry(now, entry, by));
+    /// The entries among these that a frame of `task` may carry.
+    fn apply_inherited(&mut self, now: Timestamp, task: &TaskKey, entries: &[Entry], by: EntryBy) {
+        let inherited = entries.iter().filter(|entry| admission::is_inherited(entry, task));
+        inherited.for_each(|entry| self.apply_entry(now, entry, by));
     }
 
     fn apply_entry(&mut self, now: Timestamp, entry: &Entry, by: EntryBy) {
@@ -597,10 +658,13 @@ impl Call {
 
     /// After any input: bounds, early decision, completion.
     fn settle(&mut self, now: Timestamp, is_news: bool) {
-        if self.end.is_none() && self.inbox.unread() > self.reply_bytes_max {
+        // A predicate is shown all replies, read ones too, so these are bounded by themselves. It is asked
+        // first: what it was shown may be enough.
+        self.evaluate(now, is_news);
+        let is_over = self.inbox.is_over() || self.kept_bytes > self.reply_bytes_max;
+        if self.end.is_none() && is_over {
             self.finish(now, End::Exhausted);
         }
-        self.evaluate(now, is_news);
         self.drain_credits();
     }
 

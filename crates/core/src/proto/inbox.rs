@@ -41,6 +41,9 @@ impl From<Overrun> for InboxFault {
     }
 }
 
+/// What a message takes besides its bytes.
+pub(super) const MESSAGE_BYTES: u64 = 128;
+
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]
 pub struct Inbox {
@@ -48,6 +51,10 @@ pub struct Inbox {
     /// Replies that were given up half-way: what still comes of them is not wanted.
     forgotten: BTreeSet<ReplyName>,
     unread: u64,
+    /// Messages whole and unread.
+    unread_count: u64,
+    /// Bytes gathered of messages that are not whole.
+    gathered: u64,
     limits: InboxLimits,
     credits: Vec<(ReplyName, u64)>,
 }
@@ -91,6 +98,8 @@ impl Inbox {
             assemblies: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             unread: 0,
+            unread_count: 0,
+            gathered: 0,
             limits,
             credits: Vec::new(),
         }
@@ -105,6 +114,7 @@ impl Inbox {
         if is_simple {
             ReceiveWindow::new(self.limits.unscheduled).receive(reply.payload.len())?;
             self.unread += reply.payload.len() as u64;
+            self.unread_count += 1;
             return Ok(Accepted { messages: vec![(None, reply.payload.clone())], is_whole: true });
         }
         let name = (path.clone(), reply.index);
@@ -120,10 +130,14 @@ impl Inbox {
         if assembly.is_stream != is_stream {
             return Err(InboxFault::Malformed);
         }
-        let accepted = assembly.accept(reply, message_max)?;
+        let before = assembly.unfinished();
+        let accepted = assembly.accept(reply, message_max);
+        self.gathered = self.gathered + assembly.unfinished() - before;
+        let accepted = accepted?;
+        self.unread_count += accepted.messages.len() as u64;
         self.unread += accepted.messages.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
         if accepted.is_whole {
-            self.assemblies.remove(&name);
+            self.remove(&name);
         }
         self.grant();
         Ok(accepted)
@@ -132,6 +146,7 @@ impl Inbox {
     /// The application has read `len` bytes of a reply.
     pub fn consume(&mut self, path: &Path, index: u32, len: usize) {
         self.unread -= len as u64;
+        self.unread_count -= 1;
         if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
             assembly.read += super::flow::cost(len);
         }
@@ -141,9 +156,25 @@ impl Inbox {
     /// Gives up the replies of a branch that are not whole.
     pub fn forget(&mut self, path: &Path) {
         let of_branch = self.assemblies.keys().filter(|(of, _)| of == path);
-        self.forgotten.extend(of_branch.cloned());
-        self.assemblies.retain(|(of, _), _| of != path);
+        for name in of_branch.cloned().collect::<Vec<_>>() {
+            self.remove(&name);
+            self.forgotten.insert(name);
+        }
         self.grant();
+    }
+
+    fn remove(&mut self, name: &ReplyName) {
+        if let Some(assembly) = self.assemblies.remove(name) {
+            self.gathered -= assembly.unfinished();
+        }
+    }
+
+    /// Whether the call holds more than it may: what came without being granted is bounded by this alone.
+    /// Messages are bounded in number, too, for an empty one takes memory; apart from their bytes, so
+    /// that what was granted always fits.
+    pub fn is_over(&self) -> bool {
+        let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
+        self.unread + self.gathered > self.limits.total || count * MESSAGE_BYTES > self.limits.total
     }
 
     /// Grants to send, as totals, in order.
@@ -207,6 +238,11 @@ impl Assembly {
             last_item: None,
             early: BTreeMap::new(),
         }
+    }
+
+    /// Bytes that came and are not part of a whole message yet.
+    fn unfinished(&self) -> u64 {
+        self.window.received().saturating_sub(self.whole)
     }
 
     fn held(&self) -> u64 {

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path};
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{Extension, Frame, Message};
 
 use super::call::{Call, CallEvent, CallMisuse, CallOptions, LinkView};
 use super::limits::Limits;
 use super::timers::Timers;
+use super::tree::Holder;
 use super::{Arrival, Outbound};
 
 /// The calls of one node.
@@ -26,7 +27,7 @@ pub struct Initiator {
     timers: Timers<u64>,
     ready: BTreeSet<u64>,
     out: VecDeque<Outbound>,
-    dead: Vec<Box<Call>>,
+    dead: Vec<Call>,
 }
 
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Initiator {
     }
 
     /// Calls that are over and forgotten, with what their callers gave them.
-    pub(crate) fn take_dead(&mut self) -> Vec<Box<Call>> {
+    pub(crate) fn take_dead(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.dead)
     }
 
@@ -166,7 +167,20 @@ impl Initiator {
         });
     }
 
-    /// A connection to `node` ended, or none could be made.
+    /// A PROBE for these tasks of a call found no way to their holder.
+    pub(crate) fn handle_unasked(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        asked: Holder,
+        tasks: &[TaskKey],
+    ) {
+        if call.origin == self.incarnation {
+            self.with(call.seq, |call| call.handle_unasked(now, asked, tasks));
+        }
+    }
+
+    /// A connection to `node` ended.
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
         let seqs: Vec<u64> = self.calls.keys().copied().collect();
         for seq in seqs {
@@ -258,7 +272,7 @@ impl Initiator {
             if !call.is_settled() {
                 self.unsettled.insert(seq, call.deadline() + self.limits.keep_alive_timeout);
             }
-            self.dead.extend(self.calls.remove(&seq).map(|armed| armed.call));
+            self.dead.extend(self.calls.remove(&seq).map(|armed| *armed.call));
         }
     }
 

@@ -16,7 +16,8 @@ pub struct Limits {
     pub calls_max: usize,
     /// Branches of one call, in all. Default 65,536.
     pub branches_max: u32,
-    /// Bytes of replies that a call may hold or have granted at once. Default 64 MiB.
+    /// Bytes of replies that a call may hold or have granted at once. Bounds also, at 128 bytes each, the
+    /// messages that are not read or not whole, and what a predicate is shown. Default 64 MiB.
     pub reply_bytes_max: u64,
     /// Bytes of one reply that may be sent before the initiator grants any. Default 16 KiB. Must be
     /// the same on all nodes that talk to each other.
@@ -31,10 +32,12 @@ pub struct Limits {
     pub children_max: u32,
     /// Requests of a fan-out that carry the entry of a task which ends with it. Default 2.
     pub carry_copies: usize,
-    /// Casts kept for one call: count. Default 1,024.
+    /// Casts of one sender that are taken for one call, read or not: count. Default 1,024.
     pub casts_max: usize,
     /// Casts kept for one call from one sender: bytes. Default 1 MiB.
     pub cast_bytes_max: usize,
+    /// Casts kept for all calls: bytes, and 64 more for each until its call is forgotten. Default 64 MiB.
+    pub cast_bytes_total_max: usize,
     /// Frames held for one node while it is being dialled: bytes. Default 4 MiB.
     pub dial_queue_bytes_max: usize,
     /// After a connection is lost, how long its branches may still be heard of otherwise. Default 20 ms.
@@ -84,6 +87,7 @@ impl Default for Limits {
             carry_copies: 2,
             casts_max: 1024,
             cast_bytes_max: 1 << 20,
+            cast_bytes_total_max: 64 << 20,
             dial_queue_bytes_max: 4 << 20,
             grace: Duration::from_millis(20),
             worry_min: Duration::from_millis(50),

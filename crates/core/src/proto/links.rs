@@ -41,7 +41,7 @@ struct Neighbour {
     dead: VecDeque<LinkNonce>,
     /// Given by the endpoint's owner.
     configured: Vec<Address>,
-    /// Advertised by the node itself.
+    /// Advertised by the node itself, or by another until it is.
     advertised: Vec<Address>,
     is_dialling: bool,
     failures: u32,
@@ -50,6 +50,18 @@ struct Neighbour {
     backoff_until: Timestamp,
     waiting: VecDeque<(Timestamp, Outbound)>,
     waiting_bytes: usize,
+    /// It is in the queue of nodes that may be forgotten.
+    is_queued: bool,
+}
+
+impl Neighbour {
+    /// Whether all it is good for is to remember the past.
+    fn is_idle(&self) -> bool {
+        self.up.is_empty()
+            && self.configured.is_empty()
+            && self.waiting.is_empty()
+            && !self.is_dialling
+    }
 }
 
 /// The connections of one node.
@@ -57,6 +69,10 @@ struct Neighbour {
 pub struct Links {
     me: NodeId,
     neighbours: BTreeMap<NodeId, Neighbour>,
+    /// Nodes that may be forgotten when there are too many such, in the order in which they became so.
+    idle: VecDeque<NodeId>,
+    /// The latest time that was said.
+    clock: Timestamp,
     dials: VecDeque<NodeId>,
     random: u64,
     queue_bytes_max: usize,
@@ -67,11 +83,17 @@ pub struct Links {
 /// Ended connections remembered per node.
 const DEAD_MAX: usize = 16;
 
+/// Nodes remembered to which there is no connection and which nobody configured: long enough for the calls
+/// of a lost connection to ask whether it is dead, in all but a flood.
+const IDLE_MAX: usize = 1_024;
+
 impl Links {
     pub(crate) fn new(me: NodeId, limits: &Limits, seed: u64) -> Self {
         Self {
             me,
             neighbours: BTreeMap::new(),
+            idle: VecDeque::new(),
+            clock: Timestamp::ZERO,
             dials: VecDeque::new(),
             random: seed | 1,
             queue_bytes_max: limits.dial_queue_bytes_max,
@@ -85,11 +107,13 @@ impl Links {
         self.neighbours.entry(node).or_default().configured = addresses;
     }
 
-    /// Where a node says it can be dialled.
-    pub(crate) fn advertise(&mut self, node: NodeId, addresses: &[Address]) {
-        if !addresses.is_empty() {
-            self.neighbours.entry(node).or_default().advertised = addresses.to_vec();
+    /// Where another node says that this one can be dialled: worth a try when nobody said better.
+    pub(crate) fn hear_of(&mut self, node: NodeId, addresses: &[Address]) {
+        let neighbour = self.neighbours.entry(node).or_default();
+        if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
+            neighbour.advertised = addresses.to_vec();
         }
+        self.forget_idle(node);
     }
 
     /// Addresses to try, configured ones first.
@@ -109,6 +133,7 @@ impl Links {
 
     /// A connection is up. Returns what has waited for it, with the time it began to wait.
     pub(crate) fn handle_up(&mut self, now: Timestamp, link: &Link) -> Vec<(Timestamp, Outbound)> {
+        self.clock = self.clock.max(now);
         let neighbour = self.neighbours.entry(link.peer.node).or_default();
         if neighbour.incarnation != Some(link.peer.incarnation) {
             neighbour.incarnation = Some(link.peer.incarnation);
@@ -146,6 +171,7 @@ impl Links {
             neighbour.dead.pop_front();
         }
         neighbour.dead.push_back(link);
+        self.forget_idle(node);
         true
     }
 
@@ -155,6 +181,7 @@ impl Links {
         now: Timestamp,
         node: NodeId,
     ) -> Vec<(Timestamp, Outbound)> {
+        self.clock = self.clock.max(now);
         let jitter = self.next_random();
         let neighbour = self.neighbours.entry(node).or_default();
         neighbour.is_dialling = false;
@@ -163,7 +190,34 @@ impl Links {
         neighbour.failures = neighbour.failures.saturating_add(1);
         neighbour.backoff_until = now + full_jitter(ceiling, jitter);
         neighbour.waiting_bytes = 0;
-        std::mem::take(&mut neighbour.waiting).into()
+        let waited = std::mem::take(&mut neighbour.waiting);
+        self.forget_idle(node);
+        waited.into()
+    }
+
+    /// This node may have become idle: others that have been so for longer make room for it.
+    fn forget_idle(&mut self, node: NodeId) {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        if !neighbour.is_queued && neighbour.is_idle() {
+            neighbour.is_queued = true;
+            self.idle.push_back(node);
+        }
+        // Those that are in use again leave the queue; one whose backoff is not over goes round once.
+        for _ in 0..2 {
+            if self.idle.len() <= IDLE_MAX {
+                return;
+            }
+            let Some(oldest) = self.idle.pop_front() else { return };
+            let Some(neighbour) = self.neighbours.get_mut(&oldest) else { continue };
+            if neighbour.is_idle() && self.clock < neighbour.backoff_until {
+                self.idle.push_back(oldest);
+                continue;
+            }
+            neighbour.is_queued = false;
+            if neighbour.is_idle() {
+                self.neighbours.remove(&oldest);
+            }
+        }
     }
 
     /// Keeps why a dial failed, for whoever asks why a node cannot be reached.
@@ -179,11 +233,11 @@ impl Links {
         }
     }
 
-    /// The node with this address, if a connection to it is up.
+    /// The node that the endpoint's owner gave this address, if a connection to it is up. What nodes
+    /// advertise does not count: any could name the address of another.
     pub fn connected_at(&self, address: &Address) -> Option<NodeId> {
         let is_there = |neighbour: &Neighbour| {
-            !neighbour.up.is_empty()
-                && neighbour.configured.iter().chain(&neighbour.advertised).any(|a| a == address)
+            !neighbour.up.is_empty() && neighbour.configured.contains(address)
         };
         self.neighbours.iter().find(|(_, neighbour)| is_there(neighbour)).map(|(node, _)| *node)
     }

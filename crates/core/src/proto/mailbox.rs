@@ -1,21 +1,35 @@
 //! Casts of one call that nobody has taken yet: they may come before the request they belong to.
 //!
 //! Bounded in count and in bytes per sender, so that one member cannot crowd out the others. The
-//! first cast of a sender for a phase and digest counts; copies are dropped.
+//! first cast of a sender for a phase and digest counts; copies are dropped, even of one that was taken.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::id::NodeId;
 use crate::wire::Cast;
 
+/// Senders that one call may have.
+const SENDERS_MAX: usize = 1_024;
+
+/// What the name of a cast costs, which is remembered when it was taken.
+const NAME_BYTES: usize = 64;
+
 /// Casts waiting for the participant of one call.
 #[derive(Debug)]
 pub struct Mailbox {
     casts: VecDeque<(NodeId, Cast)>,
-    seen: BTreeSet<(NodeId, u16, u64)>,
-    bytes: BTreeMap<NodeId, usize>,
+    senders: BTreeMap<NodeId, Sender>,
+    held_bytes: usize,
     casts_max: usize,
     bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Sender {
+    /// Phase and digest of every cast taken from it.
+    seen: BTreeSet<(u16, u64)>,
+    /// Payload bytes that wait.
+    bytes: usize,
 }
 
 /// What became of a cast.
@@ -25,34 +39,44 @@ pub enum Posted {
     Kept,
     /// The same came before.
     Duplicate,
-    /// The sender or the mailbox is at its bound.
+    /// The sender is at its bound, or there are too many senders.
     Refused,
 }
 
 impl Mailbox {
-    /// A mailbox for up to `casts_max` casts, and up to `bytes_max` bytes of one sender.
+    /// A mailbox for up to `casts_max` casts and up to `bytes_max` waiting bytes of each sender.
     pub fn new(casts_max: usize, bytes_max: usize) -> Self {
         Self {
             casts: VecDeque::new(),
-            seen: BTreeSet::new(),
-            bytes: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            held_bytes: 0,
             casts_max,
             bytes_max,
         }
     }
 
+    /// What a cast adds to [`Self::held_bytes`].
+    pub fn cost(cast: &Cast) -> usize {
+        cast.payload.len() + NAME_BYTES
+    }
+
     /// Takes a cast of the authenticated node `from`.
     pub fn post(&mut self, from: NodeId, cast: Cast) -> Posted {
-        let name = (from, cast.phase, cast.digest);
-        if self.seen.contains(&name) {
-            return Posted::Duplicate;
-        }
-        let bytes = self.bytes.get(&from).copied().unwrap_or(0) + cast.payload.len();
-        if self.seen.len() >= self.casts_max || bytes > self.bytes_max {
+        if !self.senders.contains_key(&from) && self.senders.len() >= SENDERS_MAX {
             return Posted::Refused;
         }
-        self.seen.insert(name);
-        self.bytes.insert(from, bytes);
+        let sender = self.senders.entry(from).or_default();
+        let name = (cast.phase, cast.digest);
+        if sender.seen.contains(&name) {
+            return Posted::Duplicate;
+        }
+        let bytes = sender.bytes + cast.payload.len();
+        if sender.seen.len() >= self.casts_max || bytes > self.bytes_max {
+            return Posted::Refused;
+        }
+        sender.seen.insert(name);
+        sender.bytes = bytes;
+        self.held_bytes += Self::cost(&cast);
         self.casts.push_back((from, cast));
         Posted::Kept
     }
@@ -60,10 +84,16 @@ impl Mailbox {
     /// The oldest cast, with its authenticated sender.
     pub fn take(&mut self) -> Option<(NodeId, Cast)> {
         let (from, cast) = self.casts.pop_front()?;
-        if let Some(bytes) = self.bytes.get_mut(&from) {
-            *bytes -= cast.payload.len();
+        self.held_bytes -= cast.payload.len();
+        if let Some(sender) = self.senders.get_mut(&from) {
+            sender.bytes -= cast.payload.len();
         }
         Some((from, cast))
+    }
+
+    /// Waiting payload bytes, and 64 for each cast that ever came.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 }
 
@@ -92,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_casts_is_bounded_even_when_they_are_taken() {
-        let one = NodeId::new(1).unwrap();
+    fn the_number_of_casts_of_a_sender_is_bounded_even_when_they_are_taken() {
+        let (one, two) = (NodeId::new(1).unwrap(), NodeId::new(2).unwrap());
         let mut mailbox = Mailbox::new(10, 1000);
         let kept = (0..50).filter(|digest| {
             let posted = mailbox.post(one, cast(0, *digest, 0));
@@ -101,5 +131,27 @@ mod tests {
             posted == Posted::Kept
         });
         assert_eq!(kept.count(), 10);
+        assert_eq!(mailbox.post(two, cast(0, 0, 0)), Posted::Kept);
+    }
+
+    #[test]
+    fn the_number_of_senders_is_bounded() {
+        let mut mailbox = Mailbox::new(10, 1000);
+        let kept = (1..=2_000).filter(|sender| {
+            mailbox.post(NodeId::new(*sender).unwrap(), cast(0, 0, 0)) == Posted::Kept
+        });
+        assert_eq!(kept.count(), SENDERS_MAX);
+        assert_eq!(mailbox.post(NodeId::new(1).unwrap(), cast(1, 0, 0)), Posted::Kept);
+    }
+
+    #[test]
+    fn what_is_held_is_the_waiting_payload_and_every_name() {
+        let mut mailbox = Mailbox::new(10, 1000);
+        for digest in 0..3 {
+            mailbox.post(NodeId::new(1).unwrap(), cast(0, digest, 100));
+        }
+        assert_eq!(mailbox.held_bytes(), 3 * (100 + NAME_BYTES));
+        mailbox.take();
+        assert_eq!(mailbox.held_bytes(), 2 * 100 + 3 * NAME_BYTES);
     }
 }

@@ -19,6 +19,7 @@ use super::limits::{Limits, LimitsError};
 use super::links::{Links, Way};
 use super::participant::{Branch, Participant, ParticipantEvent, TaskRef};
 use super::task::{TaskFailure, TaskRefusal};
+use super::tree::Holder;
 use super::{Arrival, Fault, Outbound, Transmit};
 
 /// Who a node is.
@@ -129,7 +130,7 @@ impl Node {
     pub fn handle_link_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) {
         if self.links.handle_down(node, link) {
             self.initiator.handle_peer_down(now, node, &self.links);
-            self.participant.handle_link_lost(now, node, &mut self.links);
+            self.participant.handle_link_lost(now, node, link, &mut self.links);
         }
         self.pump(now);
     }
@@ -269,7 +270,7 @@ impl Node {
 
     /// Calls that are over and forgotten: their predicates are the caller's, to be dropped where that may
     /// call back.
-    pub fn take_dead_calls(&mut self) -> Vec<Box<Call>> {
+    pub fn take_dead_calls(&mut self) -> Vec<Call> {
         self.initiator.take_dead()
     }
 
@@ -478,9 +479,9 @@ impl Node {
                 self.participant.handle_request(now, by, header, request, links, me)?;
             }
             Message::Cancel(cancel) => {
-                let origin = self.participant.initiator_of(call).unwrap_or(via);
-                let links = &mut self.links;
-                self.participant.handle_cancel(now, origin, &frame.header, &cancel, links);
+                let is_initiators = self.incarnation_of(via) == Some(call.origin);
+                let (header, links) = (&frame.header, &mut self.links);
+                self.participant.handle_cancel(now, via, is_initiators, header, &cancel, links);
             }
             Message::Cast(cast) => self.participant.handle_cast(now, by, call, cast),
             Message::Probe(_) | Message::Credit(_) => self.dispatch_down(now, by, frame)?,
@@ -505,19 +506,31 @@ impl Node {
 
     /// A frame of the initiator for a task: here, or further down where only this node's children are
     /// known.
-    fn dispatch_down(&mut self, now: Timestamp, by: Arrival, frame: Frame) -> Result<(), Fault> {
+    fn dispatch_down(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        mut frame: Frame,
+    ) -> Result<(), Fault> {
         let call = frame.header.call;
+        let is_initiators = self.incarnation_of(by.via) == Some(call.origin);
         let by = match frame.relayed_from {
-            None if self.incarnation_of(by.via) != Some(call.origin) => {
+            None if !is_initiators => {
                 return Err(Fault::NotInitiator);
             }
             None => by,
             Some(to) if to != self.identity.node => {
-                self.participant.relay_down(frame, &self.links);
+                self.participant.relay_down(by, is_initiators, frame);
                 return Ok(());
             }
             Some(_) => {
                 let Some(origin) = self.participant.initiator_of(call) else { return Ok(()) };
+                let task = TaskRef { call, task: frame.header.task.clone() };
+                match &mut frame.message {
+                    Message::Probe(probe) => self.participant.restrict_probe(by, call, probe),
+                    _ if !self.participant.is_upstream(by.via, &task) => return Ok(()),
+                    _ => {}
+                }
                 Arrival { from: origin, ..by }
             }
         };
@@ -578,6 +591,8 @@ impl Node {
                 if let Some((call, path)) = self.own_request(&outbound) {
                     let life = self.links.incarnation(to);
                     self.initiator.handle_sent(call, &path, link, life);
+                } else if matches!(outbound.message, Message::Request(_)) {
+                    self.participant.note_branch_link(&outbound.header, to, link);
                 }
                 let frame = outbound.into_frame();
                 self.transmits.push_back(Transmit { to, link, lane, frame });
@@ -609,13 +624,17 @@ impl Node {
             self.initiator.handle_unsent(now, call, &path, text);
             return;
         }
-        let Outbound { to, header, message, .. } = outbound;
+        let Outbound { to, header, message, relayed_from, .. } = outbound;
         match message {
             Message::Request(request) => {
                 let (links, entries) = (&mut self.links, request.inherited);
                 self.participant.handle_unsent(now, &header, to, entries, links);
             }
-            Message::Probe(_) => self.initiator.handle_peer_down(now, to, &self.links),
+            Message::Probe(probe) => {
+                let asked =
+                    Holder { node: relayed_from.unwrap_or(to), relay: relayed_from.map(|_| to) };
+                self.initiator.handle_unasked(now, header.call, asked, &probe.tasks);
+            }
             // Replies that had only this way are lost; the rest is repeated or not needed.
             _ => {}
         }

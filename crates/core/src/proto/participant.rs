@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::id::{CallId, Incarnation, MethodId, NodeId, TaskKey};
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{
     Cast, Cause, Entry, Executed, Extension, Fail, Header, Manifest, Message, ReplyRoute, Request,
-    extension,
+    TaskStatus, extension,
 };
 
+use super::admission;
 use super::limits::Limits;
 use super::links::{Links, Way};
 use super::mailbox::{Mailbox, Posted};
@@ -89,6 +90,12 @@ pub struct Participant {
     remembered: usize,
     is_shutting_down: bool,
     visit_count: usize,
+    /// How many fences a peer has asked for.
+    fences_of: BTreeMap<NodeId, usize>,
+    /// Bytes of the casts in all mailboxes.
+    cast_bytes: usize,
+    /// How many visits have branches at a node.
+    branch_visits: BTreeMap<NodeId, usize>,
     timers: Timers<CallId>,
     events: VecDeque<ParticipantEvent>,
     out: VecDeque<Outbound>,
@@ -107,6 +114,9 @@ impl Participant {
             remembered: 0,
             is_shutting_down: false,
             visit_count: 0,
+            fences_of: BTreeMap::new(),
+            cast_bytes: 0,
+            branch_visits: BTreeMap::new(),
             timers: Timers::new(),
             events: VecDeque::new(),
             out: VecDeque::new(),
@@ -127,6 +137,13 @@ impl Participant {
         me_incarnation: Incarnation,
     ) -> Result<(), Fault> {
         let call = header.call;
+        let is_initiators = request.reply_route == ReplyRoute::Sender;
+        if header.task.path.is_root() {
+            return Err(Fault::Misrouted);
+        }
+        if admission::opens_root(&header.task) && !is_initiators {
+            return Err(Fault::NotInitiator);
+        }
         let origin = match &request.reply_route {
             ReplyRoute::Sender => {
                 let incarnation = if by.via == self.me {
@@ -144,15 +161,14 @@ impl Participant {
             }
             ReplyRoute::Node { node, addresses } => {
                 if *node != self.me && !addresses.is_empty() {
-                    links.advertise(*node, addresses);
+                    links.hear_of(*node, addresses);
                 }
                 *node
             }
         };
-        if header.task.path.is_root() {
-            return Err(Fault::Misrouted);
+        if is_initiators {
+            self.raise_floor(call, call.seq.saturating_sub(request.floor));
         }
-        self.raise_floor(call, call.seq.saturating_sub(request.floor));
         if self.origins.get(&call.origin).is_some_and(|origin| call.seq < origin.floor) {
             return Ok(()); // A stale copy: its call is settled.
         }
@@ -174,23 +190,25 @@ impl Participant {
         let deadline = now + budget;
         let refusal = self.refusal(&task, &request);
         if let Some(Refusal { unrecorded: true, failure }) = &refusal
-            && !self.visit_mut(call).is_some_and(|visit| visit.knows(&task))
+            && !self.visit_mut(call).is_some_and(|visit| visit.knows(&task, by.via))
         {
             let fail = unrecorded_fail(failure.clone(), request.inherited);
             self.send_back(by, origin, Header { call, task }, fail, links);
             return;
         }
         let visit = self.visit(call, origin, deadline);
-        visit.floor = request.floor;
-        if visit.tasks.is_empty() {
-            visit.origin = origin; // A cancel, fence or cast that came first may not have known.
+        if visit.tasks.is_empty() || request.reply_route == ReplyRoute::Sender {
+            // A cancel, fence or cast that came first may not have known, another's request may have lied.
+            visit.origin = origin;
+            visit.floor = request.floor;
         }
         if visit.tasks.contains_key(&task) && !mutant::is(Mutant::NoDedupe) {
             return; // A duplicate.
         }
         let inherited = std::mem::take(&mut request.inherited);
-        if visit.fences.contains(&task) || visit.is_cancelled(&task.path) {
-            let inherited = self.still_wanted(call, inherited);
+        if visit.fences.contains(&task) || visit.is_cancelled(&task.path, by.via) {
+            self.remember_refused(call, &task);
+            let inherited = self.still_wanted(call, by.via, inherited);
             if !inherited.is_empty() {
                 let message = Message::Manifest(Manifest { entries: inherited });
                 self.send_back(by, origin, Header { call, task }, message, links);
@@ -390,12 +408,17 @@ impl Participant {
         if is_new && self.remembered + self.running >= self.limits.remembered_max {
             return;
         }
+        let held = Mailbox::cost(&cast);
+        if self.cast_bytes + held > self.limits.cast_bytes_total_max {
+            return;
+        }
         let budget = Duration::from_micros(cast.budget_us).min(self.limits.deadline_max);
         let (casts_max, bytes_max) = (self.limits.casts_max, self.limits.cast_bytes_max);
         let visit = self.visit(call, by.from, now + budget);
         let mailbox =
             visit.mailbox.get_or_insert_with(|| Box::new(Mailbox::new(casts_max, bytes_max)));
         if mailbox.post(by.via, cast) == Posted::Kept {
+            self.cast_bytes += held;
             self.events.push_back(ParticipantEvent::Cast(call));
         }
         if is_new {
@@ -406,7 +429,9 @@ impl Participant {
 
     /// The oldest cast of a call that waits, with its authenticated sender.
     pub(crate) fn take_cast(&mut self, call: CallId) -> Option<(NodeId, Cast)> {
-        self.visit_mut(call)?.mailbox.as_mut()?.take()
+        let (from, cast) = self.visit_mut(call)?.mailbox.as_mut()?.take()?;
+        self.cast_bytes -= cast.payload.len();
+        Some((from, cast))
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
@@ -455,7 +480,10 @@ impl Participant {
         if let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) {
             let entries = running.abandon(cause);
             self.drain_task(now, task, links);
-            let entries = self.still_wanted(task.call, entries);
+            let me = self.me;
+            let record = self.visit_mut(task.call).and_then(|v| v.tasks.get(&task.task));
+            let sender = record.map_or(me, |record| record.from);
+            let entries = self.still_wanted(task.call, sender, entries);
             if !entries.is_empty() {
                 let message = Message::Manifest(Manifest { entries });
                 self.send_up(now, task.call, &task.task, message, links);
@@ -464,11 +492,26 @@ impl Participant {
     }
 
     /// The entries among these that describe ancestors which are not cancelled themselves.
-    fn still_wanted(&mut self, call: CallId, mut entries: Vec<Entry>) -> Vec<Entry> {
+    fn still_wanted(
+        &mut self,
+        call: CallId,
+        sender: NodeId,
+        mut entries: Vec<Entry>,
+    ) -> Vec<Entry> {
         if let Some(visit) = self.visit_mut(call) {
-            entries.retain(|entry| !visit.is_cancelled(&entry.task.path));
+            entries.retain(|entry| !visit.is_cancelled(&entry.task.path, sender));
         }
         entries
+    }
+
+    /// Keeps that a cancelled task came, for who asks: until then the cancel may be a stranger's.
+    fn remember_refused(&mut self, call: CallId, task: &TaskKey) {
+        let has_room = self.remembered + self.running < self.limits.remembered_max;
+        let Some(visit) = self.visit_mut(call) else { return };
+        if has_room && visit.status(task) == TaskStatus::Unknown {
+            visit.fences.insert(task.clone());
+            self.remembered += 1;
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
@@ -574,6 +617,14 @@ impl Participant {
         self.out.push_back(Outbound::new(child.to, header, Message::Request(request)));
     }
 
+    /// The request of a branch was handed to this connection.
+    pub(crate) fn note_branch_link(&mut self, header: &Header, to: NodeId, link: LinkNonce) {
+        let visit = self.visit_mut(header.call);
+        if visit.is_some_and(|visit| visit.note_branch_link(&header.task, to, link)) {
+            *self.branch_visits.entry(to).or_default() += 1;
+        }
+    }
+
     fn visit_mut(&mut self, call: CallId) -> Option<&mut Visit> {
         self.origins.get_mut(&call.origin)?.visits.get_mut(&call.seq)
     }
@@ -606,20 +657,27 @@ impl Participant {
             .map(|(seq, _)| *seq)
             .collect();
         for seq in settled {
-            let visit = origin.visits.remove(&seq).expect("it was just seen");
-            self.remembered -= visit.remembered_count();
-            self.visit_count -= 1;
+            self.drop_visit(CallId { origin: call.origin, seq });
         }
     }
 
-    fn forget(&mut self, call: CallId) {
+    fn drop_visit(&mut self, call: CallId) {
         let Some(origin) = self.origins.get_mut(&call.origin) else { return };
-        if let Some(visit) = origin.visits.remove(&call.seq) {
-            self.remembered -= visit.remembered_count();
-            self.visit_count -= 1;
-        }
+        let Some(visit) = origin.visits.remove(&call.seq) else { return };
+        self.remembered -= visit.remembered_count();
+        self.visit_count -= 1;
+        self.cast_bytes -= visit.mailbox.as_ref().map_or(0, |mailbox| mailbox.held_bytes());
+        visit.branch_nodes().for_each(|node| lower(&mut self.branch_visits, node, 1));
+        visit
+            .fenced_by()
+            .iter()
+            .for_each(|(peer, count)| lower(&mut self.fences_of, *peer, *count));
+    }
+
+    fn forget(&mut self, call: CallId) {
+        self.drop_visit(call);
         // The floor alone protects against nothing that could still come: no visit, no budget left.
-        if origin.visits.is_empty() {
+        if self.origins.get(&call.origin).is_some_and(|origin| origin.visits.is_empty()) {
             self.origins.remove(&call.origin);
         }
     }
@@ -634,6 +692,15 @@ impl Participant {
         self.timers.push(at, call);
         if self.timers.is_crowded(self.visit_count) {
             self.timers.sweep(armed(&self.origins));
+        }
+    }
+}
+
+fn lower(counts: &mut BTreeMap<NodeId, usize>, node: NodeId, by: usize) {
+    if let Some(count) = counts.get_mut(&node) {
+        *count -= by;
+        if *count == 0 {
+            counts.remove(&node);
         }
     }
 }

@@ -23,9 +23,7 @@ use bytes::Bytes;
 
 use crate::id::{LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{
-    Cause, Entry, Executed, Extension, Fail, LinkDown, Manifest, Message, Outcome, ReplyPath,
-};
+use crate::wire::{Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, ReplyPath};
 
 use super::key;
 use super::limits::Limits;
@@ -371,27 +369,13 @@ impl Task {
         std::mem::take(&mut self.inherited)
     }
 
-    /// What this task knows that may be lost with the connection to the node of some children.
-    pub(crate) fn report(&self, node: NodeId, sent: &[TaskKey]) -> LinkDown {
-        let mut entries = self.ancestors.clone();
-        entries.extend(self.end.iter().filter(|end| !end.tailed).map(|end| end.entry.clone()));
-        LinkDown { node, children: sent.to_vec(), entries }
-    }
-
-    /// The children whose requests have left for `node`.
-    pub(crate) fn children_at(&self, node: NodeId) -> Vec<TaskKey> {
-        if self.end.as_ref().is_some_and(|end| end.tailed) {
-            let is_there = self.children[0] == node;
-            let next = key(self.key.path.clone(), self.key.hop + 1);
-            return is_there.then_some(next).into_iter().collect();
-        }
+    /// Where the children are whose requests have left, by index.
+    pub(crate) fn children_left(&self) -> &[NodeId] {
         let held = match &self.held {
             Held::Children(held) => held.len(),
             Held::Nothing | Held::Reply(_) => 0,
         };
-        let left = self.children.len() - held;
-        let at = self.children[..left].iter().zip(0_u32..).filter(|(holder, _)| **holder == node);
-        at.filter_map(|(_, index)| Some(key(self.key.path.child(index).ok()?, 0))).collect()
+        &self.children[..self.children.len() - held]
     }
 
     /// Once the task has ended.

@@ -2,7 +2,7 @@
 //! fences, cancel marks, casts, and the way back to the initiator.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque, btree_map};
 
 use crate::id::{LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
@@ -73,8 +73,14 @@ pub(crate) struct Visit {
     pub(crate) gave_up_dialling: bool,
     pub(crate) tasks: BTreeMap<TaskKey, TaskRecord>,
     pub(crate) fences: BTreeSet<TaskKey>,
-    pub(crate) cancelled: Vec<Path>,
+    /// How many of the fences which peer asked for.
+    fenced_by: Vec<(NodeId, usize)>,
+    pub(crate) cancelled: Vec<CancelMark>,
     pub(crate) mailbox: Option<Box<Mailbox>>,
+    /// By which connection the first branch to a node left.
+    branch_links: BTreeMap<NodeId, LinkNonce>,
+    /// Branches that left by another one to the same node.
+    other_links: BTreeMap<TaskKey, LinkNonce>,
     /// Tasks whose state is running.
     running: usize,
     /// When to stop which task; those that ended before are still in it.
@@ -87,6 +93,31 @@ pub(crate) struct Visit {
     pub(crate) forget_at: Timestamp,
 }
 
+/// A CANCEL, kept for requests that come after it. It binds only the tasks of those who may cancel them: all,
+/// when the initiator sent it, else those whose requests its sender sent.
+#[derive(Debug)]
+pub(crate) struct CancelMark {
+    pub(crate) prefix: Path,
+    pub(crate) by: NodeId,
+    pub(crate) is_initiators: bool,
+}
+
+impl CancelMark {
+    fn covers(&self, path: &Path) -> bool {
+        self.prefix.is_prefix_of(path)
+    }
+
+    fn binds(&self, sender: NodeId) -> bool {
+        self.is_initiators || self.by == sender
+    }
+
+    /// Whether this mark does all that `other` would.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        self.covers(&other.prefix)
+            && (self.is_initiators || (self.by == other.by && !other.is_initiators))
+    }
+}
+
 impl Visit {
     pub(crate) fn new(origin: NodeId) -> Self {
         Self {
@@ -96,8 +127,11 @@ impl Visit {
             gave_up_dialling: false,
             tasks: BTreeMap::new(),
             fences: BTreeSet::new(),
+            fenced_by: Vec::new(),
             cancelled: Vec::new(),
             mailbox: None,
+            branch_links: BTreeMap::new(),
+            other_links: BTreeMap::new(),
             running: 0,
             deadlines: BinaryHeap::new(),
             armed_at: None,
@@ -106,13 +140,64 @@ impl Visit {
         }
     }
 
-    pub(crate) fn is_cancelled(&self, path: &Path) -> bool {
-        self.cancelled.iter().any(|prefix| prefix.is_prefix_of(path))
+    /// Whether a task is cancelled whose request came from `sender`.
+    pub(crate) fn is_cancelled(&self, path: &Path, sender: NodeId) -> bool {
+        self.cancelled.iter().any(|mark| mark.covers(path) && mark.binds(sender))
+    }
+
+    /// The tasks that a mark stops.
+    pub(crate) fn tasks_under(&self, mark: &CancelMark) -> Vec<TaskKey> {
+        self.records_under(mark).map(|(task, _)| task.clone()).collect()
+    }
+
+    /// The nodes that these tasks opened branches at.
+    pub(crate) fn children_under(&self, mark: &CancelMark) -> BTreeSet<NodeId> {
+        self.records_under(mark).flat_map(|(_, record)| record.children().iter().copied()).collect()
+    }
+
+    fn records_under<'a>(
+        &'a self,
+        mark: &'a CancelMark,
+    ) -> impl Iterator<Item = (&'a TaskKey, &'a TaskRecord)> + 'a {
+        self.tasks
+            .iter()
+            .filter(|(task, record)| mark.covers(&task.path) && mark.binds(record.from))
+    }
+
+    /// What a cancelled or fenced task is, when it has not run and will not.
+    fn status_of_refused(&self, task: &TaskKey) -> TaskStatus {
+        if !self.cancelled.iter().any(|mark| mark.covers(&task.path)) {
+            return TaskStatus::Fenced;
+        }
+        let entry = Entry {
+            task: task.clone(),
+            children: 0,
+            replies: 0,
+            outcome: Outcome::Failed(Cause::Cancelled),
+            holders: Vec::new(),
+        };
+        TaskStatus::Closed { entry: Box::new(entry), replies_by: ReplyPath::Nowhere }
     }
 
     /// Whether a request for this task must not run: it has, or may not.
-    pub(crate) fn knows(&self, task: &TaskKey) -> bool {
-        self.tasks.contains_key(task) || self.fences.contains(task) || self.is_cancelled(&task.path)
+    pub(crate) fn knows(&self, task: &TaskKey, sender: NodeId) -> bool {
+        self.tasks.contains_key(task)
+            || self.fences.contains(task)
+            || self.is_cancelled(&task.path, sender)
+    }
+
+    /// Keeps a task from ever running, for `peer`.
+    pub(crate) fn fence(&mut self, task: &TaskKey, peer: NodeId) {
+        self.fences.insert(task.clone());
+        match self.fenced_by.iter_mut().find(|(by, _)| *by == peer) {
+            Some((_, count)) => *count += 1,
+            None => self.fenced_by.push((peer, 1)),
+        }
+    }
+
+    /// How many fences which peer asked for.
+    pub(crate) fn fenced_by(&self) -> &[(NodeId, usize)] {
+        &self.fenced_by
     }
 
     /// Remembers a task that starts to run.
@@ -176,7 +261,7 @@ impl Visit {
 
     /// The node below which `task` was sent from here, when it was not meant for this node.
     pub(crate) fn downstream(&self, task: &TaskKey) -> Option<NodeId> {
-        self.tasks.iter().rev().find_map(|(at, record)| {
+        self.tasks.range(..task).rev().find_map(|(at, record)| {
             let children = record.children();
             if record.is_tailed() {
                 return at.path.is_prefix_of(&task.path).then(|| children[0]);
@@ -184,6 +269,24 @@ impl Visit {
             let index = at.path.step_towards(&task.path)?;
             children.get(index as usize).copied()
         })
+    }
+
+    /// Whether frames for `task` can come by `node` from the initiator: it sent a request of the same
+    /// branch or one above here.
+    pub(crate) fn is_upstream(&self, node: NodeId, task: &TaskKey) -> bool {
+        self.records_above(task).any(|record| record.from == node)
+    }
+
+    /// Whether frames of `task` can come by `node` to the initiator: the same branch or one above was
+    /// sent there from here.
+    pub(crate) fn is_downstream(&self, node: NodeId, task: &TaskKey) -> bool {
+        self.records_above(task).any(|record| record.children().contains(&node))
+    }
+
+    fn records_above(&self, task: &TaskKey) -> impl Iterator<Item = &TaskRecord> + '_ {
+        let path = task.path.clone();
+        let until = self.tasks.range(..=task);
+        until.filter(move |(at, _)| at.path.is_prefix_of(&path)).map(|(_, record)| record)
     }
 
     /// What a PROBE is answered, but for fencing.
@@ -201,16 +304,9 @@ impl Visit {
                 entry: Box::new(over.finished.entry.clone()),
                 replies_by: over.replies_by.unwrap_or(ReplyPath::Nowhere),
             },
-            None if self.fences.contains(task) => TaskStatus::Fenced,
-            None if self.is_cancelled(&task.path) => {
-                let entry = Entry {
-                    task: task.clone(),
-                    children: 0,
-                    replies: 0,
-                    outcome: Outcome::Failed(Cause::Cancelled),
-                    holders: Vec::new(),
-                };
-                TaskStatus::Closed { entry: Box::new(entry), replies_by: ReplyPath::Nowhere }
+            None if self.fences.contains(task) => self.status_of_refused(task),
+            None if self.cancelled.iter().any(|m| m.is_initiators && m.covers(&task.path)) => {
+                self.status_of_refused(task)
             }
             None => TaskStatus::Unknown,
         }
@@ -225,26 +321,53 @@ impl Visit {
         }
     }
 
-    /// For each task with branches at `node`: what the initiator must be told when the connection to it
-    /// is lost.
-    pub(crate) fn link_down_reports(&self, node: NodeId) -> Vec<(TaskKey, LinkDown)> {
-        let report = |(task, record): (&TaskKey, &TaskRecord)| {
-            let report = match &record.state {
-                TaskState::Running(running) => {
-                    let children = running.children_at(node);
-                    running.report(node, &children)
+    /// The request of a branch was handed to this connection to `node`. Whether it is the first branch
+    /// there.
+    pub(crate) fn note_branch_link(
+        &mut self,
+        task: &TaskKey,
+        node: NodeId,
+        link: LinkNonce,
+    ) -> bool {
+        match self.branch_links.entry(node) {
+            btree_map::Entry::Vacant(first) => {
+                first.insert(link);
+                true
+            }
+            btree_map::Entry::Occupied(first) => {
+                if *first.get() != link {
+                    self.other_links.insert(task.clone(), link);
                 }
-                TaskState::Over(over) => over.report(task, node),
-            };
-            (!report.children.is_empty()).then(|| (task.clone(), report))
-        };
-        self.tasks.iter().filter_map(report).collect()
+                false
+            }
+        }
     }
 
-    /// The nodes that tasks below `prefix` opened branches at.
-    pub(crate) fn children_below(&self, prefix: &Path) -> BTreeSet<NodeId> {
-        let below = self.tasks.iter().filter(|(task, _)| prefix.is_prefix_of(&task.path));
-        below.flat_map(|(_, record)| record.children().iter().copied()).collect()
+    /// The nodes that branches left for.
+    pub(crate) fn branch_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.branch_links.keys().copied()
+    }
+
+    /// For each task with branches at `node` whose requests left by `link`: what the initiator must be
+    /// told when that connection is lost. Requests that left by another connection to the node are not
+    /// lost with it, and may still be on their way there: a fence could overtake them.
+    pub(crate) fn link_down_reports(
+        &self,
+        node: NodeId,
+        link: LinkNonce,
+    ) -> Vec<(TaskKey, LinkDown)> {
+        let Some(first) = self.branch_links.get(&node) else { return Vec::new() };
+        let left_by = |child: &TaskKey| *self.other_links.get(child).unwrap_or(first) == link;
+        let report = |(task, record): (&TaskKey, &TaskRecord)| {
+            let mut children = record.branches_at(task, node);
+            children.retain(left_by);
+            if children.is_empty() {
+                return None;
+            }
+            let entries = record.report_entries();
+            Some((task.clone(), LinkDown { node, children, entries }))
+        };
+        self.tasks.iter().filter_map(report).collect()
     }
 
     /// Turns tasks that are over and drained into tombstones. How many there were.
@@ -306,26 +429,34 @@ impl TaskRecord {
         children.filter_map(move |(node, index)| Some((*node, path.child(index).ok()?)))
     }
 
+    /// The branches it opened at `node` whose requests have left.
+    fn branches_at(&self, task: &TaskKey, node: NodeId) -> Vec<TaskKey> {
+        let left = match &self.state {
+            TaskState::Running(running) => running.children_left(),
+            TaskState::Over(over) => &over.children,
+        };
+        let at = left.iter().zip(0_u32..).filter(|(holder, _)| **holder == node);
+        if self.is_tailed() {
+            at.map(|_| key(task.path.clone(), task.hop + 1)).collect()
+        } else {
+            at.filter_map(|(_, index)| Some(key(task.path.child(index).ok()?, 0))).collect()
+        }
+    }
+
+    /// What it knows that may be lost with the connection to the node of some branches.
+    fn report_entries(&self) -> Vec<Entry> {
+        let (ancestors, end) = match &self.state {
+            TaskState::Running(running) => (&running.ancestors, running.finished()),
+            TaskState::Over(over) => (&over.ancestors, Some(&over.finished)),
+        };
+        let own = end.filter(|end| !end.tailed).map(|end| end.entry.clone());
+        ancestors.iter().cloned().chain(own).collect()
+    }
+
     fn is_tailed(&self) -> bool {
         match &self.state {
             TaskState::Running(task) => task.finished().is_some_and(|finished| finished.tailed),
             TaskState::Over(over) => over.finished.tailed,
         }
-    }
-}
-
-impl Tombstone {
-    fn report(&self, task: &TaskKey, node: NodeId) -> LinkDown {
-        let at = self.children.iter().zip(0_u32..).filter(|(holder, _)| **holder == node);
-        let children = if self.finished.tailed {
-            at.map(|_| key(task.path.clone(), task.hop + 1)).collect()
-        } else {
-            at.filter_map(|(_, index)| Some(key(task.path.child(index).ok()?, 0))).collect()
-        };
-        let mut entries = self.ancestors.clone();
-        if !self.finished.tailed {
-            entries.push(self.finished.entry.clone());
-        }
-        LinkDown { node, children, entries }
     }
 }

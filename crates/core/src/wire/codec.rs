@@ -5,6 +5,10 @@ use bytes::Bytes;
 
 use crate::id::{NodeId, Path, TaskKey};
 
+/// Most tasks that one PROBE asks for, one STATUS answers for, or one LINK_DOWN reports. What each costs
+/// its receiver is bounded with it; whoever has more to say sends more frames.
+pub const TASKS_MAX: usize = 256;
+
 /// Bytes that are not a frame: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -191,10 +195,31 @@ impl<'a> Reader<'a> {
     pub(super) fn list<T>(
         &mut self,
         each: usize,
-        mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
         let count = self.count(each)?;
+        self.list_of(count, read)
+    }
+
+    fn list_of<T>(
+        &mut self,
+        count: usize,
+        mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
         (0..count).map(|_| read(self)).collect()
+    }
+
+    /// A list of things about tasks: [`TASKS_MAX`] at most.
+    pub(super) fn tasks<T>(
+        &mut self,
+        each: usize,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let tasks = self.count(each)?;
+        if tasks > TASKS_MAX {
+            return Err(WireError::OverLimit);
+        }
+        self.list_of(tasks, read)
     }
 
     pub(super) fn node(&mut self) -> Result<NodeId, WireError> {

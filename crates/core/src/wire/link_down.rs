@@ -10,7 +10,7 @@ use super::entry::{Entry, read_entries, write_entries};
 pub struct LinkDown {
     /// The node the connection was to.
     pub node: NodeId,
-    /// The children sent there by the task named in the header.
+    /// The children sent there by the task named in the header; [`super::TASKS_MAX`] at most.
     pub children: Vec<TaskKey>,
     /// The reporter's entry, if it has ended, and those it was given to pass on: the copies that the
     /// children carried may be lost with them.
@@ -27,7 +27,7 @@ impl LinkDown {
 
     pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let node = input.node()?;
-        let children = input.list(2, Reader::key)?;
+        let children = input.tasks(2, Reader::key)?;
         Ok(Self { node, children, entries: read_entries(input)? })
     }
 }

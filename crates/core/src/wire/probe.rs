@@ -14,7 +14,7 @@ pub struct Probe {
     pub fence: bool,
     /// What remains until the call's deadline, in microseconds: how long a fence must be kept.
     pub budget_us: u64,
-    /// Which tasks.
+    /// Which tasks; [`super::TASKS_MAX`] at most.
     pub tasks: Vec<TaskKey>,
 }
 
@@ -34,7 +34,7 @@ impl Probe {
             return Err(WireError::Reserved);
         }
         let budget_us = input.varint()?;
-        let tasks = input.list(2, Reader::key)?;
+        let tasks = input.tasks(2, Reader::key)?;
         Ok(Self { fence: flags & FLAG_FENCE != 0, budget_us, tasks })
     }
 }

@@ -18,6 +18,8 @@ pub struct Request {
     pub budget_us: u64,
     /// How far below the call's number the oldest unsettled call of its initiator is. Every older
     /// call is settled: nothing of it can be in flight, so what is remembered of it may go.
+    /// Believed only from the initiator itself ([`ReplyRoute::Sender`]). A node that sees nothing but
+    /// delegated requests of an initiator remembers their tasks until they expire.
     pub floor: u64,
     /// What to run.
     pub method: MethodId,

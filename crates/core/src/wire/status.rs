@@ -8,7 +8,7 @@ use super::entry::{Entry, read_entries, write_entries};
 /// Answers a PROBE. Typically 25 bytes for a running task, 41 for a closed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Each task asked for, in that order.
+    /// Each task asked for, in that order; [`super::TASKS_MAX`] at most.
     pub tasks: Vec<(TaskKey, TaskStatus)>,
     /// Entries of ancestors that the tasks were given to pass on.
     pub inherited: Vec<Entry>,
@@ -59,7 +59,7 @@ impl Status {
     }
 
     pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let tasks = input.list(3, |input| Ok((input.key()?, TaskStatus::read(input)?)))?;
+        let tasks = input.tasks(3, |input| Ok((input.key()?, TaskStatus::read(input)?)))?;
         Ok(Self { tasks, inherited: read_entries(input)? })
     }
 }

@@ -72,7 +72,7 @@ async fn frames_that_waited_while_this_process_was_paused_are_not_delivered() {
     tokio::time::resume();
     let nonce = connection.link().nonce;
     let reason = victim.sink.closed(nonce).await;
-    assert!(matches!(reason, CloseReason::Paused | CloseReason::KeepAlive), "{reason:?}");
+    assert!(matches!(reason, CloseReason::Stale | CloseReason::KeepAlive), "{reason:?}");
     assert_eq!(victim.sink.frame_count(nonce), 0);
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::id::{Incarnation, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Cause, Executed, Message, Probe, ReplyPath, TaskStatus};
+use crate::wire::{Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus};
 
 use super::super::failure::Failure;
 use super::super::limits::Limits;
@@ -38,9 +38,6 @@ pub(crate) trait LinkView {
     /// The present life of `node`, and since when it is known.
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
 }
-
-/// Most tasks asked for in one PROBE.
-const PROBE_TASKS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suspicion {
@@ -146,7 +143,21 @@ impl Liveness {
 }
 
 impl Call {
-    /// The last, or this, connection to a node ended, or none could be made.
+    /// A question to the holder of these tasks found no way there. It says nothing of the branches of
+    /// other calls, nor of those that are held through another node: they have their own ways.
+    pub(crate) fn handle_unasked(&mut self, now: Timestamp, asked: Holder, tasks: &[TaskKey]) {
+        if !self.is_counting() {
+            return;
+        }
+        for task in tasks {
+            let branch = self.tree.get(&task.path).filter(|branch| branch.is_unsettled());
+            if branch.is_some_and(|b| b.hop == task.hop && b.holder == Some(asked)) {
+                self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
+            }
+        }
+    }
+
+    /// The last, or this, connection to a node ended.
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
         if !self.is_counting() {
             return;
@@ -275,7 +286,7 @@ impl Call {
 
     fn send_probes(&mut self, now: Timestamp, holder: Holder, fence: bool, tasks: &[TaskKey]) {
         let budget_us = self.budget_us(now);
-        for tasks in tasks.chunks(PROBE_TASKS_MAX) {
+        for tasks in tasks.chunks(TASKS_MAX) {
             let message = Message::Probe(Probe { fence, budget_us, tasks: tasks.to_vec() });
             // A relay finds the way down by the path in the header, so there each task is asked alone.
             if holder.relay.is_some() {
@@ -311,6 +322,7 @@ impl Call {
                     self.liveness.note_progress(now);
                 }
             }
+            TaskStatus::Closed { entry, .. } if entry.task != *task => {}
             TaskStatus::Closed { entry, replies_by } => {
                 self.apply_entry(now, entry, EntryBy::Recovered);
                 if self.is_way_spent(by, *replies_by, links) {

@@ -5,3 +5,4 @@ mod flow;
 mod mesh;
 mod quorum;
 mod relay;
+mod strangers;

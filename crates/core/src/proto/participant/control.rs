@@ -2,44 +2,57 @@
 
 use std::time::Duration;
 
-use crate::id::{CallId, NodeId, Path, TaskKey};
+use crate::id::{CallId, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Entry, Executed, Fail, Header, Message, Probe, Status, TaskStatus,
+    Cancel, CancelReason, Cause, Entry, Executed, Fail, Header, LinkDown, Message, Probe, Status,
+    TASKS_MAX, TaskStatus,
 };
 
 use super::super::links::Links;
 use super::super::mutant::{self, Mutant};
-use super::super::visit::Route;
+use super::super::visit::{CancelMark, Route};
 use super::super::{Arrival, Outbound};
 use super::{Participant, TaskRef};
 use bytes::Bytes;
 
+/// Cancels remembered for one call. What else is cancelled is stopped where it runs; where it has not
+/// come yet, it ends by its deadline.
+pub(super) const CANCEL_MARKS_MAX: usize = 1_024;
+
 impl Participant {
-    /// A CANCEL: marks the prefix, stops tasks below it, passes it on. A mark is kept, so that the
-    /// request it cancels may come later.
+    /// A CANCEL: marks the prefix, stops tasks below it that its sender may cancel, passes it on. A mark
+    /// is kept, so that the request it cancels may come later.
     pub(crate) fn handle_cancel(
         &mut self,
         now: Timestamp,
-        origin: NodeId,
+        by: NodeId,
+        is_initiators: bool,
         header: &Header,
         cancel: &Cancel,
         links: &mut Links,
     ) {
-        let (call, prefix) = (header.call, &header.task.path);
+        let call = header.call;
         let budget = Duration::from_micros(cancel.budget_us).min(self.limits.deadline_max);
-        if self.remembered + self.running >= self.limits.remembered_max {
+        let is_full = self.remembered + self.running >= self.limits.remembered_max;
+        if is_full && self.visit_mut(call).is_none() {
             return; // No room for a mark: the task, if it comes, ends by its deadline.
         }
+        let origin = self.initiator_of(call).unwrap_or(by);
         let visit = self.visit(call, origin, now + budget);
-        if visit.is_cancelled(prefix) {
+        let mark = CancelMark { prefix: header.task.path.clone(), by, is_initiators };
+        if visit.cancelled.iter().any(|earlier| earlier.includes(&mark)) {
             return;
         }
-        visit.cancelled.push(prefix.clone());
-        let children = visit.children_below(prefix);
-        let tasks: Vec<TaskKey> =
-            visit.tasks.keys().filter(|task| prefix.is_prefix_of(&task.path)).cloned().collect();
-        self.remembered += 1;
+        let (children, tasks) = (visit.children_under(&mark), visit.tasks_under(&mark));
+        let has_room = !is_full && visit.cancelled.len() < CANCEL_MARKS_MAX;
+        if has_room {
+            visit.cancelled.push(mark);
+            self.remembered += 1;
+        } else if !tasks.iter().any(|task| visit.is_running(task)) {
+            // Without a mark only what ends a task here is passed on, so that it cannot go in circles.
+            return;
+        }
         for task in tasks {
             self.stop(now, &TaskRef { call, task }, Cause::Cancelled, links);
         }
@@ -65,8 +78,7 @@ impl Participant {
             let header = Header { call: *call, task: TaskKey { path, hop: 0 } };
             let cancel = Cancel { reason, budget_us };
             if node == self.me {
-                let origin = self.initiator_of(*call).unwrap_or(self.me);
-                self.handle_cancel(now, origin, &header, &cancel, links);
+                self.handle_cancel(now, node, false, &header, &cancel, links);
             } else {
                 self.out.push_back(Outbound::new(node, header, Message::Cancel(cancel)));
             }
@@ -91,13 +103,14 @@ impl Participant {
                 self.visit_mut(call).map_or(TaskStatus::Unknown, |visit| visit.status(task));
             // Without room to remember the fence there is none.
             let asks_for_fence = probe.fence || mutant::is(Mutant::FenceOnPlainProbe);
-            let may_fence =
-                asks_for_fence && self.remembered + self.running < self.limits.remembered_max;
+            let may_fence = asks_for_fence && self.has_room_for_fence(by.via);
             if status == TaskStatus::Unknown && may_fence {
-                self.visit(call, by.from, now + budget).fences.insert(task.clone());
+                let visit = self.visit(call, by.from, now + budget);
+                visit.fence(task, by.via);
+                status = visit.status(task);
                 self.remembered += 1;
+                *self.fences_of.entry(by.via).or_default() += 1;
                 self.arm(call);
-                status = TaskStatus::Fenced;
             }
             if let Some(visit) = self.visit_mut(call) {
                 let ancestors = visit.ancestors(task).iter();
@@ -110,6 +123,13 @@ impl Participant {
         }
         let message = Message::Status(Status { tasks, inherited });
         self.answer_probe(now, by, header, message, links);
+    }
+
+    /// One peer's fences take a quarter of the memory at most: there is room for the tasks of others.
+    fn has_room_for_fence(&self, peer: NodeId) -> bool {
+        let max = self.limits.remembered_max;
+        let of_peer = self.fences_of.get(&peer).copied().unwrap_or(0);
+        self.remembered + self.running < max && of_peer < max / 4
     }
 
     /// By the way the replies take, so that this cannot overtake them; else back where it came from.
@@ -137,21 +157,36 @@ impl Participant {
         }
     }
 
-    /// The connection to a node ended: initiators with branches there are told.
-    pub(crate) fn handle_link_lost(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
+    /// A connection to a node ended: initiators with branches that left by it are told.
+    pub(crate) fn handle_link_lost(
+        &mut self,
+        now: Timestamp,
+        node: NodeId,
+        link: LinkNonce,
+        links: &mut Links,
+    ) {
+        if !self.branch_visits.contains_key(&node) {
+            return;
+        }
         let mut reports = Vec::new();
         for (origin, of_origin) in &self.origins {
             for (seq, visit) in &of_origin.visits {
                 // An initiator sees the end of its own connection itself.
                 if visit.origin != node {
                     let call = CallId { origin: *origin, seq: *seq };
-                    let of_visit = visit.link_down_reports(node);
+                    let of_visit = visit.link_down_reports(node, link);
                     reports.extend(of_visit.into_iter().map(|(task, report)| (call, task, report)));
                 }
             }
         }
         for (call, task, report) in reports {
-            self.send_up(now, call, &task, Message::LinkDown(report), links);
+            let LinkDown { node, children, mut entries } = report;
+            for children in children.chunks(TASKS_MAX) {
+                // The entries are said once, in the first.
+                let (children, entries) = (children.to_vec(), std::mem::take(&mut entries));
+                let report = LinkDown { node, children, entries };
+                self.send_up(now, call, &task, Message::LinkDown(report), links);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::id::{CallId, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Frame, Header, Message};
+use crate::wire::{Frame, Header, Message, Probe};
 
 use super::super::call::LinkView;
 use super::super::limits::ReplyDial;
@@ -12,7 +12,7 @@ use super::super::links::{Links, Way};
 use super::super::task::{TaskOutput, reply_path};
 use super::super::visit::{Route, Upward};
 use super::super::{Arrival, Outbound};
-use super::Participant;
+use super::{Participant, TaskRef};
 
 impl Participant {
     /// Sends a message of one of this node's tasks to the initiator.
@@ -193,18 +193,39 @@ impl Participant {
         links: &mut Links,
     ) {
         let Frame { header: Header { call, task }, message, .. } = frame;
+        if !self.visit_mut(call).is_some_and(|visit| visit.is_downstream(by.via, &task)) {
+            return;
+        }
         self.send_upward(now, call, Upward { from: by.from, task, message }, links);
     }
 
-    /// A frame of the initiator for a task further down: passed on to its node, or to the next on the way.
-    pub(crate) fn relay_down(&mut self, frame: Frame, links: &Links) {
+    /// A frame of the initiator for a task further down: passed on to the next node on the way that its
+    /// request took, for each takes it only from there.
+    pub(crate) fn relay_down(&mut self, by: Arrival, is_initiators: bool, frame: Frame) {
         let Some(visit) = self.visit_mut(frame.header.call) else { return };
-        let direct = frame.relayed_from.filter(|node| links.current(*node).is_some());
-        if let Some(to) = direct.or_else(|| visit.downstream(&frame.header.task)) {
+        if !is_initiators && !visit.is_upstream(by.via, &frame.header.task) {
+            return;
+        }
+        if let Some(to) = visit.downstream(&frame.header.task) {
             let mut outbound = Outbound::new(to, frame.header, frame.message);
             outbound.relayed_from = frame.relayed_from;
             self.out.push_back(outbound);
         }
+    }
+
+    /// Whether frames for a task can come by `node` from the initiator.
+    pub(crate) fn is_upstream(&mut self, node: NodeId, task: &TaskRef) -> bool {
+        self.visit_mut(task.call).is_some_and(|visit| visit.is_upstream(node, &task.task))
+    }
+
+    /// Takes out of a relayed PROBE what only the initiator's own may ask: fences, and tasks that came by
+    /// another way.
+    pub(crate) fn restrict_probe(&mut self, by: Arrival, call: CallId, probe: &mut Probe) {
+        probe.fence = false;
+        let Some(visit) = self.visit_mut(call) else { return };
+        probe
+            .tasks
+            .retain(|task| !visit.tasks.contains_key(task) || visit.is_upstream(by.via, task));
     }
 
     /// Who initiates a call, as far as known here.
