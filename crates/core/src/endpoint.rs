@@ -211,11 +211,7 @@ impl Endpoint {
         }
         let connection = self.driver().dial(&address, None).await?;
         let node = connection.link().peer.node;
-        self.driver().with_node(|core, _| {
-            if !core.links().is_configured(node) {
-                core.configure(node, vec![address]);
-            }
-        });
+        self.driver().with_node(|core, _| core.configure_also(node, address));
         Ok(Peer::new(node))
     }
 

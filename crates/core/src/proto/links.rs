@@ -116,6 +116,14 @@ impl Links {
         self.forget_idle(node);
     }
 
+    /// Another place where a node can be dialled, from the endpoint's owner.
+    pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
+        let configured = &mut self.neighbours.entry(node).or_default().configured;
+        if !configured.contains(&address) {
+            configured.push(address);
+        }
+    }
+
     /// Addresses to try, configured ones first.
     pub fn addresses(&self, node: NodeId) -> Vec<Address> {
         let Some(neighbour) = self.neighbours.get(&node) else { return Vec::new() };
@@ -282,6 +290,11 @@ impl Links {
     /// A node to dial.
     pub(crate) fn poll_dial(&mut self) -> Option<NodeId> {
         self.dials.pop_front()
+    }
+
+    /// Nodes of which anything is known.
+    pub fn known_count(&self) -> usize {
+        self.neighbours.len()
     }
 
     /// The incarnation a node had when last connected.

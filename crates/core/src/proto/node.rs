@@ -106,6 +106,11 @@ impl Node {
         self.links.configure(node, addresses);
     }
 
+    /// Another place where a node can be dialled.
+    pub fn configure_also(&mut self, node: NodeId, address: Address) {
+        self.links.configure_also(node, address);
+    }
+
     /// A connection is up.
     pub fn handle_link_up(&mut self, now: Timestamp, link: &Link) {
         self.observe(now);

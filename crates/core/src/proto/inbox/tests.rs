@@ -183,3 +183,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn empty_messages_are_bounded_too() {
+    let mut inbox = Inbox::new(&limits());
+    for index in 0..78 {
+        inbox.accept(&path(), &reply(index, ReplyKind::Message, None, Bytes::new())).unwrap();
+    }
+    assert!(!inbox.is_over());
+    inbox.accept(&path(), &reply(78, ReplyKind::Message, None, Bytes::new())).unwrap();
+    assert!(inbox.is_over());
+    inbox.consume(&path(), 0, 0);
+    assert!(!inbox.is_over());
+}
+
+#[test]
+fn beginnings_of_messages_are_bounded_in_bytes() {
+    let mut inbox = Inbox::new(&Limits { reply_bytes_max: 5_000, ..limits() });
+    let message = bytes(5_000);
+    for index in 0..39 {
+        assert!(!inbox.is_over(), "message {index}");
+        inbox.accept(&path(), &piece(index, &message, 0..100)).unwrap();
+    }
+    assert!(!inbox.is_over());
+    inbox.accept(&path(), &piece(39, &message, 0..100)).unwrap();
+    assert!(inbox.is_over());
+    inbox.forget(&path());
+    assert_eq!(inbox.committed(), 0);
+}

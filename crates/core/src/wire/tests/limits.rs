@@ -8,7 +8,7 @@ use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
     Cancel, CancelReason, Cast, Cause, Credit, Entry, Executed, Extension, Fail, Frame, LinkDown,
     Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request,
-    Status, TaskStatus, WireError,
+    Status, TASKS_MAX, TaskStatus, WireError,
 };
 
 /// What TCP adds: the frame's length.
@@ -313,4 +313,24 @@ fn a_failed_outcome_carries_its_cause() {
     let bytes = frame.to_bytes();
     assert_eq!(bytes[bytes.len() - 2], 9);
     assert_eq!(Frame::decode(&bytes), Ok(frame));
+}
+
+#[test]
+fn a_frame_names_256_tasks_at_most() {
+    let keys = |count: usize| vec![key("/2"); count];
+    let frames = |count| {
+        let probe = Probe { fence: true, budget_us: BUDGET_US, tasks: keys(count) };
+        let children = keys(count);
+        let report = LinkDown { node: node(1), children, entries: Vec::new() };
+        let tasks = keys(count).into_iter().map(|key| (key, TaskStatus::Running)).collect();
+        let status = Status { tasks, inherited: Vec::new() };
+        [Message::Probe(probe), Message::LinkDown(report), Message::Status(status)]
+            .map(|message| Frame::new(header("/"), message))
+    };
+    for frame in frames(TASKS_MAX) {
+        assert_eq!(Frame::decode(&frame.to_bytes()).as_ref(), Ok(&frame));
+    }
+    for frame in frames(TASKS_MAX + 1) {
+        assert_eq!(Frame::decode(&frame.to_bytes()), Err(WireError::OverLimit));
+    }
 }
