@@ -297,13 +297,16 @@ impl Scenario {
         self.shape.failure_percent = 0;
         self.shape.large_percent = 0;
         self.shape.stream_percent = 0;
+        // A decision may cancel late tasks, and what they hold back then never leaves.
+        self.workload.quorum_percent = 0;
     }
 
     /// Whether the number of frames can be foretold.
     pub fn is_countable(&self) -> bool {
         let shape = &self.shape;
-        let percents = [shape.failure_percent, shape.large_percent, shape.stream_percent];
-        self.is_fault_free() && percents == [0; 3] && shape.depth_max <= 4
+        let quorums = self.workload.quorum_percent;
+        let percents = [shape.failure_percent, shape.large_percent, shape.stream_percent, quorums];
+        self.is_fault_free() && percents == [0; 4] && shape.depth_max <= 4
     }
 
     fn spoil_order(&mut self, random: &mut Random) {
