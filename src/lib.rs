@@ -23,7 +23,7 @@
 //! use std::time::Duration;
 //!
 //! use convoke::{
-//!     CallBuilder, Context, Decision, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task,
+//!     CallBuilder, Context, Decision, End, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task,
 //! };
 //!
 //! #[derive(Clone, PartialEq, prost::Message)]
@@ -121,7 +121,8 @@
 //!     .to_all(&[peer, odd_peer])
 //!     .decide(|tally| if tally.replies.is_empty() { Decision::Continue } else { Decision::Done })
 //!     .cancel_late();
-//! assert_eq!(call.await?.id, 1);
+//! let (replies, outcome) = call.open()?.collect().await?;
+//! assert_eq!((replies[0].message().id, outcome.end), (1, End::Decided));
 //!
 //! // Branches that differ, in one call.
 //! let call = CallBuilder::new(&client)
