@@ -1,0 +1,153 @@
+//! What handlers do with their tasks: reply, stream, delegate, wait, end.
+
+use bytes::Bytes;
+
+use crate::id::{MethodId, NodeId, TaskKey};
+use crate::time::Timestamp;
+use crate::wire::{Extension, Header};
+
+use super::super::links::{Links, Way};
+use super::super::task::{Task, TaskFailure, TaskRefusal};
+use super::{Participant, TaskRef};
+
+/// A branch that a task wants opened.
+#[derive(Clone, Debug)]
+pub struct Branch {
+    /// Where.
+    pub to: NodeId,
+    /// What to run there.
+    pub method: MethodId,
+    /// The request message.
+    pub payload: Bytes,
+    /// Replace those of the task's own request with the same tag.
+    pub extensions: Vec<Extension>,
+    /// Earlier than the task's own, if given.
+    pub deadline: Option<Timestamp>,
+}
+
+impl Participant {
+    /// Sends a whole reply.
+    pub(crate) fn reply(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        self.with_task(now, task, links, |task| task.reply(payload))?
+    }
+
+    /// Begins a streamed reply.
+    pub(crate) fn stream(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        links: &mut Links,
+    ) -> Result<u32, TaskRefusal> {
+        self.with_task(now, task, links, Task::stream)?
+    }
+
+    /// Whether a stream takes another item now.
+    pub(crate) fn has_stream_credit(
+        &mut self,
+        task: &TaskRef,
+        index: u32,
+    ) -> Result<bool, TaskRefusal> {
+        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
+        let running = visit.running(&task.task).ok_or(TaskRefusal::Ended)?;
+        Ok(running.has_stream_credit(index))
+    }
+
+    /// Sends an item of a stream.
+    pub(crate) fn stream_item(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        payload: Bytes,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        self.with_task(now, task, links, |task| task.stream_item(index, payload))?
+    }
+
+    /// Ends a stream.
+    pub(crate) fn stream_end(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        self.with_task(now, task, links, |task| task.stream_end(index))?
+    }
+
+    /// Opens a branch. The index is consumed only when this succeeds, so that the handler may route
+    /// around a node that is known to be dead.
+    pub(crate) fn delegate(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        branch: Branch,
+        links: &mut Links,
+    ) -> Result<TaskKey, TaskRefusal> {
+        if links.way(now, branch.to) == Way::Dead {
+            return Err(TaskRefusal::NodeDead);
+        }
+        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
+        let record = visit.tasks.get(&task.task).ok_or(TaskRefusal::Ended)?;
+        let extensions = inherit(&record.extensions, branch.extensions);
+        let Branch { to, method, payload, deadline, .. } = branch;
+        let deadline = deadline.unwrap_or(Timestamp::MAX);
+        self.with_task(now, task, links, |task| {
+            task.delegate(to, method, extensions, payload, deadline)
+        })?
+    }
+
+    /// Opens a branch at a node that is known to be dead: a failure record at the initiator.
+    pub(crate) fn delegate_to_dead(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        to: NodeId,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        let child = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
+        let header = Header { call: task.call, task: child };
+        self.handle_unsent(now, &header, to, Vec::new(), links);
+        Ok(())
+    }
+
+    /// The handler waits for something.
+    pub(crate) fn handle_yield(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
+        // A task that was stopped meanwhile has nothing held.
+        let _ = self.with_task(now, task, links, Task::handle_yield);
+    }
+
+    /// The handler returned.
+    pub(crate) fn finish(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
+        // A task that was stopped meanwhile has said all it will.
+        let _ = self.with_task(now, task, links, Task::finish);
+    }
+
+    /// The handler failed, panicked or was dropped.
+    pub(crate) fn fail(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        failure: TaskFailure,
+        links: &mut Links,
+    ) {
+        let aborts = failure.aborts_children;
+        if self.with_task(now, task, links, |task| task.fail(failure)).is_ok() && aborts {
+            self.cancel_children(now, task, links);
+        }
+    }
+}
+
+/// The task's own extensions, but for tags that the branch sets.
+fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
+    let inherited = own.iter().filter(|old| !set.iter().any(|new| new.tag == old.tag)).cloned();
+    let inherited: Vec<Extension> = inherited.collect();
+    set.extend(inherited);
+    set
+}
