@@ -99,7 +99,7 @@ pub struct CallOptions {
     pub cancels_late: bool,
     /// Deliver replies after the decision as [`CallEvent::Late`].
     pub keeps_late: bool,
-    /// Keep what the initiator learns, for [`Call::trace`].
+    /// Keep what the initiator learns, for [`Call::trace`](super::Call::trace).
     pub traces: bool,
 }
 
