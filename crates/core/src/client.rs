@@ -232,9 +232,8 @@ impl<Resp: prost::Message + Default + 'static> IntoFuture for CallBuilder<Resp> 
             .iter()
             .filter_map(|(peer, _)| driver.connection_to(peer.node()))
             .collect();
-        let mut builder = Some(self);
+        let mut builder = self;
         Box::pin(async move {
-            let mut builder = builder.take().expect("a future runs once");
             let driver = builder.endpoint.driver().clone();
             let budget = builder.deadline.unwrap_or(builder.endpoint.deadline_default());
             let start = driver.now();
