@@ -331,8 +331,8 @@ impl Task {
     /// The handler failed: what it declared until then still counts, unless it takes its branches with
     /// it.
     pub(crate) fn fail(&mut self, failure: TaskFailure) {
-        if failure.aborts_children && matches!(self.held, Held::Children(_)) {
-            self.held = Held::Nothing;
+        if failure.aborts_children {
+            self.forget_held_children();
         }
         self.flush();
         let entry = self.entry(Outcome::Failed(failure.cause));
@@ -351,9 +351,18 @@ impl Task {
         self.end = Some(Finished { entry, tailed: false });
     }
 
+    /// Branches that have not left never will: they are not declared, or the initiator would look for them.
+    fn forget_held_children(&mut self) {
+        if let Held::Children(held) = &self.held {
+            self.children.truncate(self.children.len() - held.len());
+            self.held = Held::Nothing;
+        }
+    }
+
     /// The task is not wanted any more: it ends without a word of its own. Returns the entries that it was
     /// still to pass on.
     pub(crate) fn abandon(&mut self, cause: Cause) -> Vec<Entry> {
+        self.forget_held_children();
         self.held = Held::Nothing;
         self.outgoing.clear();
         self.end.get_or_insert(Finished {

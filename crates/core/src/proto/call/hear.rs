@@ -11,7 +11,7 @@ use super::super::admission::{self, Standing};
 use super::super::failure::Failure;
 use super::super::inbox::MESSAGE_BYTES;
 use super::super::trace::{EntryBy, TraceEvent, Traced};
-use super::super::tree::{Holder, TreeFault};
+use super::super::tree::{Branch, BranchState, Holder, TreeFault};
 use super::super::{Arrival, key};
 use super::{Call, CallEvent, Delivered, End, LinkView};
 
@@ -165,13 +165,16 @@ impl Call {
                     text: fail.text,
                     details: fail.details,
                 });
-                if fail.aborts_children {
-                    (0..children).for_each(|index| self.prune_child(&task.path, index));
-                }
                 self.liveness.note_progress(now);
             }
             Ok(false) => {}
             Err(fault) => self.contradict(now, task, fault),
+        }
+        // Also when the failure is old news: a STATUS may have told of it before, without this word.
+        let is_over =
+            |branch: &Branch| branch.state == BranchState::Failed && branch.hop <= task.hop;
+        if fail.aborts_children && self.tree.get(&task.path).is_some_and(is_over) {
+            (0..children).for_each(|index| self.prune_child(&task.path, index));
         }
         self.settle(now, true);
     }

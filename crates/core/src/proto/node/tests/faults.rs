@@ -186,6 +186,55 @@ fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
     assert_eq!(told[1], "branch /0/0 at n3: it was cancelled (it may have run)");
 }
 
+/// Found by the simulation (slow-parent-link, seed 587081440069809): the status of a task that had
+/// given up its branches named one that never left, and the initiator looked for it to the deadline.
+#[test]
+fn a_branch_that_never_left_its_failed_parent_is_not_looked_for() {
+    let mut mesh = Mesh::connected(3);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let mut failure = TaskFailure::new(Cause::Panicked, crate::wire::Executed::Yes, "no");
+    failure.aborts_children = true;
+    mesh.with(2, |node| {
+        node.delegate(now, &task, branch(3)).unwrap();
+        node.fail(now, &task, failure);
+    });
+    let fail = mesh.hold_back("FAIL");
+    mesh.deliver_all();
+    mesh.pass(millis(100));
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["branch /0 at n2: the handler panicked", "Partial"]);
+    mesh.wire.extend(fail);
+    mesh.deliver_all();
+    assert!(mesh.told(1, call).is_empty());
+}
+
+/// The failure comes after a status told of it: it still takes the branches along.
+#[test]
+fn a_late_failure_still_gives_up_the_branches() {
+    let mut mesh = Mesh::connected(3);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    let request = mesh.hold_back("REQUEST");
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let mut failure = TaskFailure::new(Cause::Application, crate::wire::Executed::Yes, "no");
+    failure.aborts_children = true;
+    mesh.with(2, |node| node.fail(now, &task, failure));
+    let fail = mesh.hold_back("FAIL");
+    mesh.deliver_all();
+    mesh.pass(millis(100));
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, call), None);
+    mesh.wire.extend(fail);
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, call), Some(End::Partial));
+    drop(request);
+}
+
 #[test]
 fn a_cancel_reaches_tail_hops_and_stops_further_branches() {
     let mut mesh = Mesh::connected(4);
