@@ -269,6 +269,7 @@ fn at_one_node(children: u16) -> Entry {
 fn openings() -> Vec<Message> {
     let plain = Request {
         budget_us: 10_000_000,
+        outlasted_us: 0,
         floor: 3,
         method: MethodId::of("shop.Stock/Reserve"),
         reply_route: ReplyRoute::Sender,
@@ -280,6 +281,7 @@ fn openings() -> Vec<Message> {
     let addresses = addresses.map(|text| text.parse().expect("it is an address")).to_vec();
     let trace = Bytes::from_static(&[3; 25]);
     let full = Request {
+        outlasted_us: 500_000,
         reply_route: ReplyRoute::Node { node: node(5), addresses },
         inherited: vec![leaf(), fan_out()],
         extensions: vec![

@@ -135,6 +135,7 @@ impl Call {
         self.roots.insert(path.clone(), to);
         let request = Request {
             budget_us: self.budget_us(now),
+            outlasted_us: 0,
             floor: self.id.seq - floor,
             method,
             reply_route: ReplyRoute::Sender,

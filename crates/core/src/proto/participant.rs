@@ -191,6 +191,8 @@ impl Participant {
         let Header { call, task } = header;
         let budget = Duration::from_micros(request.budget_us).min(self.limits.deadline_max);
         let deadline = now + budget;
+        let outlasted = Duration::from_micros(request.outlasted_us).min(self.limits.deadline_max);
+        let call_deadline = (deadline + outlasted).min(now + self.limits.deadline_max);
         let refusal = self.refusal(&task, &request);
         if let Some(Refusal { unrecorded: true, failure }) = &refusal
             && !self.visit_mut(call).is_some_and(|visit| visit.knows(&task, by.via))
@@ -199,7 +201,7 @@ impl Participant {
             self.send_back(by, origin, Header { call, task }, fail, links);
             return;
         }
-        let visit = self.visit(call, origin, deadline);
+        let visit = self.visit(call, origin, call_deadline);
         if visit.tasks.is_empty() || request.reply_route == ReplyRoute::Sender {
             // A cancel, fence or cast that came first may not have known, another's request may have lied.
             visit.origin = origin;
@@ -220,9 +222,9 @@ impl Participant {
             return;
         }
         let came_by = (request.reply_route == ReplyRoute::Sender).then_some(by.link);
-        let running = Task::new(task.clone(), deadline, inherited, &self.limits);
+        let running = Task::new(task.clone(), deadline, call_deadline, inherited, &self.limits);
         let extensions = request.extensions.clone();
-        self.visit(call, origin, deadline).start(by.via, came_by, running, extensions);
+        self.visit(call, origin, call_deadline).start(by.via, came_by, running, extensions);
         self.running += 1;
         self.arm(call);
         let task = TaskRef { call, task };
@@ -489,9 +491,10 @@ impl Participant {
         } else {
             ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
         };
-        let budget = child.deadline.since(now).as_micros();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let request = Request {
-            budget_us: u64::try_from(budget).unwrap_or(u64::MAX),
+            budget_us: micros(child.deadline.since(now)),
+            outlasted_us: micros(child.call_deadline.since(child.deadline.max(now))),
             floor,
             method: child.method,
             reply_route,

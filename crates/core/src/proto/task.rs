@@ -49,6 +49,8 @@ pub(crate) struct ChildRequest {
     pub(crate) payload: Bytes,
     /// No later than this, if earlier than the task's own deadline.
     pub(crate) deadline: Timestamp,
+    /// When the call ends, as far as the task knows.
+    pub(crate) call_deadline: Timestamp,
 }
 
 /// How a handler ended.
@@ -114,6 +116,7 @@ enum Held {
 pub(crate) struct Task {
     pub(crate) key: TaskKey,
     pub(crate) deadline: Timestamp,
+    call_deadline: Timestamp,
     inherited: Vec<Entry>,
     /// All that was given to pass on, kept for reports after a link went down.
     pub(crate) ancestors: Vec<Entry>,
@@ -146,12 +149,14 @@ impl Task {
     pub(crate) fn new(
         task: TaskKey,
         deadline: Timestamp,
+        call_deadline: Timestamp,
         inherited: Vec<Entry>,
         limits: &Limits,
     ) -> Self {
         let mut this = Self {
             key: task,
             deadline,
+            call_deadline,
             ancestors: inherited.clone(),
             inherited,
             held: Held::Nothing,
@@ -242,6 +247,7 @@ impl Task {
             inherited: Vec::new(),
             payload,
             deadline: deadline.min(self.deadline),
+            call_deadline: self.call_deadline,
         };
         let mut held = match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Children(held) => held,

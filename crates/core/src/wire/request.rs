@@ -9,6 +9,7 @@ use super::codec::{Out, Reader, WireError};
 use super::entry::{Entry, read_entries, write_entries};
 
 const FLAG_EXTENSIONS: u8 = 0x01;
+const FLAG_OUTLASTED: u8 = 0x02;
 
 /// Opens the branch named in the header at the receiver. Typically 31 bytes before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,9 @@ pub struct Request {
     /// What remains until the deadline when it leaves, in microseconds; 0 is expired. Relative, so
     /// that clocks need not agree.
     pub budget_us: u64,
+    /// By how much the call outlasts the branch, in microseconds; 0 unless the branch was given less time
+    /// than there is. Until then the initiator may ask for the task, so until then it is remembered.
+    pub outlasted_us: u64,
     /// How far below the call's number the oldest unsettled call of its initiator is. Every older
     /// call is settled: nothing of it can be in flight, so what is remembered of it may go.
     /// Believed only from the initiator itself ([`ReplyRoute::Sender`]). A node that sees nothing but
@@ -73,11 +77,16 @@ const ADDRESSES_MAX: usize = 8;
 
 impl Request {
     pub(super) fn flags(&self) -> u8 {
-        if self.extensions.is_empty() { 0 } else { FLAG_EXTENSIONS }
+        let extensions = if self.extensions.is_empty() { 0 } else { FLAG_EXTENSIONS };
+        let outlasted = if self.outlasted_us == 0 { 0 } else { FLAG_OUTLASTED };
+        extensions | outlasted
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
         out.varint(self.budget_us);
+        if self.outlasted_us != 0 {
+            out.varint(self.outlasted_us);
+        }
         out.varint(self.floor);
         out.u32(self.method.0);
         self.reply_route.write(out);
@@ -92,10 +101,12 @@ impl Request {
     }
 
     pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if flags & !FLAG_EXTENSIONS != 0 {
+        if flags & !(FLAG_EXTENSIONS | FLAG_OUTLASTED) != 0 {
             return Err(WireError::Reserved);
         }
-        let (budget_us, floor) = (input.varint()?, input.varint()?);
+        let budget_us = input.varint()?;
+        let outlasted_us = if flags & FLAG_OUTLASTED == 0 { 0 } else { input.varint()? };
+        let floor = input.varint()?;
         let method = MethodId(input.u32()?);
         let reply_route = ReplyRoute::read(input)?;
         let inherited = read_entries(input)?;
@@ -103,11 +114,21 @@ impl Request {
             0 => Vec::new(),
             _ => input.list(2, read_extension)?,
         };
-        if flags & FLAG_EXTENSIONS != 0 && extensions.is_empty() {
+        let is_padded = flags & FLAG_OUTLASTED != 0 && outlasted_us == 0;
+        if is_padded || (flags & FLAG_EXTENSIONS != 0 && extensions.is_empty()) {
             return Err(WireError::Invalid);
         }
         let payload = input.payload();
-        Ok(Self { budget_us, floor, method, reply_route, inherited, extensions, payload })
+        Ok(Self {
+            budget_us,
+            outlasted_us,
+            floor,
+            method,
+            reply_route,
+            inherited,
+            extensions,
+            payload,
+        })
     }
 }
 

@@ -14,7 +14,7 @@ fn ancestor(children: u32) -> Entry {
 }
 
 fn task_with(inherited: Vec<Entry>) -> Task {
-    Task::new(me(), Timestamp::MAX, inherited, &Limits::default())
+    Task::new(me(), Timestamp::MAX, Timestamp::MAX, inherited, &Limits::default())
 }
 
 fn outputs(task: &mut Task) -> Vec<TaskOutput> {

@@ -99,6 +99,7 @@ pub(super) fn all() -> Vec<Golden> {
 fn requests() -> Vec<Golden> {
     let plain = Request {
         budget_us: BUDGET_US,
+        outlasted_us: 0,
         floor: 3,
         method: MethodId(0x0a0b_0c0d),
         reply_route: ReplyRoute::Sender,
@@ -108,6 +109,7 @@ fn requests() -> Vec<Golden> {
     };
     let addresses = vec!["tcp://h:1".parse().unwrap()];
     let full = Request {
+        outlasted_us: 300,
         reply_route: ReplyRoute::Node { node: node(5), addresses },
         inherited: vec![fan_out_entry()],
         extensions: vec![Extension {
@@ -122,10 +124,10 @@ fn requests() -> Vec<Golden> {
         relayed_from: Some(node(6)),
         message: Message::Request(full),
     };
-    let start = [BUDGET, ("03", "floor 3"), ("0d0c0b0a", "method")];
+    let start = [("03", "floor 3"), ("0d0c0b0a", "method")];
     let rest = [("00", "reply to the sender"), ("00", "no inherited entries"), ("6869", "payload")];
     let full_start = [
-        &[("0600000000000000", "relayed from node 6")][..],
+        &[("0600000000000000", "relayed from node 6"), BUDGET, ("ac02", "outlasted by 300 us")][..],
         &start,
         &[
             ("02", "reply to a node with 1 address"),
@@ -143,12 +145,12 @@ fn requests() -> Vec<Golden> {
             Frame::new(header("/2"), Message::Request(plain)),
             &[("11", "version 1, kind 1"), ("00", "no flags")],
             TASK,
-            &[&start[..], &rest].concat(),
+            &[&[BUDGET][..], &start, &rest].concat(),
         ),
         Golden::new(
             "REQUEST with everything",
             relayed,
-            &[("11", "version 1, kind 1"), ("81", "RELAYED, EXTENSIONS")],
+            &[("11", "version 1, kind 1"), ("83", "RELAYED, EXTENSIONS, OUTLASTED")],
             below,
             &full_start,
         ),

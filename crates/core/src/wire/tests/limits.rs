@@ -20,6 +20,7 @@ const BUDGET_US: u64 = 10_000_000;
 fn request(inherited: Vec<Entry>) -> Request {
     Request {
         budget_us: BUDGET_US,
+        outlasted_us: 0,
         floor: 0,
         method: crate::id::MethodId::of("shop.Stock/Reserve"),
         reply_route: ReplyRoute::Sender,
@@ -115,7 +116,7 @@ fn typical_frames_are_this_small() {
 
 #[test]
 fn reserved_flags_are_refused() {
-    let in_use = [0x81, 0xff, 0x80, 0x83, 0x80, 0x81, 0x80, 0x80, 0x80, 0x80];
+    let in_use = [0x83, 0xff, 0x80, 0x83, 0x80, 0x81, 0x80, 0x80, 0x80, 0x80];
     for golden in golden::all() {
         let bytes = golden.frame.to_bytes();
         let reserved = !in_use[usize::from((bytes[0] & 0x0f) - 1)];

@@ -108,9 +108,17 @@ fn request() -> impl Strategy<Value = Request> {
     let extension = (any::<u8>(), vec(any::<u8>(), 0..40))
         .prop_map(|(tag, value)| Extension { tag, value: value.into() });
     let rest = (entries(2), vec(extension, 0..4), payload());
-    (number(), number(), any::<u32>(), reply_route(), rest).prop_map(
-        |(budget_us, floor, method, reply_route, (inherited, extensions, payload))| Request {
+    (number(), number(), number(), any::<u32>(), reply_route(), rest).prop_map(
+        |(
             budget_us,
+            outlasted_us,
+            floor,
+            method,
+            reply_route,
+            (inherited, extensions, payload),
+        )| Request {
+            budget_us,
+            outlasted_us,
             floor,
             method: MethodId(method),
             reply_route,

@@ -38,6 +38,7 @@ fn header(origin: u64, seq: u64, task: TaskKey) -> Header {
 fn request() -> Message {
     Message::Request(Request {
         budget_us: 1_000_000,
+        outlasted_us: 0,
         floor: 0,
         method: METHOD,
         reply_route: ReplyRoute::Sender,

@@ -235,6 +235,35 @@ fn a_late_failure_still_gives_up_the_branches() {
     drop(request);
 }
 
+/// Found by the simulation (storm, seed 900000570608): a branch with little time of its own was
+/// forgotten while its call went on, so that a fence found nothing and said that it had never run.
+#[test]
+fn a_short_branch_is_remembered_as_long_as_its_call_may_ask() {
+    let limits = Limits { keep_alive_timeout: millis(200), ..Limits::default() };
+    let mut mesh = Mesh::new(3, &limits);
+    mesh.connect(1, 2);
+    mesh.connect(2, 3);
+    mesh.connect(1, 3);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let short = Branch { deadline: Some(now + millis(10)), ..branch(3) };
+    mesh.with(2, |node| {
+        node.delegate(now, &task, short).unwrap();
+        node.finish(now, &task);
+    });
+    mesh.deliver_all();
+    mesh.answer("/0", b"lost");
+    mesh.hold_back("REPLY");
+    (0..20).for_each(|_| {
+        mesh.pass(millis(50));
+        mesh.on_wire().iter().for_each(|_| drop(mesh.wire.pop_front()));
+    });
+    assert_eq!(mesh.end(1, call), None);
+    assert_eq!(mesh.nodes[&3].participant().remembered_count(), 1);
+}
+
 #[test]
 fn a_cancel_reaches_tail_hops_and_stops_further_branches() {
     let mut mesh = Mesh::connected(4);

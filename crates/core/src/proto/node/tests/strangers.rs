@@ -27,6 +27,7 @@ fn send(mesh: &mut Mesh, from: u64, to: u64, frame: Frame) -> Result<(), Fault> 
 fn request(reply_route: ReplyRoute, floor: u64) -> Message {
     Message::Request(Request {
         budget_us: 1_000_000,
+        outlasted_us: 0,
         floor,
         method: MethodId(7),
         reply_route,
