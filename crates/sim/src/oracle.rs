@@ -214,6 +214,14 @@ impl Oracle {
         let tasks = self.tasks.range(first..).take_while(move |(task, _)| task.call == call);
         tasks.map(|(task, truth)| (&task.task, truth))
     }
+
+    /// Whether a task at or above `path` failed and took its branches with it.
+    pub fn is_given_up(&self, call: CallId, path: &Path) -> bool {
+        let aborts = |truth: &TaskTruth| {
+            matches!(truth.end, Some((_, TaskEnd::Failed { aborts: true, .. })))
+        };
+        self.tasks_of(call).any(|(at, truth)| at.path.is_prefix_of(path) && aborts(truth))
+    }
 }
 
 impl CallTruth {

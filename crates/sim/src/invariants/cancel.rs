@@ -7,7 +7,7 @@ use convoke_core::proto::participant::TaskRef;
 use convoke_core::wire::Cause;
 
 use crate::network::Network;
-use crate::oracle::{CallTruth, Oracle, TaskEnd, TaskTruth};
+use crate::oracle::{CallTruth, Oracle, TaskTruth};
 use crate::scenario::Scenario;
 
 use super::{Invariant, Observation};
@@ -87,10 +87,5 @@ fn is_wanted(task: &TaskRef, oracle: &Oracle) -> bool {
             Some((_, End::Decided | End::Impossible)) => call.cancels_late,
             _ => false,
         };
-    let aborts =
-        |truth: &TaskTruth| matches!(truth.end, Some((_, TaskEnd::Failed { aborts: true, .. })));
-    by_call
-        || oracle
-            .tasks_of(task.call)
-            .any(|(at, truth)| at.path.is_prefix_of(&task.task.path) && aborts(truth))
+    by_call || oracle.is_given_up(task.call, &task.task.path)
 }

@@ -48,10 +48,12 @@ impl Causes {
                 told.cancelled_at.is_some()
                     || told.end.is_some()
                     || matches!(end, Some(TaskEnd::Stopped(Cause::Cancelled)))
-                    || is_aborted(call, failure, oracle)
+                    || oracle.is_given_up(call, &failure.task.path)
             }
             // A reply that waits for credit ends with its task's time.
             Cause::ReplyLost if truth.is_some_and(|truth| truth.deadline <= oracle.now) => true,
+            // Or with its parent, whose own failure may come later.
+            Cause::ReplyLost if oracle.is_given_up(call, &failure.task.path) => true,
             Cause::NodeDown | Cause::Lost | Cause::ReplyLost | Cause::Orphaned => has_trouble,
             // What waits for a dial is bounded, too.
             Cause::Unreachable if self.has_tiny_limits => true,
@@ -70,14 +72,6 @@ impl Causes {
         };
         if is_there { Ok(()) } else { Err(format!("{call:?}: wrong node: {failure}, {truth:?}")) }
     }
-}
-
-/// Whether a task above the failed branch took its branches with it.
-fn is_aborted(call: CallId, failure: &Failure, oracle: &Oracle) -> bool {
-    let aborts =
-        |end: &Option<(_, TaskEnd)>| matches!(end, Some((_, TaskEnd::Failed { aborts: true, .. })));
-    let mut tasks = oracle.tasks_of(call);
-    tasks.any(|(at, truth)| at.path.is_prefix_of(&failure.task.path) && aborts(&truth.end))
 }
 
 impl Invariant for Causes {

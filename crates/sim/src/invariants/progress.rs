@@ -50,6 +50,8 @@ impl Invariant for Progress {
                 Cause::Application | Cause::Panicked | Cause::Cancelled => Ok(()),
                 Cause::Deadline | Cause::ReplyLost if self.has_short_deadlines => Ok(()),
                 _ if truth.cancelled_at.is_some() => Ok(()),
+                // The parent's own failure may come later than what its cancel did.
+                Cause::ReplyLost if oracle.is_given_up(*call, &failure.task.path) => Ok(()),
                 _ => Err(format!("{call:?}: {failure}")),
             },
             CallEvent::Ended(End::Exhausted) => Err(format!("{call:?} was exhausted")),
