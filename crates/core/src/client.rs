@@ -1,18 +1,22 @@
 //! What a caller holds: a [`Peer`] to ask, an [`Invocation`] being addressed, a [`Call`] under way.
 
+mod awaited;
 mod call;
 
 use std::fmt;
-use std::future::{IntoFuture, poll_fn};
+use std::future::IntoFuture;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
+use crate::driver::SlotRequest;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::id::NodeId;
 use crate::method::Request;
 use crate::proto::call::{CallOptions, Decision, Tally};
-use crate::transport::{BoxFuture, Lane};
 
+pub use awaited::Awaited;
 pub use call::{Call, Outcome, Reply};
 
 /// A node that can be asked. Cheap to clone; see [`Endpoint::connect`] and [`Endpoint::peer`].
@@ -71,9 +75,12 @@ impl<Resp: prost::Message + Default> Invocation<Resp> {
 
     /// To one peer.
     pub fn to(self, peer: &Peer) -> CallBuilder<Resp> {
-        let deadline = self.request.deadline;
-        let builder = CallBuilder::new(&self.endpoint).branch(self.request, peer);
-        deadline.into_iter().fold(builder, CallBuilder::deadline)
+        CallBuilder {
+            endpoint: self.endpoint,
+            deadline: self.request.deadline,
+            branches: SmallVec::from_buf([(*peer, self.request)]),
+            options: CallOptions::default(),
+        }
     }
 
     /// The same to each of several peers, one branch each.
@@ -115,7 +122,8 @@ impl<Resp> fmt::Debug for Invocation<Resp> {
 #[must_use = "nothing is sent until it is awaited or opened"]
 pub struct CallBuilder<Resp> {
     endpoint: Endpoint,
-    branches: Vec<(Peer, Request<Resp>)>,
+    /// One, most of the time.
+    branches: SmallVec<[(Peer, Request<Resp>); 1]>,
     deadline: Option<Duration>,
     options: CallOptions,
 }
@@ -124,7 +132,8 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     /// A call without branches.
     pub fn new(endpoint: &Endpoint) -> Self {
         let endpoint = endpoint.clone();
-        Self { endpoint, branches: Vec::new(), deadline: None, options: CallOptions::default() }
+        let options = CallOptions::default();
+        Self { endpoint, branches: SmallVec::new(), deadline: None, options }
     }
 
     /// Adds a root branch.
@@ -165,6 +174,29 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         self.options.cancels_late &= self.branches.iter().all(|(_, request)| request.is_read_only);
         let branches = self.branches.into_iter().map(|(peer, request)| (peer.node(), request));
         Call::open(self.endpoint, branches.collect(), self.deadline, self.options)
+    }
+
+    /// The request to open the call flat with, if it is of one branch and asks for nothing else; the rest
+    /// of the builder is without branches then.
+    fn into_slot_request(mut self) -> Result<Result<(Self, SlotRequest), Self>, CallError> {
+        if self.branches.len() != 1 || !self.options.is_default() {
+            return Ok(Err(self));
+        }
+        let limit = self.endpoint.limits().message_bytes_max;
+        let (peer, request) = self.branches.pop().expect("there is one");
+        if let Some((size, limit)) = request.too_large(limit) {
+            return Err(CallError::TooLarge { size, limit });
+        }
+        let Request { method, extensions, payload, .. } = request;
+        let to = peer.node();
+        let request = SlotRequest { to, budget: self.deadline, method, extensions, payload };
+        Ok(Ok((self, request)))
+    }
+
+    /// Undoes [`Self::into_slot_request`].
+    fn put_back(&mut self, request: SlotRequest) {
+        let SlotRequest { to, method, extensions, payload, .. } = request;
+        self.branches.push((Peer::new(to), Request::from_parts(method, extensions, payload)));
     }
 }
 
@@ -216,37 +248,11 @@ impl<Resp> fmt::Debug for CallBuilder<Resp> {
     }
 }
 
-/// Waits while a connection has no room, opens the call, and resolves to its first reply; what still runs
-/// then is cancelled.
-///
-/// # Cancel safety
-/// Dropped before it resolves, the call is cancelled.
 impl<Resp: prost::Message + Default + 'static> IntoFuture for CallBuilder<Resp> {
     type Output = Result<Resp, CallError>;
-    type IntoFuture = BoxFuture<Self::Output>;
+    type IntoFuture = Awaited<Resp>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        let driver = self.endpoint.driver();
-        let connections: Vec<_> = self
-            .branches
-            .iter()
-            .filter_map(|(peer, _)| driver.connection_to(peer.node()))
-            .collect();
-        let mut builder = self;
-        Box::pin(async move {
-            let driver = builder.endpoint.driver().clone();
-            let budget = builder.deadline.unwrap_or(builder.endpoint.deadline_default());
-            let start = driver.now();
-            let writable = async {
-                for connection in connections {
-                    poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
-                }
-            };
-            // A connection that stays full is no reason to wait beyond the deadline: the call then
-            // opens with nothing left, and fails as any that is late.
-            let _ = tokio::time::timeout(budget, writable).await;
-            builder.deadline = Some(budget.saturating_sub(driver.now().since(start)));
-            builder.open()?.first().await
-        })
+    fn into_future(self) -> Awaited<Resp> {
+        Awaited::new(self)
     }
 }

@@ -11,6 +11,7 @@ mod flush;
 mod gate;
 mod handler;
 mod run_queue;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,6 +19,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -32,13 +34,14 @@ use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
 use crate::time::Timestamp;
 use crate::transport::{
-    Address, CloseReason, Connection, Hello, Link, NotWritable, Received, Sink, Transport,
+    Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Received, Sink, Transport,
 };
 use crate::wire::{Cast, Cause, Executed, Frame};
 
 pub(crate) use flush::FlushScope;
 use gate::Gates;
 use handler::Stopper;
+pub(crate) use slot::{FlushDuty, SlotOpened, SlotRequest};
 
 /// Everything of an endpoint that its handles share.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 struct State {
     node: Node,
-    connections: BTreeMap<(NodeId, LinkNonce), Arc<dyn Connection>>,
+    connections: BTreeMap<(NodeId, LinkNonce), Attached>,
     advertised: Vec<Address>,
     call_wakers: BTreeMap<CallId, Waker>,
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
@@ -72,11 +75,21 @@ struct State {
     is_closing: bool,
 }
 
+/// A connection, and what callers that append to it must know.
+#[derive(Debug)]
+struct Attached {
+    connection: Arc<dyn Connection>,
+    /// The last frame of a caller filled its buffer.
+    is_full: bool,
+    /// Since when somebody has promised to flush it.
+    flush_due: Option<Timestamp>,
+}
+
 /// What is left to do once the lock is released.
 #[derive(Default)]
 struct Aftermath {
     events: Vec<NodeEvent>,
-    wakers: Vec<Waker>,
+    wakers: SmallVec<[Waker; 4]>,
     /// What users gave us is dropped without the lock: it may call back.
     dropped: (Vec<Waker>, Vec<Call>),
     closes: Vec<(Arc<dyn Connection>, CloseReason)>,
@@ -216,7 +229,7 @@ impl Driver {
         use crate::proto::call::LinkView as _;
         let state = self.state.lock();
         let link = state.node.links().current(node)?;
-        state.connections.get(&(node, link)).cloned()
+        state.connections.get(&(node, link)).map(|attached| attached.connection.clone())
     }
 
     /// The connections to `node` that new frames do not take.
@@ -225,7 +238,10 @@ impl Driver {
         let state = self.state.lock();
         let current = state.node.links().current(node);
         let of_node = state.connections.range((node, LinkNonce(0))..=(node, LinkNonce(u64::MAX)));
-        of_node.filter(|((_, link), _)| Some(*link) != current).map(|(_, c)| c.clone()).collect()
+        of_node
+            .filter(|((_, link), _)| Some(*link) != current)
+            .map(|(_, c)| c.connection.clone())
+            .collect()
     }
 
     /// Refuses new work from now on.
@@ -262,7 +278,7 @@ impl Driver {
     }
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
-        self.state.lock().connections.values().cloned().collect()
+        self.state.lock().connections.values().map(|attached| attached.connection.clone()).collect()
     }
 
     fn finish(self: &Arc<Self>, aftermath: Aftermath) {
@@ -309,14 +325,26 @@ impl State {
             let Some(event) = self.node.poll_event() else { break };
             self.sort_event(event, aftermath);
         }
+        self.drain_woken(aftermath);
         while let Some(call) = self.node.poll_ready() {
             aftermath.wakers.extend(self.call_wakers.remove(&call));
         }
-        let timeout = self.node.poll_timeout();
-        aftermath.rearm = timeout < self.armed;
-        self.armed = self.armed.min(timeout);
+        self.arm(aftermath);
         aftermath.is_closing = self.is_closing;
         aftermath.dropped.1.append(&mut self.node.take_dead_calls());
+    }
+
+    fn drain_woken(&mut self, aftermath: &mut Aftermath) {
+        aftermath.wakers.extend(self.node.take_woken());
+        for (call, waker) in self.node.take_grown() {
+            aftermath.dropped.0.extend(self.call_wakers.insert(call, waker));
+        }
+    }
+
+    fn arm(&mut self, aftermath: &mut Aftermath) {
+        let timeout = self.node.poll_timeout();
+        aftermath.rearm |= timeout < self.armed;
+        self.armed = self.armed.min(timeout);
     }
 
     fn sort_event(&mut self, event: NodeEvent, aftermath: &mut Aftermath) {
@@ -334,7 +362,8 @@ impl State {
                 aftermath.wakers.extend(self.cast_wakers.remove(&call));
             }
             NodeEvent::Reset { node, link } => {
-                let connection = self.connections.get(&(node, link)).cloned();
+                let attached = self.connections.get(&(node, link));
+                let connection = attached.map(|attached| attached.connection.clone());
                 aftermath.closes.extend(connection.map(|c| (c, CloseReason::Stale)));
             }
             event @ (NodeEvent::Task(ParticipantEvent::Start(_)) | NodeEvent::Dial { .. }) => {
@@ -344,9 +373,15 @@ impl State {
     }
 
     fn transmit(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
-        let Some(connection) = self.connections.get(&(transmit.to, transmit.link)) else { return };
+        let key = (transmit.to, transmit.link);
+        let Some(Attached { connection, is_full, .. }) = self.connections.get_mut(&key) else {
+            return;
+        };
         match append(connection.as_ref(), &transmit) {
-            Ok(_) => FlushScope::note(connection),
+            Ok(appended) => {
+                *is_full = appended == Appended::Full;
+                FlushScope::note(connection);
+            }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
             Err(NotWritable::Full) => {
                 aftermath.closes.push((connection.clone(), CloseReason::Overloaded));
@@ -401,7 +436,8 @@ impl Sink for Driver {
             if state.is_closing {
                 return Err("the endpoint is shutting down".to_owned());
             }
-            state.connections.insert((link.peer.node, link.nonce), connection);
+            let attached = Attached { connection, is_full: false, flush_due: None };
+            state.connections.insert((link.peer.node, link.nonce), attached);
         }
         let driver = self.as_arc();
         driver.with_node(|node, now| node.handle_link_up(now, &link));
@@ -445,6 +481,7 @@ async fn run_timer(driver: Weak<Driver>, start: Instant, earlier: Arc<Notify>) {
         let Some(driver) = driver.upgrade() else { return };
         if is_due {
             let _scope = FlushScope::enter();
+            driver.flush_overdue();
             driver.with_node(|node, now| node.handle_timeout(now));
         }
         let mut state = driver.state.lock();

@@ -66,7 +66,7 @@ pub mod transport;
 pub mod wire;
 
 #[cfg(feature = "runtime")]
-pub use client::{Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Reply};
+pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Reply};
 #[cfg(feature = "runtime")]
 pub use endpoint::{Endpoint, EndpointBuilder};
 #[cfg(feature = "runtime")]

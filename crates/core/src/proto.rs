@@ -24,6 +24,7 @@ pub mod mailbox;
 pub mod mutant;
 pub mod node;
 pub mod participant;
+pub mod slot;
 pub mod task;
 mod timers;
 pub mod trace;

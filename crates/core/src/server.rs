@@ -243,13 +243,12 @@ impl TaskHandle {
     pub(crate) fn finish(&self, result: HandlerResult) {
         self.driver.with_node(|node, now| match result {
             HandlerResult::Finished => node.finish(now, self.task()),
-            HandlerResult::Replied(payload) => match node.reply(now, self.task(), payload) {
-                Ok(()) => node.finish(now, self.task()),
-                Err(refusal) => {
+            HandlerResult::Replied(payload) => {
+                if let Err(refusal) = node.answer(now, self.task(), payload) {
                     let failure = TaskFailure::from(Status::from(refusal));
                     node.fail(now, self.task(), failure);
                 }
-            },
+            }
             HandlerResult::Failed(failure) => node.fail(now, self.task(), failure),
         });
         self.end();

@@ -123,7 +123,12 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             }
             result.map(|()| id).map_err(CallError::from)
         })?;
-        Ok(Self { endpoint, id, failures: Vec::new(), end: None, types: PhantomData })
+        Ok(Self::adopt(endpoint, id))
+    }
+
+    /// A call that was opened flat and has become a full one.
+    pub(super) fn adopt(endpoint: Endpoint, id: CallId) -> Self {
+        Self { endpoint, id, failures: Vec::new(), end: None, types: PhantomData }
     }
 
     /// Its name, for logs.

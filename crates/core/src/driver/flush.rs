@@ -22,15 +22,19 @@ impl FlushScope {
 
     /// Notes that a connection was appended to, or flushes it at once outside any scope.
     pub(crate) fn note(connection: &Arc<dyn Connection>) {
-        let is_noted = DIRTY.with_borrow_mut(|(depth, dirty)| {
+        if !Self::note_if_open(connection) {
+            connection.flush();
+        }
+    }
+
+    /// Notes that a connection was appended to; false outside any scope.
+    pub(crate) fn note_if_open(connection: &Arc<dyn Connection>) -> bool {
+        DIRTY.with_borrow_mut(|(depth, dirty)| {
             if *depth > 0 && !dirty.iter().any(|noted| Arc::ptr_eq(noted, connection)) {
                 dirty.push(connection.clone());
             }
             *depth > 0
-        });
-        if !is_noted {
-            connection.flush();
-        }
+        })
     }
 }
 

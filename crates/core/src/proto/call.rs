@@ -29,6 +29,7 @@ use super::failure::Failure;
 use super::inbox::Inbox;
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
+use super::slot::Errand;
 use super::trace::{TraceEvent, Traced};
 use super::tree::{BranchState, Holder, Tree};
 use super::{Outbound, key};
@@ -111,6 +112,16 @@ impl Call {
         }
     }
 
+    /// The call that a flat one would be by now, had it begun as this.
+    pub(crate) fn from_errand(id: CallId, errand: &Errand, limits: &Limits) -> Self {
+        let options = CallOptions::default();
+        let mut call = Self::new(id, errand.opened_at, errand.deadline, options, limits);
+        let path = call.add_root(errand.to).expect("a new call takes a branch");
+        call.handle_sent(&path, errand.link, errand.life);
+        call.seal(errand.opened_at);
+        call
+    }
+
     /// Opens a root branch.
     pub(crate) fn branch(
         &mut self,
@@ -121,18 +132,7 @@ impl Call {
         extensions: Vec<Extension>,
         payload: Bytes,
     ) -> Result<Path, CallMisuse> {
-        if self.is_sealed || self.end.is_some() {
-            return Err(CallMisuse::Sealed);
-        }
-        if self.root_count >= self.branches_max {
-            return Err(CallMisuse::TooManyBranches);
-        }
-        let path = Path::root().child(self.root_count).expect("one level fits");
-        let branch = self.tree.ensure(&path).map_err(|_| CallMisuse::TooManyBranches)?;
-        let branch = branch.expect("a new branch is not drained");
-        branch.holder = Some(Holder { node: to, relay: None });
-        self.root_count += 1;
-        self.roots.insert(path.clone(), to);
+        let path = self.add_root(to)?;
         let request = Request {
             budget_us: self.budget_us(now),
             outlasted_us: 0,
@@ -145,6 +145,22 @@ impl Call {
         };
         self.note(now, &key(path.clone(), 0), || Traced::Opened { node: to });
         self.send(to, key(path.clone(), 0), Message::Request(request));
+        Ok(path)
+    }
+
+    fn add_root(&mut self, to: NodeId) -> Result<Path, CallMisuse> {
+        if self.is_sealed || self.end.is_some() {
+            return Err(CallMisuse::Sealed);
+        }
+        if self.root_count >= self.branches_max {
+            return Err(CallMisuse::TooManyBranches);
+        }
+        let path = Path::root().child(self.root_count).expect("one level fits");
+        let branch = self.tree.ensure(&path).map_err(|_| CallMisuse::TooManyBranches)?;
+        let branch = branch.expect("a new branch is not drained");
+        branch.holder = Some(Holder { node: to, relay: None });
+        self.root_count += 1;
+        self.roots.insert(path.clone(), to);
         Ok(path)
     }
 

@@ -1,19 +1,22 @@
 //! All calls of a node as their initiator: hands frames to the right call, keeps their timers and the
-//! number below which all are settled.
+//! number below which all are settled. Calls of one branch begin in a [slot](super::slot).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Extension, Frame, Message};
+use crate::wire::{Extension, Frame, Header, Message, Reply, ReplyRoute, Request};
 
 use super::call::{Call, CallEvent, CallMisuse, CallOptions, LinkView};
 use super::limits::Limits;
+use super::slot::{Answer, Errand, Slots};
 use super::timers::Timers;
 use super::tree::Holder;
-use super::{Arrival, Outbound};
+use super::{Arrival, Outbound, key};
 
 /// The calls of one node.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub struct Initiator {
     incarnation: Incarnation,
     limits: Limits,
     next_seq: u64,
+    slots: Slots,
     calls: BTreeMap<u64, Armed>,
     /// Ended calls of which something may still be in flight, and until when.
     unsettled: BTreeMap<u64, Timestamp>,
@@ -28,6 +32,26 @@ pub struct Initiator {
     ready: BTreeSet<u64>,
     out: VecDeque<Outbound>,
     dead: Vec<Call>,
+    /// Flat calls that have been answered, as who waits for them.
+    woken: Vec<Waker>,
+    /// Calls that are flat no longer, with who waits for them.
+    grown: Vec<(CallId, Waker)>,
+}
+
+/// What a flat call has for the one who asks.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SlotPoll {
+    /// Nothing yet.
+    Pending,
+    /// The reply; the call is over.
+    Answered {
+        /// Who sent it.
+        from: NodeId,
+        /// The message.
+        payload: Bytes,
+    },
+    /// It has become a full call, to be asked as such.
+    Grown,
 }
 
 #[derive(Debug)]
@@ -51,12 +75,15 @@ impl Initiator {
             incarnation,
             limits: limits.clone(),
             next_seq: 1,
+            slots: Slots::new(limits.worry_min),
             calls: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             timers: Timers::new(),
             ready: BTreeSet::new(),
             out: VecDeque::new(),
             dead: Vec::new(),
+            woken: Vec::new(),
+            grown: Vec::new(),
         }
     }
 
@@ -67,7 +94,8 @@ impl Initiator {
 
     /// Calls that have not ended.
     pub fn open_count(&self) -> usize {
-        self.calls.values().filter(|armed| !armed.call.has_ended()).count()
+        let full = self.calls.values().filter(|armed| !armed.call.has_ended()).count();
+        full + self.slots.unanswered()
     }
 
     /// Opens a call that ends by `deadline`.
@@ -80,17 +108,95 @@ impl Initiator {
         deadline: Timestamp,
         options: CallOptions,
     ) -> Result<CallId, TooManyCalls> {
-        if self.calls.len() >= self.limits.calls_max {
-            return Err(TooManyCalls { limit: self.limits.calls_max });
-        }
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let id = CallId { origin: self.incarnation, seq };
+        let id = self.next_id()?;
+        let seq = id.seq;
         let deadline = deadline.min(now + self.limits.deadline_max);
         let call = Box::new(Call::new(id, now, deadline, options, &self.limits));
         self.calls.insert(seq, Armed { call, at: None });
         self.arm(seq);
         Ok(id)
+    }
+
+    fn next_id(&mut self) -> Result<CallId, TooManyCalls> {
+        if self.call_count() >= self.limits.calls_max {
+            return Err(TooManyCalls { limit: self.limits.calls_max });
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        Ok(CallId { origin: self.incarnation, seq })
+    }
+
+    /// Whether a call with this much time can begin flat.
+    pub(crate) fn slot_suits(&self, budget: Duration) -> bool {
+        self.slots.suits(budget)
+    }
+
+    /// Opens a flat call. Its request is the one given back, and leaves now.
+    ///
+    /// # Errors
+    /// [`TooManyCalls`] at the bound.
+    pub(crate) fn open_slot(
+        &mut self,
+        errand: Errand,
+        method: MethodId,
+        extensions: Vec<Extension>,
+        payload: Bytes,
+    ) -> Result<Frame, TooManyCalls> {
+        let call = self.next_id()?;
+        let budget = errand.deadline.since(errand.opened_at);
+        self.slots.open(call.seq, errand);
+        let request = Request {
+            budget_us: u64::try_from(budget.as_micros()).unwrap_or(u64::MAX),
+            outlasted_us: 0,
+            floor: call.seq - self.floor(),
+            method,
+            reply_route: ReplyRoute::Sender,
+            inherited: Vec::new(),
+            extensions,
+            payload,
+        };
+        let path = Path::root().child(0).expect("one level fits");
+        Ok(Frame::new(Header { call, task: key(path, 0) }, Message::Request(request)))
+    }
+
+    /// What a flat call has; keeps the waker when there is nothing.
+    pub(crate) fn poll_slot(&mut self, call: CallId, waker: &Waker) -> SlotPoll {
+        let Some(errand) = self.slots.get(call.seq) else { return SlotPoll::Grown };
+        if errand.answer.is_none() {
+            match &mut errand.waker {
+                Some(kept) => kept.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+            return SlotPoll::Pending;
+        }
+        let errand = self.slots.remove(call.seq).expect("it was found above");
+        let Answer { by, payload, .. } = errand.answer.expect("it was seen above");
+        SlotPoll::Answered { from: by.from, payload }
+    }
+
+    /// Makes a full call of a flat one, which then hears what the slot could not take.
+    fn grow(&mut self, seq: u64) {
+        let Some(mut errand) = self.slots.remove(seq) else { return };
+        let id = CallId { origin: self.incarnation, seq };
+        let call = Box::new(Call::from_errand(id, &errand, &self.limits));
+        self.calls.insert(seq, Armed { call, at: None });
+        self.arm(seq);
+        self.grown.extend(errand.waker.take().map(|waker| (id, waker)));
+        if let Some(Answer { by, hop, payload }) = errand.answer {
+            let path = Path::root().child(0).expect("one level fits");
+            let reply = Reply::sole(payload);
+            self.with(seq, |call| call.handle_reply(errand.opened_at, by, &key(path, hop), reply));
+        }
+    }
+
+    /// Who waits for flat calls that have been answered.
+    pub(crate) fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
+        self.woken.drain(..)
+    }
+
+    /// Calls that are flat no longer, with who waits for them.
+    pub(crate) fn take_grown(&mut self) -> std::vec::Drain<'_, (CallId, Waker)> {
+        self.grown.drain(..)
     }
 
     /// Opens a root branch of a call.
@@ -118,7 +224,8 @@ impl Initiator {
     pub fn floor(&self) -> u64 {
         let open = self.calls.first_key_value().map(|(seq, _)| *seq);
         let unsettled = self.unsettled.first_key_value().map(|(seq, _)| *seq);
-        open.into_iter().chain(unsettled).min().unwrap_or(self.next_seq)
+        let flat = self.slots.oldest();
+        open.into_iter().chain(unsettled).chain(flat).min().unwrap_or(self.next_seq)
     }
 
     pub(crate) fn seal(&mut self, now: Timestamp, call: CallId) {
@@ -153,10 +260,16 @@ impl Initiator {
         &mut self,
         now: Timestamp,
         by: Arrival,
-        frame: Frame,
+        mut frame: Frame,
         links: &dyn LinkView,
     ) {
         let (seq, task) = (frame.header.call.seq, frame.header.task);
+        if let (Message::Reply(reply), Some(errand)) = (&mut frame.message, self.slots.get(seq))
+            && errand.answer(by, &task, reply, self.limits.unscheduled_bytes)
+        {
+            self.woken.extend(errand.waker.take());
+            return;
+        }
         self.with(seq, |call| match frame.message {
             Message::Reply(reply) => call.handle_reply(now, by, &task, reply),
             Message::Manifest(manifest) => call.handle_manifest(now, by, &task, &manifest.entries),
@@ -182,6 +295,7 @@ impl Initiator {
 
     /// A connection to `node` ended.
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
+        self.slots.sent_to(node).into_iter().for_each(|seq| self.grow(seq));
         let seqs: Vec<u64> = self.calls.keys().copied().collect();
         for seq in seqs {
             self.with(seq, |call| call.handle_peer_down(now, node, links));
@@ -192,6 +306,9 @@ impl Initiator {
         // In order of number: an entry behind a longer-lived one waits with it, for the floor cannot pass.
         while self.unsettled.first_key_value().is_some_and(|(_, until)| *until <= now) {
             self.unsettled.pop_first();
+        }
+        while let Some(seq) = self.slots.next_due(now) {
+            self.grow(seq);
         }
         while let Some((at, seq)) = self.timers.pop_due(now) {
             let Some(armed) = self.calls.get_mut(&seq).filter(|armed| armed.at == Some(at)) else {
@@ -209,7 +326,7 @@ impl Initiator {
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let timer = self.timers.next();
         let unsettled = self.unsettled.first_key_value().map(|(_, until)| *until);
-        timer.into_iter().chain(unsettled).min()
+        timer.into_iter().chain(unsettled).chain(self.slots.next_timeout()).min()
     }
 
     /// What the application learns next of one call.
@@ -238,7 +355,7 @@ impl Initiator {
 
     /// Calls that are open, or ended and not read to their end.
     pub fn call_count(&self) -> usize {
-        self.calls.len()
+        self.calls.len() + self.slots.len()
     }
 
     /// Ended calls of which something may still be in flight.
@@ -252,6 +369,7 @@ impl Initiator {
     }
 
     fn with(&mut self, seq: u64, act: impl FnOnce(&mut Call)) {
+        self.grow(seq);
         if let Some(armed) = self.calls.get_mut(&seq) {
             act(&mut armed.call);
             self.arm(seq);

@@ -39,6 +39,8 @@ struct Neighbour {
     /// Connections that are up, oldest first, and whether this node dialled.
     up: Vec<(LinkNonce, bool)>,
     dead: VecDeque<LinkNonce>,
+    /// When the last of these ended.
+    lost_at: Timestamp,
     /// Given by the endpoint's owner.
     configured: Vec<Address>,
     /// Advertised by the node itself, or by another until it is.
@@ -169,7 +171,7 @@ impl Links {
     }
 
     /// A connection ended. Whether it was known.
-    pub(crate) fn handle_down(&mut self, node: NodeId, link: LinkNonce) -> bool {
+    pub(crate) fn handle_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) -> bool {
         let Some(neighbour) = self.neighbours.get_mut(&node) else { return false };
         let Some(at) = neighbour.up.iter().position(|(nonce, _)| *nonce == link) else {
             return false;
@@ -179,6 +181,7 @@ impl Links {
             neighbour.dead.pop_front();
         }
         neighbour.dead.push_back(link);
+        neighbour.lost_at = now;
         self.forget_idle(node);
         true
     }
@@ -341,10 +344,10 @@ impl LinkView for Links {
         self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
     }
 
-    fn is_lost(&self, node: NodeId) -> bool {
-        self.neighbours
-            .get(&node)
-            .is_some_and(|neighbour| neighbour.up.is_empty() && !neighbour.dead.is_empty())
+    fn lost_at(&self, node: NodeId) -> Option<Timestamp> {
+        let neighbour = self.neighbours.get(&node)?;
+        let is_lost = neighbour.up.is_empty() && !neighbour.dead.is_empty();
+        is_lost.then_some(neighbour.lost_at)
     }
 
     fn is_reachable(&self, node: NodeId) -> bool {
@@ -418,7 +421,7 @@ mod tests {
         }
         links.handle_up(Timestamp::ZERO, &link(2, 5, true));
         assert_eq!(links.way(now, node(2)), Way::Up(LinkNonce(5)));
-        links.handle_down(node(2), LinkNonce(5));
+        links.handle_down(Timestamp::ZERO, node(2), LinkNonce(5));
         assert_eq!(links.way(now, node(2)), Way::Dialable);
         assert!(links.is_dead(node(2), LinkNonce(5)));
     }

@@ -6,20 +6,22 @@
 mod routing;
 
 use std::collections::VecDeque;
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::transport::{Address, Link};
+use crate::transport::{Address, Lane, Link};
 use crate::wire::{Cast, Extension, Frame, Message};
 
-use super::call::{Call, CallEvent, CallMisuse, CallOptions};
-use super::initiator::{Initiator, TooManyCalls};
+use super::call::{Call, CallEvent, CallMisuse, CallOptions, LinkView as _};
+use super::initiator::{Initiator, SlotPoll, TooManyCalls};
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::participant::{Branch, Participant, ParticipantEvent, TaskRef};
+use super::slot::Errand;
 use super::task::{TaskFailure, TaskRefusal};
 use super::{Fault, Outbound, Transmit};
 
@@ -67,6 +69,7 @@ pub struct Node {
     last_seen: Timestamp,
     keep_alive_timeout: Duration,
     deadline_default: Duration,
+    deadline_max: Duration,
     message_bytes_max: usize,
 }
 
@@ -96,6 +99,7 @@ impl Node {
             last_seen: now,
             keep_alive_timeout: limits.keep_alive_timeout,
             deadline_default: limits.deadline_default,
+            deadline_max: limits.deadline_max,
             message_bytes_max: limits.message_bytes_max,
         })
     }
@@ -134,7 +138,7 @@ impl Node {
 
     /// A connection ended.
     pub fn handle_link_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) {
-        if self.links.handle_down(node, link) {
+        if self.links.handle_down(now, node, link) {
             self.initiator.handle_peer_down(now, node, &self.links);
             self.participant.handle_link_lost(now, node, link, &mut self.links);
         }
@@ -224,6 +228,54 @@ impl Node {
         self.initiator.open(now, deadline, options)
     }
 
+    /// The connection by which a flat call to `to` would leave: one branch, one reply, at least
+    /// `worry_min` of time. `None` when it must begin as a full call.
+    pub fn slot_link(&self, to: NodeId, budget: Option<Duration>) -> Option<LinkNonce> {
+        let suits = self.initiator.slot_suits(budget.unwrap_or(self.deadline_default));
+        if suits && to != self.identity.node { self.links.current(to) } else { None }
+    }
+
+    /// Opens a flat call over a connection that [`Self::slot_link`] named. Its request is not among the
+    /// transmits: it is the one given back.
+    ///
+    /// # Errors
+    /// [`TooManyCalls`] at the bound.
+    pub fn open_slot(
+        &mut self,
+        now: Timestamp,
+        budget: Option<Duration>,
+        (to, link): (NodeId, LinkNonce),
+        (method, extensions, payload): (MethodId, Vec<Extension>, Bytes),
+    ) -> Result<Transmit, TooManyCalls> {
+        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let errand = Errand {
+            to,
+            link,
+            life: self.links.incarnation(to),
+            opened_at: now,
+            deadline: now + budget,
+            waker: None,
+            answer: None,
+        };
+        let frame = self.initiator.open_slot(errand, method, extensions, payload)?;
+        Ok(Transmit { to, link, lane: Lane::Data, frame })
+    }
+
+    /// What a flat call has; keeps the waker when there is nothing.
+    pub fn poll_slot(&mut self, call: CallId, waker: &Waker) -> SlotPoll {
+        self.initiator.poll_slot(call, waker)
+    }
+
+    /// Who waits for flat calls that have been answered.
+    pub fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
+        self.initiator.take_woken()
+    }
+
+    /// Calls that are flat no longer, with who waits for them.
+    pub fn take_grown(&mut self) -> std::vec::Drain<'_, (CallId, Waker)> {
+        self.initiator.take_grown()
+    }
+
     /// Opens a root branch.
     ///
     /// # Errors
@@ -298,6 +350,29 @@ impl Node {
         payload: Bytes,
     ) -> Result<(), TaskRefusal> {
         self.task(now, |tasks, links| tasks.reply(now, task, payload, links))
+    }
+
+    /// Sends the only reply of a task and ends it.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`]; then the task goes on.
+    pub fn answer(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+    ) -> Result<(), TaskRefusal> {
+        match self.participant.answer_brief(task, payload, &self.links) {
+            Ok(transmit) => {
+                self.transmits.push_back(transmit);
+                Ok(())
+            }
+            Err(payload) => {
+                self.reply(now, task, payload)?;
+                self.finish(now, task);
+                Ok(())
+            }
+        }
     }
 
     /// Begins a streamed reply and names it.

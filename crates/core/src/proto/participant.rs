@@ -3,6 +3,7 @@
 //!
 //! Every refusal still passes on the entries that the request carried, for they describe ancestors.
 
+mod brief;
 mod commands;
 mod control;
 mod route;
@@ -29,6 +30,7 @@ use super::timers::Timers;
 use super::visit::Visit;
 use super::{Arrival, Fault, Outbound};
 
+use brief::Briefs;
 pub use commands::Branch;
 
 /// One task of one call.
@@ -77,10 +79,21 @@ pub enum ParticipantEvent {
     Cast(CallId),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Origin {
     floor: u64,
+    briefs: Briefs,
     visits: BTreeMap<u64, Visit>,
+}
+
+impl Origin {
+    fn knows(&self, seq: u64) -> bool {
+        self.visits.contains_key(&seq) || self.briefs.contains(seq)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.visits.is_empty() && self.briefs.is_empty()
+    }
 }
 
 /// The tasks of one node.
@@ -99,6 +112,8 @@ pub struct Participant {
     cast_bytes: usize,
     /// How many visits have branches at a node.
     branch_visits: BTreeMap<NodeId, usize>,
+    /// When which brief task is too old to stay one; those that are none by then are still in it.
+    ageing: VecDeque<(Timestamp, CallId)>,
     timers: Timers<CallId>,
     events: VecDeque<ParticipantEvent>,
     out: VecDeque<Outbound>,
@@ -120,6 +135,7 @@ impl Participant {
             fences_of: BTreeMap::new(),
             cast_bytes: 0,
             branch_visits: BTreeMap::new(),
+            ageing: VecDeque::new(),
             timers: Timers::new(),
             events: VecDeque::new(),
             out: VecDeque::new(),
@@ -175,7 +191,11 @@ impl Participant {
         if self.origins.get(&call.origin).is_some_and(|origin| call.seq < origin.floor) {
             return Ok(()); // A stale copy: its call is settled.
         }
-        self.admit(now, by, origin, header, request, links);
+        if self.can_be_brief(by, &header, &request) {
+            self.admit_brief(now, by, header, request);
+        } else {
+            self.admit(now, by, origin, header, request, links);
+        }
         Ok(())
     }
 
@@ -189,8 +209,7 @@ impl Participant {
         links: &mut Links,
     ) {
         let Header { call, task } = header;
-        let budget = Duration::from_micros(request.budget_us).min(self.limits.deadline_max);
-        let deadline = now + budget;
+        let deadline = now + self.budget(request.budget_us);
         let outlasted = Duration::from_micros(request.outlasted_us).min(self.limits.deadline_max);
         let call_deadline = (deadline + outlasted).min(now + self.limits.deadline_max);
         let refusal = self.refusal(&task, &request);
@@ -243,6 +262,11 @@ impl Participant {
             extensions: request.extensions,
             payload: request.payload,
         }));
+    }
+
+    /// What a peer gives a task, within what this node gives any.
+    fn budget(&self, micros: u64) -> Duration {
+        Duration::from_micros(micros).min(self.limits.deadline_max)
     }
 
     fn refusal(&self, task: &TaskKey, request: &Request) -> Option<Refusal> {
@@ -323,6 +347,7 @@ impl Participant {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
+        self.grow_aged(now);
         while let Some((at, call)) = self.timers.pop_due(now) {
             let visit = self.visit_mut(call).filter(|visit| visit.armed_at == Some(at));
             if let Some(visit) = visit {
@@ -403,7 +428,8 @@ impl Participant {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        self.timers.next()
+        let ageing = self.ageing.front().map(|(at, _)| *at);
+        self.timers.next().into_iter().chain(ageing).min()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<ParticipantEvent> {
@@ -421,6 +447,9 @@ impl Participant {
 
     /// Whether the handler of a task has not ended and has not been stopped.
     pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
+        if let Some(is_running) = self.is_brief_running(task.call) {
+            return is_running;
+        }
         let origin = self.origins.get(&task.call.origin);
         let visit = origin.and_then(|origin| origin.visits.get(&task.call.seq));
         visit.is_some_and(|visit| visit.is_running(&task.task))
@@ -443,7 +472,8 @@ impl Participant {
 
     /// Calls of which anything is known.
     pub fn visit_count(&self) -> usize {
-        self.visit_count
+        let briefs = self.origins.values().map(|origin| origin.briefs.len());
+        self.visit_count + briefs.sum::<usize>()
     }
 
     fn with_task<T>(
@@ -515,15 +545,16 @@ impl Participant {
     }
 
     fn visit_mut(&mut self, call: CallId) -> Option<&mut Visit> {
+        self.grow(call);
         self.origins.get_mut(&call.origin)?.visits.get_mut(&call.seq)
     }
 
     /// The visit, made if need be, that is remembered at least until `deadline` and the time that a
     /// connection may be paused without being noticed.
     fn visit(&mut self, call: CallId, origin: NodeId, deadline: Timestamp) -> &mut Visit {
-        let origins = self.origins.entry(call.origin);
-        let of_origin = origins.or_insert_with(|| Origin { floor: 0, visits: BTreeMap::new() });
-        let visit = of_origin.visits.entry(call.seq).or_insert_with(|| {
+        self.grow(call);
+        let Origin { visits, .. } = self.origins.entry(call.origin).or_default();
+        let visit = visits.entry(call.seq).or_insert_with(|| {
             self.visit_count += 1;
             Visit::new(origin)
         });
@@ -539,7 +570,16 @@ impl Participant {
             return;
         }
         origin.floor = floor;
-        let settled: Vec<u64> = origin
+        while let Some(brief) = self.origin(call.origin).briefs.pop_below(floor) {
+            if brief.is_over() {
+                self.remembered -= 1;
+            } else {
+                let seq = brief.seq();
+                self.grow_taken(CallId { origin: call.origin, seq }, brief);
+            }
+        }
+        let settled: Vec<u64> = self
+            .origin(call.origin)
             .visits
             .range(..floor)
             .filter(|(_, visit)| visit.running_count() == 0)
@@ -548,6 +588,10 @@ impl Participant {
         for seq in settled {
             self.drop_visit(CallId { origin: call.origin, seq });
         }
+    }
+
+    fn origin(&mut self, origin: Incarnation) -> &mut Origin {
+        self.origins.entry(origin).or_default()
     }
 
     fn drop_visit(&mut self, call: CallId) {
@@ -566,7 +610,7 @@ impl Participant {
     fn forget(&mut self, call: CallId) {
         self.drop_visit(call);
         // The floor alone protects against nothing that could still come: no visit, no budget left.
-        if self.origins.get(&call.origin).is_some_and(|origin| origin.visits.is_empty()) {
+        if self.origins.get(&call.origin).is_some_and(Origin::is_empty) {
             self.origins.remove(&call.origin);
         }
     }

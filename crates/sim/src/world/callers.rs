@@ -1,10 +1,12 @@
 //! The users of calls: they open, seal, read, cancel and drop them.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::{CallId, NodeId};
-use convoke_core::proto::call::{CallEvent, CallOptions, End};
+use convoke_core::id::{CallId, LinkNonce, NodeId, Path};
+use convoke_core::proto::call::{CallEvent, CallOptions, Delivered, End};
+use convoke_core::proto::initiator::SlotPoll;
 use convoke_core::proto::participant::TaskRef;
 use convoke_core::time::Timestamp;
 
@@ -34,6 +36,16 @@ pub(super) struct CallSpec {
     drop_after: Option<Duration>,
     reader: Reader,
     is_after_faults: bool,
+    /// In a slot of its node, if it can.
+    begins_flat: bool,
+}
+
+impl CallSpec {
+    fn can_begin_flat(&self) -> bool {
+        let asks_for_nothing = self.quorum.is_none() && !self.cancels_late && !self.keeps_late;
+        let is_read_at_once = self.seal_after.is_none() && self.reader == Reader::Eager;
+        self.begins_flat && self.roots.len() == 1 && asks_for_nothing && is_read_at_once
+    }
 }
 
 /// How a user reads.
@@ -143,10 +155,78 @@ impl World {
             drop_after,
             reader,
             is_after_faults,
+            begins_flat: random.chance(50),
         }
     }
 
     pub(super) fn open_call(&mut self, place: Place, spec: CallSpec) {
+        let budget = Some(spec.budget);
+        let node = self.hosts[place].node.as_ref();
+        match node
+            .filter(|_| spec.can_begin_flat())
+            .and_then(|n| n.slot_link(spec.roots[0], budget))
+        {
+            Some(link) => self.open_flat_call(place, &spec, link),
+            None => self.open_full_call(place, spec),
+        }
+    }
+
+    /// A call that begins in a slot of its node.
+    fn open_flat_call(&mut self, place: Place, spec: &CallSpec, link: LinkNonce) {
+        let (now, to) = (self.now, spec.roots[0]);
+        let Some(node) = self.hosts[place].node.as_mut() else { return };
+        let request = (TREE, Vec::new(), Bytes::from_static(b"root"));
+        let opened = node.open_slot(now, Some(spec.budget), (to, link), request);
+        let Ok(transmit) = opened else { return };
+        let (call, task) = (transmit.frame.header.call, transmit.frame.header.task.clone());
+        let log = QuorumLog::default();
+        self.note_open(place, call, spec, log);
+        if let Some(truth) = self.oracle.calls.get_mut(&call) {
+            truth.is_sealed = true;
+        }
+        self.hosts[place].flat.insert(call);
+        self.oracle.open(TaskRef { call, task }, to, None);
+        self.oracle.cost.branches += u64::from(place_of(to) != place);
+        self.transmit(place, transmit);
+        self.settle(place);
+        self.plan_end(place, call, spec);
+    }
+
+    /// Tells the users of flat calls what these have.
+    pub(super) fn poll_flat_calls(&mut self, place: Place) {
+        for call in self.hosts[place].flat.clone() {
+            let Some(node) = self.hosts[place].node.as_mut() else { return };
+            let polled = node.poll_slot(call, Waker::noop());
+            if polled != SlotPoll::Pending {
+                self.hosts[place].flat.remove(&call);
+            }
+            match polled {
+                SlotPoll::Pending => {}
+                SlotPoll::Grown => {
+                    self.hosts[place].watched.insert(call);
+                    self.on_ready(place, call);
+                }
+                SlotPoll::Answered { from, payload } => {
+                    self.end_flat_call(place, call, from, payload)
+                }
+            }
+        }
+    }
+
+    fn end_flat_call(&mut self, place: Place, call: CallId, from: NodeId, payload: Bytes) {
+        if let Some(truth) = self.oracle.calls.get_mut(&call) {
+            truth.end.get_or_insert((self.now, End::Complete));
+        }
+        if self.hosts[place].callers.remove(&call).is_none() {
+            return;
+        }
+        let path = Path::root().child(0).expect("one level fits");
+        let reply = Delivered { path, index: 0, item: None, from, is_authenticated: true, payload };
+        self.tell(place, call, &CallEvent::Reply(reply));
+        self.tell(place, call, &CallEvent::Ended(End::Complete));
+    }
+
+    fn open_full_call(&mut self, place: Place, spec: CallSpec) {
         let log = QuorumLog::default();
         let options = CallOptions {
             predicate: spec.quorum.map(|k| predicate(k, log.clone())),
@@ -159,6 +239,21 @@ impl World {
         let now = self.now;
         let Some(node) = self.hosts[place].node.as_mut() else { return };
         let Ok(call) = node.open_call(now, budget, options) else { return };
+        self.note_open(place, call, &spec, log);
+        self.hosts[place].watched.insert(call);
+        self.open_roots(place, call, &spec);
+        match spec.seal_after {
+            Some(after) => {
+                let end = self.hosts[place].end();
+                self.schedule_in(after, Event::Seal { end, call });
+            }
+            None => self.seal_call(place, call),
+        }
+        self.plan_end(place, call, &spec);
+    }
+
+    fn note_open(&mut self, place: Place, call: CallId, spec: &CallSpec, log: QuorumLog) {
+        let now = self.now;
         let truth = CallTruth {
             node: self.hosts[place].id,
             opened_at: now,
@@ -177,16 +272,14 @@ impl World {
             is_dropped: false,
         };
         self.oracle.calls.insert(call, truth);
-        let (id, end) = (self.hosts[place].id, self.hosts[place].end());
+        let id = self.hosts[place].id;
         self.trace.note(now, || format!("{id} opens {call:?}: {spec:?}"));
         let caller = Caller { reader: spec.reader, is_reading: false, keeps_late: spec.keeps_late };
         self.hosts[place].callers.insert(call, caller);
-        self.hosts[place].watched.insert(call);
-        self.open_roots(place, call, &spec);
-        match spec.seal_after {
-            Some(after) => self.schedule_in(after, Event::Seal { end, call }),
-            None => self.seal_call(place, call),
-        }
+    }
+
+    fn plan_end(&mut self, place: Place, call: CallId, spec: &CallSpec) {
+        let end = self.hosts[place].end();
         if let Some(after) = spec.cancel_after {
             self.schedule_in(after, Event::Cancel { end, call });
         }

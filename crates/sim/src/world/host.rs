@@ -33,6 +33,8 @@ pub(super) struct Host {
     pub(super) callers: BTreeMap<CallId, Caller>,
     /// Calls the invariants look at.
     pub(super) watched: BTreeSet<CallId>,
+    /// Calls that are in a slot of the node, as far as known.
+    pub(super) flat: BTreeSet<CallId>,
 }
 
 impl Host {
@@ -49,6 +51,7 @@ impl Host {
             handlers: BTreeMap::new(),
             callers: BTreeMap::new(),
             watched: BTreeSet::new(),
+            flat: BTreeSet::new(),
         };
         host.start(scenario, now);
         host

@@ -103,6 +103,14 @@ pub struct CallOptions {
     pub traces: bool,
 }
 
+impl CallOptions {
+    /// Whether nothing was asked for.
+    pub(crate) fn is_default(&self) -> bool {
+        let Self { predicate, is_flat, cancels_late, keeps_late, traces } = self;
+        predicate.is_none() && !is_flat && !cancels_late && !keeps_late && !traces
+    }
+}
+
 impl fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallOptions")

@@ -31,8 +31,8 @@ pub(crate) trait LinkView {
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
     /// Whether `node` is being dialled, and so nothing has left for it yet.
     fn is_dialling(&self, node: NodeId) -> bool;
-    /// Whether there were connections to `node` and there is none now.
-    fn is_lost(&self, node: NodeId) -> bool;
+    /// When the last connection to `node` ended, if there is none now.
+    fn lost_at(&self, node: NodeId) -> Option<Timestamp>;
     /// Whether there is a connection to `node` or an address to dial.
     fn is_reachable(&self, node: NodeId) -> bool;
     /// The present life of `node`, and since when it is known.
@@ -356,7 +356,11 @@ impl Call {
         match way {
             ReplyPath::Link(link) => link == by.link || links.is_dead(by.from, link),
             // A STATUS that was relayed came behind the replies.
-            ReplyPath::Relay(relay) => by.via != by.from || links.is_lost(relay),
+            // A relay that was lost before may have come back without a connection to this node.
+            ReplyPath::Relay(relay) => {
+                let lost_at = links.lost_at(relay);
+                by.via != by.from || lost_at.is_some_and(|at| at >= self.liveness.opened_at)
+            }
             ReplyPath::Nowhere => true,
         }
     }
