@@ -1,0 +1,83 @@
+//! One measurement: a client beside running servers, warmed up, then counted.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::drive::{Client, Pipe, Quota, Work, closed_loop, windowed};
+use crate::meter::{Meter, Usage};
+use crate::processes::Servers;
+use crate::tally::Tally;
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Before anything counts: connections, caches, buffers.
+    pub warm_up: Quota,
+    /// What counts.
+    pub measured: Quota,
+}
+
+/// What one measurement gave.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Operations and their latencies.
+    pub tally: Tally,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What client and servers spent on it.
+    pub usage: Usage,
+}
+
+/// Keeps a client busy while the servers are counted, too.
+#[derive(Debug)]
+pub struct Bencher<'a> {
+    /// What to do.
+    pub work: Work,
+    /// For how long.
+    pub effort: Effort,
+    /// Who answers.
+    pub servers: &'a mut Servers,
+}
+
+impl Bencher<'_> {
+    /// Callers that each wait for their answer.
+    ///
+    /// # Errors
+    /// When a caller panicked or a server ended.
+    pub async fn closed_loop(self, client: impl Client) -> Result<Sample> {
+        let work = self.work.clone();
+        self.sections(async |quota| closed_loop(&client, &work, quota).await).await
+    }
+
+    /// One task with all requests on their way.
+    ///
+    /// # Errors
+    /// When the pipe broke or a server ended.
+    pub async fn windowed<P: Pipe>(self, pipe: P) -> Result<Sample> {
+        let in_flight = self.work.bench.in_flight();
+        let mut idle = Some(pipe);
+        self.sections(async |quota| {
+            let pipe = idle.take().expect("every section gives it back");
+            let (pipe, tally) = windowed(pipe, in_flight, quota).await?;
+            idle = Some(pipe);
+            Ok(tally)
+        })
+        .await
+    }
+
+    /// Runs the warm-up, then what counts. Nothing is on its way at either end of a section, so the counters
+    /// belong to its operations alone.
+    async fn sections(
+        self,
+        mut section: impl AsyncFnMut(Quota) -> Result<Tally>,
+    ) -> Result<Sample> {
+        section(self.effort.warm_up).await?;
+        self.servers.begin()?;
+        let (meter, begin) = (Meter::start(), Instant::now());
+        let tally = section(self.effort.measured).await?;
+        let (elapsed, own) = (begin.elapsed(), meter.stop());
+        let usage = own + self.servers.end()?;
+        Ok(Sample { tally, elapsed, usage })
+    }
+}

@@ -1,0 +1,101 @@
+//! The child's end of the pipe to the process that started it: how a server says where it listens, and is
+//! told the others, asked what it spends, and stopped.
+//!
+//! One line each. The child writes `listening ADDRESS` first. Then it reads `peers ADDRESS..`, answered
+//! with `joined`; `begin`, answered with `begun`; and `end`, answered with `spent NANOSECONDS ALLOCATIONS`
+//! since `begin`. It ends with its input, and so with its parent, too.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::meter::Meter;
+
+/// What a server uses of the pipe.
+#[derive(Debug)]
+pub struct Control {
+    peers: mpsc::UnboundedReceiver<Vec<String>>,
+}
+
+/// Resolves when the server is to stop.
+#[derive(Debug)]
+pub struct Ended(oneshot::Receiver<()>);
+
+impl Ended {
+    /// Waits for it.
+    pub async fn wait(self) {
+        // The reader says so by letting go of the other end.
+        let _ = self.0.await;
+    }
+}
+
+impl Control {
+    /// Reads commands on a thread of its own.
+    pub fn start() -> (Self, Ended) {
+        let (tell_peers, peers) = mpsc::unbounded_channel();
+        let (ended, wait) = oneshot::channel();
+        thread::spawn(move || {
+            read(&tell_peers);
+            drop(ended);
+        });
+        (Self { peers }, Ended(wait))
+    }
+
+    /// Says where the server listens.
+    ///
+    /// # Errors
+    /// When nobody reads it.
+    pub fn listening(&self, address: &str) -> Result<()> {
+        say(&format!("listening {address}"))
+    }
+
+    /// The next list of servers to know; waits for ever once there are no more.
+    pub async fn peers(&mut self) -> Vec<String> {
+        match self.peers.recv().await {
+            Some(peers) => peers,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Says that it knows them.
+    ///
+    /// # Errors
+    /// When nobody reads it.
+    pub fn joined(&self) -> Result<()> {
+        say("joined")
+    }
+}
+
+fn read(peers: &mpsc::UnboundedSender<Vec<String>>) {
+    let mut meter = None;
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { return };
+        let mut words = line.split_whitespace();
+        let answered = match words.next() {
+            Some("peers") => {
+                // A server that has none to know does not listen for them.
+                let _ = peers.send(words.map(str::to_owned).collect());
+                Ok(())
+            }
+            Some("begin") => {
+                meter = Some(Meter::start());
+                say("begun")
+            }
+            Some("end") => {
+                let usage = meter.take().map(Meter::stop).unwrap_or_default();
+                say(&format!("spent {} {}", usage.cpu.as_nanos(), usage.allocations))
+            }
+            _ => return,
+        };
+        if answered.is_err() {
+            return;
+        }
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("the parent does not listen")
+}

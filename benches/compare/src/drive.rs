@@ -1,0 +1,201 @@
+//! How clients are kept busy: callers that each wait for their answer, or one task that keeps a number of
+//! requests on their way.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+
+use crate::bench::{Bench, Form};
+use crate::tally::Tally;
+
+/// When to stop: whichever comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// After this time.
+    pub time: Duration,
+    /// After this many operations.
+    pub operations: u64,
+}
+
+impl Quota {
+    /// An equal part for each of `callers`, at least one operation.
+    fn share(self, callers: usize) -> Self {
+        Self { operations: self.operations.div_ceil(callers as u64), ..self }
+    }
+}
+
+/// What a client is to do over and over.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// The bench it is for.
+    pub bench: Bench,
+    /// Who leads it, where several servers are asked.
+    pub form: Form,
+    /// Sent along with each request.
+    pub payload: Bytes,
+}
+
+impl Work {
+    /// What a bench asks for.
+    pub fn new(bench: Bench, form: Form) -> Self {
+        Self { bench, form, payload: vec![7; bench.payload_bytes()].into() }
+    }
+}
+
+/// A client of which many callers share clones.
+pub trait Client: Clone + Send + Sync + 'static {
+    /// One operation, answered in full.
+    fn operate(&self, work: &Work) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// As many callers as the bench wants in flight, each with one operation at a time.
+///
+/// # Errors
+/// When a caller panicked. Failed operations are counted.
+pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Result<Tally> {
+    let callers = work.bench.in_flight();
+    let quota = quota.share(callers);
+    let callers = (0..callers).map(|_| {
+        let (client, work) = (client.clone(), work.clone());
+        tokio::spawn(async move { caller(&client, &work, quota).await })
+    });
+    let callers: Vec<_> = callers.collect();
+    let mut all = Tally::default();
+    for caller in callers {
+        all.absorb(caller.await.context("a caller panicked")?);
+    }
+    Ok(all)
+}
+
+async fn caller(client: &impl Client, work: &Work, quota: Quota) -> Tally {
+    let mut tally = Tally::default();
+    let begin = Instant::now();
+    let mut started = begin;
+    loop {
+        let result = client.operate(work).await;
+        let now = Instant::now();
+        match result {
+            Ok(()) => tally.succeeded(now - started),
+            Err(error) => tally.failed(&error),
+        }
+        if now - begin >= quota.time || tally.ended_count() >= quota.operations {
+            return tally;
+        }
+        started = now;
+    }
+}
+
+/// One connection on which a single task has several numbered requests on their way.
+pub trait Pipe: Send + 'static {
+    /// Sends a request for each of these numbers, together if it can.
+    fn send(&mut self, ids: &[u64]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Waits for answers, and appends their numbers.
+    fn receive(&mut self, ids: &mut Vec<u64>) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Keeps `in_flight` requests on their way, and lets the last ones arrive at the end.
+///
+/// # Errors
+/// When the pipe breaks, or answers what was not asked.
+pub async fn windowed<P: Pipe>(mut pipe: P, in_flight: usize, quota: Quota) -> Result<(P, Tally)> {
+    // On the runtime's own threads, as callers are.
+    let task = tokio::spawn(async move {
+        let tally = window(&mut pipe, in_flight, quota).await?;
+        anyhow::Ok((pipe, tally))
+    });
+    task.await.context("a client panicked")?
+}
+
+async fn window(pipe: &mut impl Pipe, in_flight: usize, quota: Quota) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let begin = Instant::now();
+    // A number is free again when its answer came, so that it names the place of its start.
+    let mut started = vec![Some(begin); in_flight];
+    let mut ids: Vec<u64> = (0..in_flight as u64).collect();
+    pipe.send(&ids).await?;
+    let (mut outstanding, mut is_over) = (in_flight, false);
+    while outstanding > 0 {
+        ids.clear();
+        pipe.receive(&mut ids).await?;
+        let now = Instant::now();
+        for id in &ids {
+            let place = usize::try_from(*id).ok().and_then(|id| started.get_mut(id));
+            let started = place.and_then(Option::take);
+            tally.succeeded(now - started.context("an answer to nothing that was asked")?);
+        }
+        outstanding -= ids.len();
+        is_over |= now - begin >= quota.time
+            || tally.ended_count() + outstanding as u64 >= quota.operations;
+        if !is_over {
+            ids.iter()
+                .filter_map(|id| usize::try_from(*id).ok())
+                .for_each(|id| started[id] = Some(now));
+            pipe.send(&ids).await?;
+            outstanding += ids.len();
+        }
+    }
+    ensure!(tally.ended_count() > 0, "nothing was answered");
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers the newest request first, and says how many were on their way at most.
+    #[derive(Default)]
+    struct Stack {
+        waiting: Vec<u64>,
+        most: usize,
+        forged: Option<u64>,
+    }
+
+    impl Pipe for Stack {
+        async fn send(&mut self, ids: &[u64]) -> Result<()> {
+            self.waiting.extend(ids);
+            self.most = self.most.max(self.waiting.len());
+            Ok(())
+        }
+
+        async fn receive(&mut self, ids: &mut Vec<u64>) -> Result<()> {
+            ids.extend(self.forged.take().or_else(|| self.waiting.pop()));
+            Ok(())
+        }
+    }
+
+    const TWENTY: Quota = Quota { time: Duration::MAX, operations: 20 };
+
+    #[tokio::test]
+    async fn a_window_stays_full_and_ends_empty() {
+        let (stack, tally) = windowed(Stack::default(), 8, TWENTY).await.unwrap();
+        assert_eq!((stack.most, stack.waiting.len(), tally.succeeded_count()), (8, 0, 20));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_asked_for_breaks_the_window() {
+        for forged in [8, u64::MAX] {
+            let stack = Stack { forged: Some(forged), ..Stack::default() };
+            assert!(windowed(stack, 8, TWENTY).await.is_err());
+        }
+    }
+
+    #[derive(Clone)]
+    struct Unlucky;
+
+    impl Client for Unlucky {
+        async fn operate(&self, _: &Work) -> Result<()> {
+            anyhow::bail!("as always")
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_share_the_quota_and_go_on_after_failures() {
+        let work = Work::new(Bench::Quorum, Form::Client);
+        let tally = closed_loop(&Unlucky, &work, TWENTY).await.unwrap();
+        assert_eq!((tally.failed, tally.succeeded_count()), (32, 0));
+        assert_eq!(tally.complaint.as_deref(), Some("as always"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Which cases there are, and the rounds that go through all of them in turn.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bench::{Bench, Form};
+use crate::bencher::{Bencher, Effort, Sample};
+use crate::drive::Work;
+use crate::flavour::Flavour;
+use crate::processes::{Servers, Setup};
+use crate::system::System;
+
+/// A system that does a bench, in a form, on a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What is measured.
+    pub bench: Bench,
+    /// Of whom.
+    pub system: System,
+    /// Who leads; [`Form::Client`] where there is but one way.
+    pub form: Form,
+    /// On both sides.
+    pub flavour: Flavour,
+}
+
+impl Case {
+    /// All that make sense, in the order of the table.
+    pub fn all() -> Vec<Self> {
+        let mut cases = Vec::new();
+        for bench in Bench::ALL {
+            for flavour in Flavour::ALL {
+                for system in System::ALL {
+                    let forms = Form::ALL.into_iter().filter(|form| {
+                        let has_form = bench.has_forms() || *form == Form::Client;
+                        has_form && system.applies(bench, *form, flavour)
+                    });
+                    cases.extend(forms.map(|form| Self { bench, system, form, flavour }));
+                }
+            }
+        }
+        cases
+    }
+
+    /// Its names, by what a filter may be part of.
+    fn names(&self) -> [String; 4] {
+        let form = if self.bench.has_forms() { self.form.name() } else { "" };
+        [
+            self.bench.to_string(),
+            self.system.name().to_owned(),
+            form.to_owned(),
+            self.flavour.name().to_owned(),
+        ]
+    }
+}
+
+/// The cases that all filters leave. A filter is part of the name of a bench, else of a system, else of a form,
+/// else of a runtime; of filters of one kind, one has to fit.
+///
+/// # Errors
+/// When a filter fits nothing.
+pub fn select(only: &[String]) -> Result<Vec<Case>> {
+    let mut cases = Case::all();
+    let mut kinds: [Vec<&String>; 4] = Default::default();
+    for filter in only {
+        let fits = |kind: &usize| cases.iter().any(|case| case.names()[*kind].contains(filter));
+        let Some(kind) = (0..kinds.len()).find(fits) else {
+            bail!("--only {filter} is part of no bench, system, form or runtime");
+        };
+        kinds[kind].push(filter);
+    }
+    cases.retain(|case| {
+        let fits = |(name, filters): (&String, &Vec<&String>)| {
+            filters.is_empty() || filters.iter().any(|filter| name.contains(*filter))
+        };
+        case.names().iter().zip(&kinds).all(fits)
+    });
+    if cases.is_empty() {
+        bail!("no case fits all of --only {}", only.join(" --only "));
+    }
+    Ok(cases)
+}
+
+/// How to run the cases.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// This program, which also serves.
+    pub program: PathBuf,
+    /// What to measure, in this order in each round.
+    pub cases: Vec<Case>,
+    /// How much of each.
+    pub effort: Effort,
+    /// How often.
+    pub rounds: usize,
+    /// How much later every frame leaves, where the system can do that.
+    pub delay: Duration,
+}
+
+impl Plan {
+    /// The samples of each case, one a round. Noise from elsewhere falls on all cases of a round alike.
+    ///
+    /// # Errors
+    /// When a case cannot be measured; its name is in the error.
+    pub fn run(&self, progress: impl Fn(usize, usize, &Case)) -> Result<Vec<Vec<Sample>>> {
+        let mut samples = vec![Vec::new(); self.cases.len()];
+        for round in 0..self.rounds {
+            for (index, case) in self.cases.iter().enumerate() {
+                progress(round, index, case);
+                let sample = self.measure(case).with_context(|| case.names().join(" "))?;
+                samples[index].push(sample);
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Servers of its own for each sample, so that none is left over from another, and none gets used to its
+    /// place in memory.
+    fn measure(&self, case: &Case) -> Result<Sample> {
+        let (program, delay) = (self.program.clone(), self.delay);
+        let setup = Setup { program, system: case.system, flavour: case.flavour, delay };
+        let mut servers = Servers::start(&setup, case.bench.servers())?;
+        let work = Work::new(case.bench, case.form);
+        let bencher = Bencher { work, effort: self.effort, servers: &mut servers };
+        case.flavour.runtime()?.block_on(case.system.measure(bencher, delay))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(only: &[&str]) -> Option<usize> {
+        let only: Vec<String> = only.iter().map(|&filter| filter.to_owned()).collect();
+        select(&only).ok().map(|cases| cases.len())
+    }
+
+    #[test]
+    fn filters_of_one_kind_add_and_those_of_different_kinds_restrict() {
+        assert_eq!(count(&["unary_latency", "convoke-tcp", "ct"]), Some(1));
+        assert_eq!(count(&["unary_latency", "convoke-tcp"]), Some(2));
+        assert_eq!(count(&["unary_latency", "tcp-tokio", "convoke-tcp", "ct"]), Some(2));
+        assert_eq!(count(&["hops_7", "convoke-tcp", "tree", "nested", "mt"]), Some(2));
+    }
+
+    #[test]
+    fn a_filter_that_fits_nothing_is_refused() {
+        assert_eq!(count(&["carrier-pigeon"]), None);
+        assert_eq!(count(&["quorum", "tcp-tokio"]), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Servers as processes of their own on this machine: this program, started again with `serve`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::flavour::Flavour;
+use crate::meter::Usage;
+use crate::system::System;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// This program.
+    pub program: PathBuf,
+    /// What the servers speak.
+    pub system: System,
+    /// Their runtime.
+    pub flavour: Flavour,
+    /// How much later every frame leaves, where the system can do that.
+    pub delay: Duration,
+}
+
+/// Running servers. Dropping them ends them.
+#[derive(Debug)]
+pub struct Servers(Vec<Server>);
+
+impl Servers {
+    /// Starts `count` servers, each of which knows those after it.
+    ///
+    /// # Errors
+    /// When a process cannot be started, or ends before it listens.
+    pub fn start(setup: &Setup, count: usize) -> Result<Self> {
+        let servers = (0..count).map(|_| Server::spawn(setup)).collect::<Result<_>>();
+        let mut servers = Self(servers?);
+        let addresses = servers.addresses();
+        // From the last on, so that everybody who is dialled listens and nobody is dialled from both ends.
+        if setup.system.joins_peers() {
+            for (index, server) in servers.0.iter_mut().enumerate().rev() {
+                server.ask(&format!("peers {}", addresses[index + 1..].join(" ")), "joined")?;
+            }
+        }
+        Ok(servers)
+    }
+
+    /// Where they listen.
+    pub fn addresses(&self) -> Vec<String> {
+        self.0.iter().map(|server| server.address.clone()).collect()
+    }
+
+    /// From now on they count what they spend.
+    ///
+    /// # Errors
+    /// When one has ended.
+    pub fn begin(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(|server| server.ask("begin", "begun").map(|_| ()))
+    }
+
+    /// What they spent together since.
+    ///
+    /// # Errors
+    /// When one has ended.
+    pub fn end(&mut self) -> Result<Usage> {
+        let mut usage = Usage::default();
+        for server in &mut self.0 {
+            let spent = server.ask("end", "spent")?;
+            let (cpu, allocations) = spent.split_once(' ').context("two numbers")?;
+            let cpu = Duration::from_nanos(cpu.parse()?);
+            usage = usage + Usage { cpu, allocations: allocations.parse()? };
+        }
+        Ok(usage)
+    }
+}
+
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Server {
+    fn spawn(setup: &Setup) -> Result<Self> {
+        let mut command = Command::new(&setup.program);
+        command.args(["serve", setup.system.name(), setup.flavour.name()]);
+        command.args(["--delay-us", &setup.delay.as_micros().to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a server process")?;
+        let input = child.stdin.take().expect("it is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let mut server = Self { child, input, output, address: String::new() };
+        server.address = server.hear("listening")?;
+        Ok(server)
+    }
+
+    /// Sends a line and returns what follows `answer` in the one that comes back.
+    fn ask(&mut self, line: &str, answer: &str) -> Result<String> {
+        writeln!(self.input, "{line}").context("the server has ended")?;
+        self.hear(answer)
+    }
+
+    fn hear(&mut self, word: &str) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        match line.trim_end().strip_prefix(word) {
+            Some(rest) => Ok(rest.trim_start().to_owned()),
+            None if line.is_empty() => bail!("the server has ended"),
+            None => bail!("the server says {line:?} instead of {word}"),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It keeps nothing that would need a good end. Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,115 @@
+//! How a case compares with others of the same bench: the median of the ratios within each round, so that
+//! what slowed a round down falls out.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Figures, median};
+use crate::bench::Form;
+use crate::flavour::Flavour;
+use crate::plan::Case;
+use crate::system::System;
+
+/// A case over another one. Below one is better, except for the rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The other one: its system, and its form and runtime where they differ.
+    pub against: String,
+    /// Of the median latencies.
+    pub median: f64,
+    /// Of the rates.
+    pub per_second: f64,
+    /// Of the processor times.
+    pub cpu: f64,
+}
+
+pub(super) fn ratios(cases: &[Case], figures: &[Vec<Figures>], index: usize) -> Vec<Ratio> {
+    let case = &cases[index];
+    let others = cases.iter().zip(figures).filter_map(|(other, theirs)| {
+        let against = label(case, other)?;
+        let of = |figure: fn(&Figures) -> f64| {
+            let rounds = figures[index].iter().zip(theirs);
+            median(rounds.map(|(ours, theirs)| figure(ours) / figure(theirs)))
+        };
+        Some(Ratio {
+            against,
+            median: of(|figures| figures.median_us),
+            per_second: of(|figures| figures.per_second),
+            cpu: of(|figures| figures.cpu_us),
+        })
+    });
+    // A rate of nothing has no ratio, and JSON no number for it.
+    others.filter(|ratio| ratio.per_second.is_finite() && ratio.cpu.is_finite()).collect()
+}
+
+/// How `other` is called when `case` is compared with it; none when that says nothing.
+fn label(case: &Case, other: &Case) -> Option<String> {
+    if case.bench != other.bench || case == other {
+        return None;
+    }
+    let same =
+        (case.system == other.system, case.form == other.form, case.flavour == other.flavour);
+    match same {
+        // Two workers against one thread.
+        (true, true, false) => {
+            (other.flavour == Flavour::Ct).then(|| format!("{} ct", other.system))
+        }
+        // A tree against the same asked one after another.
+        (true, false, true) => {
+            (other.form == Form::Client).then(|| format!("{} client", other.system))
+        }
+        (false, _, true) if case.bench.has_forms() => {
+            let is_best = case.system.is_convoke() && case.form == Form::Tree;
+            (is_best && !other.system.is_convoke() && other.form == Form::Client)
+                .then(|| format!("{} client", other.system))
+        }
+        (false, _, true) => {
+            let is_common = matches!(other.system, System::TcpTokio);
+            let is_rival = case.system.is_convoke() && !other.system.is_convoke();
+            (is_common || is_rival).then(|| other.system.to_string())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows;
+    use super::super::tests::sample;
+    use super::*;
+    use crate::bench::Bench;
+
+    #[test]
+    fn a_ratio_is_taken_within_each_round() {
+        let case = |system| Case {
+            bench: Bench::UnaryLatency,
+            system,
+            form: Form::Client,
+            flavour: Flavour::Ct,
+        };
+        let cases = [case(System::TcpTokio), case(System::ConvokeTcp)];
+        // The second round was slow for both: it must not show.
+        let samples = [vec![sample(10, 0), sample(50, 0)], vec![sample(12, 0), sample(60, 0)]];
+        let rows = rows(&cases, &samples);
+        assert!(rows[0].ratios.is_empty());
+        let ratio = &rows[1].ratios[0];
+        assert_eq!(ratio.against, "tcp-tokio");
+        assert!((ratio.median - 1.2).abs() < 0.01, "{}", ratio.median);
+    }
+
+    #[test]
+    fn forms_are_compared_with_the_client_driven_one() {
+        let case = |system, form| Case {
+            bench: Bench::Fanout { leaves: 3 },
+            system,
+            form,
+            flavour: Flavour::Ct,
+        };
+        let tree = case(System::ConvokeTcp, Form::Tree);
+        let client = case(System::ConvokeTcp, Form::Client);
+        let rival = case(System::TonicBidi, Form::Client);
+        assert_eq!(label(&tree, &client).as_deref(), Some("convoke-tcp client"));
+        assert_eq!(label(&tree, &rival).as_deref(), Some("tonic-bidi client"));
+        assert_eq!(label(&client, &tree), None);
+        assert_eq!(label(&client, &rival), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! One file for each system, and what some of them share.
+
+pub(crate) mod convoke;
+pub(crate) mod convoke_tcp;
+pub(crate) mod frames;
+pub(crate) mod tcp_tokio;
+pub(crate) mod tonic;
+pub(crate) mod tonic_bidi;
+pub(crate) mod tonic_server;

@@ -1,0 +1,267 @@
+//! Convoke over any of its transports: the servers of all benches, and their client.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use convoke::sim::delay::DelayLine;
+use convoke::transport::Transport;
+use convoke::{
+    CallBuilder, Code, Context, Decision, End, Endpoint, EndpointBuilder, Finish, Invocation,
+    Method, Peer, Request, Service, Status, Tally, Task,
+};
+
+use crate::bench::{Bench, Form, ITEMS, QUORUM};
+use crate::bencher::{Bencher, Sample};
+use crate::control::Control;
+use crate::drive::{Client, Work};
+use crate::proto::Payload;
+
+/// What sets one transport apart from another.
+pub(crate) struct Wire {
+    /// Where servers listen: loopback, a port the system chooses.
+    pub(crate) listen: &'static str,
+    /// The transport of an endpoint.
+    pub(crate) transport: fn() -> Arc<dyn Transport>,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Wire").field(&self.listen).finish()
+    }
+}
+
+impl Wire {
+    fn endpoint(&self, delay: Duration) -> EndpointBuilder {
+        let plain = (self.transport)();
+        let transport = if delay.is_zero() { plain } else { DelayLine::wrap(plain, delay) };
+        Endpoint::builder().shared_transport(transport)
+    }
+}
+
+const ECHO: Method<Payload, Payload> = Method::new("compare.Bench/Echo");
+const ITEM_STREAM: Method<Payload, Payload> = Method::new("compare.Bench/Items");
+/// `count` servers, the last of which answers the client.
+const HOPS: Method<Payload, Payload> = Method::new("compare.Bench/Hops");
+/// The same, each of which answers whoever asked it.
+const HOPS_NESTED: Method<Payload, Payload> = Method::new("compare.Bench/HopsNested");
+/// `count` leaves, each of which answers the client.
+const FANOUT: Method<Payload, Payload> = Method::new("compare.Bench/Fanout");
+/// The same, whose answers are collected here.
+const FANOUT_NESTED: Method<Payload, Payload> = Method::new("compare.Bench/FanoutNested");
+
+/// A server: the nodes after it, once it knows them.
+#[derive(Clone, Debug, Default)]
+struct Node(Arc<OnceLock<(Endpoint, Vec<Peer>)>>);
+
+impl Node {
+    fn others(&self) -> Result<(&Endpoint, &[Peer]), Status> {
+        let unknown = || Status::new(Code::Unavailable, "the other servers are not known yet");
+        self.0.get().map(|(endpoint, peers)| (endpoint, &peers[..])).ok_or_else(unknown)
+    }
+
+    fn next(&self) -> Result<(&Endpoint, &Peer), Status> {
+        let (endpoint, peers) = self.others()?;
+        let last = || Status::new(Code::Unavailable, "there is no server after this one");
+        Ok((endpoint, peers.first().ok_or_else(last)?))
+    }
+
+    fn leaves(&self, count: u32) -> Result<(&Endpoint, &[Peer]), Status> {
+        let (endpoint, peers) = self.others()?;
+        let few = || Status::new(Code::Unavailable, "there are not that many servers");
+        Ok((endpoint, peers.get(..count as usize).ok_or_else(few)?))
+    }
+
+    async fn hops(self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
+        if request.count <= 1 {
+            return task.answer(&Payload { count: 0, ..request });
+        }
+        let (_, next) = self.next()?;
+        Ok(task.tail(HOPS.request(one_less(request)), next).await?)
+    }
+
+    async fn hops_nested(self, request: Payload, context: Context) -> Result<Payload, Status> {
+        if request.count <= 1 {
+            return Ok(Payload { count: 0, ..request });
+        }
+        let (endpoint, next) = self.next()?;
+        let request = HOPS_NESTED.request(one_less(request));
+        let call = Invocation::new(endpoint, request).deadline(context.remaining()).to(next);
+        call.await.map_err(unavailable)
+    }
+
+    async fn fanout(self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
+        let (_, leaves) = self.leaves(request.count)?;
+        let parts: Vec<_> = leaves.iter().map(|leaf| (*leaf, plain(&request))).collect();
+        task.fan_out(parts, |part| ECHO.request(part)).await
+    }
+
+    async fn fanout_nested(self, request: Payload, context: Context) -> Result<Payload, Status> {
+        let (endpoint, leaves) = self.leaves(request.count)?;
+        let call = Invocation::new(endpoint, ECHO.request(plain(&request)))
+            .deadline(context.remaining())
+            .to_all(leaves);
+        let (replies, outcome) =
+            call.open().map_err(unavailable)?.collect().await.map_err(unavailable)?;
+        if let Some(failure) = outcome.failures.first() {
+            return Err(unavailable(failure));
+        }
+        let bodies: Vec<_> = replies.iter().map(|reply| &reply.message().body[..]).collect();
+        Ok(Payload { body: bodies.concat().into(), ..Payload::default() })
+    }
+}
+
+fn unavailable(error: impl fmt::Display) -> Status {
+    Status::new(Code::Unavailable, error.to_string())
+}
+
+fn one_less(request: Payload) -> Payload {
+    Payload { count: request.count - 1, ..request }
+}
+
+fn plain(request: &Payload) -> Payload {
+    Payload { count: 0, ..request.clone() }
+}
+
+async fn items(request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
+    let mut stream = task.stream()?;
+    let item = plain(&request);
+    for _ in 0..request.count {
+        stream.send(&item).await?;
+    }
+    drop(stream);
+    Ok(task.finish())
+}
+
+impl From<Node> for Service {
+    fn from(node: Node) -> Self {
+        let [hops, hops_nested, fanout, fanout_nested] = std::array::from_fn(|_| node.clone());
+        Self::new()
+            .unary(ECHO, |request, _: Context| async { Ok::<_, Status>(request) })
+            .tree(ITEM_STREAM, items)
+            .tree(HOPS, move |request, task| hops.clone().hops(request, task))
+            .unary(HOPS_NESTED, move |r, context| hops_nested.clone().hops_nested(r, context))
+            .tree(FANOUT, move |request, task| fanout.clone().fanout(request, task))
+            .unary(FANOUT_NESTED, move |r, context| fanout_nested.clone().fanout_nested(r, context))
+    }
+}
+
+/// Serves all benches.
+pub(crate) async fn serve(wire: &Wire, mut control: Control, delay: Duration) -> Result<()> {
+    let node = Node::default();
+    let endpoint = wire.endpoint(delay).listen(wire.listen).serve(node.clone()).start().await?;
+    control.listening(&endpoint.addresses()[0].to_string())?;
+    let mut peers = Vec::new();
+    for address in control.peers().await {
+        peers.push(endpoint.connect(&address).await?);
+    }
+    if node.0.set((endpoint, peers)).is_err() {
+        bail!("it knows its peers already");
+    }
+    control.joined()?;
+    std::future::pending().await
+}
+
+/// Connects to all servers, and keeps its callers busy.
+pub(crate) async fn measure(wire: &Wire, bencher: Bencher<'_>, delay: Duration) -> Result<Sample> {
+    let endpoint = wire.endpoint(delay).start().await?;
+    let mut peers = Vec::new();
+    for address in bencher.servers.addresses() {
+        peers.push(endpoint.connect(&address).await?);
+    }
+    let caller = Caller { endpoint: endpoint.clone(), peers: peers.into() };
+    let sample = bencher.closed_loop(caller).await;
+    endpoint.shutdown(Duration::from_secs(1)).await;
+    sample
+}
+
+#[derive(Clone, Debug)]
+struct Caller {
+    endpoint: Endpoint,
+    peers: Arc<[Peer]>,
+}
+
+impl Client for Caller {
+    async fn operate(&self, work: &Work) -> Result<()> {
+        match (work.bench, work.form) {
+            (Bench::StreamItems, _) => {
+                let call = self.ask(ITEM_STREAM.request(counted(work, ITEMS as usize)));
+                self.replies(call, work, ITEMS as usize).await
+            }
+            (Bench::Hops { servers, .. }, Form::Client) => {
+                for peer in &self.peers[..servers] {
+                    self.echo(peer, work).await?;
+                }
+                Ok(())
+            }
+            (Bench::Hops { servers, .. }, Form::Tree) => {
+                let call = self.ask(HOPS.request(counted(work, servers)));
+                self.replies(call, work, 1).await
+            }
+            (Bench::Hops { servers, .. }, Form::Nested) => {
+                let reply = self.ask(HOPS_NESTED.request(counted(work, servers))).await?;
+                expect_bytes(&reply, work.payload.len())
+            }
+            (Bench::Fanout { leaves }, Form::Client) => {
+                self.echo(&self.peers[0], work).await?;
+                let request = ECHO.request(counted(work, 0));
+                let call = Invocation::new(&self.endpoint, request).to_all(&self.peers[1..]);
+                self.replies(call, work, leaves).await
+            }
+            (Bench::Fanout { leaves }, Form::Tree) => {
+                let call = self.ask(FANOUT.request(counted(work, leaves)));
+                self.replies(call, work, leaves).await
+            }
+            (Bench::Fanout { leaves }, Form::Nested) => {
+                let reply = self.ask(FANOUT_NESTED.request(counted(work, leaves))).await?;
+                expect_bytes(&reply, leaves * work.payload.len())
+            }
+            (Bench::Quorum, _) => self.quorum(work).await,
+            _ => self.echo(&self.peers[0], work).await,
+        }
+    }
+}
+
+impl Caller {
+    async fn echo(&self, peer: &Peer, work: &Work) -> Result<()> {
+        let request = ECHO.request(counted(work, 0));
+        let reply = Invocation::new(&self.endpoint, request).to(peer).await?;
+        expect_bytes(&reply, work.payload.len())
+    }
+
+    fn ask(&self, request: Request<Payload>) -> CallBuilder<Payload> {
+        Invocation::new(&self.endpoint, request).to(&self.peers[0])
+    }
+
+    async fn replies(&self, call: CallBuilder<Payload>, work: &Work, count: usize) -> Result<()> {
+        let (mut call, mut came) = (call.open()?, 0);
+        while let Some(reply) = call.next().await {
+            expect_bytes(reply?.message(), work.payload.len())?;
+            came += 1;
+        }
+        ensure!(came == count, "{came} replies instead of {count}");
+        Ok(())
+    }
+
+    async fn quorum(&self, work: &Work) -> Result<()> {
+        let enough = |tally: &Tally<'_>| {
+            if tally.replies.len() >= QUORUM { Decision::Done } else { Decision::Continue }
+        };
+        let request = ECHO.request(counted(work, 0));
+        let call = Invocation::new(&self.endpoint, request).to_all(&self.peers[..]);
+        let (replies, outcome) = call.decide(enough).flat().open()?.collect().await?;
+        ensure!(outcome.end == End::Decided, "{:?}: {:?}", outcome.end, outcome.failures);
+        replies.iter().try_for_each(|reply| expect_bytes(reply.message(), work.payload.len()))
+    }
+}
+
+fn counted(work: &Work, count: usize) -> Payload {
+    let count = u32::try_from(count).expect("benches count to a thousand");
+    Payload { body: work.payload.clone(), count, ..Payload::default() }
+}
+
+fn expect_bytes(reply: &Payload, bytes: usize) -> Result<()> {
+    ensure!(reply.body.len() == bytes, "a reply of {} bytes instead of {bytes}", reply.body.len());
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! `convoke-tcp`: Convoke over plain TCP.
+
+use std::sync::Arc;
+
+use super::convoke::Wire;
+
+/// Where it listens, and the transport with its defaults.
+pub(crate) const WIRE: Wire =
+    Wire { listen: "tcp://127.0.0.1:0", transport: || Arc::new(convoke::TcpTransport::new()) };

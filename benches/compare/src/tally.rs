@@ -1,0 +1,91 @@
+//! What was counted while a client worked.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Operations of one client, or of several callers together.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Of those that succeeded, in nanoseconds.
+    latencies: Histogram<u64>,
+    /// How many failed.
+    pub failed: u64,
+    /// The first failure, in words.
+    pub complaint: Option<String>,
+}
+
+/// Shorter and longer latencies count as these. The range and its three digits decide how much memory a
+/// tally takes.
+const LATENCY_NS: (u64, u64) = (64, 60_000_000_000);
+
+impl Default for Tally {
+    fn default() -> Self {
+        let (low, high) = LATENCY_NS;
+        let latencies = Histogram::new_with_bounds(low, high, 3).expect("the bounds are in order");
+        Self { latencies, failed: 0, complaint: None }
+    }
+}
+
+impl Tally {
+    /// An operation took this long.
+    pub fn succeeded(&mut self, latency: Duration) {
+        self.latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// An operation failed.
+    pub fn failed(&mut self, error: &anyhow::Error) {
+        self.failed += 1;
+        self.complaint.get_or_insert_with(|| format!("{error:#}"));
+    }
+
+    /// Operations that succeeded.
+    pub fn succeeded_count(&self) -> u64 {
+        self.latencies.len()
+    }
+
+    /// Operations that ended, either way.
+    pub fn ended_count(&self) -> u64 {
+        self.succeeded_count() + self.failed
+    }
+
+    /// The latency that the part `quantile` of the operations did not exceed; zero when there were none.
+    pub fn latency(&self, quantile: f64) -> Duration {
+        Duration::from_nanos(self.latencies.value_at_quantile(quantile))
+    }
+
+    /// Counts what another caller counted.
+    pub fn absorb(&mut self, other: Self) {
+        self.latencies.add(other.latencies).expect("all tallies have the same bounds");
+        self.failed += other.failed;
+        self.complaint = self.complaint.take().or(other.complaint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_count_but_have_no_latency() {
+        let mut tally = Tally::default();
+        tally.succeeded(Duration::from_micros(10));
+        tally.failed(&anyhow::anyhow!("reset"));
+        tally.failed(&anyhow::anyhow!("gone"));
+        assert_eq!((tally.succeeded_count(), tally.ended_count()), (1, 3));
+        assert_eq!(tally.complaint.as_deref(), Some("reset"));
+    }
+
+    #[test]
+    fn a_quantile_is_within_a_thousandth() {
+        let (mut all, mut slow) = (Tally::default(), Tally::default());
+        for _ in 0..99 {
+            all.succeeded(Duration::from_micros(20));
+        }
+        slow.succeeded(Duration::from_secs(3_600));
+        all.absorb(slow);
+        let median = all.latency(0.5).as_secs_f64();
+        assert!((median / 20e-6 - 1.0).abs() < 1e-3, "{median}");
+        assert!(all.latency(1.0) >= Duration::from_secs(59));
+    }
+}
