@@ -176,27 +176,29 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         Call::open(self.endpoint, branches.collect(), self.deadline, self.options)
     }
 
-    /// The request to open the call flat with, if it is of one branch and asks for nothing else; the rest
-    /// of the builder is without branches then.
-    fn into_slot_request(mut self) -> Result<Result<(Self, SlotRequest), Self>, CallError> {
-        if self.branches.len() != 1 || !self.options.is_default() {
-            return Ok(Err(self));
+    /// The request to open the call flat with, if it is of one branch and asks for nothing else.
+    fn take_slot_request(&mut self) -> Result<Option<SlotRequest>, CallError> {
+        let [(peer, request)] = &mut *self.branches else { return Ok(None) };
+        if !self.options.is_default() {
+            return Ok(None);
         }
-        let limit = self.endpoint.limits().message_bytes_max;
-        let (peer, request) = self.branches.pop().expect("there is one");
-        if let Some((size, limit)) = request.too_large(limit) {
+        if let Some((size, limit)) = request.too_large(self.endpoint.limits().message_bytes_max) {
             return Err(CallError::TooLarge { size, limit });
         }
-        let Request { method, extensions, payload, .. } = request;
-        let to = peer.node();
-        let request = SlotRequest { to, budget: self.deadline, method, extensions, payload };
-        Ok(Ok((self, request)))
+        Ok(Some(SlotRequest {
+            to: peer.node(),
+            budget: self.deadline,
+            method: request.method,
+            extensions: std::mem::take(&mut request.extensions),
+            payload: std::mem::take(&mut request.payload),
+        }))
     }
 
-    /// Undoes [`Self::into_slot_request`].
-    fn put_back(&mut self, request: SlotRequest) {
-        let SlotRequest { to, method, extensions, payload, .. } = request;
-        self.branches.push((Peer::new(to), Request::from_parts(method, extensions, payload)));
+    /// Undoes [`Self::take_slot_request`].
+    fn put_back(&mut self, taken: SlotRequest) {
+        if let [(_, request)] = &mut *self.branches {
+            (request.extensions, request.payload) = (taken.extensions, taken.payload);
+        }
     }
 }
 

@@ -88,7 +88,7 @@ struct Attached {
 /// What is left to do once the lock is released.
 #[derive(Default)]
 struct Aftermath {
-    events: Vec<NodeEvent>,
+    events: SmallVec<[NodeEvent; 4]>,
     wakers: SmallVec<[Waker; 4]>,
     /// What users gave us is dropped without the lock: it may call back.
     dropped: (Vec<Waker>, Vec<Call>),

@@ -74,9 +74,15 @@ impl<Req: prost::Message, Resp> Method<Req, Resp> {
         reason = "callers give the message away, as to any call"
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
-        let payload = message.encode_to_vec().into();
-        let request = Request::from_parts(self.id(), Vec::new(), payload);
-        Request { is_read_only: self.is_read_only, ..request }
+        Request {
+            method: self.id(),
+            is_read_only: self.is_read_only,
+            payload: message.encode_to_vec().into(),
+            extensions: Vec::new(),
+            deadline: None,
+            oversize: None,
+            types: PhantomData,
+        }
     }
 }
 
@@ -110,18 +116,6 @@ pub struct Request<Resp> {
 const METADATA_BYTES_MAX: usize = 16_000;
 
 impl<Resp> Request<Resp> {
-    pub(crate) fn from_parts(method: MethodId, extensions: Vec<Extension>, payload: Bytes) -> Self {
-        Self {
-            method,
-            is_read_only: false,
-            payload,
-            extensions,
-            deadline: None,
-            oversize: None,
-            types: PhantomData,
-        }
-    }
-
     /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
     pub(crate) fn too_large(&self, message_bytes_max: usize) -> Option<(usize, usize)> {
         let size = self.payload.len();

@@ -188,22 +188,30 @@ impl fmt::Debug for MethodTable {
 /// What the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
     driver: Arc<Driver>,
-    start: Start,
+    start: Box<Start>,
     /// The handler is being polled: what it sends may be held back until it waits or ends.
     is_polling: AtomicBool,
     /// Something may be held back that must leave when the handler waits.
     may_hold: AtomicBool,
+    /// The driver keeps something by the name of the task.
+    is_kept: AtomicBool,
     gate: Mutex<Option<(NodeId, &'static str)>>,
 }
 
 impl TaskHandle {
     pub(crate) fn new(
         driver: Arc<Driver>,
-        start: Start,
+        start: Box<Start>,
         gate: Option<(NodeId, &'static str)>,
     ) -> Self {
-        let (is_polling, may_hold) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { driver, start, is_polling, may_hold, gate: Mutex::new(gate) }
+        Self {
+            driver,
+            start,
+            is_polling: AtomicBool::new(false),
+            may_hold: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
+            gate: Mutex::new(gate),
+        }
     }
 
     /// Polls the handler.
@@ -254,9 +262,16 @@ impl TaskHandle {
         self.end();
     }
 
+    /// The driver will keep something by the name of the task, until it ends.
+    pub(crate) fn note_kept(&self) {
+        self.is_kept.store(true, Ordering::Release);
+    }
+
     /// The handler is gone, however.
     pub(crate) fn end(&self) {
-        self.driver.forget_task(self.task());
+        if self.is_kept.load(Ordering::Acquire) {
+            self.driver.forget_task(self.task());
+        }
         self.release();
     }
 

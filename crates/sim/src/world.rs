@@ -296,7 +296,7 @@ impl World {
         match event {
             NodeEvent::Dial { node, addresses } => self.dial(place, node, &addresses),
             NodeEvent::Reset { node: _, link } => self.reset(place, link),
-            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(place, start),
+            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(place, *start),
             NodeEvent::Task(ParticipantEvent::Stop { task, cause }) => {
                 self.stop_handler(place, &task, cause);
             }

@@ -78,26 +78,29 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
 
 impl<Resp: prost::Message + Default + 'static> State<Resp> {
     fn open(&mut self, cx: &Context<'_>) -> Result<(), CallError> {
-        let Self::Ready(builder) = std::mem::replace(self, Self::Over) else { return Ok(()) };
-        let (mut builder, request) = match builder.into_slot_request()? {
-            Ok(parts) => parts,
-            Err(builder) => {
-                *self = Self::Full(Box::pin(open_when_writable(builder)));
-                return Ok(());
-            }
+        let Self::Ready(builder) = self else { return Ok(()) };
+        let Some(request) = builder.take_slot_request()? else {
+            self.open_full();
+            return Ok(());
         };
-        let driver = builder.endpoint.driver();
-        *self = match driver.open_slot(request, cx.waker())? {
+        match builder.endpoint.driver().open_slot(request, cx.waker())? {
             SlotOpened::Open(call, duty) => {
                 let duty = duty.inspect(|_| cx.waker().wake_by_ref());
-                Self::Flat(Flat { endpoint: builder.endpoint, call, duty, is_over: false })
+                let endpoint = builder.endpoint.clone();
+                *self = Self::Flat(Flat { endpoint, call, duty, is_over: false });
             }
             SlotOpened::Unsuited(request) => {
                 builder.put_back(request);
-                Self::Full(Box::pin(open_when_writable(builder)))
+                self.open_full();
             }
-        };
+        }
         Ok(())
+    }
+
+    fn open_full(&mut self) {
+        if let Self::Ready(builder) = std::mem::replace(self, Self::Over) {
+            *self = Self::Full(Box::pin(open_when_writable(builder)));
+        }
     }
 
     /// The call is a full one by now.

@@ -3,11 +3,16 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::transport::Connection;
+
+/// Few, most of the time.
+type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
 
 thread_local! {
     /// Connections appended to in the innermost scope of this thread, and how many scopes are open.
-    static DIRTY: RefCell<(usize, Vec<Arc<dyn Connection>>)> = const { RefCell::new((0, Vec::new())) };
+    static DIRTY: RefCell<(usize, Dirty)> = const { RefCell::new((0, SmallVec::new_const())) };
 }
 
 /// While one is alive on this thread, connections appended to are only noted; when the outermost ends
@@ -42,7 +47,7 @@ impl Drop for FlushScope {
     fn drop(&mut self) {
         let dirty = DIRTY.with_borrow_mut(|(depth, dirty)| {
             *depth -= 1;
-            if *depth == 0 { std::mem::take(dirty) } else { Vec::new() }
+            if *depth == 0 { std::mem::take(dirty) } else { Dirty::new() }
         });
         for connection in dirty {
             connection.flush();

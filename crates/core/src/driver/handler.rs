@@ -46,12 +46,13 @@ impl Stopper {
 struct Running {
     handle: Arc<TaskHandle>,
     future: Option<HandlerFuture>,
-    stopper: Arc<Stopper>,
+    /// Once it has not ended at its first poll.
+    stopper: Option<Arc<Stopper>>,
 }
 
 impl Driver {
     /// Starts a handler, unless its method is ordered and an earlier one of the same peer still runs.
-    pub(super) fn start_handler(self: &Arc<Self>, start: Start) {
+    pub(super) fn start_handler(self: &Arc<Self>, start: Box<Start>) {
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
         let Some(name) = gate else { return self.enqueue(start, None) };
         let key = (start.from, name);
@@ -61,7 +62,7 @@ impl Driver {
         }
     }
 
-    fn enqueue(self: &Arc<Self>, start: Start, gate: Option<GateKey>) {
+    fn enqueue(self: &Arc<Self>, start: Box<Start>, gate: Option<GateKey>) {
         run_queue::run(Job { driver: self.clone(), start, gate });
     }
 
@@ -86,7 +87,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn run_handler(self: &Arc<Self>, mut start: Start, gate: Option<GateKey>) {
+    pub(super) fn run_handler(self: &Arc<Self>, mut start: Box<Start>, gate: Option<GateKey>) {
         // Whoever brought the request may be outside the runtime that the handler expects.
         let _runtime = self.runtime.enter();
         let Some(method) = self.methods.get(start.method) else {
@@ -96,7 +97,6 @@ impl Driver {
         };
         let payload = std::mem::take(&mut start.payload);
         let handle = Arc::new(TaskHandle::new(self.clone(), start, gate));
-        let stopper = Arc::new(Stopper::default());
         let started = || (method.start)(handle.clone(), payload);
         let future = match std::panic::catch_unwind(AssertUnwindSafe(started)) {
             Ok(future) => future,
@@ -105,10 +105,13 @@ impl Driver {
                 return handle.finish(HandlerResult::Failed(failure));
             }
         };
-        let mut running = Running { handle, future: Some(future), stopper: stopper.clone() };
+        let mut running = Running { handle, future: Some(future), stopper: None };
         // Nothing waits on this waker: a pending handler is polled again by the task below.
         let mut cx = Context::from_waker(Waker::noop());
         if Pin::new(&mut running).poll(&mut cx).is_pending() {
+            let stopper = Arc::new(Stopper::default());
+            running.stopper = Some(stopper.clone());
+            running.handle.note_kept();
             self.keep_stopper(running.handle.task(), stopper);
             let rest: BoxFuture<()> = Box::pin(running);
             self.runtime.spawn(rest);
@@ -121,11 +124,13 @@ impl Future for Running {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let _scope = FlushScope::enter();
-        *self.stopper.waker.lock() = Some(cx.waker().clone());
-        if self.stopper.is_stopped.load(Ordering::Acquire) {
-            self.drop_future();
-            self.handle.end();
-            return Poll::Ready(());
+        if let Some(stopper) = &self.stopper {
+            *stopper.waker.lock() = Some(cx.waker().clone());
+            if stopper.is_stopped.load(Ordering::Acquire) {
+                self.drop_future();
+                self.handle.end();
+                return Poll::Ready(());
+            }
         }
         let Self { handle, future: Some(future), .. } = &mut *self else { return Poll::Ready(()) };
         let poll = AssertUnwindSafe(|| handle.polling(|| future.as_mut().poll(cx)));

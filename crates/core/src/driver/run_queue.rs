@@ -16,7 +16,7 @@ use super::gate::GateKey;
 /// A handler to be started.
 pub(super) struct Job {
     pub(super) driver: Arc<Driver>,
-    pub(super) start: Start,
+    pub(super) start: Box<Start>,
     pub(super) gate: Option<GateKey>,
 }
 

@@ -65,7 +65,7 @@ pub struct Start {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParticipantEvent {
     /// Start the handler.
-    Start(Start),
+    Start(Box<Start>),
     /// Stop the handler: its outputs are not wanted any more.
     Stop {
         /// The task.
@@ -253,7 +253,7 @@ impl Participant {
             return;
         }
         self.drain_task(now, &task, links);
-        self.events.push_back(ParticipantEvent::Start(Start {
+        self.events.push_back(ParticipantEvent::Start(Box::new(Start {
             task,
             from: by.via,
             origin,
@@ -261,7 +261,7 @@ impl Participant {
             deadline,
             extensions: request.extensions,
             payload: request.payload,
-        }));
+        })));
     }
 
     /// What a peer gives a task, within what this node gives any.

@@ -45,6 +45,7 @@ impl Context {
     /// Dropped before it resolves, nothing is lost. One task of a call at a node may wait at a time.
     pub async fn next_cast(&self) -> ReceivedCast {
         let (driver, call) = (&self.handle.driver, self.task().call);
+        self.handle.note_kept();
         poll_fn(|cx| match driver.poll_cast(call, cx.waker()) {
             Some((from, cast)) => {
                 let Cast { phase, sender, digest, payload, .. } = cast;

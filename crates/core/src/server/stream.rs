@@ -39,7 +39,10 @@ impl<Resp: prost::Message> ReplyStream<Resp> {
                 || handle.driver.with_node(|node, _| node.has_stream_credit(handle.task(), index));
             match poll() {
                 Ok(true) => return Poll::Ready(Ok(())),
-                Ok(false) => handle.driver.wait_for_credit(handle.task(), cx.waker()),
+                Ok(false) => {
+                    handle.note_kept();
+                    handle.driver.wait_for_credit(handle.task(), cx.waker());
+                }
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // The credit may have come between the question and the waker.

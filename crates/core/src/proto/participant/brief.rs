@@ -130,7 +130,7 @@ impl Participant {
         self.running += 1;
         self.forget_aged();
         self.ageing.push_back((now + self.limits.worry_min, call));
-        self.events.push_back(super::ParticipantEvent::Start(Start {
+        self.events.push_back(super::ParticipantEvent::Start(Box::new(Start {
             task: TaskRef { call, task },
             from: by.via,
             origin: by.via,
@@ -138,7 +138,7 @@ impl Participant {
             deadline,
             extensions: request.extensions,
             payload: request.payload,
-        }));
+        })));
     }
 
     /// Sends the only reply of a brief task, which ends it. Gives the reply back when it must be sent as

@@ -105,7 +105,7 @@ impl Mesh {
         }
         while let Some(event) = node.poll_event() {
             match event {
-                NodeEvent::Task(ParticipantEvent::Start(start)) => self.starts.push((at, start)),
+                NodeEvent::Task(ParticipantEvent::Start(start)) => self.starts.push((at, *start)),
                 NodeEvent::Task(ParticipantEvent::Stop { task, cause }) => {
                     self.stops.push((at, task, cause));
                 }
