@@ -127,6 +127,37 @@ pub struct Link {
     pub is_dialler: bool,
     /// The transport's scheme.
     pub scheme: &'static str,
+    /// Who the peer proved to be, where the transport authenticates; then `peer.node` is proven, too.
+    pub principal: Option<Principal>,
+}
+
+/// Who a peer proved to be when its connection opened, such as `spiffe://shop.example/node/7`: what
+/// the transport found in the peer's certificate. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// A principal that a transport has proof of.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// As the transport writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// A frame as it came.
@@ -315,6 +346,15 @@ pub enum DialError {
         /// What was wrong.
         message: String,
     },
+    /// The other end's certificate does not prove what it claims, or it does not accept this end's.
+    /// Neither end's word is trusted further; repeating the dial helps once a certificate changes.
+    #[error("{address} and this node do not trust each other: {message}")]
+    Untrusted {
+        /// What was dialled.
+        address: Address,
+        /// Which certificate, and what is wrong with it.
+        message: String,
+    },
     /// Somebody else than the expected node answers.
     #[error("{address} is {found}, not {expected}")]
     WrongNode {
@@ -349,6 +389,14 @@ pub enum ListenError {
         /// What was asked for.
         address: Address,
         /// What the operating system said.
+        message: String,
+    },
+    /// The transport's own certificate does not prove this node's id.
+    #[error("cannot listen on {address}: {message}")]
+    Identity {
+        /// What was asked for.
+        address: Address,
+        /// What the certificate proves instead.
         message: String,
     },
     /// No transport of the endpoint has the address's scheme.

@@ -213,6 +213,7 @@ fn open(
         nonce: hello::nonce(dialler.random, acceptor.random),
         is_dialler,
         scheme: SCHEME,
+        principal: None,
     };
     let limits = Limits {
         frame_bytes_max: config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize,

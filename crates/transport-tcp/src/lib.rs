@@ -114,6 +114,8 @@ mod dial;
 mod framing;
 mod handshake;
 mod hello;
+#[cfg(feature = "tls")]
+mod identity;
 mod listener;
 mod reader;
 mod send_queue;
@@ -127,6 +129,8 @@ use convoke_core::transport::{
 };
 
 pub use config::{ConfigError, TcpTransportBuilder};
+#[cfg(feature = "tls")]
+pub use identity::{Identity, IdentityError, IdentityWatch};
 
 use crate::address::SCHEME;
 use crate::config::Config;

@@ -388,7 +388,7 @@ mod tests {
             advertised: vec!["tcp://127.0.0.1:1".parse().unwrap()],
             frame_bytes_max: 1 << 20,
         };
-        Link { peer, nonce: LinkNonce(nonce), is_dialler, scheme: "tcp" }
+        Link { peer, nonce: LinkNonce(nonce), is_dialler, scheme: "tcp", principal: None }
     }
 
     #[test]

@@ -40,7 +40,8 @@ impl Ledger {
             advertised: Vec::new(),
             frame_bytes_max: 1 << 20,
         };
-        let link = Link { peer, nonce: LinkNonce(1), is_dialler: true, scheme: "ledger" };
+        let link =
+            Link { peer, nonce: LinkNonce(1), is_dialler: true, scheme: "ledger", principal: None };
         Arc::new(Self { link, state: Mutex::default(), changed: Condvar::new() })
     }
 

@@ -99,7 +99,8 @@ impl Wire {
         };
         let pipes = Side::BOTH.map(pipe);
         let incarnations = [dialler.incarnation, listener.incarnation];
-        let link = |peer, is_dialler| Link { peer, nonce, is_dialler, scheme: SCHEME };
+        let link =
+            |peer, is_dialler| Link { peer, nonce, is_dialler, scheme: SCHEME, principal: None };
         let wire = Arc::new(Self {
             network: Arc::clone(network),
             links: [link(listener, true), link(dialler, false)],

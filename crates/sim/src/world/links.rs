@@ -113,6 +113,7 @@ impl World {
             nonce: link,
             is_dialler: side == 0,
             scheme: "sim",
+            principal: None,
         };
         self.trace
             .note(self.now, || format!("{} up to {}", self.hosts[end.place].id, link.peer.node));

@@ -24,7 +24,7 @@ fn link(peer: u64, nonce: u64) -> Link {
         advertised: Vec::new(),
         frame_bytes_max: 1 << 20,
     };
-    Link { peer, nonce: LinkNonce(nonce), is_dialler: false, scheme: "test" }
+    Link { peer, nonce: LinkNonce(nonce), is_dialler: false, scheme: "test", principal: None }
 }
 
 fn task(indices: &[u32]) -> TaskKey {

@@ -83,7 +83,7 @@ impl Mesh {
                 advertised: Vec::new(),
                 frame_bytes_max: 1 << 20,
             };
-            let link = Link { peer, nonce, is_dialler, scheme: "test" };
+            let link = Link { peer, nonce, is_dialler, scheme: "test", principal: None };
             let now = self.now;
             self.with(at, |node| node.handle_link_up(now, &link));
         }

@@ -216,7 +216,8 @@ fn a_third_party_does_not_change_where_a_node_is_dialled() {
         advertised: vec!["test://good".parse().unwrap()],
         frame_bytes_max: 1 << 20,
     };
-    let link = Link { peer, nonce: LinkNonce(99), is_dialler: false, scheme: "test" };
+    let link =
+        Link { peer, nonce: LinkNonce(99), is_dialler: false, scheme: "test", principal: None };
     let now = mesh.now + millis(1);
     mesh.with(2, |node| node.handle_link_up(now, &link));
     let addresses = vec!["test://evil".parse().unwrap()];
@@ -237,7 +238,8 @@ fn an_advertised_address_does_not_stand_for_the_node_that_was_configured_there()
         advertised: vec![bank.clone()],
         frame_bytes_max: 1 << 20,
     };
-    let link = Link { peer, nonce: LinkNonce(99), is_dialler: false, scheme: "test" };
+    let link =
+        Link { peer, nonce: LinkNonce(99), is_dialler: false, scheme: "test", principal: None };
     let now = mesh.now;
     mesh.with(1, |node| node.handle_link_up(now, &link));
     assert_eq!(mesh.nodes[&1].links().connected_at(&bank), None);

@@ -1,0 +1,99 @@
+//! From PEM files or texts to certificates and a key.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::identity::IdentityError;
+
+/// Where certificates come from, and come from again when reloaded.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Files { certificate: PathBuf, key: PathBuf, trust: PathBuf },
+    Given,
+}
+
+/// What one load gave.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    /// The node's own certificate, then intermediates; never empty.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) roots: RootCertStore,
+}
+
+/// The texts of one load, to see whether they changed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Texts([Vec<u8>; 3]);
+
+impl Source {
+    /// Reads and parses; only for files.
+    pub(crate) fn read(&self) -> Result<Credentials, IdentityError> {
+        let texts = self.read_texts()?;
+        let Self::Files { certificate, key, trust } = self else {
+            return Err(IdentityError::Unusable("it was not given as files".into()));
+        };
+        let named = |path: &Path| path.display().to_string();
+        parse(&texts.0, [named(certificate), named(key), named(trust)])
+    }
+
+    /// What the files hold; empty texts when there are none.
+    pub(crate) fn read_texts(&self) -> Result<Texts, IdentityError> {
+        let read = |path: &PathBuf| {
+            fs::read(path).map_err(|error| IdentityError::Read {
+                path: path.clone(),
+                message: error.to_string(),
+            })
+        };
+        match self {
+            Self::Files { certificate, key, trust } => {
+                Ok(Texts([read(certificate)?, read(key)?, read(trust)?]))
+            }
+            Self::Given => Ok(Texts(Default::default())),
+        }
+    }
+}
+
+impl Credentials {
+    pub(crate) fn from_pem(
+        certificate: &[u8],
+        key: &[u8],
+        trust: &[u8],
+    ) -> Result<Self, IdentityError> {
+        let texts = [certificate, key, trust].map(<[u8]>::to_vec);
+        parse(&texts, ["the certificate", "the key", "the trusted certificates"].map(String::from))
+    }
+
+    pub(crate) fn leaf(&self) -> &CertificateDer<'static> {
+        self.chain.first().expect("a chain is never empty")
+    }
+}
+
+fn parse(texts: &[Vec<u8>; 3], names: [String; 3]) -> Result<Credentials, IdentityError> {
+    let [certificate, key, trust] = texts;
+    let [of_certificate, of_key, of_trust] = names;
+    let chain = certificates(certificate, &of_certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| IdentityError::Pem { what: of_key, message: error.to_string() })?;
+    let mut roots = RootCertStore::empty();
+    for root in certificates(trust, &of_trust)? {
+        roots.add(root).map_err(|error| IdentityError::Pem {
+            what: of_trust.clone(),
+            message: error.to_string(),
+        })?;
+    }
+    Ok(Credentials { chain, key, roots })
+}
+
+fn certificates(text: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let wrong = |message: String| IdentityError::Pem { what: what.to_owned(), message };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() {
+        return Err(wrong("there is no certificate in it".into()));
+    }
+    Ok(found)
+}
