@@ -1,11 +1,9 @@
-//! From `tcp://host:port` to socket addresses and back.
+//! From `scheme://host:port` to socket addresses and back.
 
 use std::io;
 use std::net::SocketAddr;
 
 use convoke_core::transport::Address;
-
-pub(crate) const SCHEME: &str = "tcp";
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
 /// or a name.
@@ -21,6 +19,6 @@ pub(crate) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// The address of a socket.
-pub(crate) fn of_socket(socket: SocketAddr) -> Address {
-    format!("{SCHEME}://{socket}").parse().expect("a socket address after a scheme is an address")
+pub(crate) fn of_socket(scheme: &str, socket: SocketAddr) -> Address {
+    format!("{scheme}://{socket}").parse().expect("a socket address after a scheme is an address")
 }

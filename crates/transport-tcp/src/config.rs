@@ -6,6 +6,7 @@ use crate::TcpTransport;
 use crate::framing;
 use crate::hello::{CHUNK_BYTES_MIN, KEEP_ALIVE_TIMEOUT_MIN, WINDOW_BYTES_MIN};
 use crate::send_queue::LaneLimits;
+use crate::socket::Security;
 
 /// Sets up a [`TcpTransport`]; made by [`TcpTransport::builder`].
 ///
@@ -49,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) connections_max: usize,
     pub(crate) listen_backlog: u16,
     pub(crate) close_grace: Duration,
+    pub(crate) security: Security,
 }
 
 impl Default for Config {
@@ -69,6 +71,7 @@ impl Default for Config {
             connections_max: 4_096,
             listen_backlog: 1_024,
             close_grace: Duration::from_secs(1),
+            security: Security::Plain,
         }
     }
 }
@@ -76,6 +79,15 @@ impl Default for Config {
 impl TcpTransportBuilder {
     pub(crate) fn new() -> Self {
         Self { config: Config::default() }
+    }
+
+    /// Speaks TLS 1.3, with certificates of both ends, at addresses `tls://host:port` and no others.
+    /// The endpoint must have a node id that `identity` proves. Default: plain `tcp://`, where a peer
+    /// is who it says it is.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, identity: crate::Identity) -> Self {
+        self.config.security = Security::Tls(Box::new(crate::tls::Tls::new(identity)));
+        self
     }
 
     /// How long a dial may take until the other end has accepted the connection, resolving a name

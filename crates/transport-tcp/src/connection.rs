@@ -23,12 +23,12 @@ use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
 use parking_lot::Mutex;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use crate::batch::{Batch, SLICES_MAX};
 use crate::framing::{Fault, index};
 use crate::send_queue::{Limits, SendQueue};
+use crate::socket::WriteHalf;
 
 /// How many batches a caller writes for others before the writer task takes over.
 const IN_PLACE_BATCHES_MAX: usize = 8;
@@ -47,12 +47,12 @@ pub(crate) struct TcpConnection {
 /// The right to write, and what is being written.
 #[derive(Debug)]
 pub(crate) struct WriteDuty {
-    half: OwnedWriteHalf,
+    half: WriteHalf,
     batch: Batch,
 }
 
 impl WriteDuty {
-    pub(crate) fn new(half: OwnedWriteHalf) -> Self {
+    pub(crate) fn new(half: WriteHalf) -> Self {
         Self { half, batch: Batch::default() }
     }
 
@@ -133,7 +133,7 @@ impl TcpConnection {
     }
 
     /// The hello is out: from now on frames are sent.
-    pub(crate) fn start(&self, half: OwnedWriteHalf) {
+    pub(crate) fn start(&self, half: WriteHalf) {
         self.write_in_place(WriteDuty::new(half));
     }
 

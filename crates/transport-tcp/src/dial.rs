@@ -20,6 +20,9 @@ pub(crate) async fn dial(
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, DialError> {
+    if let Err(message) = config.security.verify_own(sink.hello().node) {
+        return Err(DialError::Untrusted { address, message });
+    }
     let stream = match connect(&config, &address).await {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -29,8 +32,11 @@ pub(crate) async fn dial(
             return Err(DialError::Unreachable { address, message: error.to_string() });
         }
     };
-    match timeout(config.handshake_timeout, handshake::dial(&config, stream, expected, sink)).await
-    {
+    let handshake = async {
+        let socket = config.security.dial(stream, &address).await?;
+        handshake::dial(&config, socket, expected, sink).await
+    };
+    match timeout(config.handshake_timeout, handshake).await {
         Ok(shaken) => shaken.map_err(|error| {
             tracing::debug!(%address, %error, "dial failed");
             error.into_dial_error(address)

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::id::NodeId;
-use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Sink};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Principal, Sink};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use crate::address::SCHEME;
 use crate::config::Config;
 use crate::connection::TcpConnection;
 use crate::framing;
-use crate::hello::{self, Announced, ENVELOPE_BYTES, Greeting, HelloError};
+use crate::hello::{self, Announced, ENVELOPE_BYTES, Foreign, Greeting, HelloError};
 use crate::reader::{Lifetime, Terms};
 use crate::send_queue::Limits;
+use crate::socket::Socket;
+#[cfg(feature = "tls")]
+use crate::tls::{self, TlsError};
 
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +28,10 @@ pub(crate) enum HandshakeError {
     #[error("{0}")]
     Hello(#[from] HelloError),
     #[error("the network failed: {0}")]
-    Network(#[from] io::Error),
+    Network(io::Error),
+    #[cfg(feature = "tls")]
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     #[error("this endpoint refused it: {0}")]
     RefusedHere(String),
     #[error("it is {found}, not {expected}")]
@@ -36,7 +41,12 @@ pub(crate) enum HandshakeError {
 impl HandshakeError {
     /// Whether any port on the internet sees this all day.
     pub(crate) fn is_noise(&self) -> bool {
-        matches!(self, Self::Network(_) | Self::Hello(HelloError::NotConvoke))
+        match self {
+            Self::Network(_) | Self::Hello(HelloError::NotConvoke(_)) => true,
+            #[cfg(feature = "tls")]
+            Self::Tls(error) => error.is_noise(),
+            Self::Hello(_) | Self::RefusedHere(_) | Self::WrongNode { .. } => false,
+        }
     }
 
     /// What a dialler tells its caller.
@@ -52,15 +62,28 @@ impl HandshakeError {
                 address,
                 message: "it closed the connection before its hello".into(),
             },
+            #[cfg(feature = "tls")]
+            Self::Tls(error) => error.into_dial_error(address),
             other => DialError::Handshake { address, message: other.to_string() },
         }
+    }
+}
+
+impl From<io::Error> for HandshakeError {
+    /// A read or write that TLS failed says so.
+    fn from(error: io::Error) -> Self {
+        #[cfg(feature = "tls")]
+        if let Some(error) = tls::rustls_error(&error) {
+            return TlsError::Rustls(error.clone()).into();
+        }
+        Self::Network(error)
     }
 }
 
 /// The dialler's part: hello, the other end's hello, `on_open`.
 pub(crate) async fn dial(
     config: &Config,
-    mut stream: TcpStream,
+    mut stream: Socket,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, HandshakeError> {
@@ -71,11 +94,13 @@ pub(crate) async fn dial(
         (Err(HandshakeError::Network(_)), Err(error)) => return Err(error.into()),
         (theirs, _) => theirs?,
     };
-    let refused = match expected {
-        Some(expected) if expected != theirs.hello.node => {
+    let refused = match (stream.verify_peer(theirs.hello.node), expected) {
+        (Err(error), _) => Err(error),
+        (Ok(_), Some(expected)) if expected != theirs.hello.node => {
             Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
         }
-        _ => open(config, &mine, &theirs, true, &sink).map_err(HandshakeError::RefusedHere),
+        (Ok(principal), _) => open(config, &mine, &theirs, true, principal, &sink)
+            .map_err(HandshakeError::RefusedHere),
     };
     match refused {
         Ok(connection) => {
@@ -100,18 +125,23 @@ pub(crate) async fn dial(
 /// open; without one there are too many.
 pub(crate) async fn accept(
     config: &Config,
-    mut stream: TcpStream,
+    mut stream: Socket,
     slot: impl FnOnce() -> Option<OwnedSemaphorePermit>,
     sink: Arc<dyn Sink>,
 ) -> Result<(), HandshakeError> {
     let theirs = match read_greeting(&mut stream).await {
         Ok(theirs) => theirs,
         Err(error) => {
-            if let HandshakeError::Hello(hello) = &error
-                && let Some(text) = hello.refusal_text()
-            {
-                refuse(stream, &text, config).await;
+            if let HandshakeError::Hello(hello) = &error {
+                answer(stream, hello, config).await;
             }
+            return Err(error);
+        }
+    };
+    let principal = match stream.verify_peer(theirs.hello.node) {
+        Ok(principal) => principal,
+        Err(error) => {
+            refuse(stream, &error.to_string(), config).await;
             return Err(error);
         }
     };
@@ -121,7 +151,7 @@ pub(crate) async fn accept(
         return Err(HandshakeError::RefusedHere(text));
     };
     let mine = greeting(config, &*sink, stream.local_addr()?);
-    let connection = match open(config, &mine, &theirs, false, &sink) {
+    let connection = match open(config, &mine, &theirs, false, principal, &sink) {
         Ok(connection) => connection,
         Err(text) => {
             refuse(stream, &text, config).await;
@@ -146,13 +176,24 @@ pub(crate) fn refuse_at_once(stream: &TcpStream, text: &str) {
     let _ = stream.try_write(&hello::refusal(text));
 }
 
-async fn refuse(mut stream: TcpStream, text: &str, config: &Config) {
+/// Tells a peer with a bad hello as far as it can understand.
+async fn answer(mut stream: Socket, error: &HelloError, config: &Config) {
+    if let Some(text) = error.refusal_text() {
+        refuse(stream, &text, config).await;
+    } else if matches!(error, HelloError::NotConvoke(Foreign::Tls))
+        && stream.write_all(&hello::TLS_REFUSAL).await.is_ok()
+    {
+        linger(stream, config.close_grace).await;
+    }
+}
+
+async fn refuse(mut stream: Socket, text: &str, config: &Config) {
     if stream.write_all(&hello::refusal(text)).await.is_ok() {
         linger(stream, config.close_grace).await;
     }
 }
 
-async fn say_goodbye(mut stream: TcpStream, text: String, grace: Duration) {
+async fn say_goodbye(mut stream: Socket, text: String, grace: Duration) {
     let mut goodbye = bytes::BytesMut::new();
     framing::put_goodbye(&mut goodbye, &text);
     if stream.write_all(&goodbye).await.is_ok() {
@@ -161,7 +202,7 @@ async fn say_goodbye(mut stream: TcpStream, text: String, grace: Duration) {
 }
 
 /// Reads to the peer's end, so that closing with bytes unread does not take the last words back.
-async fn linger(mut stream: TcpStream, grace: Duration) {
+pub(crate) async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin, grace: Duration) {
     let drained = async {
         stream.shutdown().await?;
         let mut scrap = [0; 1024];
@@ -172,7 +213,7 @@ async fn linger(mut stream: TcpStream, grace: Duration) {
     let _ = timeout(grace, drained).await;
 }
 
-async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, HandshakeError> {
+async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> {
     let mut envelope = [0; ENVELOPE_BYTES];
     stream.read_exact(&mut envelope).await?;
     let announced = hello::decode_envelope(&envelope)?;
@@ -205,6 +246,7 @@ fn open(
     mine: &Greeting,
     theirs: &Greeting,
     is_dialler: bool,
+    principal: Option<Principal>,
     sink: &Arc<dyn Sink>,
 ) -> Result<Arc<TcpConnection>, String> {
     let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
@@ -212,8 +254,8 @@ fn open(
         peer: theirs.hello.clone(),
         nonce: hello::nonce(dialler.random, acceptor.random),
         is_dialler,
-        scheme: SCHEME,
-        principal: None,
+        scheme: config.security.scheme(),
+        principal,
     };
     let limits = Limits {
         frame_bytes_max: config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize,

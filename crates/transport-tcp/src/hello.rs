@@ -48,8 +48,8 @@ const KIND_REFUSAL: u8 = 1;
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HelloError {
-    #[error("it does not speak convoke over TCP")]
-    NotConvoke,
+    #[error("it does not speak convoke over TCP: {0}")]
+    NotConvoke(Foreign),
     #[error("it speaks version {0} of convoke over TCP, this end version {VERSION}")]
     Version(u16),
     #[error("it refused: {0}")]
@@ -62,7 +62,7 @@ impl HelloError {
     /// What the other end is told, if it can understand it.
     pub(crate) fn refusal_text(&self) -> Option<String> {
         match self {
-            Self::NotConvoke | Self::Refused(_) => None,
+            Self::NotConvoke(_) | Self::Refused(_) => None,
             Self::Version(theirs) => Some(format!(
                 "version {VERSION} of convoke over TCP is spoken here, not version {theirs}"
             )),
@@ -70,6 +70,47 @@ impl HelloError {
         }
     }
 }
+
+/// What somebody speaks who does not speak what is spoken here, by the first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Foreign {
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "convoke is not foreign"))]
+    #[error("it begins with a plain hello of convoke, so one end has TLS and the other has not")]
+    Convoke,
+    #[error("it begins as TLS does, so one end has TLS and the other has not")]
+    Tls,
+    #[error("it begins as HTTP does")]
+    Http,
+    #[error("its first bytes are of no known protocol")]
+    Unknown,
+}
+
+impl Foreign {
+    /// What begins so and is not a hello.
+    fn of(bytes: &[u8]) -> Self {
+        const HTTP: [&[u8]; 8] =
+            [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"CONN", b"PRI ", b"HTTP"];
+        match bytes {
+            [0x16, 0x03, ..] => Self::Tls,
+            _ if HTTP.iter().any(|word| bytes.starts_with(word)) => Self::Http,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// What begins so where TLS is expected; `None` when it may be TLS: a handshake or an alert.
+    #[cfg(feature = "tls")]
+    pub(crate) fn to_tls(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0x15 | 0x16, ..] => None,
+            _ if bytes.starts_with(&MAGIC) => Some(Self::Convoke),
+            _ => Some(Self::of(bytes)),
+        }
+    }
+}
+
+/// What a client that speaks TLS understands on a port that does not: the fatal alert "protocol
+/// version" (RFC 8446 section 6).
+pub(crate) const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
 
 /// A hello and what only the transport needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +233,8 @@ pub(crate) enum Announced {
 
 /// Reads an envelope.
 pub(crate) fn decode_envelope(bytes: &[u8; ENVELOPE_BYTES]) -> Result<Announced, HelloError> {
-    let mut rest = bytes.strip_prefix(&MAGIC).ok_or(HelloError::NotConvoke)?;
+    let mut rest =
+        bytes.strip_prefix(&MAGIC).ok_or_else(|| HelloError::NotConvoke(Foreign::of(bytes)))?;
     let (version, kind) = (rest.get_u16_le(), rest.get_u8());
     rest.advance(1);
     let len = rest.get_u16_le();
@@ -316,7 +358,15 @@ mod tests {
         message[8] = 2;
         assert_eq!(decode(&message), Err(HelloError::Version(2)));
         message[0] = b'G';
-        assert_eq!(decode(&message), Err(HelloError::NotConvoke));
+        assert_eq!(decode(&message), Err(HelloError::NotConvoke(Foreign::Unknown)));
+    }
+
+    #[test]
+    fn other_protocols_are_known_by_their_first_bytes() {
+        let of = |bytes: &[u8; ENVELOPE_BYTES]| decode_envelope(bytes).unwrap_err().to_string();
+        assert!(of(b"GET / HTTP/1.1").contains("HTTP"));
+        assert!(of(b"\x16\x03\x01\x02\0\x01\0\0\xfc\x03\x03\0\0\0").contains("TLS"));
+        assert!(of(b"SSH-2.0-OpenSS").contains("no known protocol"));
     }
 
     #[test]

@@ -28,10 +28,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 
-use crate::identity::names::{IdentityMismatch, Naming, Proven};
+use crate::identity::names::{Naming, Proven};
 use crate::identity::pem::{Credentials, Source};
 use crate::identity::verifier::Current;
 
+pub(crate) use names::IdentityMismatch;
 pub use watch::IdentityWatch;
 
 /// A node's certificate and key, and the certificates it trusts, for `tls://` and `quic://`.

@@ -119,6 +119,9 @@ mod identity;
 mod listener;
 mod reader;
 mod send_queue;
+mod socket;
+#[cfg(feature = "tls")]
+mod tls;
 mod writer;
 
 use std::sync::Arc;
@@ -132,7 +135,6 @@ pub use config::{ConfigError, TcpTransportBuilder};
 #[cfg(feature = "tls")]
 pub use identity::{Identity, IdentityError, IdentityWatch};
 
-use crate::address::SCHEME;
 use crate::config::Config;
 use crate::listener::Admission;
 
@@ -171,7 +173,7 @@ impl Default for TcpTransport {
 
 impl Transport for TcpTransport {
     fn schemes(&self) -> &'static [&'static str] {
-        &[SCHEME]
+        self.config.security.schemes()
     }
 
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
@@ -184,7 +186,7 @@ impl Transport for TcpTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != SCHEME {
+            if address.scheme() != config.security.scheme() {
                 return Err(ListenError::NoTransport { address });
             }
             listener::listen(config, admission, address, sink).await
@@ -201,7 +203,7 @@ impl Transport for TcpTransport {
     ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
         let (config, address) = (Arc::clone(&self.config), address.clone());
         Box::pin(async move {
-            if address.scheme() != SCHEME {
+            if address.scheme() != config.security.scheme() {
                 return Err(DialError::NoTransport { address });
             }
             dial::dial(config, address, expected, sink).await

@@ -64,12 +64,17 @@ pub(crate) async fn listen(
     address: Address,
     sink: Arc<dyn Sink>,
 ) -> Result<Box<dyn Listener>, ListenError> {
+    config
+        .security
+        .verify_own(sink.hello().node)
+        .map_err(|message| ListenError::Identity { address: address.clone(), message })?;
     let failed = |error: io::Error| ListenError::Bind {
         address: address.clone(),
         message: error.to_string(),
     };
     let listener = bind_first(&address, &config).await.map_err(failed)?;
-    let local = address::of_socket(listener.local_addr().map_err(failed)?);
+    let local =
+        address::of_socket(config.security.scheme(), listener.local_addr().map_err(failed)?);
     let socket = Arc::new(ListeningSocket(Mutex::new(Some(listener))));
     let acceptor = Acceptor { config, admission, socket: Arc::clone(&socket), sink };
     tracing::debug!(address = %local, "listening");
@@ -171,9 +176,11 @@ impl Acceptor {
             tracing::debug!(?peer, %error, "connection lost before its hello");
             return;
         }
-        let admission = &self.admission.connections;
-        let slot = || Arc::clone(admission).try_acquire_owned().ok();
-        let handshake = handshake::accept(&self.config, stream, slot, Arc::clone(&self.sink));
+        let handshake = async {
+            let socket = self.config.security.accept(stream, self.config.close_grace).await?;
+            let slot = || Arc::clone(&self.admission.connections).try_acquire_owned().ok();
+            handshake::accept(&self.config, socket, slot, Arc::clone(&self.sink)).await
+        };
         match timeout(self.config.handshake_timeout, handshake).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) if error.is_noise() => {

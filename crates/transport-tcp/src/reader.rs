@@ -12,8 +12,6 @@ use std::time::Duration;
 use bytes::BytesMut;
 use convoke_core::transport::{CloseReason, Connection, Lane, Received, Sink};
 use tokio::io::{self, AsyncReadExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::connection::TcpConnection;
 use crate::credit::ReceiveCredit;
 use crate::framing::{Decoder, Fault, Item, index};
+use crate::socket::{ReadHalf, Socket};
 use crate::writer;
 
 /// One read takes up to this much; a system call costs the same for less.
@@ -70,7 +69,7 @@ impl Lifetime {
     }
 
     /// Carries frames from now on. The hello is out.
-    pub(crate) fn start(mut self, stream: TcpStream, terms: Terms) -> Arc<dyn Connection> {
+    pub(crate) fn start(mut self, stream: Socket, terms: Terms) -> Arc<dyn Connection> {
         let (read_half, write_half) = stream.into_split();
         let connection: Arc<dyn Connection> = Arc::clone(&self.connection) as _;
         let writer = writer::run(Arc::clone(&self.connection), terms.keep_alive_interval);
@@ -102,7 +101,7 @@ struct Reader {
     lifetime: Lifetime,
     /// What the sink is shown: the same connection.
     handle: Arc<dyn Connection>,
-    half: OwnedReadHalf,
+    half: ReadHalf,
     buffer: BytesMut,
     decoder: Decoder,
     credit: [ReceiveCredit; 2],
@@ -125,12 +124,7 @@ enum Event {
 }
 
 impl Reader {
-    fn new(
-        lifetime: Lifetime,
-        handle: Arc<dyn Connection>,
-        half: OwnedReadHalf,
-        terms: Terms,
-    ) -> Self {
+    fn new(lifetime: Lifetime, handle: Arc<dyn Connection>, half: ReadHalf, terms: Terms) -> Self {
         Self {
             lifetime,
             handle,

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "every test uses its own part")]
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
-    PublicKeyData as _, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType,
+    date_time_ymd,
 };
 
 pub(crate) const DOMAIN: &str = "test.example";

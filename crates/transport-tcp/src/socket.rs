@@ -1,0 +1,226 @@
+//! What a connection is made of: a bare socket, or one with TLS over it. Everything above is the same
+//! for both.
+//!
+//! During the hellos it is a [`Socket`]; then a [`ReadHalf`] for the reader and a [`WriteHalf`] for
+//! whoever has the duty to write. A write does not wait: it takes bytes or would block.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{Address, Principal};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::handshake::HandshakeError;
+#[cfg(feature = "tls")]
+use crate::tls::{Tls, TlsReadHalf, TlsStream, TlsWriteHalf};
+
+/// What a transport puts over its sockets.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Security {
+    #[default]
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(Box<Tls>),
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
+}
+
+/// The receiving direction.
+#[derive(Debug)]
+pub(crate) enum ReadHalf {
+    Plain(OwnedReadHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsReadHalf),
+}
+
+/// The sending direction; its drop ends it.
+#[derive(Debug)]
+pub(crate) enum WriteHalf {
+    Plain(OwnedWriteHalf),
+    #[cfg(feature = "tls")]
+    Tls(TlsWriteHalf),
+}
+
+impl Security {
+    /// The schemes of the addresses; one.
+    pub(crate) fn schemes(&self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["tcp"],
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => &["tls"],
+        }
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.schemes()[0]
+    }
+
+    /// Whether this end can prove to be `node`; says why not.
+    pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
+        let _ = node;
+        match self {
+            Self::Plain => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => tls.identity().verify_own(node),
+        }
+    }
+
+    /// The dialler's part over a fresh socket.
+    pub(crate) async fn dial(
+        &self,
+        stream: TcpStream,
+        address: &Address,
+    ) -> Result<Socket, HandshakeError> {
+        let _ = address;
+        match self {
+            Self::Plain => Ok(Socket::Plain(stream)),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => Ok(Socket::Tls(Box::new(tls.dial(stream, address).await?))),
+        }
+    }
+
+    /// The other part.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+        close_grace: Duration,
+    ) -> Result<Socket, HandshakeError> {
+        let _ = close_grace;
+        match self {
+            Self::Plain => Ok(Socket::Plain(stream)),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => Ok(Socket::Tls(Box::new(tls.accept(stream, close_grace).await?))),
+        }
+    }
+}
+
+impl Socket {
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Plain(stream) => stream.local_addr(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.local_addr(),
+        }
+    }
+
+    /// Who the peer, which claims to be `claimed`, has proven to be; nobody without TLS.
+    pub(crate) fn verify_peer(&self, claimed: NodeId) -> Result<Option<Principal>, HandshakeError> {
+        let _ = claimed;
+        match self {
+            Self::Plain(_) => Ok(None),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Ok(Some(stream.verify_peer(claimed)?)),
+        }
+    }
+
+    pub(crate) fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Self::Plain(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Plain(read), WriteHalf::Plain(write))
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Tls(read), WriteHalf::Tls(write))
+            }
+        }
+    }
+}
+
+impl WriteHalf {
+    /// Waits until the socket takes bytes.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(half) => half.writable().await,
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.writable().await,
+        }
+    }
+
+    /// Writes from the front of `bytes`, as much as the socket takes. After one that would block,
+    /// the next must begin with the same bytes.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(half) => half.try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.try_write_vectored(&[IoSlice::new(bytes)]),
+        }
+    }
+
+    /// The same from several slices.
+    pub(crate) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(half) => half.try_write_vectored(slices),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.try_write_vectored(slices),
+        }
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(half) => Pin::new(half).poll_read(cx, out),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => half.poll_read(cx, out),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, out),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.poll_read(cx, out),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.poll_write(cx, bytes),
+        }
+    }
+
+    /// Nothing to do: a write is only ready once the socket has its bytes.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Why a TLS handshake came to nothing, and whose certificate is the matter.
+
+use std::io;
+
+use convoke_core::transport::{Address, DialError};
+use rustls::{AlertDescription, Error};
+
+use crate::hello::Foreign;
+use crate::identity::IdentityMismatch;
+
+/// Why there is no TLS, or no trust, between the two ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    #[error("it does not speak TLS: {0}")]
+    NotTls(Foreign),
+    #[error("it closed the connection during the TLS handshake: is its port one of tls://?")]
+    Closed,
+    #[error("the network failed: {0}")]
+    Network(io::Error),
+    #[error("{}", describe(.0))]
+    Rustls(#[from] Error),
+    #[error("{0}")]
+    Identity(#[from] IdentityMismatch),
+}
+
+impl TlsError {
+    /// What a dialler tells its caller.
+    pub(crate) fn into_dial_error(self, address: Address) -> DialError {
+        let message = self.to_string();
+        match self {
+            Self::Identity(_) => DialError::Untrusted { address, message },
+            Self::Rustls(error) if is_of_trust(&error) => DialError::Untrusted { address, message },
+            Self::Network(error) => DialError::Unreachable { address, message: error.to_string() },
+            Self::NotTls(_) | Self::Closed | Self::Rustls(_) => {
+                DialError::Handshake { address, message }
+            }
+        }
+    }
+
+    /// Whether any port on the internet sees this all day.
+    pub(crate) fn is_noise(&self) -> bool {
+        match self {
+            Self::NotTls(_) | Self::Closed | Self::Network(_) => true,
+            Self::Rustls(error) => !is_of_trust(error),
+            Self::Identity(_) => false,
+        }
+    }
+}
+
+/// The error of rustls that a read or write came back with, if it was one.
+pub(crate) fn rustls_error(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// Whether a certificate, of either end, is the reason.
+fn is_of_trust(error: &Error) -> bool {
+    match error {
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => true,
+        Error::AlertReceived(alert) => is_alert_of_trust(*alert),
+        _ => false,
+    }
+}
+
+fn is_alert_of_trust(alert: AlertDescription) -> bool {
+    use AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::AccessDenied
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRequired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::DecryptError
+            | Alert::NoCertificate
+            | Alert::UnknownCA
+            | Alert::UnsupportedCertificate
+    )
+}
+
+/// For people: whose certificate it is, in words.
+fn describe(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(why) => format!("its certificate is not accepted here: {why}"),
+        Error::NoCertificatesPresented => "it presented no certificate".into(),
+        Error::AlertReceived(alert) if is_alert_of_trust(*alert) => {
+            format!("it does not accept this node's certificate: {alert:?}")
+        }
+        Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "it takes no TLS 1.3, or no TLS at all: is its port one of tls://?".into()
+        }
+        Error::AlertReceived(alert) => format!("it ended the TLS handshake: {alert:?}"),
+        other => format!("TLS failed: {other}"),
+    }
+}
