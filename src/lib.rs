@@ -181,6 +181,7 @@
 //! | feature | brings | default |
 //! |---|---|---|
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
+//! | `tls` | certificates, [`secure_endpoint`] and `tls://` addresses | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]
@@ -191,6 +192,8 @@ pub use convoke_core::*;
 pub use convoke_sim as sim;
 #[cfg(feature = "tcp")]
 pub use convoke_transport_tcp::TcpTransport;
+#[cfg(feature = "tls")]
+pub use convoke_transport_tcp::{Identity, IdentityError, IdentityWatch};
 
 /// Sets up an endpoint that has the transports of this crate's features, with their defaults.
 ///
@@ -205,6 +208,17 @@ pub fn endpoint() -> EndpointBuilder {
     #[cfg(feature = "tcp")]
     let builder = builder.transport(TcpTransport::new());
     builder
+}
+
+/// Sets up an endpoint that is the node `identity` proves, and speaks TLS only: at `tls://` addresses,
+/// with certificates of both ends.
+///
+/// Where an endpoint has plain `tcp://` besides, whoever reaches it there can claim any name.
+#[cfg(feature = "tls")]
+pub fn secure_endpoint(identity: Identity) -> EndpointBuilder {
+    let builder = Endpoint::builder().node(identity.node());
+    let tls = TcpTransport::builder().tls(identity).build().expect("the defaults go together");
+    builder.transport(tls)
 }
 
 /// The code of the README, compiled.

@@ -24,5 +24,6 @@ examples! {
     "tcp": partial in "../examples/partial.rs",
     "tcp": first_of in "../examples/first_of.rs",
     "tcp": node in "../examples/node.rs",
+    "tls": tls in "../examples/tls.rs",
     "sim": simulated in "../examples/simulated.rs",
 }

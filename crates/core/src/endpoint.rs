@@ -10,7 +10,7 @@ use crate::error::{ConnectError, StartError};
 use crate::id::{Incarnation, NodeId};
 use crate::proto::limits::Limits;
 use crate::proto::node::Identity;
-use crate::server::{MethodTable, Service};
+use crate::server::{Authorize, Caller, MethodTable, Service};
 use crate::transport::{
     Address, AddressError, CloseReason, Counters, DialError, ListenError, Listener, Sink, Transport,
 };
@@ -42,6 +42,17 @@ pub struct EndpointBuilder {
     limits: Limits,
     seed: Option<u64>,
     peers: Vec<(NodeId, Vec<String>)>,
+    rule: Rule,
+}
+
+/// Who may call what; everybody everything by default.
+#[derive(Default)]
+struct Rule(Option<Authorize>);
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Rule" } else { "Everybody" })
+    }
 }
 
 impl EndpointBuilder {
@@ -101,6 +112,20 @@ impl EndpointBuilder {
         self
     }
 
+    /// Lets a caller run a method, given by its full name, only where `rule` says so. It is asked for
+    /// every request before the handler starts, by whoever brought the request: it must not block. A
+    /// denied branch fails with [`Code::PermissionDenied`](crate::Code::PermissionDenied) and has not
+    /// run; a rule that panics denies. Default: everybody may call everything. A later rule replaces
+    /// an earlier one.
+    #[must_use]
+    pub fn authorize(
+        mut self,
+        rule: impl Fn(&Caller, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.rule = Rule(Some(Arc::new(rule)));
+        self
+    }
+
     /// Bounds and times. Default: [`Limits::default`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -128,6 +153,7 @@ impl EndpointBuilder {
         for service in self.services {
             methods.add(service)?;
         }
+        methods.authorize_by(self.rule.0);
         let listen = parse(&self.listen)?;
         let advertise = self.advertise.as_deref().map(parse).transpose()?;
         let peers = self.peers.iter().map(|(node, texts)| Ok((*node, parse(texts)?)));

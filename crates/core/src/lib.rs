@@ -79,5 +79,9 @@ pub use proto::failure::Failure;
 pub use proto::limits::{Limits, ReplyDial};
 pub use proto::task::TaskRefusal;
 #[cfg(feature = "runtime")]
-pub use server::{Context, Finish, ReceivedCast, Refused, ReplyStream, SendError, Service, Task};
+pub use server::{
+    Caller, Context, Finish, ReceivedCast, Refused, ReplyStream, SendError, Service, Task,
+};
+#[cfg(feature = "runtime")]
+pub use transport::Principal;
 pub use wire::{Cause, Executed};

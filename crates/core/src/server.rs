@@ -1,5 +1,6 @@
 //! What a service holds: the table of its methods, and for each task a [`Task`] or a [`Context`].
 
+mod caller;
 mod cast;
 mod stream;
 mod task;
@@ -25,6 +26,8 @@ use crate::proto::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{Cause, Executed};
 
+pub(crate) use caller::Authorize;
+pub use caller::Caller;
 pub use cast::ReceivedCast;
 pub use stream::{ReplyStream, SendError};
 pub use task::{Finish, Refused, Task};
@@ -161,13 +164,17 @@ async fn run<T>(
 
 /// All methods an endpoint serves.
 #[derive(Default)]
-pub(crate) struct MethodTable(BTreeMap<MethodId, MethodEntry>);
+pub(crate) struct MethodTable {
+    methods: BTreeMap<MethodId, MethodEntry>,
+    /// Asked before a handler starts, if set.
+    authorize: Option<Authorize>,
+}
 
 impl MethodTable {
     pub(crate) fn add(&mut self, service: Service) -> Result<(), StartError> {
         for (id, entry) in service.methods {
             let name = entry.name;
-            if let Some(other) = self.0.insert(id, entry) {
+            if let Some(other) = self.methods.insert(id, entry) {
                 return Err(StartError::MethodClash(other.name, name));
             }
         }
@@ -175,13 +182,23 @@ impl MethodTable {
     }
 
     pub(crate) fn get(&self, id: MethodId) -> Option<&MethodEntry> {
-        self.0.get(&id)
+        self.methods.get(&id)
+    }
+
+    pub(crate) fn authorize_by(&mut self, authorize: Option<Authorize>) {
+        self.authorize = authorize;
+    }
+
+    /// The rule and the method's name, where both exist.
+    pub(crate) fn rule(&self, id: MethodId) -> Option<(&Authorize, &'static str)> {
+        let authorize = self.authorize.as_ref()?;
+        Some((authorize, self.get(id)?.name))
     }
 }
 
 impl fmt::Debug for MethodTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.values().map(|entry| entry.name)).finish()
+        f.debug_list().entries(self.methods.values().map(|entry| entry.name)).finish()
     }
 }
 
@@ -295,9 +312,16 @@ impl Context {
         Self { handle }
     }
 
-    /// Who opened the branch: the initiator, or the parent's node. Authenticated by the connection.
+    /// Who opened the branch: the initiator, or the parent's node. [`Context::caller`] says whether its
+    /// connection proved it.
     pub fn peer(&self) -> NodeId {
         self.handle.start.from
+    }
+
+    /// Who opened the branch, with what its connection proved. The principal is `None` once that
+    /// connection has closed.
+    pub fn caller(&self) -> Caller {
+        self.handle.driver.caller(&self.handle.start)
     }
 
     /// The call's initiator, as the request says.

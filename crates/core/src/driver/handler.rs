@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::error::Status;
 use crate::proto::participant::{Start, TaskRef};
 use crate::proto::task::TaskFailure;
-use crate::server::{HandlerFuture, HandlerResult, TaskHandle};
+use crate::server::{Caller, HandlerFuture, HandlerResult, TaskHandle};
 use crate::transport::BoxFuture;
 use crate::wire::{Cause, Executed};
 
@@ -53,6 +53,10 @@ struct Running {
 impl Driver {
     /// Starts a handler, unless its method is ordered and an earlier one of the same peer still runs.
     pub(super) fn start_handler(self: &Arc<Self>, start: Box<Start>) {
+        if let Some(denied) = self.denial(&start) {
+            self.with_node(|node, now| node.fail(now, &start.task, denied));
+            return;
+        }
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
         let Some(name) = gate else { return self.enqueue(start, None) };
         let key = (start.from, name);
@@ -60,6 +64,36 @@ impl Driver {
         if let Some(start) = passed {
             self.enqueue(start, Some(key));
         }
+    }
+
+    /// Asks the rule, if there is one, on the thread that brought the request: so that the connection
+    /// it came over is still known.
+    fn denial(&self, start: &Start) -> Option<TaskFailure> {
+        let (authorize, method) = self.methods.rule(start.method)?;
+        let caller = self.caller(start);
+        let asked = std::panic::catch_unwind(AssertUnwindSafe(|| authorize(&caller, method)));
+        if matches!(asked, Ok(true)) {
+            return None;
+        }
+        tracing::info!(?caller, method, panicked = asked.is_err(), "call denied");
+        Some(caller.denied(method))
+    }
+
+    /// Who opened a branch.
+    pub(crate) fn caller(&self, start: &Start) -> Caller {
+        let is_local = start.from == self.identity.node;
+        let key = (start.from, start.link);
+        let principal = match is_local {
+            true => None,
+            false => {
+                let state = self.state.lock();
+                state
+                    .connections
+                    .get(&key)
+                    .and_then(|from| from.connection.link().principal.clone())
+            }
+        };
+        Caller::new(start.from, principal, is_local)
     }
 
     fn enqueue(self: &Arc<Self>, start: Box<Start>, gate: Option<GateKey>) {

@@ -49,6 +49,8 @@ pub struct Start {
     pub task: TaskRef,
     /// Who opened the branch: the peer whose order of submission counts.
     pub from: NodeId,
+    /// The connection to it that the request came over; of no meaning when it is this node.
+    pub link: LinkNonce,
     /// The initiator.
     pub origin: NodeId,
     /// What to run.
@@ -256,6 +258,7 @@ impl Participant {
         self.events.push_back(ParticipantEvent::Start(Box::new(Start {
             task,
             from: by.via,
+            link: by.link,
             origin,
             method: request.method,
             deadline,

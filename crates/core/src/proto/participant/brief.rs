@@ -133,6 +133,7 @@ impl Participant {
         self.events.push_back(super::ParticipantEvent::Start(Box::new(Start {
             task: TaskRef { call, task },
             from: by.via,
+            link: by.link,
             origin: by.via,
             method: request.method,
             deadline,
