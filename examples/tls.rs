@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use convoke::{
-    Caller, Cause, Context, Endpoint, Identity, Invocation, Method, NodeId, Service, Status,
+    Caller, Code, Context, Endpoint, Executed, Identity, Invocation, Method, NodeId, Service,
+    Status,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
@@ -99,7 +100,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let denied = Invocation::new(&guest, ERASE.request("plan".into())).to(&from_guest).await;
     let denied = denied.expect_err("node 2 is not the admin");
     println!("{denied}");
-    assert!(denied.failure().is_some_and(|failure| failure.cause == Cause::Application));
+    assert_eq!(denied.status().map(|status| status.code()), Some(Code::PermissionDenied));
+    assert_eq!(denied.failure().map(|failure| failure.executed), Some(Executed::No));
 
     // Somebody with a certificate of another authority does not get in.
     let elsewhere = folder.path().join("elsewhere");

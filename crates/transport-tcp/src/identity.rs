@@ -247,6 +247,15 @@ impl Identity {
         Err(IdentityMismatch::OtherNode { claimed, proven: names::list(&nodes) })
     }
 
+    /// Whether the peer with these verified certificates is any node of this one's trust domain.
+    pub(crate) fn verify_domain(
+        &self,
+        certificates: &[CertificateDer<'_>],
+    ) -> Result<(), IdentityMismatch> {
+        let leaf = certificates.first().ok_or(IdentityMismatch::NoCertificate)?;
+        self.shared.naming.of_peer(leaf, self.node()).map(|_| ())
+    }
+
     /// Whether this node's own hello will be believed; says why not.
     pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
         if self.shared.nodes.contains(&node) {

@@ -77,7 +77,10 @@ impl Tls {
         address: &Address,
     ) -> Result<TlsStream, TlsError> {
         let client = ClientConnection::new(Arc::clone(&self.client), server_name(address))?;
-        self.shake_hands(stream, client.into()).await.map_err(|(error, _)| error)
+        let shaken = self.shake_hands(stream, client.into()).await.map_err(|(error, _)| error)?;
+        // A hello tells addresses: nobody of another domain gets it.
+        self.identity.verify_domain(shaken.session.peer_certificates())?;
+        Ok(shaken)
     }
 
     /// The server's handshake. A peer that fails it is told as far as it can understand.

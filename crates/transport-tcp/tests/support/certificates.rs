@@ -23,14 +23,16 @@ pub(crate) struct Issued {
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Two authorities of the same name would be told apart by their signatures only.
-        let key = new_key();
-        let name: String = key.public_key_raw().iter().map(|byte| format!("{byte:02x}")).collect();
-        params.distinguished_name.push(DnType::CommonName, &name[..32]);
+        let (params, key) = of_authority();
         let issuer = CertifiedIssuer::self_signed(params, key).expect("it can be signed");
         Self { issuer }
+    }
+
+    /// An intermediate whose certificate this one signs.
+    pub(crate) fn below(&self) -> Self {
+        let (params, key) = of_authority();
+        let issuer = CertifiedIssuer::signed_by(params, key, &self.issuer);
+        Self { issuer: issuer.expect("it can be signed") }
     }
 
     /// Its own certificate, as PEM.
@@ -63,6 +65,16 @@ impl Authority {
         let signed = params.signed_by(key, &self.issuer).expect("it can be signed");
         issued(&signed, key)
     }
+}
+
+fn of_authority() -> (CertificateParams, KeyPair) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = new_key();
+    // Two authorities of the same name would be told apart by their signatures only.
+    let name: String = key.public_key_raw().iter().map(|byte| format!("{byte:02x}")).collect();
+    params.distinguished_name.push(DnType::CommonName, &name[..32]);
+    (params, key)
 }
 
 pub(crate) fn new_key() -> KeyPair {

@@ -1,0 +1,71 @@
+//! What a node logs, to be waited for.
+
+use std::io;
+use std::sync::Arc;
+
+use convoke_core::transport::conformance::PATIENCE;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// The log of this thread, which runs the whole of a test but for its raw peers.
+pub(crate) struct Log {
+    written: Written,
+    _guard: DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<(Mutex<String>, Notify)>);
+
+impl Log {
+    pub(crate) fn start() -> Self {
+        let written = Written::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(written.clone())
+            .finish();
+        Self { written, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// Waits until a refused connection is logged with this reason, and forgets what was logged.
+    pub(crate) async fn refused(&self, reason: &str) {
+        let (text, changed) = &*self.written.0;
+        let found = async {
+            loop {
+                let change = changed.notified();
+                let is_refusal =
+                    |line: &str| line.contains("connection refused") && line.contains(reason);
+                if text.lock().lines().any(is_refusal) {
+                    return text.lock().clear();
+                }
+                change.await;
+            }
+        };
+        if timeout(PATIENCE, found).await.is_err() {
+            panic!("waited in vain for {reason:?} in the log:\n{}", text.lock());
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Written {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.0.lock().push_str(&String::from_utf8_lossy(bytes));
+        self.0.1.notify_one();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

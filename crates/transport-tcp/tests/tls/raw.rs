@@ -1,0 +1,150 @@
+//! Peers that speak TLS as they like, with rustls and blocking sockets.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use bytes::BufMut;
+use convoke_core::transport::Address;
+use convoke_core::transport::conformance::PATIENCE;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, ServerConnection,
+    SignatureScheme, StreamOwned,
+};
+
+use crate::certificates::Issued;
+
+pub(crate) type RawClient = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects and does what the test wants, beside the runtime.
+pub(crate) async fn attack<T: Send + 'static>(
+    address: &Address,
+    issued: Option<Issued>,
+    act: impl FnOnce(&mut RawClient) -> T + Send + 'static,
+) -> T {
+    let address = address.rest().to_owned();
+    let attacked = tokio::task::spawn_blocking(move || {
+        let socket = TcpStream::connect(address).expect("the victim listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("it is not zero");
+        let name = ServerName::try_from("victim").expect("it is a name");
+        let client = ClientConnection::new(Arc::new(client_config(issued.as_ref())), name);
+        act(&mut StreamOwned::new(client.expect("the settings are legal"), socket))
+    });
+    attacked.await.expect("the attack does not panic")
+}
+
+/// Sends `bytes` within TLS and answers what comes until the end, or why it ended.
+pub(crate) fn say(raw: &mut RawClient, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let said = |error: io::Error| error.to_string();
+    raw.write_all(bytes).map_err(said)?;
+    let mut heard = Vec::new();
+    raw.read_to_end(&mut heard).map_err(said)?;
+    Ok(heard)
+}
+
+/// Accepts one connection, with any certificate or none, reads a hello and answers with `answer`.
+pub(crate) fn serve_once(
+    listener: std::net::TcpListener,
+    issued: Issued,
+    answer: Vec<u8>,
+) -> tokio::task::JoinHandle<()> {
+    tokio::task::spawn_blocking(move || {
+        let (socket, _) = listener.accept().expect("somebody dials");
+        socket.set_read_timeout(Some(PATIENCE)).expect("it is not zero");
+        let server = ServerConnection::new(Arc::new(server_config(&issued)));
+        let mut raw = StreamOwned::new(server.expect("the settings are legal"), socket);
+        let mut hello = [0; 64];
+        if raw.read(&mut hello).is_ok() {
+            raw.write_all(&answer).expect("the dialler reads");
+        }
+        // To the end, however it comes.
+        let _ = raw.read_to_end(&mut Vec::new());
+    })
+}
+
+fn server_config(issued: &Issued) -> ServerConfig {
+    let (chain, key) = pair(issued);
+    ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13])
+        .expect("the provider has suites of TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("the certificate and its key belong together")
+}
+
+fn client_config(issued: Option<&Issued>) -> ClientConfig {
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13])
+        .expect("the provider has suites of TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Credulous));
+    match issued.map(pair) {
+        Some((chain, key)) => {
+            config.with_client_auth_cert(chain, key).expect("they belong together")
+        }
+        None => config.with_no_client_auth(),
+    }
+}
+
+fn pair(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).expect("it is a key");
+    (vec![issued.der.clone().into()], key)
+}
+
+/// The hello of a node with the usual limits.
+pub(crate) fn hello(node: u64) -> Vec<u8> {
+    let mut message = b"\x93convoke\x01\0\0\0".to_vec();
+    message.put_u16_le(45);
+    for number in [node, 1, 12_345] {
+        message.put_u64_le(number);
+    }
+    for limit in [1 << 20, 64 << 10, 64 << 10, 1 << 20, 10_000] {
+        message.put_u32_le(limit);
+    }
+    message.put_u8(0);
+    message
+}
+
+/// Believes any server.
+#[derive(Debug)]
+struct Credulous;
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
