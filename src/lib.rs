@@ -181,7 +181,7 @@
 //! | feature | brings | default |
 //! |---|---|---|
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
-//! | `tls` | certificates, [`secure_endpoint`] and `tls://` addresses | no |
+//! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]

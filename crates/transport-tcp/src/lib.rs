@@ -39,8 +39,16 @@
 //!
 //! # What it does not do
 //!
-//! It does not encrypt or authenticate: a peer is who it says it is. It does not dial again when a
-//! connection ends; the endpoint does. It does not order frames across lanes or connections.
+//! Without the feature `tls` it does not encrypt or authenticate: a peer is who it says it is. It does
+//! not dial again when a connection ends; the endpoint does. It does not order frames across lanes or
+//! connections.
+//!
+//! # TLS
+//!
+//! With the feature `tls`, `TcpTransport::builder().tls(identity)` makes a transport for
+//! `tls://host:port`. An `Identity` is a certificate with its key, and the certificates to trust; both
+//! ends must prove the node ids they claim. An open connection then holds 32 KiB more to read, and up
+//! to 64 KiB of sealed records.
 //!
 //! # Example
 //!
@@ -100,7 +108,8 @@
 //! # Modules
 //!
 //! Without I/O: `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`. With:
-//! `connection` (who may write), `writer`, `reader`, `handshake`, `dial`, `listener`.
+//! `connection` (who may write), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what
+//! differs with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!
 //! [`Fault`]: convoke_core::transport::CloseReason::Fault
 #![forbid(unsafe_code)]
