@@ -217,8 +217,7 @@ pub fn endpoint() -> EndpointBuilder {
 #[cfg(feature = "tls")]
 pub fn secure_endpoint(identity: Identity) -> EndpointBuilder {
     let builder = Endpoint::builder().node(identity.node());
-    let tls = TcpTransport::builder().tls(identity).build().expect("the defaults go together");
-    builder.transport(tls)
+    builder.transport(TcpTransport::tls(identity))
 }
 
 /// The code of the README, compiled.

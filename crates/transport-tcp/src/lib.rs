@@ -146,6 +146,8 @@ pub use identity::{Identity, IdentityError, IdentityWatch};
 
 use crate::config::Config;
 use crate::listener::Admission;
+#[cfg(feature = "tls")]
+use crate::socket::Security;
 
 /// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections.
 ///
@@ -161,6 +163,13 @@ impl TcpTransport {
     /// With the defaults that [`TcpTransportBuilder`] lists.
     pub fn new() -> Self {
         Self::from_config(Config::default())
+    }
+
+    /// With the defaults, for `tls://` addresses; see [`TcpTransportBuilder::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(identity: Identity) -> Self {
+        let security = Security::Tls(Box::new(tls::Tls::new(identity)));
+        Self::from_config(Config { security, ..Config::default() })
     }
 
     /// For other settings than the defaults.
