@@ -1,6 +1,10 @@
 //! Writing: whoever flushes writes for all, what the socket does not take is written later, and
 //! nothing is left behind.
 
+#[cfg(feature = "tls")]
+#[path = "support/certificates.rs"]
+mod certificates;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,17 +29,43 @@ fn send_all(connection: &Arc<dyn Connection>, thread: u32) {
 }
 
 fn setup(builder: TcpTransportBuilder) -> Setup {
+    setup_at("tcp://127.0.0.1:0", builder)
+}
+
+#[cfg(feature = "tls")]
+fn setup_with_tls(builder: TcpTransportBuilder) -> Setup {
+    let authority = certificates::Authority::new();
+    let issued = authority.issue([1, 2]);
+    let identity = convoke_transport_tcp::Identity::from_pem(
+        &issued.certificate,
+        &issued.key,
+        authority.pem(),
+    );
+    setup_at("tls://127.0.0.1:0", builder.tls(identity.expect("the certificate is good")))
+}
+
+fn setup_at(listen: &str, builder: TcpTransportBuilder) -> Setup {
     let transport = Arc::new(builder.build().expect("the settings are legal"));
     Setup {
         listening: Arc::clone(&transport) as _,
         dialling: transport,
-        listen: "tcp://127.0.0.1:0".parse().expect("it is an address"),
+        listen: listen.parse().expect("it is an address"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_that_append_and_flush_at_once_lose_nothing() {
-    let pair = setup(TcpTransport::builder()).connect().await;
+    append_and_flush_at_once(setup(TcpTransport::builder())).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_append_and_flush_at_once_lose_nothing_under_tls() {
+    append_and_flush_at_once(setup_with_tls(TcpTransport::builder())).await;
+}
+
+async fn append_and_flush_at_once(setup: Setup) {
+    let pair = setup.connect().await;
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             let connection = Arc::clone(&pair.to_b);
@@ -60,23 +90,39 @@ async fn threads_that_append_and_flush_at_once_lose_nothing() {
 
 #[tokio::test]
 async fn what_the_socket_does_not_take_at_once_is_written_without_another_flush() {
-    const BYTES: usize = 50_000;
-    const COUNT: usize = 1_000;
-    // Credit for everything, so that only the socket can be in the way.
+    write_more_than_the_socket_takes(setup(patient())).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn what_the_socket_does_not_take_at_once_is_written_in_order_under_tls() {
+    write_more_than_the_socket_takes(setup_with_tls(patient())).await;
+}
+
+/// Credit for everything, so that only the socket can be in the way.
+fn patient() -> TcpTransportBuilder {
     let builder = TcpTransport::builder().data_window_bytes(1 << 30);
     // And no keep-alive that would flush on the side.
     let builder = builder.keep_alive_interval(Duration::from_secs(600));
     let builder = builder.keep_alive_timeout(Duration::from_secs(1_800));
-    let pair = setup(builder.send_buffer_bytes_hard(64 << 20)).connect().await;
-    for _ in 0..COUNT {
+    builder.send_buffer_bytes_hard(64 << 20)
+}
+
+async fn write_more_than_the_socket_takes(setup: Setup) {
+    const BYTES: usize = 50_000;
+    const COUNT: usize = 1_000;
+    let pair = setup.connect().await;
+    for number in 0..COUNT {
         // Nothing is read meanwhile: this task does not yield.
-        pair.to_b
-            .append_bytes(Lane::Data, &[], Bytes::from_static(&[1; BYTES]))
-            .expect("there is room for all");
+        let body = vec![u8::try_from(number % 251).expect("it is small"); BYTES];
+        pair.to_b.append_bytes(Lane::Data, &[], Bytes::from(body)).expect("there is room for all");
         pair.to_b.flush();
     }
     let frames = pair.b.frames(pair.to_a.link().nonce, COUNT).await;
-    assert!(frames.iter().all(|frame| frame.1.len() == BYTES));
+    for (number, (_, frame)) in frames.iter().enumerate() {
+        assert_eq!(frame.len(), BYTES);
+        assert!(frame.iter().all(|byte| usize::from(*byte) == number % 251));
+    }
     pair.finish().await;
 }
 
