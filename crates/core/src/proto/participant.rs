@@ -193,10 +193,9 @@ impl Participant {
         if self.origins.get(&call.origin).is_some_and(|origin| call.seq < origin.floor) {
             return Ok(()); // A stale copy: its call is settled.
         }
-        if self.can_be_brief(by, &header, &request) {
-            self.admit_brief(now, by, header, request);
-        } else {
-            self.admit(now, by, origin, header, request, links);
+        match self.brief_route(by, origin, &header, &request, links) {
+            Some(route) => self.admit_brief(now, by, (origin, route), header, request),
+            None => self.admit(now, by, origin, header, request, links),
         }
         Ok(())
     }
@@ -212,8 +211,7 @@ impl Participant {
     ) {
         let Header { call, task } = header;
         let deadline = now + self.budget(request.budget_us);
-        let outlasted = Duration::from_micros(request.outlasted_us).min(self.limits.deadline_max);
-        let call_deadline = (deadline + outlasted).min(now + self.limits.deadline_max);
+        let call_deadline = self.call_deadline(now, deadline, &request);
         let refusal = self.refusal(&task, &request);
         if let Some(Refusal { unrecorded: true, failure }) = &refusal
             && !self.visit_mut(call).is_some_and(|visit| visit.knows(&task, by.via))
@@ -270,6 +268,11 @@ impl Participant {
     /// What a peer gives a task, within what this node gives any.
     fn budget(&self, micros: u64) -> Duration {
         Duration::from_micros(micros).min(self.limits.deadline_max)
+    }
+
+    /// Until when the initiator may ask for the task of a request.
+    fn call_deadline(&self, now: Timestamp, deadline: Timestamp, request: &Request) -> Timestamp {
+        (deadline + self.budget(request.outlasted_us)).min(now + self.limits.deadline_max)
     }
 
     fn refusal(&self, task: &TaskKey, request: &Request) -> Option<Refusal> {
@@ -518,7 +521,18 @@ impl Participant {
 
     fn send_request(&mut self, now: Timestamp, call: CallId, child: ChildRequest, links: &Links) {
         let Some(visit) = self.visit_mut(call) else { return };
-        let (origin, floor) = (visit.origin, visit.floor);
+        let of_visit = (visit.origin, visit.floor);
+        self.send_request_of(now, call, of_visit, child, links);
+    }
+
+    fn send_request_of(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        (origin, floor): (NodeId, u64),
+        child: ChildRequest,
+        links: &Links,
+    ) {
         let reply_route = if origin == self.me {
             ReplyRoute::Sender
         } else {
@@ -541,6 +555,9 @@ impl Participant {
 
     /// The request of a branch was handed to this connection.
     pub(crate) fn note_branch_link(&mut self, header: &Header, to: NodeId, link: LinkNonce) {
+        if self.note_brief_link(header, link) {
+            return;
+        }
         let visit = self.visit_mut(header.call);
         if visit.is_some_and(|visit| visit.note_branch_link(&header.task, to, link)) {
             *self.branch_visits.entry(to).or_default() += 1;
@@ -576,6 +593,9 @@ impl Participant {
         while let Some(brief) = self.origin(call.origin).briefs.pop_below(floor) {
             if brief.is_over() {
                 self.remembered -= 1;
+                if let Some((node, _)) = brief.branch_link() {
+                    lower(&mut self.branch_visits, node, 1);
+                }
             } else {
                 let seq = brief.seq();
                 self.grow_taken(CallId { origin: call.origin, seq }, brief);

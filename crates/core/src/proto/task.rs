@@ -145,6 +145,12 @@ pub(crate) struct Finished {
 const RIDING_ENTRIES_MAX: usize = 4;
 const RIDING_BYTES_MAX: usize = 256;
 
+/// Whether inherited entries may ride on other frames.
+pub(crate) fn may_ride(entries: &[Entry]) -> bool {
+    let bytes: usize = entries.iter().map(Entry::encoded_len).sum();
+    entries.len() <= RIDING_ENTRIES_MAX && bytes <= RIDING_BYTES_MAX
+}
+
 impl Task {
     pub(crate) fn new(
         task: TaskKey,
@@ -169,8 +175,7 @@ impl Task {
             end: None,
             replies_by: None,
         };
-        let bytes: usize = this.inherited.iter().map(Entry::encoded_len).sum();
-        if this.inherited.len() > RIDING_ENTRIES_MAX || bytes > RIDING_BYTES_MAX {
+        if !may_ride(&this.inherited) {
             let entries = std::mem::take(&mut this.inherited);
             this.push(Message::Manifest(Manifest { entries }));
         }

@@ -1,39 +1,64 @@
-//! Tasks of flat calls, which most tasks are, kept flat.
+//! Tasks that do one thing, which most tasks are, kept flat.
 //!
-//! A brief task was opened by its initiator over a connection of its own, carries nothing for others, and
-//! has done nothing yet but, at its end, send one reply. It knows what a [`Visit`] with one such task
-//! would. Whatever else happens to it (another frame of its call, any other output, age) makes a visit of
-//! it first, which then takes what happened; so a brief decides nothing of its own.
+//! A brief task is the only one of its call here and can reach the initiator directly. It has done nothing
+//! yet, or holds one branch that it is about to hand itself over to, or has ended with one reply or by
+//! handing over. It knows what a [`Visit`](super::super::visit::Visit) with such a task would. Whatever
+//! else happens to it (another frame of its call, any other output, age) makes a visit of it first, which
+//! then takes what happened; so a brief decides nothing of its own.
 //!
-//! It remembers that its task ran, as a tombstone does. Most are dropped flat, by the next requests of
-//! their initiator, which say that the call is settled.
+//! ```text
+//!  Running ──one reply──▶ Answered
+//!     └──one branch──▶ Holding ──the handler ended──▶ HandedOver
+//! ```
+//!
+//! It remembers that its task ran, as a tombstone does. Most are dropped flat, when their initiator says
+//! that the call is settled.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::id::{CallId, LinkNonce, NodeId, TaskKey};
+use crate::id::{CallId, LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Extension, Frame, Header, Message, Reply, ReplyPath, ReplyRoute, Request};
-
-use super::super::links::Links;
-use super::super::task::Task;
-use super::super::visit::Route;
-use super::super::{Arrival, Transmit, admission};
-use super::{Participant, Start, TaskRef};
 use crate::transport::Lane;
+use crate::wire::{
+    Entry, Extension, Frame, Header, Message, Reply, ReplyPath, ReplyRoute, Request,
+};
+
+use super::super::call::LinkView as _;
+use super::super::links::Links;
+use super::super::task::{ChildRequest, Task, may_ride};
+use super::super::visit::Route;
+use super::super::{Arrival, Transmit, key};
+use super::{Branch, Participant, Start, TaskRef};
 
 /// A task that is brief so far.
 #[derive(Debug)]
 pub(super) struct Brief {
     seq: u64,
     task: TaskKey,
+    /// Who sent the request.
     from: NodeId,
-    link: LinkNonce,
+    /// The connection it came by, if its sender is the initiator.
+    came_by: Option<LinkNonce>,
+    /// The initiator, and a connection to it.
+    origin: NodeId,
+    route: LinkNonce,
     floor: u64,
     deadline: Timestamp,
+    call_deadline: Timestamp,
     extensions: Vec<Extension>,
-    is_over: bool,
+    inherited: Vec<Entry>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Running,
+    Holding(Box<ChildRequest>),
+    Answered,
+    /// And by which connection the request left, once it has.
+    HandedOver(NodeId, Option<LinkNonce>),
 }
 
 /// The brief tasks of one initiator, by call number.
@@ -79,28 +104,48 @@ impl Briefs {
 
 impl Brief {
     pub(super) fn is_over(&self) -> bool {
-        self.is_over
+        is_over(&self.state)
     }
 
     pub(super) fn seq(&self) -> u64 {
         self.seq
     }
+
+    /// The node that a request of it has left for, and the connection.
+    pub(super) fn branch_link(&self) -> Option<(NodeId, LinkNonce)> {
+        match self.state {
+            State::HandedOver(node, link) => Some((node, link?)),
+            _ => None,
+        }
+    }
 }
 
 impl Participant {
-    /// Whether the task of a request is to be brief.
-    pub(super) fn can_be_brief(&self, by: Arrival, header: &Header, request: &Request) -> bool {
+    /// A connection to the initiator that the task of a request can reply by, if the task is to be brief.
+    pub(super) fn brief_route(
+        &self,
+        by: Arrival,
+        origin: NodeId,
+        header: &Header,
+        request: &Request,
+        links: &Links,
+    ) -> Option<LinkNonce> {
         let Header { call, task } = header;
-        let is_flat = request.reply_route == ReplyRoute::Sender
-            && by.via != self.me
-            && admission::opens_root(task)
-            && request.inherited.is_empty()
-            && request.outlasted_us == 0;
-        let is_new = || self.origins.get(&call.origin).is_none_or(|origin| !origin.knows(call.seq));
-        is_flat
-            && self.budget(request.budget_us) > self.limits.worry_min
-            && is_new()
-            && self.refusal(task, request).is_none()
+        let has_time = self.budget(request.budget_us) > self.limits.worry_min;
+        if !has_time || by.via == self.me || origin == self.me || !may_ride(&request.inherited) {
+            return None;
+        }
+        if self.origins.get(&call.origin).is_some_and(|of_origin| of_origin.knows(call.seq)) {
+            return None;
+        }
+        let route = match &request.reply_route {
+            ReplyRoute::Sender => Some(by.link),
+            ReplyRoute::Node { .. } => {
+                let is_same_life = links.incarnation(origin) == Some(call.origin);
+                links.current(origin).filter(|_| is_same_life)
+            }
+        }?;
+        self.refusal(task, request).is_none().then_some(route)
     }
 
     /// Takes the request of a brief task.
@@ -108,21 +153,26 @@ impl Participant {
         &mut self,
         now: Timestamp,
         by: Arrival,
+        (origin, route): (NodeId, LinkNonce),
         header: Header,
         request: Request,
     ) {
-        let budget = self.budget(request.budget_us);
         let Header { call, task } = header;
-        let deadline = now + budget;
+        let deadline = now + self.budget(request.budget_us);
+        let came_by = (request.reply_route == ReplyRoute::Sender).then_some(by.link);
         let brief = Brief {
             seq: call.seq,
             task: task.clone(),
             from: by.via,
-            link: by.link,
+            came_by,
+            origin,
+            route,
             floor: request.floor,
             deadline,
+            call_deadline: self.call_deadline(now, deadline, &request),
             extensions: request.extensions.clone(),
-            is_over: false,
+            inherited: request.inherited,
+            state: State::Running,
         };
         let briefs = &mut self.origin(call.origin).briefs;
         let position = briefs.position(call.seq).unwrap_or_else(|position| position);
@@ -134,7 +184,7 @@ impl Participant {
             task: TaskRef { call, task },
             from: by.via,
             link: by.link,
-            origin: by.via,
+            origin,
             method: request.method,
             deadline,
             extensions: request.extensions,
@@ -150,24 +200,89 @@ impl Participant {
         payload: Bytes,
         links: &Links,
     ) -> Result<Transmit, Bytes> {
-        let TaskRef { call, .. } = *task;
         let is_small = payload.len() as u64 <= self.limits.unscheduled_bytes
             && payload.len() <= self.limits.message_bytes_max;
-        let brief = self.origins.get_mut(&call.origin).and_then(|origin| {
-            let position = origin.briefs.position(call.seq).ok()?;
-            origin.briefs.0.get_mut(position)
+        let sendable = self.brief_mut(task.call).filter(|brief| {
+            let is_new = matches!(brief.state, State::Running);
+            is_small && is_new && links.is_up(brief.origin, brief.route)
         });
-        let sendable =
-            brief.filter(|brief| is_small && !brief.is_over && links.is_up(brief.from, brief.link));
         let Some(brief) = sendable else { return Err(payload) };
-        brief.is_over = true;
+        brief.state = State::Answered;
         brief.extensions = Vec::new();
-        let (to, link) = (brief.from, brief.link);
-        self.running -= 1;
-        self.remembered += 1;
-        let header = Header { call, task: task.task.clone() };
-        let frame = Frame::new(header, Message::Reply(Reply::sole(payload)));
+        let inherited = brief.inherited.clone();
+        let (to, link) = (brief.origin, brief.route);
+        self.end_brief();
+        let header = Header { call: task.call, task: task.task.clone() };
+        let reply = Reply { inherited, ..Reply::sole(payload) };
+        let frame = Frame::new(header, Message::Reply(reply));
         Ok(Transmit { to, link, lane: Lane::Data, frame })
+    }
+
+    /// Holds the only branch of a brief task back, for it may be all that the task does. Gives it back
+    /// when it must be opened as any other.
+    pub(super) fn delegate_brief(
+        &mut self,
+        task: &TaskRef,
+        branch: Branch,
+    ) -> Result<TaskKey, Branch> {
+        let is_small = branch.payload.len() <= self.limits.message_bytes_max;
+        let brief = self.brief_mut(task.call);
+        let holdable = brief.filter(|brief| is_small && matches!(brief.state, State::Running));
+        let Some(brief) = holdable else { return Err(branch) };
+        let Ok(path) = brief.task.path.child(0) else { return Err(branch) };
+        let Branch { to, method, payload, extensions, deadline } = branch;
+        let child = key(path, 0);
+        brief.state = State::Holding(Box::new(ChildRequest {
+            to,
+            task: child.clone(),
+            method,
+            extensions: super::commands::inherit(&brief.extensions, extensions),
+            inherited: Vec::new(),
+            payload,
+            deadline: deadline.unwrap_or(Timestamp::MAX).min(brief.deadline),
+            call_deadline: brief.call_deadline,
+        }));
+        Ok(child)
+    }
+
+    /// The handler of a brief task ended: the branch that it holds becomes the task. False when it must
+    /// end as any other.
+    pub(super) fn finish_brief(&mut self, now: Timestamp, task: &TaskRef, links: &Links) -> bool {
+        let Some(brief) = self.brief_mut(task.call) else { return false };
+        let State::Holding(child) = &brief.state else { return false };
+        let handed_over = State::HandedOver(child.to, None);
+        let State::Holding(mut child) = std::mem::replace(&mut brief.state, handed_over) else {
+            return false;
+        };
+        brief.extensions = Vec::new();
+        child.task = key(brief.task.path.clone(), brief.task.hop + 1);
+        child.inherited = brief.inherited.clone();
+        let (origin, floor) = (brief.origin, brief.floor);
+        self.end_brief();
+        self.send_request_of(now, task.call, (origin, floor), *child, links);
+        true
+    }
+
+    /// The request of a brief task's only branch was handed to this connection. False when it is not one.
+    pub(super) fn note_brief_link(&mut self, header: &Header, link: LinkNonce) -> bool {
+        let Some(brief) = self.brief_mut(header.call) else { return false };
+        let State::HandedOver(to, left_by) = &mut brief.state else { return false };
+        *left_by = Some(link);
+        let to = *to;
+        *self.branch_visits.entry(to).or_default() += 1;
+        true
+    }
+
+    /// Makes visits of the brief tasks that were handed over to `node`.
+    pub(super) fn grow_handed_over(&mut self, node: NodeId) {
+        let mut calls = Vec::new();
+        for (origin, of_origin) in &self.origins {
+            let briefs = of_origin.briefs.0.iter();
+            let there =
+                briefs.filter(|brief| brief.branch_link().is_some_and(|(to, _)| to == node));
+            calls.extend(there.map(|brief| CallId { origin: *origin, seq: brief.seq }));
+        }
+        calls.into_iter().for_each(|call| self.grow(call));
     }
 
     /// Makes a visit of a brief task, if the call is one.
@@ -178,19 +293,41 @@ impl Participant {
     }
 
     pub(super) fn grow_taken(&mut self, call: CallId, brief: Brief) {
-        let Brief { task, from, link, deadline, extensions, is_over, floor, .. } = brief;
-        let mut running = Task::new(task.clone(), deadline, deadline, Vec::new(), &self.limits);
+        let Brief { task, from, came_by, origin, route, floor, deadline, call_deadline, .. } =
+            brief;
+        let Brief { extensions, inherited, state, .. } = brief;
+        let mut running = Task::new(task.clone(), deadline, call_deadline, inherited, &self.limits);
+        let (is_answered, is_over) = (matches!(state, State::Answered), is_over(&state));
+        let mut left = None;
+        let expect = "a new task takes it";
+        match state {
+            State::Running => {}
+            State::Holding(child) => {
+                let ChildRequest { to, method, extensions, payload, deadline, .. } = *child;
+                running.delegate(to, method, extensions, payload, deadline).expect(expect);
+            }
+            State::Answered => running.reply(Bytes::new()).expect(expect),
+            State::HandedOver(to, link) => {
+                let (method, extensions, payload) = (MethodId(0), Vec::new(), Bytes::new());
+                running.delegate(to, method, extensions, payload, deadline).expect(expect);
+                left = link.map(|link| (to, link));
+            }
+        }
         if is_over {
-            running.reply(Bytes::new()).expect("a new task takes a reply");
             running.finish();
             while running.poll_output().is_some() {} // It has left.
         }
-        let visit = self.visit(call, from, deadline);
+        let visit = self.visit(call, origin, call_deadline);
         visit.floor = floor;
-        visit.start(from, Some(link), running, extensions);
+        visit.start(from, came_by, running, extensions);
+        if is_answered {
+            visit.route = Route::Link(route);
+            visit.note_reply_path(&task, ReplyPath::Link(route));
+        }
+        if let Some((to, link)) = left {
+            visit.note_branch_link(&key(task.path.clone(), task.hop + 1), to, link);
+        }
         if is_over {
-            visit.route = Route::Link(link);
-            visit.note_reply_path(&task, ReplyPath::Link(link));
             visit.bury(&task);
         }
         self.arm(call);
@@ -199,7 +336,7 @@ impl Participant {
     /// Whether a brief task runs, or has; `None` when there is none.
     pub(super) fn is_brief_running(&self, call: CallId) -> Option<bool> {
         let brief = self.origins.get(&call.origin)?.briefs.get(call.seq)?;
-        Some(!brief.is_over)
+        Some(!brief.is_over())
     }
 
     /// Makes visits of those that are too old to be brief.
@@ -219,4 +356,19 @@ impl Participant {
             self.ageing.pop_front();
         }
     }
+
+    fn brief_mut(&mut self, call: CallId) -> Option<&mut Brief> {
+        let briefs = &mut self.origins.get_mut(&call.origin)?.briefs;
+        let position = briefs.position(call.seq).ok()?;
+        briefs.0.get_mut(position)
+    }
+
+    fn end_brief(&mut self) {
+        self.running -= 1;
+        self.remembered += 1;
+    }
+}
+
+fn is_over(state: &State) -> bool {
+    matches!(state, State::Answered | State::HandedOver(..))
 }

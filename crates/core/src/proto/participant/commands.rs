@@ -93,6 +93,10 @@ impl Participant {
         if links.way(now, branch.to) == Way::Dead {
             return Err(TaskRefusal::NodeDead);
         }
+        let branch = match self.delegate_brief(task, branch) {
+            Ok(child) => return Ok(child),
+            Err(branch) => branch,
+        };
         let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
         let record = visit.tasks.get(&task.task).ok_or(TaskRefusal::Ended)?;
         let extensions = inherit(&record.extensions, branch.extensions);
@@ -125,6 +129,9 @@ impl Participant {
 
     /// The handler returned.
     pub(crate) fn finish(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
+        if self.finish_brief(now, task, links) {
+            return;
+        }
         // A task that was stopped meanwhile has said all it will.
         let _ = self.with_task(now, task, links, Task::finish);
     }
@@ -145,7 +152,7 @@ impl Participant {
 }
 
 /// The task's own extensions, but for tags that the branch sets.
-fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
+pub(super) fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
     let inherited = own.iter().filter(|old| !set.iter().any(|new| new.tag == old.tag)).cloned();
     let inherited: Vec<Extension> = inherited.collect();
     set.extend(inherited);

@@ -168,6 +168,7 @@ impl Participant {
         if !self.branch_visits.contains_key(&node) {
             return;
         }
+        self.grow_handed_over(node);
         let mut reports = Vec::new();
         for (origin, of_origin) in &self.origins {
             for (seq, visit) in &of_origin.visits {
