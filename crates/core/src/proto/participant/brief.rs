@@ -7,7 +7,7 @@
 //! then takes what happened; so a brief decides nothing of its own.
 //!
 //! ```text
-//!  Running ──one reply──▶ Answered
+//!  Running ──one reply──▶ Replying ──the handler ended──▶ Answered
 //!     └──one branch──▶ Holding ──the handler ended──▶ HandedOver
 //! ```
 //!
@@ -29,7 +29,7 @@ use super::super::call::LinkView as _;
 use super::super::links::Links;
 use super::super::task::{ChildRequest, Task, may_ride};
 use super::super::visit::Route;
-use super::super::{Arrival, Transmit, key};
+use super::super::{Arrival, Outbound, Transmit, key};
 use super::{Branch, Participant, Start, TaskRef};
 
 /// A task that is brief so far.
@@ -55,6 +55,7 @@ pub(super) struct Brief {
 #[derive(Debug)]
 enum State {
     Running,
+    Replying(Bytes),
     Holding(Box<ChildRequest>),
     Answered,
     /// And by which connection the request left, once it has.
@@ -200,11 +201,10 @@ impl Participant {
         payload: Bytes,
         links: &Links,
     ) -> Result<Transmit, Bytes> {
-        let is_small = payload.len() as u64 <= self.limits.unscheduled_bytes
-            && payload.len() <= self.limits.message_bytes_max;
+        let leaves_whole = self.leaves_whole(&payload);
         let sendable = self.brief_mut(task.call).filter(|brief| {
             let is_new = matches!(brief.state, State::Running);
-            is_small && is_new && links.is_up(brief.origin, brief.route)
+            leaves_whole && is_new && links.is_up(brief.origin, brief.route)
         });
         let Some(brief) = sendable else { return Err(payload) };
         brief.state = State::Answered;
@@ -216,6 +216,23 @@ impl Participant {
         let reply = Reply { inherited, ..Reply::sole(payload) };
         let frame = Frame::new(header, Message::Reply(reply));
         Ok(Transmit { to, link, lane: Lane::Data, frame })
+    }
+
+    /// Whether a reply needs no credit of its initiator.
+    fn leaves_whole(&self, payload: &Bytes) -> bool {
+        payload.len() as u64 <= self.limits.unscheduled_bytes
+            && payload.len() <= self.limits.message_bytes_max
+    }
+
+    /// Holds the only reply of a brief task back, for it may be all that the task does. Gives it back when
+    /// it must be sent as any other.
+    pub(super) fn reply_brief(&mut self, task: &TaskRef, payload: Bytes) -> Result<(), Bytes> {
+        let leaves_whole = self.leaves_whole(&payload);
+        let brief = self.brief_mut(task.call);
+        let holdable = brief.filter(|brief| leaves_whole && matches!(brief.state, State::Running));
+        let Some(brief) = holdable else { return Err(payload) };
+        brief.state = State::Replying(payload);
+        Ok(())
     }
 
     /// Holds the only branch of a brief task back, for it may be all that the task does. Gives it back
@@ -245,22 +262,51 @@ impl Participant {
         Ok(child)
     }
 
-    /// The handler of a brief task ended: the branch that it holds becomes the task. False when it must
-    /// end as any other.
+    /// The handler of a brief task ended: the reply that it holds leaves, or the branch becomes the task.
+    /// False when it must end as any other.
     pub(super) fn finish_brief(&mut self, now: Timestamp, task: &TaskRef, links: &Links) -> bool {
         let Some(brief) = self.brief_mut(task.call) else { return false };
-        let State::Holding(child) = &brief.state else { return false };
-        let handed_over = State::HandedOver(child.to, None);
-        let State::Holding(mut child) = std::mem::replace(&mut brief.state, handed_over) else {
-            return false;
-        };
+        match std::mem::replace(&mut brief.state, State::Running) {
+            State::Replying(payload) => match self.answer_brief(task, payload, links) {
+                Ok(Transmit { to, link, frame, .. }) => {
+                    let mut outbound = Outbound::new(to, frame.header, frame.message);
+                    outbound.link = Some(link);
+                    self.out.push_back(outbound);
+                    true
+                }
+                Err(payload) => {
+                    // The way to the initiator is gone.
+                    let held = self.reply_brief(task, payload);
+                    debug_assert!(held.is_ok(), "it was held before");
+                    false
+                }
+            },
+            State::Holding(child) => {
+                self.hand_over(now, task, *child, links);
+                true
+            }
+            other => {
+                brief.state = other;
+                false
+            }
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        mut child: ChildRequest,
+        links: &Links,
+    ) {
+        let Some(brief) = self.brief_mut(task.call) else { return };
+        brief.state = State::HandedOver(child.to, None);
         brief.extensions = Vec::new();
         child.task = key(brief.task.path.clone(), brief.task.hop + 1);
         child.inherited = brief.inherited.clone();
         let (origin, floor) = (brief.origin, brief.floor);
         self.end_brief();
-        self.send_request_of(now, task.call, (origin, floor), *child, links);
-        true
+        self.send_request_of(now, task.call, (origin, floor), child, links);
     }
 
     /// The request of a brief task's only branch was handed to this connection. False when it is not one.
@@ -302,6 +348,7 @@ impl Participant {
         let expect = "a new task takes it";
         match state {
             State::Running => {}
+            State::Replying(payload) => running.reply(payload).expect(expect),
             State::Holding(child) => {
                 let ChildRequest { to, method, extensions, payload, deadline, .. } = *child;
                 running.delegate(to, method, extensions, payload, deadline).expect(expect);

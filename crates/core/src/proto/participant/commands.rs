@@ -34,7 +34,10 @@ impl Participant {
         payload: Bytes,
         links: &mut Links,
     ) -> Result<(), TaskRefusal> {
-        self.with_task(now, task, links, |task| task.reply(payload))?
+        match self.reply_brief(task, payload) {
+            Ok(()) => Ok(()),
+            Err(payload) => self.with_task(now, task, links, |task| task.reply(payload))?,
+        }
     }
 
     /// Begins a streamed reply.
