@@ -4,6 +4,7 @@
 //! | statement | taken from |
 //! |---|---|
 //! | REQUEST of a root branch at hop 0; floor | the initiator, on its own connection |
+//! | floor, for tasks whose requests it sent | any node |
 //! | REPLY, FAIL, LINK_DOWN, own entry, STATUS of a root branch at hop 0 | the node its request went to, on its own connection |
 //! | the same of another task | its known holder, if one is known for that hop |
 //! | CANCEL | the initiator; for tasks whose requests it sent, any node |

@@ -187,8 +187,12 @@ impl Participant {
                 *node
             }
         };
+        let floor = call.seq.saturating_sub(request.floor);
         if is_initiators {
-            self.raise_floor(call, call.seq.saturating_sub(request.floor));
+            self.raise_floor(call, floor);
+        } else {
+            // Another's word for it: who lies harms only tasks that it asked for itself.
+            self.settle_briefs(call.origin, floor, Some(by.via));
         }
         if self.origins.get(&call.origin).is_some_and(|origin| call.seq < origin.floor) {
             return Ok(()); // A stale copy: its call is settled.
@@ -590,17 +594,7 @@ impl Participant {
             return;
         }
         origin.floor = floor;
-        while let Some(brief) = self.origin(call.origin).briefs.pop_below(floor) {
-            if brief.is_over() {
-                self.remembered -= 1;
-                if let Some((node, _)) = brief.branch_link() {
-                    lower(&mut self.branch_visits, node, 1);
-                }
-            } else {
-                let seq = brief.seq();
-                self.grow_taken(CallId { origin: call.origin, seq }, brief);
-            }
-        }
+        self.settle_briefs(call.origin, floor, None);
         let settled: Vec<u64> = self
             .origin(call.origin)
             .visits

@@ -22,8 +22,8 @@ pub struct Request {
     pub outlasted_us: u64,
     /// How far below the call's number the oldest unsettled call of its initiator is. Every older
     /// call is settled: nothing of it can be in flight, so what is remembered of it may go.
-    /// Believed only from the initiator itself ([`ReplyRoute::Sender`]). A node that sees nothing but
-    /// delegated requests of an initiator remembers their tasks until they expire.
+    /// Believed from the initiator itself ([`ReplyRoute::Sender`]); from another node only for tasks whose
+    /// requests that node sent.
     pub floor: u64,
     /// What to run.
     pub method: MethodId,

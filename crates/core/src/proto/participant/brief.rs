@@ -17,8 +17,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
-use crate::id::{CallId, LinkNonce, MethodId, NodeId, TaskKey};
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
 use crate::transport::Lane;
 use crate::wire::{
@@ -62,58 +63,94 @@ enum State {
     HandedOver(NodeId, Option<LinkNonce>),
 }
 
-/// The brief tasks of one initiator, by call number.
+/// The brief tasks of one initiator: one ring for each node that sent their requests, by call number.
 #[derive(Debug, Default)]
-pub(super) struct Briefs(VecDeque<Brief>);
+pub(super) struct Briefs(SmallVec<[Ring; 1]>);
 
-impl Briefs {
+#[derive(Debug)]
+struct Ring {
+    from: NodeId,
+    briefs: VecDeque<Brief>,
+}
+
+impl Ring {
     fn position(&self, seq: u64) -> Result<usize, usize> {
         // Most come in order, and most are asked for soon.
-        match self.0.back() {
+        match self.briefs.back() {
             None => Err(0),
-            Some(last) if last.seq < seq => Err(self.0.len()),
-            Some(_) => self.0.binary_search_by_key(&seq, |brief| brief.seq),
+            Some(last) if last.seq < seq => Err(self.briefs.len()),
+            Some(_) => self.briefs.binary_search_by_key(&seq, |brief| brief.seq),
         }
     }
 
+    fn pop_below(&mut self, floor: u64) -> Option<Brief> {
+        if self.briefs.front()?.seq < floor { self.briefs.pop_front() } else { None }
+    }
+}
+
+impl Briefs {
     pub(super) fn contains(&self, seq: u64) -> bool {
-        self.position(seq).is_ok()
+        self.get(seq).is_some()
     }
 
     fn get(&self, seq: u64) -> Option<&Brief> {
-        self.0.get(self.position(seq).ok()?)
+        self.0.iter().find_map(|ring| ring.briefs.get(ring.position(seq).ok()?))
+    }
+
+    fn get_mut(&mut self, seq: u64) -> Option<&mut Brief> {
+        self.0.iter_mut().find_map(|ring| {
+            let position = ring.position(seq).ok()?;
+            ring.briefs.get_mut(position)
+        })
+    }
+
+    fn insert(&mut self, brief: Brief) {
+        let ring = match self.0.iter().position(|ring| ring.from == brief.from) {
+            Some(index) => &mut self.0[index],
+            None => {
+                self.0.push(Ring { from: brief.from, briefs: VecDeque::new() });
+                self.0.last_mut().expect("it was just pushed")
+            }
+        };
+        let position = ring.position(brief.seq).unwrap_or_else(|position| position);
+        ring.briefs.insert(position, brief);
     }
 
     fn remove(&mut self, seq: u64) -> Option<Brief> {
-        let position = self.position(seq).ok()?;
-        self.0.remove(position)
+        let removed = self.0.iter_mut().find_map(|ring| {
+            let position = ring.position(seq).ok()?;
+            ring.briefs.remove(position)
+        });
+        self.0.retain(|ring| !ring.briefs.is_empty());
+        removed
     }
 
-    /// Takes out the oldest if its call is numbered below `floor`.
-    pub(super) fn pop_below(&mut self, floor: u64) -> Option<Brief> {
-        if self.0.front()?.seq < floor { self.0.pop_front() } else { None }
+    /// Takes out one whose call is numbered below `floor`; with `from`, one whose request that node sent.
+    pub(super) fn pop_below(&mut self, floor: u64, from: Option<NodeId>) -> Option<Brief> {
+        let mut rings = self.0.iter_mut().filter(|ring| from.is_none_or(|from| ring.from == from));
+        rings.find_map(|ring| ring.pop_below(floor))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(|ring| ring.briefs.is_empty())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.0.iter().map(|ring| ring.briefs.len()).sum()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Brief> {
+        self.0.iter().flat_map(|ring| &ring.briefs)
     }
 }
 
 impl Brief {
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         is_over(&self.state)
     }
 
-    pub(super) fn seq(&self) -> u64 {
-        self.seq
-    }
-
     /// The node that a request of it has left for, and the connection.
-    pub(super) fn branch_link(&self) -> Option<(NodeId, LinkNonce)> {
+    fn branch_link(&self) -> Option<(NodeId, LinkNonce)> {
         match self.state {
             State::HandedOver(node, link) => Some((node, link?)),
             _ => None,
@@ -175,9 +212,7 @@ impl Participant {
             inherited: request.inherited,
             state: State::Running,
         };
-        let briefs = &mut self.origin(call.origin).briefs;
-        let position = briefs.position(call.seq).unwrap_or_else(|position| position);
-        briefs.0.insert(position, brief);
+        self.origin(call.origin).briefs.insert(brief);
         self.running += 1;
         self.forget_aged();
         self.ageing.push_back((now + self.limits.worry_min, call));
@@ -319,11 +354,28 @@ impl Participant {
         true
     }
 
+    /// Drops the finished brief tasks of calls numbered below `floor`, which are settled; with `from`, only
+    /// those whose requests that node sent.
+    pub(super) fn settle_briefs(&mut self, origin: Incarnation, floor: u64, from: Option<NodeId>) {
+        while let Some(of_origin) = self.origins.get_mut(&origin)
+            && let Some(brief) = of_origin.briefs.pop_below(floor, from)
+        {
+            if !brief.is_over() {
+                self.grow_taken(CallId { origin, seq: brief.seq }, brief);
+                continue;
+            }
+            self.remembered -= 1;
+            if let Some((node, _)) = brief.branch_link() {
+                super::lower(&mut self.branch_visits, node, 1);
+            }
+        }
+    }
+
     /// Makes visits of the brief tasks that were handed over to `node`.
     pub(super) fn grow_handed_over(&mut self, node: NodeId) {
         let mut calls = Vec::new();
         for (origin, of_origin) in &self.origins {
-            let briefs = of_origin.briefs.0.iter();
+            let briefs = of_origin.briefs.iter();
             let there =
                 briefs.filter(|brief| brief.branch_link().is_some_and(|(to, _)| to == node));
             calls.extend(there.map(|brief| CallId { origin: *origin, seq: brief.seq }));
@@ -405,9 +457,7 @@ impl Participant {
     }
 
     fn brief_mut(&mut self, call: CallId) -> Option<&mut Brief> {
-        let briefs = &mut self.origins.get_mut(&call.origin)?.briefs;
-        let position = briefs.position(call.seq).ok()?;
-        briefs.0.get_mut(position)
+        self.origins.get_mut(&call.origin)?.briefs.get_mut(call.seq)
     }
 
     fn end_brief(&mut self) {
