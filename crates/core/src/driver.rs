@@ -34,9 +34,9 @@ use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
 use crate::time::Timestamp;
 use crate::transport::{
-    Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Received, Sink, Transport,
+    Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Order, Received, Sink, Transport,
 };
-use crate::wire::{Cast, Cause, Executed, Frame};
+use crate::wire::{Cast, Cause, Executed, Frame, Glance};
 
 pub(crate) use flush::FlushScope;
 use gate::Gates;
@@ -459,6 +459,18 @@ impl Sink for Driver {
             }
             Ok(())
         })
+    }
+
+    /// The protocol relies on order within a call, and its handlers on that of requests to ordered
+    /// methods.
+    fn order(&self, head: &[u8]) -> Order {
+        let Ok(glance) = Glance::of(head) else { return Order::Lane };
+        let method = glance.method.and_then(|method| self.methods.get(method));
+        if method.is_some_and(|method| method.order_by.is_some()) {
+            return Order::Lane;
+        }
+        // Calls that happen to share a number keep an order they do not need.
+        Order::Group(glance.call.origin.0 ^ glance.call.seq)
     }
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {

@@ -4,7 +4,9 @@
 //! what it receives to a [`Sink`]. Frames are opaque here: bytes with a [`Lane`].
 //!
 //! What a transport owes:
-//! - **Order.** Frames of one connection and lane arrive in the order they were appended.
+//! - **Order.** Frames of one connection and lane arrive in the order they were appended. A transport
+//!   that sends large frames beside the lane may let later frames pass one that is not complete, but
+//!   only those of which [`Sink::order`] says that it does not matter.
 //! - **Whole or not at all.** A frame arrives once and complete, or the connection closes. What was
 //!   appended before a close may or may not have arrived.
 //! - **Credit.** A receiver never has to buffer more than it granted (L1, per lane). A sender
@@ -169,6 +171,19 @@ pub struct Received {
     pub bytes: Bytes,
 }
 
+/// Which frames of its lane a received frame keeps its order with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// With all: it passes none, and none passes it.
+    Lane,
+    /// With those of the same number, such as the frames of one call, and with those of
+    /// [`Order::Lane`].
+    Group(u64),
+}
+
+/// As many first bytes of a frame as [`Sink::order`] gets to see, or the whole frame.
+pub const ORDER_HEAD_BYTES: usize = 128;
+
 /// A frame was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
@@ -306,6 +321,13 @@ pub trait Sink: Send + Sync + fmt::Debug {
         from: &Arc<dyn Connection>,
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String>;
+
+    /// What the order of a frame of the data lane matters to, told by its first
+    /// [`ORDER_HEAD_BYTES`]. Asked only while a large frame before it is not complete.
+    fn order(&self, head: &[u8]) -> Order {
+        let _ = head;
+        Order::Lane
+    }
 
     /// The connection ended; nothing follows.
     fn on_closed(&self, link: &Link, reason: CloseReason);

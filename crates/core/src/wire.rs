@@ -19,6 +19,7 @@ mod codec;
 mod credit;
 mod entry;
 mod fail;
+mod glance;
 mod header;
 mod link_down;
 mod manifest;
@@ -34,6 +35,7 @@ pub use credit::Credit;
 pub use entry::{Entry, Outcome};
 pub(crate) use fail::cut;
 pub use fail::{Cause, Executed, Fail};
+pub use glance::Glance;
 pub use header::Header;
 pub use link_down::LinkDown;
 pub use manifest::Manifest;
@@ -52,6 +54,8 @@ pub const VERSION: u8 = 1;
 
 /// Set in every frame that a node between sender and receiver passed on.
 const FLAG_RELAYED: u8 = 0x80;
+
+const KIND_REQUEST: u8 = 1;
 
 /// One frame of the call protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +96,7 @@ pub enum Message {
 impl Message {
     const fn kind(&self) -> u8 {
         match self {
-            Self::Request(_) => 1,
+            Self::Request(_) => KIND_REQUEST,
             Self::Reply(_) => 2,
             Self::Manifest(_) => 3,
             Self::Fail(_) => 4,
@@ -135,7 +139,7 @@ impl Message {
             return Err(WireError::Reserved);
         }
         Ok(match kind {
-            1 => Self::Request(Request::read(flags, input)?),
+            KIND_REQUEST => Self::Request(Request::read(flags, input)?),
             2 => Self::Reply(Reply::read(flags, input)?),
             3 => Self::Manifest(Manifest::read(input)?),
             4 => Self::Fail(Fail::read(flags, input)?),

@@ -8,7 +8,8 @@ mod strategies;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Frame, Message, WireError};
+use super::{Frame, Glance, Message, WireError};
+use crate::transport::ORDER_HEAD_BYTES;
 use strategies::{cases, frame};
 
 proptest! {
@@ -27,6 +28,17 @@ proptest! {
         let bytes = frame.to_bytes();
         prop_assert_eq!(bytes.len(), frame.encoded_len());
         prop_assert_eq!(bytes, [&head[..], &payload[..]].concat());
+    }
+
+    #[test]
+    fn the_head_of_a_frame_tells_its_call_and_method(frame in frame()) {
+        let bytes = frame.to_bytes();
+        let head = &bytes[..bytes.len().min(ORDER_HEAD_BYTES)];
+        let method = match &frame.message {
+            Message::Request(request) => Some(request.method),
+            _ => None,
+        };
+        prop_assert_eq!(Glance::of(head), Ok(Glance { call: frame.header.call, method }));
     }
 
     #[test]
