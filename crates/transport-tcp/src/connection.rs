@@ -104,14 +104,28 @@ enum Duty {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
-    frames_sent: AtomicU64,
-    frames_received: AtomicU64,
-    bytes_sent: AtomicU64,
-    bytes_received: AtomicU64,
-    writes: AtomicU64,
-    reads: AtomicU64,
-    transport_frames_sent: AtomicU64,
+pub(crate) struct Counts {
+    pub(crate) frames_sent: AtomicU64,
+    pub(crate) frames_received: AtomicU64,
+    pub(crate) bytes_sent: AtomicU64,
+    pub(crate) bytes_received: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) transport_frames_sent: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn snapshot(&self) -> Counters {
+        Counters {
+            frames_sent: self.frames_sent.load(Ordering::Relaxed),
+            frames_received: self.frames_received.load(Ordering::Relaxed),
+            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
+            bytes_received: self.bytes_received.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            reads: self.reads.load(Ordering::Relaxed),
+            transport_frames_sent: self.transport_frames_sent.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl TcpConnection {
@@ -354,16 +368,7 @@ impl Connection for TcpConnection {
     }
 
     fn counters(&self) -> Counters {
-        let counts = &self.counts;
-        Counters {
-            frames_sent: counts.frames_sent.load(Ordering::Relaxed),
-            frames_received: counts.frames_received.load(Ordering::Relaxed),
-            bytes_sent: counts.bytes_sent.load(Ordering::Relaxed),
-            bytes_received: counts.bytes_received.load(Ordering::Relaxed),
-            writes: counts.writes.load(Ordering::Relaxed),
-            reads: counts.reads.load(Ordering::Relaxed),
-            transport_frames_sent: counts.transport_frames_sent.load(Ordering::Relaxed),
-        }
+        self.counts.snapshot()
     }
 }
 
@@ -396,32 +401,32 @@ impl Out {
 
 /// Tasks waiting for the same thing; one entry per task.
 #[derive(Debug, Default)]
-struct Wakers(Vec<Waker>);
+pub(crate) struct Wakers(Vec<Waker>);
 
 impl Wakers {
-    fn register(&mut self, cx: &Context<'_>) {
+    pub(crate) fn register(&mut self, cx: &Context<'_>) {
         if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.0.push(cx.waker().clone());
         }
     }
 
-    fn append(&mut self, other: &mut Self) {
+    pub(crate) fn append(&mut self, other: &mut Self) {
         self.0.append(&mut other.0);
     }
 
     /// Called without the lock: a waker may run anything.
-    fn wake(self) {
+    pub(crate) fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
     }
 }
 
 /// Whether what was appended is still sent and what still comes is still delivered.
-fn is_gentle(reason: &CloseReason) -> bool {
+pub(crate) fn is_gentle(reason: &CloseReason) -> bool {
     matches!(reason, CloseReason::Local | CloseReason::Overloaded)
 }
 
 /// What the other end is told.
-fn goodbye_text(reason: &CloseReason) -> String {
+pub(crate) fn goodbye_text(reason: &CloseReason) -> String {
     match reason {
         CloseReason::Local => "it shuts down or no longer needs the connection".into(),
         CloseReason::Overloaded => "this end did not read what it sent".into(),
@@ -434,7 +439,7 @@ fn goodbye_text(reason: &CloseReason) -> String {
     }
 }
 
-fn add(counter: &AtomicU64, count: u64) {
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
     if count > 0 {
         counter.fetch_add(count, Ordering::Relaxed);
     }

@@ -48,9 +48,9 @@ const KIND_REFUSAL: u8 = 1;
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HelloError {
-    #[error("it does not speak convoke over TCP: {0}")]
+    #[error("it does not speak convoke: {0}")]
     NotConvoke(Foreign),
-    #[error("it speaks version {0} of convoke over TCP, this end version {VERSION}")]
+    #[error("it speaks version {0} of the hello, this end version {VERSION}")]
     Version(u16),
     #[error("it refused: {0}")]
     Refused(String),
@@ -63,9 +63,9 @@ impl HelloError {
     pub(crate) fn refusal_text(&self) -> Option<String> {
         match self {
             Self::NotConvoke(_) | Self::Refused(_) => None,
-            Self::Version(theirs) => Some(format!(
-                "version {VERSION} of convoke over TCP is spoken here, not version {theirs}"
-            )),
+            Self::Version(theirs) => {
+                Some(format!("version {VERSION} of the hello is spoken here, not version {theirs}"))
+            }
             Self::Malformed(what) => Some(format!("malformed hello: {what}")),
         }
     }

@@ -105,6 +105,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # QUIC
+//!
+//! With the feature `quic` there is a second transport, `QuicTransport`, for the addresses
+//! `quic://host:port`: the same promises and certificates, large frames on streams of their own, and
+//! connections that outlive a change of address. It shares the hello with TCP; its module `quic` says
+//! what its streams carry.
+//!
 //! # Modules
 //!
 //! Without I/O: `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`. With:
@@ -123,9 +130,11 @@ mod dial;
 mod framing;
 mod handshake;
 mod hello;
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "quic", feature = "tls"))]
 mod identity;
 mod listener;
+#[cfg(feature = "quic")]
+mod quic;
 mod reader;
 mod send_queue;
 mod socket;
@@ -141,8 +150,10 @@ use convoke_core::transport::{
 };
 
 pub use config::{ConfigError, TcpTransportBuilder};
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "quic", feature = "tls"))]
 pub use identity::{Identity, IdentityError, IdentityWatch};
+#[cfg(feature = "quic")]
+pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 
 use crate::config::Config;
 use crate::listener::Admission;

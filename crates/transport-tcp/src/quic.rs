@@ -1,0 +1,221 @@
+//! Convoke over QUIC: the addresses `quic://host:port`.
+//!
+//! ```text
+//!  stream              who opens it      carries
+//!  bidirectional 0     the dialler       control lane: both hellos, then frames
+//!  bidirectional 1     the dialler       data lane: one byte, then frames, announcements, goodbye
+//!  unidirectional n    either end        the rest of its n-th large frame
+//! ```
+//!
+//! A flush gives a lane's stream all that is queued with one write. A frame above 64 KiB leaves its
+//! first 128 bytes at its place on the data lane, and the rest comes on a stream of its own. The
+//! receiver asks its sink which frames must not pass it
+//! ([`Sink::order`](convoke_core::transport::Sink::order)): an endpoint answers that those of the
+//! same call must not, so other calls do not wait for it.
+//!
+//! Credit is QUIC's: a window per stream, and one for the connection that has room for all streams,
+//! so that no stream takes another's. What a lost packet holds up is its stream.
+//!
+//! # Modules
+//!
+//! Without I/O: `framing`, `send_lane`, `backlog` (what waits for a large frame). With: `connection`
+//! (who may write), `writer`, `reader`, `large`, `handshake`, `dial`, `listener`, `socket`.
+
+mod backlog;
+mod config;
+mod connection;
+mod dial;
+mod framing;
+mod handshake;
+mod large;
+mod listener;
+mod reader;
+mod send_lane;
+mod socket;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{
+    Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
+};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+
+pub use config::{QuicConfigError, QuicTransportBuilder};
+
+use crate::identity::Identity;
+use crate::quic::config::Config;
+use crate::quic::dial::Dialers;
+use crate::quic::listener::Admission;
+
+pub(crate) const SCHEME: &str = "quic";
+
+/// What both ends must name in the TLS handshake; another version of this transport, another name.
+const PROTOCOL: &[u8] = b"convoke/1";
+/// How much of one handshake is kept before it is accepted: the first flight of a dialler.
+const INCOMING_BYTES_MAX: u64 = 64 << 10;
+
+/// Makes QUIC connections. Cheap to clone; clones share the limits on accepted connections and the
+/// sockets that are dialled from.
+///
+/// Both ends present a certificate, which proves the node id in the hello; see [`Identity`]. A
+/// connection outlives a change of the dialler's address ([`rebind`](Self::rebind)). Nothing is sent
+/// before the handshake is complete (no 0-RTT), so nothing can be replayed.
+///
+/// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
+/// needs I/O and time enabled. The sockets are driven by the runtime that first dialled or listened.
+#[derive(Clone)]
+pub struct QuicTransport {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    config: Config,
+    identity: Identity,
+    client: ClientConfig,
+    server: ServerConfig,
+    admission: Admission,
+    dialers: Dialers,
+}
+
+impl QuicTransport {
+    /// With the defaults that [`QuicTransportBuilder`] lists.
+    pub fn new(identity: Identity) -> Self {
+        Self::from_config(identity, Config::default())
+    }
+
+    /// For other settings than the defaults.
+    pub fn builder(identity: Identity) -> QuicTransportBuilder {
+        QuicTransportBuilder::new(identity)
+    }
+
+    /// Moves everything that was dialled to new local sockets, as when the machine has changed its
+    /// network. Connections and their calls go on; a peer that can be reached no more is noticed by
+    /// the keep-alive timeout. Answers where the sockets are: at most one for each of IPv4 and IPv6.
+    ///
+    /// Where the system keeps a socket working through such a change, connections move by themselves.
+    ///
+    /// # Errors
+    /// Those of binding a socket; what was not moved stays where it was.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn rebind(&self) -> io::Result<Vec<SocketAddr>> {
+        self.shared.dialers.rebind()
+    }
+
+    fn from_config(identity: Identity, config: Config) -> Self {
+        let shared = Shared {
+            client: client_config(&identity, &config),
+            server: server_config(&identity, &config),
+            admission: Admission::new(&config),
+            dialers: Dialers::default(),
+            identity,
+            config,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl fmt::Debug for QuicTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("QuicTransport").field(&self.shared).finish()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("identity", &self.identity)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transport for QuicTransport {
+    fn schemes(&self) -> &'static [&'static str] {
+        &[SCHEME]
+    }
+
+    /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
+    /// may still open. The port is free once the last connection over it has ended.
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+        let (shared, address) = (Arc::clone(&self.shared), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(ListenError::NoTransport { address });
+            }
+            listener::listen(shared, address, sink).await
+        })
+    }
+
+    /// # Cancel safety
+    /// A future dropped before it is ready leaves no connection behind.
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+        let (shared, address) = (Arc::clone(&self.shared), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(DialError::NoTransport { address });
+            }
+            dial::dial(&shared, address, expected, sink).await
+        })
+    }
+}
+
+fn client_config(identity: &Identity, config: &Config) -> ClientConfig {
+    let tls = QuicClientConfig::try_from(identity.client_config(PROTOCOL))
+        .expect("the suites of ring include the one that QUIC begins with");
+    let mut client = ClientConfig::new(Arc::new(tls));
+    client.transport_config(Arc::new(transport_config(config, 0)));
+    client
+}
+
+fn server_config(identity: &Identity, config: &Config) -> ServerConfig {
+    let tls = QuicServerConfig::try_from(identity.server_config(PROTOCOL))
+        .expect("the suites of ring include the one that QUIC begins with");
+    let mut server = ServerConfig::with_crypto(Arc::new(tls));
+    server.transport_config(Arc::new(transport_config(config, 2)));
+    server.max_incoming(config.handshakes_max);
+    server.incoming_buffer_size(INCOMING_BYTES_MAX);
+    server.incoming_buffer_size_total(INCOMING_BYTES_MAX * config.handshakes_max as u64);
+    server
+}
+
+/// `lanes` is how many streams the peer opens for lanes.
+fn transport_config(config: &Config, lanes: u32) -> TransportConfig {
+    let connection_window = config.connection_window_bytes();
+    let timeout =
+        IdleTimeout::try_from(config.keep_alive_timeout).expect("the builder keeps it below a day");
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(lanes.into())
+        .max_concurrent_uni_streams(u32::from(config.large_frames_max).into())
+        .stream_receive_window(config.window_bytes.into())
+        .receive_window(VarInt::from_u64(connection_window).expect("the builder bounds its parts"))
+        // A peer like this one grants as much, so no stream is held up by what others have queued.
+        .send_window(connection_window)
+        .max_idle_timeout(Some(timeout))
+        .keep_alive_interval(Some(keep_alive_interval(config.keep_alive_timeout)))
+        .datagram_receive_buffer_size(None);
+    transport
+}
+
+/// Two keep-alives may be lost.
+fn keep_alive_interval(timeout: Duration) -> Duration {
+    timeout / 3
+}

@@ -1,0 +1,485 @@
+//! One connection: what its handles, its reader and its writer share.
+//!
+//! Each lane has a stream, and the right to write to it is a value, the [`WriteDuty`]. Whoever
+//! flushes takes it along, gives QUIC the whole queue with one write, and puts the duty back; whoever
+//! comes meanwhile only appends, and the holder finds that before it puts the duty back. QUIC makes
+//! packets of what was written when its own task runs next. When a stream has no credit, its duty goes
+//! to the writer task; the other lane is not concerned.
+//!
+//! A frame alone is written at once. When the last read brought several, several callers are about to
+//! send, each a frame and a flush: then a flush of few frames is left to the writer task, which lets
+//! the others append first. A write costs about as much as the rest of a call.
+//!
+//! ```text
+//!           flush                    nothing left
+//!   Home ───────────▶ Away ─────────────────────────▶ Home
+//!                      │  ▲                 last word written, closed
+//!         no credit    ▼  │ writer task   ────────────────────────────▶ Gone
+//!                    Handed
+//! ```
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use convoke_core::transport::{
+    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
+};
+use parking_lot::Mutex;
+use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
+use tokio::sync::Notify;
+
+use crate::connection::{Counts, Wakers, add, goodbye_text, is_gentle};
+use crate::framing::{clean_text, cut_text, index};
+use crate::quic::send_lane::{Batch, LaneLimits, Large, SendLane};
+
+/// From how many queued frames on a flush is worth a write of its own, however busy the connection.
+const FRAMES_WORTH_WRITING: u64 = 8;
+/// How many batches a caller writes for others before the writer task takes over.
+const IN_PLACE_BATCHES_MAX: usize = 8;
+/// The code of every close; what is to be said is in its text.
+const CLOSE_CODE: VarInt = VarInt::from_u32(0);
+/// Control first.
+const LANES: [Lane; 2] = [Lane::Control, Lane::Data];
+
+/// One QUIC connection that has said hello.
+pub(crate) struct QuicConnection {
+    link: Link,
+    pub(crate) quic: quinn::Connection,
+    out: Mutex<Out>,
+    counts: Counts,
+    /// Whether the last read brought several frames.
+    is_busy: AtomicBool,
+    /// The reader looks at [`QuicConnection::ending`].
+    pub(crate) reader_signal: Notify,
+    /// The writer task flushes for others.
+    pub(crate) flush_signal: Notify,
+    /// The writer task finds a lane's duty handed over.
+    pub(crate) writer_signals: [Notify; 2],
+    /// The writer task finds a large frame.
+    pub(crate) large_signal: Notify,
+}
+
+/// The right to write to a lane's stream, and what is being written.
+#[derive(Debug)]
+pub(crate) struct WriteDuty {
+    stream: SendStream,
+    batch: Batch,
+    /// The first block that is not written.
+    next: usize,
+}
+
+impl WriteDuty {
+    fn new(stream: SendStream) -> Self {
+        Self { stream, batch: Batch::default(), next: 0 }
+    }
+
+    /// Writes as much as there is credit for; ready when that is not nothing.
+    pub(crate) async fn write(&mut self) -> Result<Written, WriteError> {
+        let written = self.stream.write_chunks(&mut self.batch.blocks[self.next..]).await?;
+        self.next += written.chunks;
+        Ok(written)
+    }
+
+    fn is_written(&self) -> bool {
+        self.next == self.batch.blocks.len()
+    }
+}
+
+/// What the reader must know about an end that began elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct EndingView {
+    pub(crate) reason: CloseReason,
+    /// Whether frames that still come are for the sink.
+    pub(crate) is_delivering: bool,
+}
+
+struct Out {
+    lanes: [LaneOut; 2],
+    /// Set once; the connection is closed from then on.
+    closing: Option<EndingView>,
+    /// The writer task flushes as soon as others had their turn.
+    is_flush_due: bool,
+    flush_wakers: Wakers,
+}
+
+struct LaneOut {
+    queue: SendLane,
+    duty: Duty,
+    writable_wakers: Wakers,
+}
+
+enum Duty {
+    /// With whoever flushes, or not there yet.
+    Away,
+    Home(WriteDuty),
+    Handed(WriteDuty),
+    /// Nothing is written any more.
+    Gone,
+}
+
+impl QuicConnection {
+    /// A connection that takes frames and sends none until [`QuicConnection::start`]. The limits
+    /// are of the control lane and of the data lane.
+    pub(crate) fn new(link: Link, quic: quinn::Connection, limits: [LaneLimits; 2]) -> Self {
+        let lane = |limits| LaneOut {
+            queue: SendLane::new(limits),
+            duty: Duty::Away,
+            writable_wakers: Wakers::default(),
+        };
+        let out = Out {
+            lanes: limits.map(lane),
+            closing: None,
+            is_flush_due: false,
+            flush_wakers: Wakers::default(),
+        };
+        Self {
+            link,
+            quic,
+            out: Mutex::new(out),
+            counts: Counts::default(),
+            is_busy: AtomicBool::new(false),
+            reader_signal: Notify::new(),
+            flush_signal: Notify::new(),
+            writer_signals: [Notify::new(), Notify::new()],
+            large_signal: Notify::new(),
+        }
+    }
+
+    /// The hello is out: from now on frames are sent.
+    pub(crate) fn start(&self, control: SendStream, data: SendStream) {
+        for (lane, stream) in LANES.into_iter().zip([control, data]) {
+            self.write_in_place(lane, WriteDuty::new(stream));
+        }
+        self.large_signal.notify_one();
+    }
+
+    /// Writes what is queued, as far as there is credit for it.
+    pub(crate) fn flush_now(&self) {
+        let mut out = self.out.lock();
+        out.is_flush_due = false;
+        let duties = out.lanes.each_mut().map(LaneOut::take_duty);
+        let has_large = out.lanes[index(Lane::Data)].queue.has_large();
+        drop(out);
+        if has_large {
+            self.large_signal.notify_one();
+        }
+        for (lane, duty) in LANES.into_iter().zip(duties) {
+            if let Some(duty) = duty {
+                self.write_in_place(lane, duty);
+            }
+        }
+    }
+
+    /// A lane's duty that was handed over to the writer task, if any.
+    pub(crate) fn take_handed(&self, lane: Lane) -> Option<WriteDuty> {
+        let mut out = self.out.lock();
+        let slot = &mut out.lanes[index(lane)].duty;
+        match std::mem::replace(slot, Duty::Away) {
+            Duty::Handed(duty) => Some(duty),
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Composes the next batch when the last is written. `None` when there is nothing to write; the
+    /// duty is then home, or gone with the lane.
+    pub(crate) fn refill(&self, lane: Lane, mut duty: WriteDuty) -> Option<WriteDuty> {
+        if !duty.is_written() {
+            return Some(duty);
+        }
+        duty.next = 0;
+        let mut out = self.out.lock();
+        let own = &mut out.lanes[index(lane)];
+        if matches!(own.duty, Duty::Gone) {
+            return None;
+        }
+        if own.queue.fill(&mut duty.batch) {
+            let woken = own.take_writable_wakers();
+            drop(out);
+            woken.wake();
+            return Some(duty);
+        }
+        if own.queue.is_closed() {
+            own.duty = Duty::Gone;
+            drop(out);
+            // It fails when the connection is lost, which the reader sees as well.
+            let _ = duty.stream.finish();
+            return None;
+        }
+        own.duty = Duty::Home(duty);
+        let woken = out.take_flush_wakers();
+        drop(out);
+        woken.wake();
+        None
+    }
+
+    /// Part of a lane's batch is written.
+    pub(crate) fn count_written(&self, duty: &WriteDuty, written: &Written) {
+        add(&self.counts.writes, 1);
+        add(&self.counts.bytes_sent, written.bytes as u64);
+        if duty.is_written() {
+            add(&self.counts.frames_sent, duty.batch.frames);
+            add(&self.counts.transport_frames_sent, duty.batch.transport_frames);
+        }
+    }
+
+    /// The next large frame to be sent, in order.
+    pub(crate) fn next_large(&self) -> Option<Large> {
+        self.out.lock().lanes[index(Lane::Data)].queue.next_large()
+    }
+
+    /// Part of a large frame is written, or all that was left of it.
+    pub(crate) fn count_large_written(&self, bytes: usize, is_last: bool) {
+        add(&self.counts.writes, 1);
+        add(&self.counts.bytes_sent, bytes as u64);
+        add(&self.counts.frames_sent, u64::from(is_last));
+        let mut out = self.out.lock();
+        let data = &mut out.lanes[index(Lane::Data)];
+        data.queue.finish_large(bytes);
+        let mut woken = data.take_writable_wakers();
+        woken.append(&mut out.take_flush_wakers());
+        drop(out);
+        woken.wake();
+    }
+
+    /// Nothing can be written to a stream any more.
+    pub(crate) fn on_write_error(&self, error: &WriteError) {
+        match error {
+            WriteError::ConnectionLost(lost) => self.abandon(close_reason(lost), true),
+            // Only a peer that stops a stream of ours brings us here.
+            other => self.close(CloseReason::Fault(other.to_string())),
+        }
+    }
+
+    /// Ends it: everything queued is dropped, everybody waiting is woken, the peer is told.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let text = goodbye_text(&reason);
+        self.quic.close(CLOSE_CODE, cut_text(&text).as_bytes());
+        self.abandon(reason, false);
+    }
+
+    /// How the connection ends, once it does.
+    pub(crate) fn ending(&self) -> Option<EndingView> {
+        self.out.lock().closing.clone()
+    }
+
+    pub(crate) fn count_read(&self, bytes: usize) {
+        add(&self.counts.reads, 1);
+        add(&self.counts.bytes_received, bytes as u64);
+    }
+
+    /// One batch went to the sink.
+    pub(crate) fn count_delivered(&self, frames: usize) {
+        add(&self.counts.frames_received, frames as u64);
+        if frames > 0 {
+            self.is_busy.store(frames > 1, Ordering::Relaxed);
+        }
+    }
+
+    fn abandon(&self, reason: CloseReason, is_delivering: bool) {
+        let mut out = self.out.lock();
+        out.closing.get_or_insert(EndingView { reason, is_delivering });
+        let gone = out.lanes.each_mut().map(|lane| {
+            lane.queue.abandon();
+            std::mem::replace(&mut lane.duty, Duty::Gone)
+        });
+        let woken = out.take_all_wakers();
+        drop(out);
+        drop(gone);
+        woken.wake();
+    }
+
+    fn write_in_place(&self, lane: Lane, mut duty: WriteDuty) {
+        // Whoever flushes does not wait; the writer task does, with a waker of its own.
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..IN_PLACE_BATCHES_MAX {
+            match self.refill(lane, duty) {
+                Some(filled) => duty = filled,
+                None => return,
+            }
+            let polled = pin!(duty.write()).poll(&mut cx);
+            match polled {
+                Poll::Ready(Ok(written)) => self.count_written(&duty, &written),
+                Poll::Ready(Err(error)) => return self.on_write_error(&error),
+                Poll::Pending => break,
+            }
+        }
+        self.hand_over(lane, duty);
+    }
+
+    fn hand_over(&self, lane: Lane, duty: WriteDuty) {
+        let mut out = self.out.lock();
+        let slot = &mut out.lanes[index(lane)].duty;
+        if matches!(slot, Duty::Gone) {
+            // The stream locks its connection when it goes.
+            drop(out);
+            drop(duty);
+            return;
+        }
+        *slot = Duty::Handed(duty);
+        self.writer_signals[index(lane)].notify_one();
+    }
+}
+
+impl Connection for QuicConnection {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn append(
+        &self,
+        lane: Lane,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        self.out.lock().lanes[index(lane)].queue.append(len, write)
+    }
+
+    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+        self.out.lock().lanes[index(lane)].queue.append_bytes(head, body)
+    }
+
+    fn flush(&self) {
+        if self.is_busy.load(Ordering::Relaxed) {
+            let mut out = self.out.lock();
+            if out.is_flush_due {
+                return;
+            }
+            if out.frames_queued() < FRAMES_WORTH_WRITING {
+                out.is_flush_due = true;
+                drop(out);
+                return self.flush_signal.notify_one();
+            }
+        }
+        self.flush_now();
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.flush_now();
+        let mut out = self.out.lock();
+        if out.is_flushed() || out.closing.is_some() {
+            return Poll::Ready(());
+        }
+        out.flush_wakers.register(cx);
+        Poll::Pending
+    }
+
+    fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
+        let mut out = self.out.lock();
+        let is_closing = out.closing.is_some();
+        let own = &mut out.lanes[index(lane)];
+        if own.queue.is_writable() || is_closing {
+            return Poll::Ready(());
+        }
+        own.writable_wakers.register(cx);
+        Poll::Pending
+    }
+
+    fn close(&self, reason: CloseReason) {
+        if !is_gentle(&reason) {
+            let mut out = self.out.lock();
+            if out.closing.is_some() {
+                return;
+            }
+            out.closing = Some(EndingView { reason: reason.clone(), is_delivering: false });
+            drop(out);
+            self.end(reason);
+            return self.reader_signal.notify_one();
+        }
+        let mut out = self.out.lock();
+        if out.closing.is_some() {
+            return;
+        }
+        let [control, data] = &mut out.lanes;
+        control.queue.close();
+        data.queue.close_with_goodbye(&goodbye_text(&reason));
+        out.closing = Some(EndingView { reason, is_delivering: true });
+        let woken = out.take_all_wakers();
+        drop(out);
+        woken.wake();
+        self.flush_now();
+        self.reader_signal.notify_one();
+    }
+
+    fn counters(&self) -> Counters {
+        self.counts.snapshot()
+    }
+}
+
+impl fmt::Debug for QuicConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicConnection")
+            .field("peer", &self.link.peer.node)
+            .field("nonce", &self.link.nonce)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Out {
+    fn frames_queued(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.queue.frames()).sum()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.queue.is_empty() && matches!(lane.duty, Duty::Home(_)))
+    }
+
+    fn take_flush_wakers(&mut self) -> Wakers {
+        if self.is_flushed() { std::mem::take(&mut self.flush_wakers) } else { Wakers::default() }
+    }
+
+    fn take_all_wakers(&mut self) -> Wakers {
+        let mut woken = std::mem::take(&mut self.flush_wakers);
+        self.lanes.iter_mut().for_each(|lane| woken.append(&mut lane.writable_wakers));
+        woken
+    }
+}
+
+impl LaneOut {
+    /// The duty, if it is home and there is something to do with it.
+    fn take_duty(&mut self) -> Option<WriteDuty> {
+        if self.queue.is_drained() && !self.queue.is_closed() {
+            return None;
+        }
+        match std::mem::replace(&mut self.duty, Duty::Away) {
+            Duty::Home(mut duty) => {
+                duty.next = 0;
+                self.queue.fill(&mut duty.batch);
+                Some(duty)
+            }
+            other => {
+                self.duty = other;
+                None
+            }
+        }
+    }
+
+    fn take_writable_wakers(&mut self) -> Wakers {
+        match self.queue.is_worth_waking() {
+            true => std::mem::take(&mut self.writable_wakers),
+            false => Wakers::default(),
+        }
+    }
+}
+
+/// What the end of a QUIC connection means here.
+pub(crate) fn close_reason(lost: &ConnectionError) -> CloseReason {
+    match lost {
+        ConnectionError::ApplicationClosed(close) => CloseReason::Peer(clean_text(&close.reason)),
+        ConnectionError::ConnectionClosed(close) => {
+            CloseReason::Peer(clean_text(close.to_string().as_bytes()))
+        }
+        ConnectionError::TransportError(error) => CloseReason::Fault(error.to_string()),
+        ConnectionError::TimedOut => CloseReason::KeepAlive,
+        ConnectionError::LocallyClosed => CloseReason::Local,
+        ConnectionError::Reset => {
+            CloseReason::Network("the peer no longer knows the connection".into())
+        }
+        other => CloseReason::Network(other.to_string()),
+    }
+}

@@ -1,0 +1,149 @@
+//! Reaching a node: resolve, connect to one address after the other, shake hands.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{Address, Connection, DialError, Sink};
+use parking_lot::Mutex;
+use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, Endpoint};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::address;
+use crate::quic::Shared;
+use crate::quic::handshake::{self, HandshakeError};
+use crate::quic::socket;
+
+/// What the name in the TLS handshake is. Nobody looks at it: a node is who its certificate says.
+const SERVER_NAME: &str = "convoke.invalid";
+
+/// The sockets that a transport dials from: one for each family, made when first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Dialers {
+    endpoints: Mutex<[Option<Endpoint>; 2]>,
+}
+
+impl Dialers {
+    /// Begins to connect, from the socket of the address's family.
+    fn connect(&self, config: &ClientConfig, to: SocketAddr) -> io::Result<Connecting> {
+        let slot = &mut self.endpoints.lock()[usize::from(to.is_ipv6())];
+        if let Some(endpoint) = slot {
+            match endpoint.connect_with(config.clone(), to, SERVER_NAME) {
+                // The runtime that it was made on is gone.
+                Err(ConnectError::EndpointStopping) => {}
+                connecting => return connecting.map_err(io::Error::other),
+            }
+        }
+        let endpoint = socket::endpoint(any_of_family(to.is_ipv6()), None)?;
+        let connecting = endpoint.connect_with(config.clone(), to, SERVER_NAME);
+        *slot = Some(endpoint);
+        connecting.map_err(io::Error::other)
+    }
+
+    /// Moves everything that was dialled to new sockets. Answers where they are.
+    pub(crate) fn rebind(&self) -> io::Result<Vec<SocketAddr>> {
+        let mut addresses = Vec::new();
+        for (endpoint, is_ipv6) in self.endpoints.lock().iter().zip([false, true]) {
+            if let Some(endpoint) = endpoint {
+                endpoint.rebind(socket::bind(any_of_family(is_ipv6))?)?;
+                addresses.push(endpoint.local_addr()?);
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+fn any_of_family(is_ipv6: bool) -> SocketAddr {
+    match is_ipv6 {
+        true => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        false => (Ipv4Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// Why no QUIC connection came to be.
+enum Failure {
+    /// Nobody said anything.
+    Silence(Duration),
+    Io(io::Error),
+    Lost(ConnectionError),
+}
+
+/// Opens a connection to `address`, with `on_open` called.
+pub(crate) async fn dial(
+    shared: &Shared,
+    address: Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+) -> Result<Arc<dyn Connection>, DialError> {
+    let quic = match connect(shared, &address).await {
+        Ok(quic) => quic,
+        Err(Failure::Lost(lost)) => {
+            return Err(HandshakeError::Lost(lost).into_dial_error(address));
+        }
+        Err(Failure::Io(error)) => {
+            return Err(DialError::Unreachable { address, message: error.to_string() });
+        }
+        Err(Failure::Silence(waited)) => {
+            // Over UDP, nobody there and no answer are one.
+            let message = format!("no answer over UDP for {waited:?}");
+            return Err(DialError::Unreachable { address, message });
+        }
+    };
+    let shaking = handshake::dial(&shared.config, &shared.identity, &quic, expected, sink);
+    match timeout(shared.config.handshake_timeout, shaking).await {
+        Ok(shaken) => shaken.map_err(|error| {
+            tracing::debug!(%address, %error, "dial failed");
+            error.into_dial_error(address)
+        }),
+        Err(_) => Err(DialError::Timeout { address }),
+    }
+}
+
+async fn connect(shared: &Shared, address: &Address) -> Result<quinn::Connection, Failure> {
+    let timeout = shared.config.dial_timeout;
+    let deadline = Instant::now() + timeout;
+    let resolved = match timeout_at(deadline, address::resolve(address)).await {
+        Ok(resolved) => resolved.map_err(Failure::Io)?,
+        Err(_) => {
+            let message = format!("its name could not be resolved within {timeout:?}");
+            return Err(Failure::Io(io::Error::new(io::ErrorKind::TimedOut, message)));
+        }
+    };
+    connect_first(shared, &resolved, deadline).await
+}
+
+/// Tries one after the other. Each gets its share of the time left, so that one which swallows
+/// packets leaves some to the next.
+async fn connect_first(
+    shared: &Shared,
+    sockets: &[SocketAddr],
+    deadline: Instant,
+) -> Result<quinn::Connection, Failure> {
+    let mut result = Err(Failure::Io(io::ErrorKind::AddrNotAvailable.into()));
+    for (socket, left) in sockets.iter().zip((1..=sockets.len()).rev()) {
+        let share = deadline.saturating_duration_since(Instant::now())
+            / u32::try_from(left).unwrap_or(u32::MAX);
+        result = connect_one(shared, *socket, share).await;
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+async fn connect_one(
+    shared: &Shared,
+    socket: SocketAddr,
+    share: Duration,
+) -> Result<quinn::Connection, Failure> {
+    let connecting = shared.dialers.connect(&shared.client, socket).map_err(Failure::Io)?;
+    match timeout(share, connecting).await {
+        Ok(connected) => connected.map_err(|lost| match lost {
+            ConnectionError::TimedOut => Failure::Silence(share),
+            lost => Failure::Lost(lost),
+        }),
+        Err(_) => Err(Failure::Silence(share)),
+    }
+}

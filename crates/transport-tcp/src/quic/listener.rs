@@ -1,0 +1,153 @@
+//! Accepting connections until the listener is closed or dropped.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use convoke_core::transport::{Address, ListenError, Listener, Sink};
+use parking_lot::Mutex;
+use quinn::{Endpoint, Incoming};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::address;
+use crate::quic::config::Config;
+use crate::quic::handshake::{self, HandshakeError};
+use crate::quic::socket;
+use crate::quic::{SCHEME, Shared};
+
+/// How many accepted connections there may be, over all listeners of a transport.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    handshakes: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+}
+
+impl Admission {
+    pub(crate) fn new(config: &Config) -> Self {
+        let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        Self {
+            handshakes: permits(config.handshakes_max),
+            connections: permits(config.connections_max),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct QuicTransportListener {
+    local: Address,
+    /// Gone once the listener is closed. The socket stays as long as connections use it.
+    endpoint: Mutex<Option<Endpoint>>,
+    accepting: AbortHandle,
+}
+
+struct Acceptor {
+    shared: Arc<Shared>,
+    listening: IpAddr,
+    sink: Arc<dyn Sink>,
+}
+
+/// Binds the first socket address of `address` that can be bound, and accepts there.
+pub(crate) async fn listen(
+    shared: Arc<Shared>,
+    address: Address,
+    sink: Arc<dyn Sink>,
+) -> Result<Box<dyn Listener>, ListenError> {
+    if let Err(message) = shared.identity.verify_own(sink.hello().node) {
+        return Err(ListenError::Identity { address, message });
+    }
+    let failed = |error: io::Error| ListenError::Bind {
+        address: address.clone(),
+        message: error.to_string(),
+    };
+    let endpoint = bind_first(&address, &shared).await.map_err(failed)?;
+    let socket = endpoint.local_addr().map_err(failed)?;
+    let local = address::of_socket(SCHEME, socket);
+    let acceptor = Arc::new(Acceptor { shared, listening: socket.ip(), sink });
+    tracing::debug!(address = %local, "listening");
+    let accepting = tokio::spawn(acceptor.run(endpoint.clone())).abort_handle();
+    Ok(Box::new(QuicTransportListener { local, endpoint: Mutex::new(Some(endpoint)), accepting }))
+}
+
+async fn bind_first(address: &Address, shared: &Shared) -> io::Result<Endpoint> {
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for socket in address::resolve(address).await? {
+        result = socket::endpoint(socket, Some(shared.server.clone()));
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+impl Listener for QuicTransportListener {
+    fn local_address(&self) -> Address {
+        self.local.clone()
+    }
+
+    fn close(&self) {
+        let endpoint = self.endpoint.lock().take();
+        if let Some(endpoint) = endpoint {
+            tracing::debug!(address = %self.local, "no longer listening");
+            endpoint.set_server_config(None);
+            self.accepting.abort();
+        }
+    }
+}
+
+impl Drop for QuicTransportListener {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Acceptor {
+    async fn run(self: Arc<Self>, endpoint: Endpoint) {
+        while let Some(incoming) = endpoint.accept().await {
+            self.admit(incoming);
+        }
+    }
+
+    /// Gives the connection its own task, so that no peer can hold up another.
+    fn admit(self: &Arc<Self>, incoming: Incoming) {
+        let handshakes = &self.shared.admission.handshakes;
+        let Ok(slot) = Arc::clone(handshakes).try_acquire_owned() else {
+            tracing::debug!("connection refused: too many are in their handshake");
+            return incoming.refuse();
+        };
+        // A sender of forged addresses must not be able to take all the slots.
+        let is_busy = handshakes.available_permits() < self.shared.config.handshakes_max / 2;
+        if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
+            // It can always be sent to one that may retry.
+            return incoming.retry().unwrap_or_default();
+        }
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            this.shake_hands(incoming).await;
+            drop(slot);
+        });
+    }
+
+    async fn shake_hands(&self, incoming: Incoming) {
+        let peer = incoming.remote_address();
+        match timeout(self.shared.config.handshake_timeout, self.accept(incoming)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) if error.is_noise() => {
+                tracing::debug!(%peer, %error, "connection refused");
+            }
+            Ok(Err(error)) => tracing::info!(%peer, %error, "connection refused"),
+            Err(_) => tracing::debug!(%peer, "connection refused: no hello in time"),
+        }
+    }
+
+    async fn accept(&self, incoming: Incoming) -> Result<(), HandshakeError> {
+        let Shared { config, identity, admission, .. } = &*self.shared;
+        let quic = incoming.accept()?.await?;
+        let slot = || -> Option<OwnedSemaphorePermit> {
+            Arc::clone(&admission.connections).try_acquire_owned().ok()
+        };
+        let sink = Arc::clone(&self.sink);
+        handshake::accept(config, identity, &quic, self.listening, slot, sink).await
+    }
+}

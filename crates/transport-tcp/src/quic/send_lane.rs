@@ -1,0 +1,411 @@
+//! What one lane has to send, without I/O.
+//!
+//! Small frames are encoded one behind the other into an open block; larger ones become blocks of
+//! their own that share the caller's bytes. On the data lane a frame above the limit of the lane
+//! leaves only its head there, and its rest waits in order for a stream of its own.
+//!
+//! Credit is not its business: QUIC grants it per stream, and takes no more than there is.
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use convoke_core::transport::{Appended, NotWritable};
+
+use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
+
+/// A frame from head and body up to this size is copied; about what a block of its own would cost.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+/// How much of open frames make up a block.
+const BLOCK_BYTES: usize = 16 * 1024;
+/// How much goes into one batch, about.
+const BATCH_BYTES: usize = 128 * 1024;
+
+/// The bounds of one lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneLimits {
+    /// The largest frame the peer takes.
+    pub(crate) frame_bytes_max: usize,
+    /// The largest frame that goes over the lane's own stream.
+    pub(crate) inline_bytes_max: usize,
+    /// From here on the lane is not writable.
+    pub(crate) soft_bytes: usize,
+    /// Frames that would go beyond are not taken, unless the lane is empty.
+    pub(crate) hard_bytes: usize,
+}
+
+/// What a lane's stream is given at once.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) blocks: Vec<Bytes>,
+    /// How many frames, and words of the transport's own, are out with the last block.
+    pub(crate) frames: u64,
+    pub(crate) transport_frames: u64,
+}
+
+/// The rest of a large frame.
+#[derive(Debug)]
+pub(crate) struct Large {
+    pub(crate) parts: [Bytes; 2],
+}
+
+impl Large {
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+}
+
+/// Everything one lane has to send.
+#[derive(Debug)]
+pub(crate) struct SendLane {
+    limits: LaneLimits,
+    sealed: VecDeque<Bytes>,
+    open: BytesMut,
+    /// Complete with what is sealed and open.
+    frames: u64,
+    transport_frames: u64,
+    large: VecDeque<Large>,
+    /// Of blocks, and of large frames until they are written.
+    queued_bytes: usize,
+    /// Bytes of large frames taken to be written, part of `queued_bytes`.
+    large_under_way: usize,
+    is_closed: bool,
+}
+
+impl SendLane {
+    pub(crate) fn new(limits: LaneLimits) -> Self {
+        Self {
+            limits,
+            sealed: VecDeque::new(),
+            open: BytesMut::new(),
+            frames: 0,
+            transport_frames: 0,
+            large: VecDeque::new(),
+            queued_bytes: 0,
+            large_under_way: 0,
+            is_closed: false,
+        }
+    }
+
+    /// Appends a frame of `len` bytes, which `write` fills.
+    pub(crate) fn append(
+        &mut self,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        self.admit(len)?;
+        if len <= BLOCK_BYTES && len <= self.limits.inline_bytes_max {
+            self.put_small(len, write);
+        } else {
+            let mut body = BytesMut::zeroed(len);
+            write(&mut body);
+            self.put_shared(&[], body.freeze());
+        }
+        Ok(self.appended())
+    }
+
+    /// Appends a frame of `head` and `body`; a body that is not small is shared.
+    pub(crate) fn append_bytes(
+        &mut self,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        self.admit(len)?;
+        if len <= COPY_BYTES_MAX.min(self.limits.inline_bytes_max) {
+            self.put_small(len, &mut |out| {
+                let (out_head, out_body) = out.split_at_mut(head.len());
+                out_head.copy_from_slice(head);
+                out_body.copy_from_slice(&body);
+            });
+        } else {
+            self.put_shared(head, body);
+        }
+        Ok(self.appended())
+    }
+
+    /// Takes no more frames.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Says goodbye behind everything else, which the lane must carry; takes no more frames.
+    pub(crate) fn close_with_goodbye(&mut self, text: &str) {
+        let len_before = self.open.len();
+        framing::put_goodbye(&mut self.open, text);
+        self.queued_bytes += self.open.len() - len_before;
+        self.transport_frames += 1;
+        self.is_closed = true;
+    }
+
+    /// Drops everything, and takes no more.
+    pub(crate) fn abandon(&mut self) {
+        *self = Self { is_closed: true, ..Self::new(self.limits) };
+    }
+
+    /// Moves blocks into `batch`, which is empty. Answers whether there were any.
+    pub(crate) fn fill(&mut self, batch: &mut Batch) -> bool {
+        let mut moved = 0;
+        batch.blocks.clear();
+        while moved < BATCH_BYTES
+            && let Some(block) = self.next_block()
+        {
+            moved += block.len();
+            batch.blocks.push(block);
+        }
+        self.queued_bytes -= moved;
+        let is_last = self.sealed.is_empty() && self.open.is_empty();
+        // Which block completes which frame is not kept: they count with the last one.
+        (batch.frames, batch.transport_frames) = if is_last {
+            (std::mem::take(&mut self.frames), std::mem::take(&mut self.transport_frames))
+        } else {
+            (0, 0)
+        };
+        moved > 0
+    }
+
+    /// The next large frame to be sent, in order.
+    pub(crate) fn next_large(&mut self) -> Option<Large> {
+        let large = self.large.pop_front()?;
+        self.large_under_way += large.len();
+        Some(large)
+    }
+
+    /// A large frame, or `bytes` of it, is written.
+    pub(crate) fn finish_large(&mut self, bytes: usize) {
+        self.large_under_way = self.large_under_way.saturating_sub(bytes);
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+    }
+
+    /// Whether a large frame waits for its stream.
+    pub(crate) fn has_large(&self) -> bool {
+        !self.large.is_empty()
+    }
+
+    /// How many frames the queued blocks complete.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Whether there is nothing for the lane's own stream.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.sealed.is_empty() && self.open.is_empty()
+    }
+
+    /// Whether everything is written, large frames included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_drained() && self.large.is_empty() && self.large_under_way == 0
+    }
+
+    /// Whether it takes no more frames.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Whether there is room below the soft bound.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.queued_bytes < self.limits.soft_bytes
+    }
+
+    /// Whether to wake those who wait for room: at half the soft bound, so that they do not come for
+    /// every frame.
+    pub(crate) fn is_worth_waking(&self) -> bool {
+        self.queued_bytes <= self.limits.soft_bytes / 2
+    }
+
+    fn admit(&self, len: usize) -> Result<(), NotWritable> {
+        if self.is_closed {
+            return Err(NotWritable::Closed);
+        }
+        if len > self.limits.frame_bytes_max {
+            return Err(NotWritable::TooLarge { size: len, limit: self.limits.frame_bytes_max });
+        }
+        let is_full = self.queued_bytes + len + WORD_BYTES > self.limits.hard_bytes;
+        if is_full && self.queued_bytes > 0 { Err(NotWritable::Full) } else { Ok(()) }
+    }
+
+    fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+        if self.open.len() + len > BLOCK_BYTES {
+            self.seal();
+        }
+        let start = self.open.len();
+        let frame = Unfinished { start, buffer: &mut self.open };
+        frame.buffer.put_slice(&word(Kind::Frame, len));
+        frame.buffer.put_bytes(0, len);
+        write(&mut frame.buffer[start + WORD_BYTES..]);
+        frame.finish();
+        self.frames += 1;
+        self.queued_bytes += WORD_BYTES + len;
+    }
+
+    fn put_shared(&mut self, head: &[u8], body: Bytes) {
+        let len = head.len() + body.len();
+        if len > self.limits.inline_bytes_max && len > HEAD_BYTES {
+            return self.put_large(head, body);
+        }
+        self.open.put_slice(&word(Kind::Frame, len));
+        self.open.put_slice(head);
+        self.seal();
+        if !body.is_empty() {
+            self.sealed.push_back(body);
+        }
+        self.frames += 1;
+        self.queued_bytes += WORD_BYTES + len;
+    }
+
+    fn put_large(&mut self, head: &[u8], mut body: Bytes) {
+        let len = head.len() + body.len();
+        let (first, second) = head.split_at(head.len().min(HEAD_BYTES));
+        self.open.put_slice(&word(Kind::Large, len));
+        self.open.put_slice(first);
+        self.open.put_slice(&body.split_to(HEAD_BYTES - first.len()));
+        self.large.push_back(Large { parts: [Bytes::copy_from_slice(second), body] });
+        self.queued_bytes += WORD_BYTES + len;
+    }
+
+    fn appended(&self) -> Appended {
+        if self.is_writable() { Appended::Writable } else { Appended::Full }
+    }
+
+    fn next_block(&mut self) -> Option<Bytes> {
+        if self.sealed.is_empty() {
+            self.seal();
+        }
+        self.sealed.pop_front()
+    }
+
+    fn seal(&mut self) {
+        if !self.open.is_empty() {
+            self.sealed.push_back(self.open.split().freeze());
+        }
+    }
+}
+
+/// A frame being encoded. Taken back when its writer panics, so that half a frame is never sent.
+struct Unfinished<'a> {
+    buffer: &'a mut BytesMut,
+    start: usize,
+}
+
+impl Unfinished<'_> {
+    fn finish(mut self) {
+        self.start = self.buffer.len();
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.buffer.truncate(self.start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::framing::{Decoder, Item, LaneRules};
+    use convoke_core::transport::Lane;
+    use proptest::prelude::*;
+
+    const LIMITS: LaneLimits = LaneLimits {
+        frame_bytes_max: 100_000,
+        inline_bytes_max: 20_000,
+        soft_bytes: 100_000,
+        hard_bytes: 300_000,
+    };
+
+    fn drain(lane: &mut SendLane) -> (Vec<u8>, u64) {
+        let (mut batch, mut wire, mut frames) = (Batch::default(), Vec::new(), 0);
+        while lane.fill(&mut batch) {
+            batch.blocks.iter().for_each(|block| wire.extend_from_slice(block));
+            frames += batch.frames;
+        }
+        (wire, frames)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_appended_comes_out_in_order_and_is_counted(
+            lens in prop::collection::vec((0..30_000_usize, 0..300_usize, any::<bool>()), 1..12),
+        ) {
+            let mut lane = SendLane::new(LaneLimits { hard_bytes: 1 << 20, ..LIMITS });
+            let mut expected = Vec::new();
+            for (number, (len, head, is_copied)) in lens.into_iter().enumerate() {
+                let frame: Vec<u8> = (0..len).map(|at| u8::try_from((at + number) & 0xff).unwrap()).collect();
+                if is_copied {
+                    lane.append(len, &mut |out| out.copy_from_slice(&frame)).unwrap();
+                } else {
+                    let (head, body) = frame.split_at(head.min(len));
+                    lane.append_bytes(head, Bytes::copy_from_slice(body)).unwrap();
+                }
+                expected.push(frame);
+            }
+            let (wire, on_lane) = drain(&mut lane);
+            let rules = LaneRules {
+                lane: Lane::Data,
+                frame_bytes_max: LIMITS.frame_bytes_max,
+                inline_bytes_max: LIMITS.inline_bytes_max,
+            };
+            let (mut decoder, mut wire) = (Decoder::new(rules), Bytes::from(wire));
+            let (mut got, mut large_count) = (Vec::new(), 0);
+            while let Some(item) = decoder.decode(&mut wire).unwrap() {
+                got.push(match item {
+                    Item::Frame(bytes) => bytes.to_vec(),
+                    Item::Large { head, len } => {
+                        large_count += 1;
+                        let large = lane.next_large().unwrap();
+                        let whole = [head, large.parts.concat().into()].concat();
+                        assert_eq!(whole.len(), len);
+                        lane.finish_large(large.len());
+                        whole
+                    }
+                    Item::Goodbye(text) => panic!("nobody said {text}"),
+                });
+            }
+            prop_assert_eq!(on_lane + large_count, got.len() as u64);
+            prop_assert_eq!(got, expected);
+            prop_assert!(lane.is_empty());
+            prop_assert_eq!(lane.queued_bytes, 0);
+        }
+    }
+
+    #[test]
+    fn bounds_hold_and_a_frame_above_them_is_taken_when_empty() {
+        let mut lane = SendLane::new(LaneLimits { soft_bytes: 50, hard_bytes: 100, ..LIMITS });
+        let append = |lane: &mut SendLane, len| lane.append(len, &mut |_| ());
+        assert_eq!(append(&mut lane, 40), Ok(Appended::Writable));
+        assert_eq!(append(&mut lane, 40), Ok(Appended::Full));
+        assert_eq!(append(&mut lane, 40), Err(NotWritable::Full));
+        let refused = NotWritable::TooLarge { size: 100_001, limit: 100_000 };
+        assert_eq!(append(&mut lane, 100_001), Err(refused));
+        drain(&mut lane);
+        assert_eq!(append(&mut lane, 90_000), Ok(Appended::Full));
+        assert_eq!(lane.next_large().map(|large| large.len()), Some(90_000 - HEAD_BYTES));
+        assert!(!lane.is_writable(), "a large frame counts until it is written");
+        lane.finish_large(90_000 - HEAD_BYTES);
+        drain(&mut lane);
+        assert!(lane.is_empty() && lane.is_writable());
+    }
+
+    #[test]
+    fn a_panic_while_a_frame_is_written_leaves_nothing_of_it() {
+        let mut lane = SendLane::new(LIMITS);
+        lane.append(3, &mut |out| out.copy_from_slice(b"one")).unwrap();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            lane.append(3, &mut |_| panic!("the writer fails"))
+        }));
+        assert!(caught.is_err());
+        assert_eq!(drain(&mut lane), ([&word(Kind::Frame, 3)[..], b"one"].concat(), 1));
+    }
+
+    #[test]
+    fn a_closed_lane_takes_nothing_and_an_abandoned_one_has_nothing() {
+        let mut lane = SendLane::new(LIMITS);
+        lane.append(3, &mut |_| ()).unwrap();
+        lane.close_with_goodbye("bye");
+        assert_eq!(lane.append(0, &mut |_| ()), Err(NotWritable::Closed));
+        assert_eq!(drain(&mut lane).0.len(), 4 + 3 + 4 + 3);
+        let mut lane = SendLane::new(LIMITS);
+        lane.append(50_000, &mut |_| ()).unwrap();
+        lane.abandon();
+        assert!(lane.is_empty() && lane.is_closed());
+    }
+}
