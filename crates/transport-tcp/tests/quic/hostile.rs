@@ -1,0 +1,305 @@
+//! Peers that break the rules are closed with the reason, and harm nobody else.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::transport::conformance::{Recorder, pattern, send};
+use convoke_core::transport::{Appended, CloseReason, Connection, DialError, Lane, NotWritable};
+use convoke_core::transport::{Listener, Transport};
+
+use crate::raw::{Raw, client_config, hello, socket, word};
+use crate::{Cluster, assert_serves, dial, listen};
+
+/// Node 2, its cluster, and a peer that has said a good hello as node 9.
+struct Scene {
+    cluster: Cluster,
+    sink: Arc<Recorder>,
+    listener: Box<dyn Listener>,
+    raw: Raw,
+    connection: Arc<dyn Connection>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let cluster = Cluster::new();
+        let sink = Arc::new(Recorder::new(2));
+        let listener = listen(&cluster.node(2), &sink).await;
+        let raw = Raw::hello(&listener.local_address(), &cluster.issue(9), 9).await;
+        let connection = sink.opened(0).await;
+        Self { cluster, sink, listener, raw, connection }
+    }
+
+    /// That the peer was closed for what contains `text`, told so, and nobody else was harmed.
+    async fn assert_fault(self, text: &str) {
+        match self.sink.closed(self.connection.link().nonce).await {
+            CloseReason::Fault(fault) => assert!(fault.contains(text), "{fault}"),
+            other => panic!("expected a fault, not {other}"),
+        }
+        let told = self.raw.close_text().await;
+        assert!(told.contains(text), "{told}");
+        assert_serves(&self.cluster, 1, &*self.listener, &self.sink).await;
+        self.sink.check();
+    }
+}
+
+#[tokio::test]
+async fn an_oversized_frame_closes_before_its_bytes_come() {
+    let mut scene = Scene::new().await;
+    scene.raw.send(&word(0, (1 << 20) + 1)).await;
+    scene.assert_fault("over the limit of 1048576").await;
+}
+
+#[tokio::test]
+async fn an_oversized_large_frame_closes_when_it_is_announced() {
+    let mut scene = Scene::new().await;
+    scene.raw.send(&word(1, 1 << 29)).await;
+    scene.assert_fault("over the limit of 1048576").await;
+}
+
+#[tokio::test]
+async fn a_frame_that_belongs_on_a_stream_of_its_own_closes() {
+    let mut scene = Scene::new().await;
+    scene.raw.send(&word(0, (64 << 10) + 1)).await;
+    scene.assert_fault("came on the lane").await;
+}
+
+#[tokio::test]
+async fn a_kind_that_does_not_exist_closes() {
+    let mut scene = Scene::new().await;
+    scene.raw.send(&word(3, 0)).await;
+    scene.assert_fault("kind 3 does not exist").await;
+}
+
+#[tokio::test]
+async fn a_large_frame_of_another_length_closes() {
+    for len in [999, 1_001] {
+        let mut scene = Scene::new().await;
+        scene.raw.send(&[&word(1, 1_128)[..], &[7; 128]].concat()).await;
+        let mut stream = scene.raw.quic.open_uni().await.expect("there is credit");
+        stream.write_all(&vec![7; len]).await.expect("it is open");
+        stream.finish().expect("it is open");
+        scene.assert_fault("announced as 1128 bytes").await;
+    }
+}
+
+#[tokio::test]
+async fn a_large_frame_or_a_lane_given_up_closes() {
+    let mut scene = Scene::new().await;
+    scene.raw.send(&[&word(1, 1_128)[..], &[7; 128]].concat()).await;
+    let mut stream = scene.raw.quic.open_uni().await.expect("there is credit");
+    stream.write_all(b"so far").await.expect("it is open");
+    stream.reset(5_u32.into()).expect("it is open");
+    scene.assert_fault("given up half-way").await;
+
+    let mut scene = Scene::new().await;
+    scene.raw.data.0.reset(5_u32.into()).expect("it is open");
+    scene.assert_fault("a lane was given up").await;
+}
+
+#[tokio::test]
+async fn a_lane_that_is_no_longer_read_closes() {
+    let mut scene = Scene::new().await;
+    scene.raw.data.1.stop(5_u32.into()).expect("it is open");
+    // The stop is found by whoever writes.
+    while !matches!(
+        scene.connection.append_bytes(Lane::Data, &[], Bytes::from_static(b"x")),
+        Err(NotWritable::Closed)
+    ) {
+        scene.connection.flush();
+        tokio::task::yield_now().await;
+    }
+    scene.assert_fault("stopped").await;
+}
+
+#[tokio::test]
+async fn streams_nobody_announced_take_a_bounded_share_and_block_nothing() {
+    let mut scene = Scene::new().await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = scene.raw.quic.open_uni().await.expect("it is within the limit");
+        stream.write_all(&[1; 4_096]).await.expect("it is open");
+        streams.push(stream);
+    }
+    let mut cx = Context::from_waker(Waker::noop());
+    let one_more = pin!(scene.raw.quic.open_uni()).poll(&mut cx);
+    assert!(one_more.is_pending(), "eight are the limit");
+    scene.raw.send(&[&word(0, 5)[..], b"hello"].concat()).await;
+    let frames = scene.sink.frames(scene.connection.link().nonce, 1).await;
+    assert_eq!(frames, [(Lane::Data, Bytes::from_static(b"hello"))]);
+    assert_serves(&scene.cluster, 1, &*scene.listener, &scene.sink).await;
+}
+
+#[tokio::test]
+async fn many_lanes_are_not_granted() {
+    let scene = Scene::new().await;
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(pin!(scene.raw.quic.open_bi()).poll(&mut cx).is_pending(), "there are two lanes");
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_fills_its_own_buffer_only() {
+    let scene = Scene::new().await;
+    let mut count = 0;
+    let mut was_full = false;
+    // Nobody reads at the other end, so this ends at the hard bound, whatever the network does.
+    loop {
+        match scene.connection.append_bytes(Lane::Data, &[], pattern(count, 32 << 10)) {
+            Ok(appended) => was_full |= appended == Appended::Full,
+            Err(error) => break assert_eq!(error, NotWritable::Full),
+        }
+        count += 1;
+        scene.connection.flush();
+        assert!(count < 2_000, "the send buffer has no bound");
+        tokio::task::yield_now().await;
+    }
+    assert!(was_full);
+    let control = scene.connection.append_bytes(Lane::Control, &[], Bytes::from_static(b"now"));
+    control.expect("the control lane has room of its own");
+    assert_serves(&scene.cluster, 1, &*scene.listener, &scene.sink).await;
+    scene.connection.close(CloseReason::Overloaded);
+    let reason = scene.sink.closed(scene.connection.link().nonce).await;
+    assert_eq!(reason, CloseReason::Overloaded);
+    assert!(scene.raw.close_text().await.contains("did not read"));
+}
+
+#[tokio::test]
+async fn a_goodbye_ends_the_connection_even_when_control_stays_open() {
+    let mut scene = Scene::new().await;
+    scene.raw.send(&[&word(0, 2)[..], b"hi", &word(2, 3), b"bye"].concat()).await;
+    let nonce = scene.connection.link().nonce;
+    assert_eq!(scene.sink.closed(nonce).await, CloseReason::Peer("bye".into()));
+    assert_eq!(scene.sink.frame_count(nonce), 1);
+}
+
+#[tokio::test]
+async fn garbage_datagrams_are_ignored() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let pair = cluster.setup().connect().await;
+    let stranger = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a port is free");
+    let to = socket(&pair.listener.local_address());
+    for number in 0..200_usize {
+        let mut datagram = pattern(number, 1 + number * 37 % 1_400).to_vec();
+        // Half look like the first packet of QUIC version 1, the others like later ones.
+        if number % 2 == 0 && datagram.len() > 6 {
+            datagram[0] = 0xc0;
+            datagram[1..5].copy_from_slice(&[0, 0, 0, 1]);
+        }
+        stranger.send_to(&datagram, to).expect("loopback takes datagrams");
+        send(&pair.to_b, Lane::Data, &pattern(number, 500)).await;
+    }
+    let frames = pair.b.frames(pair.to_a.link().nonce, 200).await;
+    let expected = (0..200).map(|number| (Lane::Data, pattern(number, 500)));
+    assert!(frames.into_iter().eq(expected));
+    assert_eq!(pair.b.opened_count(), 1);
+    sink.check();
+    pair.finish().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_closed_after_the_handshake_timeout() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let builder = cluster.builder(2).handshake_timeout(Duration::from_millis(200));
+    let listener = listen(&builder.build().expect("it is legal"), &sink).await;
+    let raw = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
+    raw.quic.closed().await;
+    assert_eq!(sink.opened_count(), 0);
+    assert_serves(&cluster, 1, &*listener, &sink).await;
+}
+
+#[test]
+fn a_peer_that_goes_silent_is_closed_after_the_keep_alive_timeout() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().expect("a runtime starts")
+    };
+    let (own, of_peer) = (runtime(), runtime());
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let builder = cluster.builder(2).keep_alive_timeout(Duration::from_secs(1));
+    let transport = builder.build().expect("it is legal");
+    let listener = own.block_on(listen(&transport, &sink));
+    let raw = of_peer.block_on(Raw::hello(&listener.local_address(), &cluster.issue(9), 9));
+    let nonce = own.block_on(sink.opened(0)).link().nonce;
+    // Nobody drives its socket from here on, so it cannot say goodbye when it is dropped.
+    drop(of_peer);
+    drop(raw);
+    assert_eq!(own.block_on(sink.closed(nonce)), CloseReason::KeepAlive);
+    own.block_on(assert_serves(&cluster, 1, &*listener, &sink));
+}
+
+#[tokio::test]
+async fn a_hello_that_is_none_is_refused() {
+    let mut another_version = hello(9);
+    another_version[8] = 7;
+    let hellos = [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), ""),
+        (another_version, "not version 7"),
+        (hello(0), "zero"),
+    ];
+    for (bytes, text) in hellos {
+        let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+        let listener = listen(&cluster.node(2), &sink).await;
+        let mut raw = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
+        raw.control.0.write_all(&bytes).await.expect("it is open");
+        raw.send(&[0]).await;
+        let told = raw.close_text().await;
+        assert!(told.contains(text), "{told}");
+        assert_eq!(sink.opened_count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_the_certificate_does_not_prove_is_refused() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let listener = listen(&cluster.node(2), &sink).await;
+    let mut raw = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
+    raw.control.0.write_all(&hello(8)).await.expect("it is open");
+    raw.send(&[0]).await;
+    let told = raw.close_text().await;
+    assert!(told.contains("n8") && told.contains("n9"), "{told}");
+    assert_eq!(sink.opened_count(), 0);
+}
+
+#[tokio::test]
+async fn another_protocol_over_quic_is_refused() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let listener = listen(&cluster.node(2), &sink).await;
+    let mut endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port is free");
+    endpoint.set_default_client_config(client_config(&cluster.issue(9), b"h3"));
+    let to = socket(&listener.local_address());
+    let refused = endpoint.connect(to, "any").expect("the address is good").await;
+    assert!(matches!(refused, Err(quinn::ConnectionError::ConnectionClosed(_))), "{refused:?}");
+    assert_serves(&cluster, 1, &*listener, &sink).await;
+}
+
+#[tokio::test]
+async fn nobody_listening_is_unreachable_after_the_dial_timeout() {
+    let cluster = Cluster::new();
+    let dialling = cluster.builder(1).dial_timeout(Duration::from_millis(300));
+    let dialling = dialling.build().expect("it is legal");
+    // Bound, so that nobody else gets the port, and deaf.
+    let deaf = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a port is free");
+    let address = format!("quic://{}", deaf.local_addr().expect("it is bound"));
+    let address = address.parse().expect("it is an address");
+    let dialled = dialling.dial(&address, None, Arc::new(Recorder::new(1))).await;
+    assert!(matches!(dialled, Err(DialError::Unreachable { .. })), "{dialled:?}");
+}
+
+#[tokio::test]
+async fn connections_above_the_limit_are_refused_with_the_reason() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let listening = cluster.builder(2).connections_max(1).build().expect("it is legal");
+    let listener = listen(&listening, &sink).await;
+    let first = Arc::new(Recorder::new(1));
+    let held = dial(&cluster.node(1), &*listener, &first).await.expect("there is room for one");
+    let refused = dial(&cluster.node(3), &*listener, &Arc::new(Recorder::new(3))).await;
+    let Err(DialError::Handshake { message, .. }) = refused else {
+        panic!("expected a refusal, not {refused:?}")
+    };
+    assert!(message.contains("1 connections are open"), "{message}");
+    held.close(CloseReason::Local);
+    sink.closed(held.link().nonce).await;
+}

@@ -1,0 +1,92 @@
+//! QUIC beyond the conformance suite: who may connect, what hostile peers can do, frames that pass
+//! large ones, and connections that move.
+#![cfg(feature = "quic")]
+
+#[path = "../support/certificates.rs"]
+mod certificates;
+mod hostile;
+mod identities;
+mod large;
+mod moving;
+mod raw;
+
+use std::sync::Arc;
+
+use certificates::{Authority, Issued};
+use convoke_core::transport::conformance::{Recorder, Setup};
+use convoke_core::transport::{Address, Connection, DialError, Listener, Transport};
+use convoke_transport_tcp::{Identity, QuicTransport, QuicTransportBuilder};
+
+/// An authority, and transports of the nodes it knows.
+pub(crate) struct Cluster {
+    authority: Authority,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        Self { authority: Authority::new() }
+    }
+
+    pub(crate) fn issue(&self, node: u64) -> Issued {
+        self.authority.issue([node])
+    }
+
+    pub(crate) fn identity(&self, issued: &Issued) -> Identity {
+        let identity = Identity::from_pem(&issued.certificate, &issued.key, self.authority.pem());
+        identity.expect("the certificate is good")
+    }
+
+    pub(crate) fn builder(&self, node: u64) -> QuicTransportBuilder {
+        QuicTransport::builder(self.identity(&self.issue(node)))
+    }
+
+    pub(crate) fn node(&self, node: u64) -> QuicTransport {
+        self.builder(node).build().expect("the defaults go together")
+    }
+
+    /// Node 1 dials node 2.
+    pub(crate) fn setup(&self) -> Setup {
+        self.setup_of(self.node(1), self.node(2))
+    }
+
+    pub(crate) fn setup_of(&self, dialling: QuicTransport, listening: QuicTransport) -> Setup {
+        Setup { listening: Arc::new(listening), dialling: Arc::new(dialling), listen: any() }
+    }
+}
+
+pub(crate) fn any() -> Address {
+    "quic://127.0.0.1:0".parse().expect("it is an address")
+}
+
+pub(crate) async fn listen(transport: &QuicTransport, sink: &Arc<Recorder>) -> Box<dyn Listener> {
+    let listening = transport.listen(&any(), Arc::clone(sink) as _).await;
+    listening.expect("a loopback port is free")
+}
+
+pub(crate) async fn dial(
+    transport: &QuicTransport,
+    listener: &dyn Listener,
+    sink: &Arc<Recorder>,
+) -> Result<Arc<dyn Connection>, DialError> {
+    transport.dial(&listener.local_address(), None, Arc::clone(sink) as _).await
+}
+
+/// That a node still takes connections and frames.
+pub(crate) async fn assert_serves(
+    cluster: &Cluster,
+    node: u64,
+    listener: &dyn Listener,
+    sink: &Arc<Recorder>,
+) {
+    let dialler = Arc::new(Recorder::new(node));
+    let connection = dial(&cluster.node(node), listener, &dialler).await.expect("it is welcome");
+    let frame = bytes::Bytes::from_static(b"still there?");
+    let lane = convoke_core::transport::Lane::Data;
+    connection.append_bytes(lane, &[], frame.clone()).expect("there is room");
+    connection.flush();
+    let frames = sink.frames(connection.link().nonce, 1).await;
+    assert_eq!(frames[0].1, frame);
+    connection.close(convoke_core::transport::CloseReason::Local);
+    dialler.closed(connection.link().nonce).await;
+    dialler.check();
+}
