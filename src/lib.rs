@@ -182,6 +182,7 @@
 //! |---|---|---|
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
 //! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
+//! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]
@@ -190,9 +191,11 @@
 pub use convoke_core::*;
 #[cfg(feature = "sim")]
 pub use convoke_sim as sim;
+#[cfg(feature = "quic")]
+pub use convoke_transport_tcp::QuicTransport;
 #[cfg(feature = "tcp")]
 pub use convoke_transport_tcp::TcpTransport;
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "quic", feature = "tls"))]
 pub use convoke_transport_tcp::{Identity, IdentityError, IdentityWatch};
 
 /// Sets up an endpoint that has the transports of this crate's features, with their defaults.
@@ -210,14 +213,18 @@ pub fn endpoint() -> EndpointBuilder {
     builder
 }
 
-/// Sets up an endpoint that is the node `identity` proves, and speaks TLS only: at `tls://` addresses,
-/// with certificates of both ends.
+/// Sets up an endpoint that is the node `identity` proves, and takes nobody's word: with certificates
+/// of both ends, at `tls://` and `quic://` addresses, as far as the features bring them.
 ///
 /// Where an endpoint has plain `tcp://` besides, whoever reaches it there can claim any name.
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "quic", feature = "tls"))]
 pub fn secure_endpoint(identity: Identity) -> EndpointBuilder {
     let builder = Endpoint::builder().node(identity.node());
-    builder.transport(TcpTransport::tls(identity))
+    #[cfg(feature = "quic")]
+    let builder = builder.transport(QuicTransport::new(identity.clone()));
+    #[cfg(feature = "tls")]
+    let builder = builder.transport(TcpTransport::tls(identity));
+    builder
 }
 
 /// The code of the README, compiled.

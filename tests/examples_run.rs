@@ -25,5 +25,6 @@ examples! {
     "tcp": first_of in "../examples/first_of.rs",
     "tcp": node in "../examples/node.rs",
     "tls": tls in "../examples/tls.rs",
+    "quic": quic in "../examples/quic.rs",
     "sim": simulated in "../examples/simulated.rs",
 }

@@ -34,7 +34,8 @@ use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
 use crate::time::Timestamp;
 use crate::transport::{
-    Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Order, Received, Sink, Transport,
+    Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Order, Received, Sink,
+    Transport,
 };
 use crate::wire::{Cast, Cause, Executed, Frame, Glance};
 

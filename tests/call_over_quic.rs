@@ -1,0 +1,150 @@
+//! Calls among endpoints over QUIC on loopback.
+#![cfg(feature = "quic")]
+
+#[path = "../crates/transport-tcp/tests/support/certificates.rs"]
+mod certificates;
+
+use std::time::Duration;
+
+use certificates::Authority;
+use convoke::{
+    CallBuilder, Cause, Context, End, Endpoint, Finish, Identity, Invocation, Method, NodeId, Peer,
+    QuicTransport, Service, Status, Task,
+};
+
+/// Gives back what it got.
+const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.Quic/Echo");
+/// Goes on to a node, which echoes to the initiator.
+const PASS_ON: Method<u64, Vec<u8>> = Method::new("test.Quic/PassOn");
+/// Never answers.
+const NEVER: Method<u64, Vec<u8>> = Method::new("test.Quic/Never");
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn node(id: u64) -> NodeId {
+    NodeId::new(id).expect("not zero")
+}
+
+fn identity(authority: &Authority, node: u64) -> Identity {
+    let issued = authority.issue([node]);
+    Identity::from_pem(issued.certificate, issued.key, authority.pem()).expect("it is good")
+}
+
+async fn pass_on(to: u64, task: Task<Vec<u8>>) -> std::result::Result<Finish, Status> {
+    Ok(task.tail(ECHO.request(b"passed on".to_vec()), &Peer::from(node(to))).await?)
+}
+
+fn service() -> Service {
+    Service::new()
+        .unary(ECHO, |bytes, _: Context| async move { Ok::<_, Status>(bytes) })
+        .unary(NEVER, |_, _: Context| std::future::pending::<std::result::Result<_, Status>>())
+        .tree(PASS_ON, pass_on)
+}
+
+async fn start(authority: &Authority, id: u64) -> Endpoint {
+    let builder = convoke::secure_endpoint(identity(authority, id)).listen("quic://127.0.0.1:0");
+    builder.serve(service()).start().await.expect("loopback can be bound")
+}
+
+fn peer(at: &Endpoint, other: &Endpoint) -> Peer {
+    let addresses = other.addresses().iter().map(ToString::to_string);
+    at.peer(other.node(), addresses).expect("its addresses are addresses")
+}
+
+#[tokio::test]
+async fn a_reply_from_two_hops_away_is_authenticated() -> Result {
+    let authority = Authority::new();
+    let [one, two, three] =
+        [start(&authority, 1).await, start(&authority, 2).await, start(&authority, 3).await];
+    // Two knows three, and three knows one: the reply takes its own way.
+    peer(&two, &three);
+    peer(&three, &one);
+    let to_two = peer(&one, &two);
+    let call = CallBuilder::new(&one).branch(PASS_ON.request(3), &to_two).open()?;
+    let (replies, outcome) = call.collect().await?;
+    assert_eq!((replies.len(), outcome.end), (1, End::Complete));
+    assert_eq!((replies[0].from(), replies[0].is_authenticated()), (node(3), true));
+    assert_eq!(replies[0].message(), b"passed on");
+    for endpoint in [one, two, three] {
+        endpoint.shutdown(Duration::from_secs(5)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_and_small_calls_share_a_connection() -> Result {
+    let authority = Authority::new();
+    let (server, client) = (start(&authority, 1).await, start(&authority, 2).await);
+    let to = peer(&client, &server);
+    // What may wait for a dial is bounded, so there is a connection first.
+    Invocation::new(&client, ECHO.request(Vec::new())).to(&to).await?;
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..200_u8 {
+        let (client, to) = (client.clone(), to);
+        calls.spawn(async move {
+            let len = if number.is_multiple_of(10) { 700_000 } else { 100 };
+            let bytes = vec![number; len];
+            let answer = Invocation::new(&client, ECHO.request(bytes.clone())).to(&to).await;
+            answer.map(|answer| answer == bytes)
+        });
+    }
+    for answer in calls.join_all().await {
+        assert!(answer?, "a reply is not what was sent");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_go_on_while_the_client_moves() -> Result {
+    let authority = Authority::new();
+    let server = start(&authority, 1).await;
+    let identity = identity(&authority, 2);
+    let (id, quic) = (identity.node(), QuicTransport::new(identity));
+    let client = Endpoint::builder().node(id).transport(quic.clone()).start().await?;
+    let to = client.connect(server.addresses()[0].as_str()).await?;
+    let mut callers = tokio::task::JoinSet::new();
+    for number in 0..16_u8 {
+        let client = client.clone();
+        callers.spawn(async move {
+            for _ in 0..50 {
+                let request = ECHO.request(vec![number; 1_000]);
+                let answer = Invocation::new(&client, request).to(&to).await?;
+                assert_eq!(answer, vec![number; 1_000]);
+            }
+            Ok::<_, convoke::CallError>(())
+        });
+    }
+    for _ in 0..5 {
+        quic.rebind()?;
+        Invocation::new(&client, ECHO.request(vec![1])).to(&to).await?;
+    }
+    for done in callers.join_all().await {
+        done?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_ends_fails_the_calls_it_runs() -> Result {
+    let authority = Authority::new();
+    let (server, client) = (start(&authority, 1).await, start(&authority, 2).await);
+    let to = peer(&client, &server);
+    Invocation::new(&client, ECHO.request(Vec::new())).to(&to).await?;
+    let call = CallBuilder::new(&client).branch(NEVER.request(0), &to).open()?;
+    let ending = tokio::spawn(async move { server.shutdown(Duration::from_millis(50)).await });
+    let outcome = call.outcome().await;
+    assert!(!outcome.is_complete(), "{outcome:?}");
+    ending.await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_of_another_cluster_cannot_be_called() -> Result {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (server, client) = (start(&authority, 1).await, start(&other, 2).await);
+    let to = peer(&client, &server);
+    let error = Invocation::new(&client, ECHO.request(Vec::new())).to(&to).await;
+    let error = error.expect_err("neither trusts the other");
+    assert!(error.failure().is_some_and(|failure| failure.cause != Cause::Application), "{error}");
+    Ok(())
+}
