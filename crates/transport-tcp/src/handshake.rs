@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
+use convoke_core::id::{LinkNonce, NodeId};
 use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Principal, Sink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -252,7 +252,7 @@ fn open(
     let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
     let link = Link {
         peer: theirs.hello.clone(),
-        nonce: hello::nonce(dialler.random, acceptor.random),
+        nonce: LinkNonce::of(dialler.random, acceptor.random),
         is_dialler,
         scheme: config.security.scheme(),
         principal,

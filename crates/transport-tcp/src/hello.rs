@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut};
-use convoke_core::id::{Incarnation, LinkNonce, NodeId};
+use convoke_core::id::{Incarnation, NodeId};
 use convoke_core::transport::{Address, Hello};
 
 use crate::framing;
@@ -269,41 +269,6 @@ fn unspecified_port(address: &Address) -> Option<(IpAddr, u16)> {
     socket.ip().is_unspecified().then(|| (socket.ip(), socket.port()))
 }
 
-/// The name of the connection: a keyed mix of both ends' numbers.
-///
-/// The end that speaks second knows the first number, so the mix is a short SipHash: it cannot
-/// simply be solved for the second number. It names, and does not authenticate.
-pub(crate) fn nonce(dialler: u64, acceptor: u64) -> LinkNonce {
-    let mut v = [
-        dialler ^ 0x736f_6d65_7073_6575,
-        acceptor ^ 0x646f_7261_6e64_6f6d,
-        dialler ^ 0x6c79_6765_6e65_7261,
-        acceptor ^ 0x7465_6462_7974_6573,
-    ];
-    for word in [dialler, acceptor, 16 << 56] {
-        v[3] ^= word;
-        sip_round(&mut v);
-        sip_round(&mut v);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    (0..4).for_each(|_| sip_round(&mut v));
-    LinkNonce(v[0] ^ v[1] ^ v[2] ^ v[3])
-}
-
-fn sip_round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,13 +376,6 @@ mod tests {
         let mut spoilt = greeting();
         spoilt.hello.advertised = addresses(&["tcp://[::]:70"]);
         assert!(matches!(decode(&spoilt.encode()), Err(HelloError::Malformed(_))));
-    }
-
-    #[test]
-    fn both_numbers_change_the_nonce() {
-        let nonces = [nonce(1, 2), nonce(2, 1), nonce(1, 3), nonce(3, 2), nonce(0, 0)];
-        let distinct: std::collections::BTreeSet<_> = nonces.iter().collect();
-        assert_eq!(distinct.len(), nonces.len());
     }
 
     proptest! {

@@ -1,0 +1,103 @@
+//! The dialling end of HTTP/2: one connection to one address.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+/// Opens streams on a connection, which ends soon after the last clone and the last stream are gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Http2 {
+    send: SendRequest<tonic::body::Body>,
+}
+
+/// While it is there the connection stays; afterwards its streams have a grace to end.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    _until_dropped: oneshot::Sender<()>,
+}
+
+/// How to speak.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) stream_window_bytes: u32,
+    pub(crate) connection_window_bytes: u32,
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) ping_timeout: Duration,
+    pub(crate) grace: Duration,
+}
+
+/// Tries one socket address after the other. Each gets its share of the time left, so that one which
+/// swallows packets leaves some to the next.
+pub(crate) async fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for (socket, left) in sockets.iter().zip((1..=sockets.len()).rev()) {
+        let share = deadline.saturating_duration_since(Instant::now())
+            / u32::try_from(left).unwrap_or(u32::MAX);
+        result = match timeout(share, TcpStream::connect(socket)).await {
+            Ok(connected) => connected,
+            Err(elapsed) => Err(elapsed.into()),
+        };
+        if result.is_ok() {
+            break;
+        }
+    }
+    let stream = result?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Speaks HTTP/2 on a socket, in a task of its own.
+pub(crate) async fn speak(stream: TcpStream, terms: Terms) -> hyper::Result<(Http2, Kept)> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(terms.stream_window_bytes)
+        .initial_connection_window_size(terms.connection_window_bytes)
+        .max_frame_size(terms.frame_bytes_max)
+        .keep_alive_interval(terms.ping_timeout)
+        .keep_alive_timeout(terms.ping_timeout);
+    let (send, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let (kept, dropped) = oneshot::channel();
+    tokio::spawn(async move {
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = dropped => timeout(terms.grace, connection).await.unwrap_or(Ok(())),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "HTTP/2 connection lost");
+        }
+    });
+    Ok((Http2 { send }, Kept { _until_dropped: kept }))
+}
+
+impl Http2 {
+    /// Whether no further stream can be opened.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.send.is_closed()
+    }
+}
+
+impl tonic::codegen::Service<http::Request<tonic::body::Body>> for Http2 {
+    type Response = http::Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.send.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        Box::pin(self.send.send_request(request))
+    }
+}

@@ -1,0 +1,122 @@
+//! The accepting end: an HTTP/2 server with one method.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke_core::transport::{Address, ListenError, Listener, Sink};
+use tokio::sync::Semaphore;
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Status, Streaming};
+
+use crate::address;
+use crate::codec::BytesCodec;
+use crate::config::Config;
+use crate::connection::Answering;
+use crate::handshake;
+use crate::hello::PATH;
+use crate::serve::{Bounds, Handler, Request, Response, Server};
+
+/// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens one.
+const RESETS_MAX: usize = 20;
+/// HTTP/2 frames of this size need few headers.
+pub(crate) const HTTP2_FRAME_BYTES: u32 = 64 * 1024;
+
+#[derive(Debug)]
+struct GrpcListener {
+    local: Address,
+    server: Server,
+}
+
+impl Listener for GrpcListener {
+    fn local_address(&self) -> Address {
+        self.local.clone()
+    }
+
+    fn close(&self) {
+        tracing::debug!(address = %self.local, "no longer listening");
+        self.server.stop_accepting();
+    }
+}
+
+/// Binds the first socket address of `address` that can be bound, and accepts there.
+pub(crate) async fn listen(
+    config: Arc<Config>,
+    slots: Arc<Semaphore>,
+    address: Address,
+    sink: Arc<dyn Sink>,
+) -> Result<Box<dyn Listener>, ListenError> {
+    let bounds = Arc::new(bounds(&config));
+    let frames = Arc::new(Frames { config, sink });
+    let started = match address::resolve(address.rest()).await {
+        Ok(sockets) => Server::start(&sockets, frames, bounds, slots),
+        Err(error) => Err(error),
+    };
+    let server =
+        started.map_err(|error| ListenError::Bind { address, message: error.to_string() })?;
+    let local = address::of_socket(server.local_addr());
+    tracing::debug!(address = %local, "listening");
+    Ok(Box::new(GrpcListener { local, server }))
+}
+
+fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        connections_max: config.connections_max,
+        streams_max: config.streams_max,
+        resets_max: RESETS_MAX,
+        stream_window_bytes: config.window_bytes,
+        connection_window_bytes: config.connection_window_bytes(config.streams_max),
+        frame_bytes_max: HTTP2_FRAME_BYTES,
+        handshake_timeout: config.handshake_timeout,
+        // A dialler opens its stream at once.
+        idle_timeout: config.handshake_timeout,
+        ping_timeout: config.keep_alive_timeout,
+        grace: config.close_grace,
+    }
+}
+
+/// The one method.
+struct Frames {
+    config: Arc<Config>,
+    sink: Arc<dyn Sink>,
+}
+
+impl Handler for Frames {
+    async fn handle(self: Arc<Self>, request: Request, local: SocketAddr) -> Response {
+        let path = request.uri().path();
+        if path != PATH {
+            let text = format!("this port carries convoke frames at {PATH}, and nothing at {path}");
+            tracing::info!(%path, "request refused: not a method of this port");
+            return Status::unimplemented(text).into_http();
+        }
+        let limit = self.config.message_bytes_max as usize;
+        let mut grpc = Grpc::new(BytesCodec::of_a_connection())
+            .max_decoding_message_size(limit)
+            .max_encoding_message_size(limit);
+        grpc.streaming(Accept { frames: self, local }, request).await
+    }
+}
+
+struct Accept {
+    frames: Arc<Frames>,
+    local: SocketAddr,
+}
+
+impl StreamingService<Bytes> for Accept {
+    type Response = crate::codec::Parts;
+    type ResponseStream = Answering;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Answering>, Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
+        let (frames, local) = (Arc::clone(&self.frames), self.local.ip());
+        Box::pin(async move {
+            let sink = Arc::clone(&frames.sink);
+            let accepted = handshake::accept(&frames.config, request.into_inner(), local, sink);
+            let answering = accepted.await.inspect_err(|status| {
+                tracing::info!(reason = status.message(), "connection refused");
+            })?;
+            Ok(tonic::Response::new(answering))
+        })
+    }
+}

@@ -1,0 +1,354 @@
+//! Accepting TCP connections and speaking HTTP/2 on them: what the transport and the edge have in
+//! common.
+//!
+//! A connection has to show within the handshake timeout that it speaks HTTP/2, and may be idle for
+//! the idle timeout. How many there are, and how many streams each, is bounded.
+
+use std::convert::Infallible;
+use std::future::{Future, pending, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+/// A request as HTTP/2 brings it.
+pub(crate) type Request = http::Request<Incoming>;
+/// What it is answered with.
+pub(crate) type Response = http::Response<tonic::body::Body>;
+
+/// What every HTTP/2 connection begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// What those hear who speak something else, if it is anything like HTTP.
+const REFUSAL: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
+    Content-Length: 43\r\n\r\nthis port speaks gRPC, which needs HTTP/2.\r\n";
+/// How long accepting rests when the process has no file descriptor or memory for one more.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+/// Longest list of headers, in bytes: convoke takes 16,000 bytes of metadata, which binary values
+/// spell with a third more.
+const HEADER_BYTES_MAX: u32 = 32 * 1024;
+
+/// The bounds of accepted connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) connections_max: usize,
+    pub(crate) streams_max: u32,
+    /// Streams that the client has reset before they were looked at.
+    pub(crate) resets_max: usize,
+    pub(crate) stream_window_bytes: u32,
+    pub(crate) connection_window_bytes: u32,
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) handshake_timeout: Duration,
+    /// Without a stream for this long a connection is closed.
+    pub(crate) idle_timeout: Duration,
+    /// Without an answer to a ping for this long a connection is closed.
+    pub(crate) ping_timeout: Duration,
+    /// What streams get to end in when the server stops.
+    pub(crate) grace: Duration,
+}
+
+/// Answers requests. One is shared by all connections.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Answers one request, of a connection accepted at this address.
+    fn handle(
+        self: Arc<Self>,
+        request: Request,
+        local: SocketAddr,
+    ) -> impl Future<Output = Response> + Send + 'static;
+}
+
+/// A socket that is being listened on until it is closed or dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    local: SocketAddr,
+    socket: Arc<ListeningSocket>,
+    accepting: AbortHandle,
+    /// Tells connections to stop.
+    stop: watch::Sender<bool>,
+}
+
+/// The socket, gone once it is closed: so that nobody is accepted after `close` returned.
+#[derive(Debug)]
+struct ListeningSocket(Mutex<Option<TcpListener>>);
+
+struct Acceptor<H> {
+    handler: Arc<H>,
+    bounds: Arc<Bounds>,
+    slots: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Server {
+    /// Listens at the first of `sockets` that can be bound.
+    pub(crate) fn start<H: Handler>(
+        sockets: &[SocketAddr],
+        handler: Arc<H>,
+        bounds: Arc<Bounds>,
+        slots: Arc<Semaphore>,
+    ) -> io::Result<Self> {
+        let listener = bind_first(sockets)?;
+        let local = listener.local_addr()?;
+        let socket = Arc::new(ListeningSocket(Mutex::new(Some(listener))));
+        let (stop, stopped) = watch::channel(false);
+        let acceptor = Acceptor { handler, bounds, slots, stop: stopped };
+        let accepting = tokio::spawn(acceptor.run(Arc::clone(&socket))).abort_handle();
+        Ok(Self { local, socket, accepting, stop })
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Accepts no further connection; open ones stay.
+    pub(crate) fn stop_accepting(&self) {
+        self.socket.0.lock().take();
+        self.accepting.abort();
+    }
+
+    /// Tells every connection to end when its streams have ended, and waits for that.
+    pub(crate) async fn drain(&self) {
+        self.stop_accepting();
+        self.stop.send_replace(true);
+        self.stop.closed().await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_accepting();
+    }
+}
+
+fn bind_first(sockets: &[SocketAddr]) -> io::Result<TcpListener> {
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for socket in sockets {
+        result = bind(*socket);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+impl ListeningSocket {
+    /// `None` once it is closed.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
+        match &*self.0.lock() {
+            Some(listener) => {
+                listener.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| stream)))
+            }
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl<H: Handler> Acceptor<H> {
+    async fn run(self, socket: Arc<ListeningSocket>) {
+        let this = Arc::new(self);
+        while let Some(accepted) = poll_fn(|cx| socket.poll_accept(cx)).await {
+            match accepted {
+                Ok(stream) => this.admit(stream),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept: raise the limit of open files?");
+                    sleep(EXHAUSTED_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Gives the connection its own task, so that no peer can hold up another.
+    fn admit(self: &Arc<Self>, stream: TcpStream) {
+        let peer = stream.peer_addr().ok();
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            let limit = self.bounds.connections_max;
+            tracing::info!(?peer, limit, "connection refused: too many are open");
+            return;
+        };
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(error) = this.serve(stream).await {
+                tracing::info!(?peer, %error, "connection refused or lost");
+            }
+            drop(slot);
+        });
+    }
+
+    async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let local = stream.local_addr()?;
+        let expected = expect_preface(&mut stream);
+        timeout(self.bounds.handshake_timeout, expected).await??;
+        let (read, write) = stream.into_split();
+        let io = tokio::io::join(PREFACE.chain(read), write);
+        self.speak(io, local).await.map_err(io::Error::other)
+    }
+
+    /// Carries streams until the client goes, is idle for too long, or the server stops.
+    async fn speak(
+        &self,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        local: SocketAddr,
+    ) -> hyper::Result<()> {
+        let streams = Arc::new(Streams::default());
+        let service = service_fn(|request: Request| {
+            let (handler, open) = (Arc::clone(&self.handler), Streams::open(&streams));
+            async move {
+                let response = handler.handle(request, local).await;
+                Ok::<_, Infallible>(response.map(|body| open.until_end_of(body)))
+            }
+        });
+        let mut connection = pin!(self.http2().serve_connection(TokioIo::new(io), service));
+        let mut stop = self.stop.clone();
+        let stopped = async move {
+            if stop.wait_for(|stop| *stop).await.is_err() {
+                // The listener went without a word: then connections stay.
+                pending::<()>().await;
+            }
+        };
+        let mut stopped = pin!(stopped);
+        loop {
+            let seen = streams.seen();
+            let is_stopped = tokio::select! {
+                result = connection.as_mut() => return result,
+                () = stopped.as_mut() => true,
+                () = sleep(self.bounds.idle_timeout) => false,
+            };
+            if is_stopped || streams.has_been_idle_since(seen) {
+                connection.as_mut().graceful_shutdown();
+                // What does not end by then is dropped, and its calls cancelled.
+                return timeout(self.bounds.grace, connection).await.unwrap_or(Ok(()));
+            }
+        }
+    }
+
+    fn http2(&self) -> http2::Builder<TokioExecutor> {
+        let bounds = &self.bounds;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(bounds.streams_max)
+            .max_pending_accept_reset_streams(bounds.resets_max)
+            .initial_stream_window_size(bounds.stream_window_bytes)
+            .initial_connection_window_size(bounds.connection_window_bytes)
+            .max_frame_size(bounds.frame_bytes_max)
+            .max_header_list_size(HEADER_BYTES_MAX)
+            .keep_alive_interval(bounds.ping_timeout)
+            .keep_alive_timeout(bounds.ping_timeout);
+        builder
+    }
+}
+
+/// How many streams a connection has, and has ever had.
+#[derive(Debug, Default)]
+struct Streams {
+    open: AtomicUsize,
+    seen: AtomicUsize,
+}
+
+impl Streams {
+    fn open(this: &Arc<Self>) -> OpenStream {
+        this.open.fetch_add(1, Ordering::Relaxed);
+        this.seen.fetch_add(1, Ordering::Relaxed);
+        OpenStream(Arc::clone(this))
+    }
+
+    fn seen(&self) -> usize {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    fn has_been_idle_since(&self, seen: usize) -> bool {
+        self.open.load(Ordering::Relaxed) == 0 && self.seen() == seen
+    }
+}
+
+/// One stream, until its drop.
+struct OpenStream(Arc<Streams>);
+
+impl OpenStream {
+    fn until_end_of(self, body: tonic::body::Body) -> Counted {
+        Counted { body, _open: self }
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of a response, whose stream counts as open until it is dropped.
+struct Counted {
+    body: tonic::body::Body,
+    _open: OpenStream,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = bytes::Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, tonic::Status>>> {
+        std::pin::Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads HTTP/2's preface. Others are told, in HTTP/1.1, which is what they most often speak.
+async fn expect_preface(stream: &mut TcpStream) -> io::Result<()> {
+    let mut found = [0; PREFACE.len()];
+    let mut len = 0;
+    while len < found.len() {
+        match stream.read(&mut found[len..]).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => len += count,
+        }
+        if found[..len] != PREFACE[..len] {
+            // Whether it is read is the peer's concern.
+            let _ = stream.write_all(REFUSAL).await;
+            let _ = stream.shutdown().await;
+            let text = "it does not speak HTTP/2, which gRPC needs";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+    }
+    Ok(())
+}
+
+/// Whether accepting the next one may well work.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
