@@ -73,7 +73,7 @@ pub use endpoint::{Endpoint, EndpointBuilder};
 pub use error::{CallError, Code, ConnectError, StartError, Status};
 pub use id::{CallId, NodeId, Path};
 #[cfg(feature = "runtime")]
-pub use method::{Method, Request};
+pub use method::{Method, RawMessage, Request};
 pub use proto::call::{Decision, End, Tally};
 pub use proto::failure::Failure;
 pub use proto::limits::{Limits, ReplyDial};

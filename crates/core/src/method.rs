@@ -1,5 +1,7 @@
 //! Typed names of methods and the requests made of them.
 
+mod raw;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -8,6 +10,8 @@ use bytes::Bytes;
 
 use crate::id::MethodId;
 use crate::wire::{Extension, extension};
+
+pub use raw::RawMessage;
 
 /// A method that takes a `Req` and is answered with `Resp`s, whoever sends them.
 ///
@@ -74,15 +78,7 @@ impl<Req: prost::Message, Resp> Method<Req, Resp> {
         reason = "callers give the message away, as to any call"
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
-        Request {
-            method: self.id(),
-            is_read_only: self.is_read_only,
-            payload: message.encode_to_vec().into(),
-            extensions: Vec::new(),
-            deadline: None,
-            oversize: None,
-            types: PhantomData,
-        }
+        Request::of(self.id(), self.is_read_only, message.encode_to_vec().into())
     }
 }
 
@@ -116,6 +112,11 @@ pub struct Request<Resp> {
 const METADATA_BYTES_MAX: usize = 16_000;
 
 impl<Resp> Request<Resp> {
+    fn of(method: MethodId, is_read_only: bool, payload: Bytes) -> Self {
+        let (extensions, types) = (Vec::new(), PhantomData);
+        Self { method, is_read_only, payload, extensions, deadline: None, oversize: None, types }
+    }
+
     /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
     pub(crate) fn too_large(&self, message_bytes_max: usize) -> Option<(usize, usize)> {
         let size = self.payload.len();
