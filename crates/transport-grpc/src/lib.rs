@@ -11,6 +11,7 @@ mod codec;
 mod config;
 mod connection;
 mod dial;
+mod edge;
 mod framing;
 mod handshake;
 mod hello;
@@ -29,6 +30,7 @@ use convoke_core::transport::{
 use tokio::sync::Semaphore;
 
 pub use config::{ConfigError, GrpcTransportBuilder};
+pub use edge::{EdgeError, EdgeService, GrpcEdge, GrpcEdgeBuilder};
 
 use crate::address::SCHEME;
 use crate::config::Config;

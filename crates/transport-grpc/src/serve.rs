@@ -41,6 +41,10 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// spell with a third more.
 const HEADER_BYTES_MAX: u32 = 32 * 1024;
 
+/// Streams this end has had to reset, after which a connection is closed: what HTTP/2 libraries allow.
+/// Late frames of streams that were cancelled in good order count, too.
+const ERRORS_MAX: usize = 1_024;
+
 /// The bounds of accepted connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
@@ -76,8 +80,8 @@ pub(crate) struct Server {
     local: SocketAddr,
     socket: Arc<ListeningSocket>,
     accepting: AbortHandle,
-    /// Tells connections to stop.
-    stop: watch::Sender<bool>,
+    /// Tells connections to stop, and how long their streams have to end.
+    stop: watch::Sender<Option<Duration>>,
 }
 
 /// The socket, gone once it is closed: so that nobody is accepted after `close` returned.
@@ -88,7 +92,7 @@ struct Acceptor<H> {
     handler: Arc<H>,
     bounds: Arc<Bounds>,
     slots: Arc<Semaphore>,
-    stop: watch::Receiver<bool>,
+    stop: watch::Receiver<Option<Duration>>,
 }
 
 impl Server {
@@ -102,7 +106,7 @@ impl Server {
         let listener = bind_first(sockets)?;
         let local = listener.local_addr()?;
         let socket = Arc::new(ListeningSocket(Mutex::new(Some(listener))));
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(None);
         let acceptor = Acceptor { handler, bounds, slots, stop: stopped };
         let accepting = tokio::spawn(acceptor.run(Arc::clone(&socket))).abort_handle();
         Ok(Self { local, socket, accepting, stop })
@@ -118,10 +122,15 @@ impl Server {
         self.accepting.abort();
     }
 
-    /// Tells every connection to end when its streams have ended, and waits for that.
-    pub(crate) async fn drain(&self) {
+    /// Tells every connection to end when its streams have ended, and to drop them after `grace`.
+    pub(crate) fn stop(&self, grace: Duration) {
         self.stop_accepting();
-        self.stop.send_replace(true);
+        self.stop.send_replace(Some(grace));
+    }
+
+    /// The same, and waits for that.
+    pub(crate) async fn drain(&self, grace: Duration) {
+        self.stop(grace);
         self.stop.closed().await;
     }
 }
@@ -218,25 +227,20 @@ impl<H: Handler> Acceptor<H> {
             }
         });
         let mut connection = pin!(self.http2().serve_connection(TokioIo::new(io), service));
-        let mut stop = self.stop.clone();
-        let stopped = async move {
-            if stop.wait_for(|stop| *stop).await.is_err() {
-                // The listener went without a word: then connections stay.
-                pending::<()>().await;
-            }
-        };
-        let mut stopped = pin!(stopped);
+        let mut stopped = pin!(stopped(self.stop.clone()));
         loop {
             let seen = streams.seen();
-            let is_stopped = tokio::select! {
+            let grace = tokio::select! {
                 result = connection.as_mut() => return result,
-                () = stopped.as_mut() => true,
-                () = sleep(self.bounds.idle_timeout) => false,
+                grace = stopped.as_mut() => Some(grace),
+                () = sleep(self.bounds.idle_timeout) => {
+                    streams.has_been_idle_since(seen).then_some(self.bounds.grace)
+                }
             };
-            if is_stopped || streams.has_been_idle_since(seen) {
+            if let Some(grace) = grace {
                 connection.as_mut().graceful_shutdown();
                 // What does not end by then is dropped, and its calls cancelled.
-                return timeout(self.bounds.grace, connection).await.unwrap_or(Ok(()));
+                return timeout(grace, connection).await.unwrap_or(Ok(()));
             }
         }
     }
@@ -248,6 +252,7 @@ impl<H: Handler> Acceptor<H> {
             .timer(TokioTimer::new())
             .max_concurrent_streams(bounds.streams_max)
             .max_pending_accept_reset_streams(bounds.resets_max)
+            .max_local_error_reset_streams(ERRORS_MAX)
             .initial_stream_window_size(bounds.stream_window_bytes)
             .initial_connection_window_size(bounds.connection_window_bytes)
             .max_frame_size(bounds.frame_bytes_max)
@@ -255,6 +260,14 @@ impl<H: Handler> Acceptor<H> {
             .keep_alive_interval(bounds.ping_timeout)
             .keep_alive_timeout(bounds.ping_timeout);
         builder
+    }
+}
+
+/// Resolves to the grace of a stop. When the listener goes without one, connections stay.
+async fn stopped(mut stop: watch::Receiver<Option<Duration>>) -> Duration {
+    match stop.wait_for(Option::is_some).await.map(|grace| *grace) {
+        Ok(Some(grace)) => grace,
+        _ => pending().await,
     }
 }
 

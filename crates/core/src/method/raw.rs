@@ -1,6 +1,8 @@
 //! Requests and replies whose bytes pass undecoded: for gateways, proxies and recorders, which know the
 //! name of a method at run time and its messages not at all.
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_varint, encode_key, encode_varint};
@@ -143,6 +145,12 @@ impl Request<RawMessage> {
         self
     }
 
+    /// The deadline it was given, if any. A call has one of its own: see
+    /// [`CallBuilder::deadline`](crate::CallBuilder::deadline).
+    pub fn deadline_set(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     /// Adds an extension as it goes over the wire, such as the
     /// [trace context](crate::wire::extension::TRACE_CONTEXT) a gateway was given.
     #[must_use]
@@ -204,7 +212,7 @@ mod tests {
     #[test]
     fn a_field_that_is_cut_is_an_error() {
         for cut in
-            [&b"\x0a\x03\x0a\x05a"[..], b"\x0a\x03\x11ab", b"\x0a\x03\x15ab", b"\x0a\x02\x0b\x0c"]
+            [&b"\x0a\x03\x0a\x05a"[..], b"\x0a\x03\x11ab", b"\x0a\x03\x15ab", b"\x0a\x01\x0b"]
         {
             assert!(Opaque::decode(cut).is_err(), "{cut:?}");
         }

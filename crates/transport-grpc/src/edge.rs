@@ -1,0 +1,325 @@
+//! The edge: foreign gRPC clients call the services of an endpoint.
+
+mod metadata;
+mod methods;
+mod service;
+mod standard;
+mod status;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::{Endpoint, Peer};
+use tokio::sync::Semaphore;
+
+use crate::address;
+use crate::listener::HTTP2_FRAME_BYTES;
+use crate::serve::{Bounds, Handler, Request, Response, Server};
+use methods::Methods;
+use service::{Inner, Route};
+use standard::Standard;
+
+pub use service::EdgeService;
+
+/// A port at which any gRPC client, in any language, calls the services of an endpoint.
+///
+/// The path of a request names the method; its message passes undecoded into a call of the endpoint, to
+/// itself or to whom [`GrpcEdgeBuilder::route`] says, and so do the replies back. A method that answers
+/// once, and one that delegates through many nodes first, look the same from outside.
+///
+/// Dropped, it stops at once; [`GrpcEdge::shutdown`] lets calls end.
+pub struct GrpcEdge {
+    server: Server,
+    service: EdgeService,
+}
+
+/// Sets up a [`GrpcEdge`]; made by [`GrpcEdge::builder`].
+///
+/// | setting | default |
+/// |---|---|
+/// | [`descriptor_set`](Self::descriptor_set) | none: any method passes, no reflection |
+/// | [`route`](Self::route) | to the endpoint itself |
+/// | [`message_bytes_max`](Self::message_bytes_max) | 4 MiB |
+/// | [`calls_max`](Self::calls_max) | 16,384 |
+/// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 1,024, 256 |
+/// | [`resets_max`](Self::resets_max) | 256 |
+/// | [`window_bytes`](Self::window_bytes) | 256 KiB |
+/// | [`handshake_timeout`](Self::handshake_timeout) | 5 s |
+/// | [`idle_timeout`](Self::idle_timeout), [`ping_timeout`](Self::ping_timeout) | 5 min, 20 s |
+#[must_use = "a builder does nothing until it is started"]
+pub struct GrpcEdgeBuilder {
+    endpoint: Endpoint,
+    descriptor_set: Option<Bytes>,
+    route: Option<Route>,
+    message_bytes_max: usize,
+    calls_max: usize,
+    connections_max: usize,
+    streams_max: u32,
+    resets_max: usize,
+    window_bytes: u32,
+    handshake_timeout: Duration,
+    idle_timeout: Duration,
+    ping_timeout: Duration,
+}
+
+/// Why an edge could not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EdgeError {
+    /// The address is none, or cannot be bound.
+    #[error("cannot listen on {address}: {message}")]
+    Bind {
+        /// What was asked for.
+        address: String,
+        /// What the operating system said.
+        message: String,
+    },
+    /// The bytes are not an encoded `FileDescriptorSet` with all its imports.
+    #[error("the descriptor set cannot be used: {message}")]
+    DescriptorSet {
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A setting nobody can work with.
+    #[error("the settings of the edge do not go together: {message}")]
+    Settings {
+        /// Which.
+        message: &'static str,
+    },
+}
+
+/// What streams that still run get when a connection is idle or pinged in vain.
+const GRACE: Duration = Duration::from_secs(1);
+/// Smallest window of a stream: HTTP/2's default.
+const WINDOW_BYTES_MIN: u32 = 65_535;
+/// Largest window (RFC 9113, section 6.9.1).
+const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+
+impl GrpcEdge {
+    /// An edge of this endpoint, which serves or knows the methods that are called.
+    pub fn builder(endpoint: &Endpoint) -> GrpcEdgeBuilder {
+        GrpcEdgeBuilder {
+            endpoint: endpoint.clone(),
+            descriptor_set: None,
+            route: None,
+            message_bytes_max: 4 << 20,
+            calls_max: 16_384,
+            connections_max: 1_024,
+            streams_max: 256,
+            resets_max: 256,
+            window_bytes: 256 << 10,
+            handshake_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(300),
+            ping_timeout: Duration::from_secs(20),
+        }
+    }
+
+    /// Where it listens, with the port the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// What the health service says of a service, such as `shop.Stock`; of the whole edge with an empty
+    /// name. At first the edge and every service of its descriptor set are serving.
+    pub async fn set_serving(&self, service: &str, is_serving: bool) {
+        self.service.standard().set_serving(service, is_serving).await;
+    }
+
+    /// Stops in good order: the health service says so, no further connection is accepted, open ones are
+    /// told to go elsewhere, and calls have `grace` to end; then they are cancelled. Always returns.
+    pub async fn shutdown(self, grace: Duration) {
+        self.set_serving("", false).await;
+        self.server.drain(grace).await;
+    }
+}
+
+impl Drop for GrpcEdge {
+    fn drop(&mut self) {
+        self.server.stop(Duration::ZERO);
+    }
+}
+
+impl GrpcEdgeBuilder {
+    /// The encoded `FileDescriptorSet` of the services, imports included, as `convoke-build` writes it
+    /// (`file_descriptor_set_path`). Brings reflection, and makes the edge pass on the methods in it and
+    /// no others. Default: none; then any name passes, and the called node says whether it has the method.
+    pub fn descriptor_set(mut self, encoded: impl Into<Bytes>) -> Self {
+        self.descriptor_set = Some(encoded.into());
+        self
+    }
+
+    /// Chooses who is asked, by `package.Service/Method`. Default: the endpoint itself. It runs for every
+    /// call and must not block.
+    pub fn route(mut self, route: impl Fn(&str) -> Peer + Send + Sync + 'static) -> Self {
+        self.route = Some(Box::new(route));
+        self
+    }
+
+    /// The largest request message, in bytes. Default 4 MiB. Larger ones are answered with
+    /// `RESOURCE_EXHAUSTED` before they are read. Replies have the endpoint's own limit.
+    pub fn message_bytes_max(mut self, bytes: usize) -> Self {
+        self.message_bytes_max = bytes;
+        self
+    }
+
+    /// How many calls may be under way, over all connections. Default 16,384; further ones are answered
+    /// with `RESOURCE_EXHAUSTED`.
+    pub fn calls_max(mut self, count: usize) -> Self {
+        self.calls_max = count;
+        self
+    }
+
+    /// How many TCP connections there may be. Default 1,024; further ones are closed at once.
+    pub fn connections_max(mut self, count: usize) -> Self {
+        self.connections_max = count;
+        self
+    }
+
+    /// How many calls one connection may have at a time. Default 256; clients wait for room.
+    pub fn streams_max(mut self, count: u32) -> Self {
+        self.streams_max = count;
+        self
+    }
+
+    /// How many streams a client may have reset before the edge came to look at them. Default 256. Above
+    /// it the connection is closed with `ENHANCE_YOUR_CALM`. A client that cancels late calls of a fan-out
+    /// resets many: the 20 that HTTP/2 libraries allow cost it the connection.
+    pub fn resets_max(mut self, count: usize) -> Self {
+        self.resets_max = count;
+        self
+    }
+
+    /// The window of an HTTP/2 stream: what a client may send before it was read, in bytes. Default
+    /// 256 KiB.
+    pub fn window_bytes(mut self, bytes: u32) -> Self {
+        self.window_bytes = bytes;
+        self
+    }
+
+    /// How long a connection may take to show that it speaks HTTP/2. Default 5 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// After how long without a call a connection is closed. Default 5 min; clients connect again.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// How often a connection is pinged, and how long it may take to answer. Default 20 s.
+    pub fn ping_timeout(mut self, timeout: Duration) -> Self {
+        self.ping_timeout = timeout;
+        self
+    }
+
+    /// Listens at this address, such as `0.0.0.0:50051`; port 0 takes any.
+    ///
+    /// # Errors
+    /// [`EdgeError`] when the address cannot be bound, the descriptor set is none, or a setting is one
+    /// nobody can work with.
+    pub async fn start(self, address: &str) -> Result<GrpcEdge, EdgeError> {
+        let bounds = Arc::new(self.bounds()?);
+        let slots = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
+        let service = self.into_service().await?;
+        let edge = Arc::new(Edge(service.clone()));
+        let started = match address::resolve(address).await {
+            Ok(sockets) => Server::start(&sockets, edge, bounds, slots),
+            Err(error) => Err(error),
+        };
+        let bind = |error: io::Error| EdgeError::Bind {
+            address: address.to_owned(),
+            message: error.to_string(),
+        };
+        let server = started.map_err(bind)?;
+        tracing::info!(address = %server.local_addr(), "gRPC edge listening");
+        Ok(GrpcEdge { server, service })
+    }
+
+    /// The same as a `tower` service, for a server of one's own. What concerns connections and streams is
+    /// then that server's: of the settings only the descriptor set, the route, the message size and
+    /// the number of calls count.
+    ///
+    /// # Errors
+    /// [`EdgeError::DescriptorSet`].
+    pub async fn into_service(self) -> Result<EdgeService, EdgeError> {
+        let set = self.descriptor_set.as_deref();
+        let methods = set.map(Methods::of).transpose();
+        let methods =
+            methods.map_err(|error| EdgeError::DescriptorSet { message: error.to_string() })?;
+        let standard = Standard::new(set)?;
+        for service in methods.iter().flat_map(Methods::services) {
+            standard.set_serving(service, true).await;
+        }
+        Ok(EdgeService::new(Inner {
+            endpoint: self.endpoint,
+            route: self.route,
+            methods,
+            standard,
+            message_bytes_max: self.message_bytes_max,
+            calls: Arc::new(Semaphore::new(self.calls_max.min(Semaphore::MAX_PERMITS))),
+            calls_max: self.calls_max,
+        }))
+    }
+
+    fn bounds(&self) -> Result<Bounds, EdgeError> {
+        let rules = [
+            (self.message_bytes_max == 0, "message_bytes_max is zero"),
+            (self.calls_max == 0, "calls_max is zero"),
+            (self.connections_max == 0, "connections_max is zero"),
+            (self.streams_max == 0, "streams_max is zero"),
+            (self.window_bytes < WINDOW_BYTES_MIN, "window_bytes is below 65,535"),
+            (self.window_bytes > WINDOW_BYTES_MAX, "window_bytes is above 2 GiB"),
+            (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
+            (self.idle_timeout.is_zero(), "idle_timeout is zero"),
+            (self.ping_timeout.is_zero(), "ping_timeout is zero"),
+        ];
+        if let Some((_, message)) = rules.iter().find(|(is_broken, _)| *is_broken) {
+            return Err(EdgeError::Settings { message });
+        }
+        let connection_window_bytes =
+            self.window_bytes.saturating_mul(CONNECTION_WINDOWS).min(WINDOW_BYTES_MAX);
+        Ok(Bounds {
+            connections_max: self.connections_max,
+            streams_max: self.streams_max,
+            resets_max: self.resets_max,
+            stream_window_bytes: self.window_bytes,
+            connection_window_bytes,
+            frame_bytes_max: HTTP2_FRAME_BYTES,
+            handshake_timeout: self.handshake_timeout,
+            idle_timeout: self.idle_timeout,
+            ping_timeout: self.ping_timeout,
+            grace: GRACE,
+        })
+    }
+}
+
+/// The window of a connection in windows of a stream. Requests are read at once and whole, so streams do
+/// not stop each other.
+const CONNECTION_WINDOWS: u32 = 4;
+
+/// The edge as what accepted connections ask.
+struct Edge(EdgeService);
+
+impl Handler for Edge {
+    async fn handle(self: Arc<Self>, request: Request, _: SocketAddr) -> Response {
+        self.0.clone().answer(request).await
+    }
+}
+
+impl fmt::Debug for GrpcEdge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcEdge").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for GrpcEdgeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcEdgeBuilder").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}

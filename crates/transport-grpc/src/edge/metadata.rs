@@ -1,0 +1,166 @@
+//! From the headers of a gRPC request to deadline, metadata and trace context.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use convoke_core::wire::{Executed, Extension, extension};
+use convoke_core::{RawMessage, Request};
+use tonic::metadata::{KeyAndValueRef, MetadataMap};
+use tonic::{Code, Status};
+
+use super::status;
+
+const TIMEOUT: &str = "grpc-timeout";
+const TRACEPARENT: &str = "traceparent";
+/// What belongs to HTTP and gRPC and says nothing to a service.
+const HOP_BY_HOP: [&str; 7] =
+    ["te", "content-type", "content-length", "user-agent", "connection", "host", "accept-encoding"];
+
+/// Adds what the headers say to a request.
+pub(super) fn apply(
+    headers: &MetadataMap,
+    mut request: Request<RawMessage>,
+) -> Result<Request<RawMessage>, Status> {
+    for pair in headers.iter() {
+        request = match pair {
+            KeyAndValueRef::Ascii(key, value) => ascii(request, key.as_str(), value.as_bytes())?,
+            KeyAndValueRef::Binary(key, value) => {
+                let key = key.as_str();
+                let value = value.to_bytes().map_err(|_| not_base64(key))?;
+                if is_for_service(key) { request.metadata(key, &value) } else { request }
+            }
+        };
+    }
+    Ok(request)
+}
+
+fn ascii(
+    request: Request<RawMessage>,
+    key: &str,
+    value: &[u8],
+) -> Result<Request<RawMessage>, Status> {
+    Ok(match key {
+        TIMEOUT => request.deadline(timeout(value).ok_or_else(|| not_a_timeout(value))?),
+        // A context that is none is to be ignored (W3C Trace Context, section 4.3).
+        TRACEPARENT => match trace_context(value) {
+            Some(value) => {
+                request.raw_extension(Extension { tag: extension::TRACE_CONTEXT, value })
+            }
+            None => request,
+        },
+        key if is_for_service(key) => request.metadata(key, value),
+        _ => request,
+    })
+}
+
+fn is_for_service(key: &str) -> bool {
+    !key.starts_with("grpc-") && !HOP_BY_HOP.contains(&key)
+}
+
+fn not_base64(key: &str) -> Status {
+    let text = format!("the header {key} is binary by its name, but not base64");
+    status::own(Code::InvalidArgument, text, Executed::No)
+}
+
+fn not_a_timeout(value: &[u8]) -> Status {
+    let text = format!("grpc-timeout is {:?}: expected digits and a unit", value.escape_ascii());
+    status::own(Code::InvalidArgument, text, Executed::No)
+}
+
+/// At most 8 digits and a unit (gRPC over HTTP/2, "Timeout").
+fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    let is_number = matches!(digits.len(), 1..=8) && digits.iter().all(u8::is_ascii_digit);
+    let number: u64 = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3_600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// The 25 bytes of a W3C context: trace id, parent id, flags.
+///
+/// `00-<32 hex>-<16 hex>-<2 hex>`; a later version may have more behind that.
+fn trace_context(value: &[u8]) -> Option<Bytes> {
+    let text = std::str::from_utf8(value).ok()?;
+    let mut parts = text.split('-');
+    let version = hex(parts.next()?, 1)?;
+    let (trace, parent) = (hex(parts.next()?, 16)?, hex(parts.next()?, 8)?);
+    let flags = hex(parts.next()?, 1)?;
+    let has_rest = parts.next().is_some();
+    let is_version_right = version[0] != 0xff && (version[0] != 0 || !has_rest);
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    if !is_version_right || is_zero(&trace) || is_zero(&parent) {
+        return None;
+    }
+    let mut context = BytesMut::with_capacity(25);
+    [trace, parent, flags].iter().for_each(|part| context.put_slice(part));
+    Some(context.freeze())
+}
+
+/// Exactly `len` bytes of lower-case hexadecimal digits.
+fn hex(text: &str, len: usize) -> Option<Vec<u8>> {
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 2 * len || !text.as_bytes().iter().all(is_hex) {
+        return None;
+    }
+    (0..len).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_have_at_most_eight_digits_and_a_unit() {
+        let cases = [
+            ("1H", Some(Duration::from_secs(3_600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("99999999m", Some(Duration::from_millis(99_999_999))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("0n", Some(Duration::ZERO)),
+            ("", None),
+            ("S", None),
+            ("1", None),
+            ("+1S", None),
+            ("123456789S", None),
+            ("1s", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(timeout(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_trace_context_is_taken_apart_or_ignored() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let context = trace_context(good.as_bytes()).unwrap();
+        assert_eq!((context.len(), context[0], context[16], context[24]), (25, 0x0a, 0xb7, 1));
+        let later = good.replacen("00", "cc", 1) + "-more";
+        assert_eq!(trace_context(later.as_bytes()), Some(context));
+        let bad = [
+            format!("{good}-more"),
+            good.replacen("00", "ff", 1),
+            good.to_uppercase(),
+            good.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            good.replace("b7ad6b7169203331", &"0".repeat(16)),
+            good[..54].to_owned(),
+            "ü".repeat(30),
+        ];
+        for text in bad {
+            assert_eq!(trace_context(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn headers_of_grpc_itself_are_not_metadata() {
+        assert!(is_for_service("tenant") && is_for_service("tenant-bin"));
+        assert!(!is_for_service("grpc-encoding") && !is_for_service("te"));
+    }
+}

@@ -1,0 +1,266 @@
+//! One gRPC request as one call of the endpoint.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use convoke_core::wire::Executed;
+use convoke_core::{Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Request};
+use futures_core::Stream;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, StdError};
+use tonic::server::{Grpc, ServerStreamingService, UnaryService};
+use tonic::{Code, Status};
+
+use super::methods::{Methods, Shape};
+use super::standard::Standard;
+use super::{metadata, status};
+use crate::codec::{BytesCodec, Parts};
+
+/// Chooses who is asked.
+pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
+
+/// The edge as a `tower` service, for a server of one's own: with TLS, with other services beside it,
+/// behind layers. It answers every path, so it is the fallback of a router.
+///
+/// Made by [`GrpcEdgeBuilder::into_service`](crate::GrpcEdgeBuilder::into_service). Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EdgeService {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) endpoint: Endpoint,
+    pub(super) route: Option<Route>,
+    pub(super) methods: Option<Methods>,
+    pub(super) standard: Standard,
+    pub(super) message_bytes_max: usize,
+    pub(super) calls: Arc<Semaphore>,
+    pub(super) calls_max: usize,
+}
+
+impl EdgeService {
+    pub(super) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(super) fn standard(&self) -> &Standard {
+        &self.inner.standard
+    }
+
+    /// Answers one request, whatever it is.
+    pub(crate) async fn answer<B>(self, request: http::Request<B>) -> http::Response<Body>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send,
+    {
+        if let Some(refusal) = not_grpc(&request) {
+            return refusal;
+        }
+        let path = request.uri().path();
+        if let Some(standard) = self.inner.standard.find(path) {
+            return standard(request.map(Body::new)).await;
+        }
+        let (shape, one) = match self.prepare(path) {
+            Ok(prepared) => prepared,
+            Err(status) => {
+                tracing::debug!(%path, reason = status.message(), "gRPC request refused");
+                return status.into_http();
+            }
+        };
+        let mut grpc = Grpc::new(BytesCodec::of_a_call())
+            .max_decoding_message_size(self.inner.message_bytes_max)
+            .max_encoding_message_size(usize::MAX);
+        let response = match shape {
+            Shape::Unary => grpc.unary(one, request).await,
+            _ => grpc.server_streaming(one, request).await,
+        };
+        with_the_code_of_too_large(response)
+    }
+
+    /// Finds out what to do; the body of the request was not looked at yet.
+    fn prepare(&self, path: &str) -> Result<(Shape, One), Status> {
+        let inner = &self.inner;
+        let method = path.strip_prefix('/').unwrap_or(path);
+        let shape = match &inner.methods {
+            Some(methods) => methods.shape(method).ok_or_else(|| unknown(method))?,
+            // All replies of a method nobody knows are given: of a unary one there is one.
+            None => Shape::ServerStreaming,
+        };
+        if shape == Shape::ClientStreaming {
+            let text = format!("{method} takes a stream of requests, which convoke does not have");
+            return Err(status::own(Code::Unimplemented, text, Executed::No));
+        }
+        let Ok(permit) = Arc::clone(&inner.calls).try_acquire_owned() else {
+            let text = format!("{} calls are under way, which is the limit", inner.calls_max);
+            return Err(status::own(Code::ResourceExhausted, text, Executed::No));
+        };
+        let me = || inner.endpoint.me();
+        let peer = inner.route.as_ref().map_or_else(me, |route| route(method));
+        Ok((
+            shape,
+            One { inner: Arc::clone(inner), method: method.to_owned(), peer, permit: Some(permit) },
+        ))
+    }
+}
+
+impl<B> Service<http::Request<B>> for EdgeService
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<StdError> + Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { Ok(this.answer(request).await) })
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("endpoint", &self.endpoint)
+            .field("methods", &self.methods)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer to what is HTTP/2 but not gRPC, as gRPC over HTTP/2 asks for.
+fn not_grpc<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
+    let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    let code = if !request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE
+    } else if request.method() != http::Method::POST {
+        StatusCode::METHOD_NOT_ALLOWED
+    } else {
+        return None;
+    };
+    tracing::debug!(path = request.uri().path(), %code, "request refused: it is not gRPC");
+    let mut response = http::Response::new(Body::empty());
+    *response.status_mut() = code;
+    Some(response)
+}
+
+fn unknown(method: &str) -> Status {
+    let text = format!("{method} is not among the methods served here");
+    status::own(Code::Unimplemented, text, Executed::No)
+}
+
+/// gRPC's own code for a message above the limit is "resource exhausted"; tonic says "out of range". What
+/// comes from here always says whether it ran, so a status without that is tonic's.
+fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Response<Body> {
+    let headers = response.headers_mut();
+    let is_out_of_range = headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "11");
+    if is_out_of_range && !headers.contains_key(status::EXECUTED) {
+        headers.insert(Status::GRPC_STATUS, HeaderValue::from_static("8"));
+        headers.insert(status::EXECUTED, HeaderValue::from_static("no"));
+    }
+    response
+}
+
+/// One request on its way into a call.
+struct One {
+    inner: Arc<Inner>,
+    method: String,
+    peer: Peer,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl One {
+    fn builder(&self, request: tonic::Request<Bytes>) -> Result<CallBuilder<RawMessage>, Status> {
+        let (headers, _, message) = request.into_parts();
+        let request = metadata::apply(&headers, Request::raw(&self.method, message))?;
+        let deadline = request.deadline_set();
+        let builder = CallBuilder::new(&self.inner.endpoint).branch(request, &self.peer);
+        Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
+    }
+}
+
+impl UnaryService<Bytes> for One {
+    type Response = Parts;
+    type Future = BoxFuture<tonic::Response<Parts>, Status>;
+
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        let (builder, permit) = (self.builder(request), self.permit.take());
+        Box::pin(async move {
+            let reply = builder?.await.map_err(|error| status::of_error(&error))?;
+            drop(permit);
+            Ok(tonic::Response::new(reply.into_bytes().into()))
+        })
+    }
+}
+
+impl ServerStreamingService<Bytes> for One {
+    type Response = Parts;
+    type ResponseStream = Replies;
+    type Future = BoxFuture<tonic::Response<Replies>, Status>;
+
+    /// Answers when there is a first reply, or none: so that a call that fails has only a status.
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        let (builder, permit) = (self.builder(request), self.permit.take());
+        Box::pin(async move {
+            let call = builder?.open().map_err(|error| status::of_error(&error))?;
+            let mut replies = Replies { call: Some(call), first: None, _permit: permit };
+            replies.first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
+            Ok(tonic::Response::new(replies))
+        })
+    }
+}
+
+/// The replies of a call, and at their end its status where it is not complete. Dropped before that,
+/// it cancels the call.
+struct Replies {
+    /// `None` at the end.
+    call: Option<Call<RawMessage>>,
+    first: Option<Parts>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Stream for Replies {
+    type Item = Result<Parts, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        loop {
+            let Some(call) = &mut self.call else { return Poll::Ready(None) };
+            match ready!(Pin::new(call).poll_next(cx)) {
+                Some(Ok(reply)) => {
+                    return Poll::Ready(Some(Ok(reply.into_inner().into_bytes().into())));
+                }
+                // The outcome has it; the other branches' replies follow.
+                Some(Err(CallError::Branch(_))) => {}
+                Some(Err(error)) => {
+                    self.call = None;
+                    return Poll::Ready(Some(Err(status::of_error(&error))));
+                }
+                None => return Poll::Ready(self.end(cx)),
+            }
+        }
+    }
+}
+
+impl Replies {
+    fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Parts, Status>> {
+        let outcome = std::pin::pin!(self.call.take()?.outcome());
+        match outcome.poll(cx) {
+            Poll::Ready(outcome) => status::of_outcome(&outcome).map(Err),
+            Poll::Pending => unreachable!("a call that was read to its end has an outcome"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The services every gRPC server is expected to have: health and reflection.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use super::EdgeError;
+
+type Answer = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
+type Answering = Arc<dyn Fn(http::Request<Body>) -> Answer + Send + Sync>;
+
+/// The standard services, by the prefixes of their paths.
+#[derive(Clone)]
+pub(super) struct Standard {
+    services: Arc<[(&'static str, Answering)]>,
+    reporter: HealthReporter,
+}
+
+impl Standard {
+    /// Health, and reflection where there are descriptors.
+    pub(super) fn new(descriptor_set: Option<&[u8]>) -> Result<Self, EdgeError> {
+        let reporter = HealthReporter::new();
+        let health = HealthService::from_health_reporter(reporter.clone());
+        let mut services = vec![("/grpc.health.v1.Health/", answering(HealthServer::new(health)))];
+        if let Some(set) = descriptor_set {
+            let builder = || {
+                tonic_reflection::server::Builder::configure()
+                    .register_encoded_file_descriptor_set(set)
+                    .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            };
+            let bad = |error: tonic_reflection::server::Error| EdgeError::DescriptorSet {
+                message: error.to_string(),
+            };
+            let (v1, v1alpha) =
+                (builder().build_v1().map_err(bad)?, builder().build_v1alpha().map_err(bad)?);
+            services.push(("/grpc.reflection.v1.ServerReflection/", answering(v1)));
+            services.push(("/grpc.reflection.v1alpha.ServerReflection/", answering(v1alpha)));
+        }
+        Ok(Self { services: services.into(), reporter })
+    }
+
+    /// The one that serves this path, if any.
+    pub(super) fn find(&self, path: &str) -> Option<&Answering> {
+        let found = self.services.iter().find(|(prefix, _)| path.starts_with(prefix));
+        found.map(|(_, service)| service)
+    }
+
+    /// What the health service says of a service; of the whole server with an empty name.
+    pub(super) async fn set_serving(&self, service: &str, is_serving: bool) {
+        let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.reporter.set_service_status(service, status).await;
+    }
+}
+
+impl fmt::Debug for Standard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.services.iter().map(|(prefix, _)| prefix)).finish()
+    }
+}
+
+/// Forgets the type of a service.
+fn answering<S>(service: S) -> Answering
+where
+    S: Service<
+            http::Request<Body>,
+            Response = http::Response<Body>,
+            Error = std::convert::Infallible,
+        > + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    Arc::new(move |request| {
+        // These are ready at any time.
+        let answer = service.clone().call(request);
+        Box::pin(async move {
+            match answer.await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        })
+    })
+}

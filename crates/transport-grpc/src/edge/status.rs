@@ -1,0 +1,177 @@
+//! From what a call ended with to what gRPC calls a status.
+//!
+//! The codes are the same ones. What gRPC has no place for, which branch failed, where, and whether it may
+//! have run, is in the message for people and in trailers for programs.
+
+use convoke_core::wire::{Cause, Executed};
+use convoke_core::{CallError, End, Failure, Outcome};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+/// The trailer that says whether the call may have had effects: `no`, `yes` or `maybe`.
+pub(crate) const EXECUTED: &str = "convoke-executed";
+/// The trailer that describes a failed branch; once for each, up to [`FAILURES_MAX`].
+pub(crate) const FAILURE: &str = "convoke-failure";
+
+/// Most failures that are described; trailers have a bound in every client.
+const FAILURES_MAX: usize = 8;
+/// Longest description, in bytes.
+const TEXT_BYTES_MAX: usize = 300;
+
+/// The status of a call that gave no answer.
+pub(crate) fn of_error(error: &CallError) -> Status {
+    match error {
+        CallError::Branch(failure) => of_failures(std::slice::from_ref(failure)),
+        CallError::NoReply => own(Code::Internal, error.to_string(), Executed::Yes),
+        CallError::Decode { .. } => own(Code::Internal, error.to_string(), Executed::Yes),
+        CallError::TooLarge { .. } | CallError::TooManyCalls(_) => {
+            own(Code::ResourceExhausted, error.to_string(), Executed::No)
+        }
+        CallError::Ended(end) => of_end(*end),
+        other => own(Code::Internal, other.to_string(), Executed::No),
+    }
+}
+
+/// The status of a call that was read to its end; `None` when it is complete.
+pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Status> {
+    if outcome.is_complete() {
+        return None;
+    }
+    Some(match &outcome.failures[..] {
+        [] => of_end(outcome.end),
+        failures => of_failures(failures),
+    })
+}
+
+/// A status that is the edge's own doing.
+pub(crate) fn own(code: Code, message: impl Into<String>, executed: Executed) -> Status {
+    let mut status = Status::new(code, message);
+    status.metadata_mut().insert(EXECUTED, word(executed));
+    status
+}
+
+fn of_end(end: End) -> Status {
+    let (code, text) = match end {
+        End::Cancelled => (Code::Cancelled, "the call was cancelled"),
+        End::Exhausted => (Code::ResourceExhausted, "the replies outgrew a bound of the call"),
+        _ => (Code::Unknown, "the call ended early"),
+    };
+    own(code, text, Executed::Maybe)
+}
+
+/// The first failure gives the code; all of them are described.
+fn of_failures(failures: &[Failure]) -> Status {
+    let first = &failures[0];
+    let mut trailers = MetadataMap::new();
+    let executed = failures.iter().map(|failure| failure.executed).max();
+    trailers.insert(EXECUTED, word(executed.unwrap_or(Executed::Maybe)));
+    for failure in failures.iter().take(FAILURES_MAX) {
+        trailers.append(FAILURE, describe(failure));
+    }
+    let message = match first.cause {
+        Cause::Application => first.text.clone(),
+        _ => first.to_string(),
+    };
+    Status::with_details_and_metadata(code(first), message, first.details.clone(), trailers)
+}
+
+fn code(failure: &Failure) -> Code {
+    match failure.cause {
+        Cause::Application => code_of_number(failure.code),
+        Cause::UnknownMethod => Code::Unimplemented,
+        Cause::BadRequest => Code::InvalidArgument,
+        Cause::Deadline => Code::DeadlineExceeded,
+        Cause::Cancelled => Code::Cancelled,
+        Cause::Overloaded
+        | Cause::PathTooDeep
+        | Cause::TooManyBranches
+        | Cause::ResourceExhausted => Code::ResourceExhausted,
+        Cause::NodeDown
+        | Cause::Lost
+        | Cause::ReplyLost
+        | Cause::Orphaned
+        | Cause::Unreachable
+        | Cause::ShuttingDown => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}
+
+/// gRPC's code of a service's own error. A failure is never 0, which would mean success.
+fn code_of_number(number: u32) -> Code {
+    Code::from(convoke_core::Code::from_number(number) as i32)
+}
+
+fn word(executed: Executed) -> MetadataValue<Ascii> {
+    MetadataValue::from_static(match executed {
+        Executed::No => "no",
+        Executed::Yes => "yes",
+        Executed::Maybe => "maybe",
+    })
+}
+
+/// In the printable ASCII that headers carry.
+fn describe(failure: &Failure) -> MetadataValue<Ascii> {
+    let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+    let text: String = failure.to_string().chars().map(plain).take(TEXT_BYTES_MAX).collect();
+    text.parse().expect("printable ASCII is a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use convoke_core::id::{NodeId, Path, TaskKey};
+
+    use super::*;
+
+    fn failure(cause: Cause, executed: Executed, code: u32) -> Failure {
+        Failure {
+            task: TaskKey { path: Path::from_indices(&[0, 1]).unwrap(), hop: 0 },
+            node: NodeId::new(7),
+            cause,
+            executed,
+            code,
+            text: "größe".into(),
+            details: Bytes::from_static(b"more"),
+        }
+    }
+
+    #[test]
+    fn every_code_of_a_service_keeps_its_number() {
+        for number in 1..=16_u32 {
+            let status = of_failures(&[failure(Cause::Application, Executed::Yes, number)]);
+            assert_eq!(status.code() as u32, number);
+            assert_eq!((status.message(), status.details()), ("größe", &b"more"[..]));
+        }
+        assert_eq!(code_of_number(0), Code::Unknown);
+        assert_eq!(code_of_number(99), Code::Unknown);
+    }
+
+    #[test]
+    fn failures_say_where_and_whether_they_ran() {
+        let down = failure(Cause::NodeDown, Executed::Maybe, 0);
+        let lost = failure(Cause::Lost, Executed::No, 0);
+        let outcome = Outcome { end: End::Partial, failures: vec![lost, down] };
+        let status = of_outcome(&outcome).unwrap();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.metadata().get(EXECUTED).unwrap(), "maybe");
+        let described: Vec<_> = status.metadata().get_all(FAILURE).iter().collect();
+        assert_eq!(described.len(), 2);
+        let text = described[0].to_str().unwrap();
+        assert!(text.contains("gr??e") && text.contains("(it did not run)"), "{text}");
+    }
+
+    #[test]
+    fn the_number_of_described_failures_is_bounded() {
+        let failures = vec![failure(Cause::Deadline, Executed::Maybe, 0); 1_000];
+        let status = of_failures(&failures);
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(status.metadata().get_all(FAILURE).iter().count(), FAILURES_MAX);
+    }
+
+    #[test]
+    fn a_complete_call_has_no_status() {
+        assert!(of_outcome(&Outcome { end: End::Complete, failures: Vec::new() }).is_none());
+        let end = of_outcome(&Outcome { end: End::Exhausted, failures: Vec::new() });
+        assert_eq!(end.unwrap().code(), Code::ResourceExhausted);
+    }
+}

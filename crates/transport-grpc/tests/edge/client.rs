@@ -1,0 +1,118 @@
+//! A client of tonic, with the methods of the service by name.
+
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use http::uri::PathAndQuery;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::codegen::{BoxFuture, Service, StdError};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::echo::Text;
+
+#[derive(Clone)]
+pub(crate) struct Client<T = Channel>(Grpc<T>);
+
+/// HTTP/2 without anything around it: tonic's own channel ends calls at their deadline by itself.
+#[derive(Clone)]
+pub(crate) struct Bare(SendRequest<Body>);
+
+impl Service<http::Request<Body>> for Bare {
+    type Response = http::Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = BoxFuture<Self::Response, hyper::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+impl Client<Bare> {
+    pub(crate) async fn bare(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.expect("the edge listens");
+        let io = TokioIo::new(stream);
+        let (send, connection) =
+            http2::handshake(TokioExecutor::new(), io).await.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        let origin = format!("http://{address}").parse().expect("a URI");
+        Self(Grpc::with_origin(Bare(send), origin))
+    }
+}
+
+impl Client {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("a URI");
+        Self(Grpc::new(endpoint.connect().await.expect("the edge listens")))
+    }
+
+    /// For generated clients.
+    pub(crate) async fn channel(address: SocketAddr) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("a URI");
+        endpoint.connect().await.expect("the edge listens")
+    }
+}
+
+impl<T> Client<T>
+where
+    T: GrpcService<Body>,
+    T::Error: std::fmt::Debug,
+    T::ResponseBody: hyper::body::Body + Send + 'static,
+    <T::ResponseBody as hyper::body::Body>::Error: Into<StdError>,
+{
+    pub(crate) async fn unary<Req>(
+        &mut self,
+        method: &str,
+        message: Req,
+    ) -> Result<Response<Text>, Status>
+    where
+        Req: prost::Message + 'static,
+    {
+        self.send(method, Request::new(message)).await
+    }
+
+    /// A unary call with headers.
+    pub(crate) async fn send<Req>(
+        &mut self,
+        method: &str,
+        request: Request<Req>,
+    ) -> Result<Response<Text>, Status>
+    where
+        Req: prost::Message + 'static,
+    {
+        self.0.ready().await.map_err(|error| Status::unavailable(format!("{error:?}")))?;
+        self.0.unary(request, path(method), ProstCodec::<Req, Text>::default()).await
+    }
+
+    pub(crate) async fn stream<Req>(
+        &mut self,
+        method: &str,
+        request: Req,
+    ) -> Result<Streaming<Text>, Status>
+    where
+        Req: prost::Message + 'static,
+    {
+        self.0.ready().await.map_err(|error| Status::unavailable(format!("{error:?}")))?;
+        let codec = ProstCodec::<Req, Text>::default();
+        let streaming = self.0.server_streaming(Request::new(request), path(method), codec);
+        Ok(streaming.await?.into_inner())
+    }
+}
+
+fn path(method: &str) -> PathAndQuery {
+    format!("/edge.test.Echo/{method}").parse().expect("it is a path")
+}
+
+pub(crate) fn text(text: &str) -> Text {
+    Text { text: text.to_owned() }
+}

@@ -1,0 +1,145 @@
+//! The service that foreign clients call, on two nodes, and its descriptors.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::{Code, Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
+use convoke_transport_grpc::{GrpcEdge, GrpcEdgeBuilder, GrpcTransport};
+use tokio::sync::Notify;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Text {
+    #[prost(string, tag = "1")]
+    pub(crate) text: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Number {
+    #[prost(uint32, tag = "1")]
+    pub(crate) number: u32,
+}
+
+pub(crate) const SAY: Method<Text, Text> = Method::new("edge.test.Echo/Say").read_only();
+const METADATA: Method<Text, Text> = Method::new("edge.test.Echo/Metadata");
+const WAIT: Method<Text, Text> = Method::new("edge.test.Echo/Wait");
+const FAIL: Method<Number, Text> = Method::new("edge.test.Echo/Fail");
+const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
+const SPREAD: Method<Text, Text> = Method::new("edge.test.Echo/Spread");
+
+/// A node nobody can reach.
+const NOWHERE: u64 = 666;
+
+/// What the handlers tell the tests.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) waiting: Notify,
+    pub(crate) cancelled: Notify,
+}
+
+/// Two nodes that serve the same, connected through gRPC, and an edge of the first.
+pub(crate) struct Stage {
+    pub(crate) edge: GrpcEdge,
+    pub(crate) near: Endpoint,
+    pub(crate) far: Endpoint,
+    pub(crate) told: Arc<Told>,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        Self::with(|builder, _| builder.descriptor_set(descriptor_set())).await
+    }
+
+    /// With settings, which may depend on the far node.
+    pub(crate) async fn with(
+        change: impl FnOnce(GrpcEdgeBuilder, Peer) -> GrpcEdgeBuilder,
+    ) -> Self {
+        let told = Arc::new(Told::default());
+        let far = node(Vec::new(), &told).await;
+        let far_peer = Peer::from(far.node());
+        let near = node(vec![far_peer, Peer::from(NodeId::new(NOWHERE).expect("not zero"))], &told);
+        let near = near.await;
+        let address = far.addresses()[0].to_string();
+        near.connect(&address).await.expect("the far node listens");
+        let edge = change(GrpcEdge::builder(&near), far_peer).start("127.0.0.1:0").await;
+        Self { edge: edge.expect("loopback can be bound"), near, far, told }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.edge.shutdown(Duration::from_secs(5)).await;
+        self.near.shutdown(Duration::from_secs(5)).await;
+        self.far.shutdown(Duration::from_secs(5)).await;
+    }
+}
+
+async fn node(others: Vec<Peer>, told: &Arc<Told>) -> Endpoint {
+    let builder = Endpoint::builder().transport(GrpcTransport::new()).listen("grpc://127.0.0.1:0");
+    builder.serve(service(others, told)).start().await.expect("loopback can be bound")
+}
+
+fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
+    let told = Arc::clone(told);
+    Service::new()
+        .unary(SAY, |text: Text, _: Context| async move {
+            Ok::<_, Status>(Text { text: text.text.to_uppercase() })
+        })
+        .unary(METADATA, |_: Text, context: Context| async move {
+            let pairs =
+                context.metadata().map(|(key, value)| format!("{key}={}\n", value.escape_ascii()));
+            Ok::<_, Status>(Text { text: pairs.collect() })
+        })
+        .unary(WAIT, move |_: Text, _: Context| {
+            let told = Arc::clone(&told);
+            async move {
+                let _guard = Told::cancelled_on_drop(&told);
+                told.waiting.notify_one();
+                std::future::pending::<Result<Text, Status>>().await
+            }
+        })
+        .unary(FAIL, |number: Number, _: Context| async move {
+            let code = Code::from_number(number.number);
+            let status = Status::new(code, "as you like — gern").with_details(&b"\x08\x05"[..]);
+            Err::<Text, _>(status)
+        })
+        .tree(COUNT, |number: Number, task: Task<Text>| async move {
+            for count in 1..=number.number {
+                task.reply(&Text { text: count.to_string() })?;
+            }
+            Ok::<Finish, Status>(task.finish())
+        })
+        .tree(SPREAD, move |text: Text, task: Task<Text>| {
+            let others = others.clone();
+            async move {
+                task.reply(&Text { text: text.text.clone() })?;
+                let parts = others.into_iter().map(|peer| (peer, text.clone()));
+                task.fan_out(parts, |text| SAY.request(text)).await
+            }
+        })
+}
+
+impl Told {
+    fn cancelled_on_drop(told: &Arc<Self>) -> impl Drop + use<> {
+        struct Guard(Arc<Told>);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                self.0.cancelled.notify_one();
+            }
+        }
+        Guard(Arc::clone(told))
+    }
+}
+
+/// What `convoke-build` writes of the service.
+pub(crate) fn descriptor_set() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let set = folder.path().join("echo.bin");
+    let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proto");
+    convoke_build::configure()
+        .out_dir(folder.path())
+        .file_descriptor_set_path(&set)
+        .emit_rerun_if_changed(false)
+        .compile_protos(&[protos.join("echo.proto")], &[protos])
+        .expect("the file compiles");
+    std::fs::read(set).expect("it was written")
+}

@@ -1,0 +1,302 @@
+//! The edge, called by a client of tonic.
+
+mod client;
+mod echo;
+
+use std::time::Duration;
+
+use convoke_transport_grpc::{EdgeError, GrpcEdge};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+use client::{Client, text};
+use echo::{Number, Stage};
+
+/// How long a test waits for what must happen: only a hang runs into it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it happens")
+}
+
+#[tokio::test]
+async fn a_unary_call_passes_undecoded_through_the_edge() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let reply = client.unary("Say", text("hello")).await.unwrap();
+    assert_eq!(reply.into_inner(), text("HELLO"));
+    let empty = client.unary("Say", text("")).await.unwrap();
+    assert_eq!(empty.into_inner(), text(""));
+    let large = "x".repeat(1 << 20);
+    let reply = client.unary("Say", text(&large)).await.unwrap();
+    assert_eq!(reply.into_inner().text, large.to_uppercase());
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn headers_arrive_as_metadata_and_those_of_grpc_do_not() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let mut request = Request::new(text(""));
+    let metadata = request.metadata_mut();
+    metadata.insert("tenant", "shop".parse().unwrap());
+    metadata.append("tenant", "two".parse().unwrap());
+    metadata.insert_bin("token-bin", MetadataValue::from_bytes(b"\x00\xff"));
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    metadata.insert("traceparent", trace.parse().unwrap());
+    let seen = client.send("Metadata", request).await.unwrap().into_inner().text;
+    let mut lines: Vec<_> = seen.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["tenant=shop", "tenant=two", r"token-bin=\x00\xff"]);
+
+    let mut request = Request::new(text(""));
+    request.metadata_mut().insert("much", "x".repeat(16_001).parse().unwrap());
+    let status = client.send("Metadata", request).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_tree_streams_its_replies() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let mut stream = client.stream("Count", Number { number: 500 }).await.unwrap();
+    for count in 1..=500 {
+        assert_eq!(stream.message().await.unwrap(), Some(text(&count.to_string())));
+    }
+    assert_eq!(stream.message().await.unwrap(), None);
+    let mut none = client.stream("Count", Number { number: 0 }).await.unwrap();
+    assert_eq!(none.message().await.unwrap(), None);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_tree_with_a_lost_branch_gives_the_other_replies_and_then_says_so() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let mut stream = client.stream("Spread", text("a")).await.unwrap();
+    let mut replies = Vec::new();
+    let status = loop {
+        match in_time(stream.message()).await {
+            Ok(Some(reply)) => replies.push(reply.text),
+            Ok(None) => panic!("the call is not complete"),
+            Err(status) => break status,
+        }
+    };
+    replies.sort_unstable();
+    assert_eq!(replies, ["A", "a"]);
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(status.metadata().get("convoke-executed").unwrap(), "no");
+    let failure = status.metadata().get("convoke-failure").unwrap().to_str().unwrap();
+    assert!(failure.starts_with("branch /0/1"), "{failure}");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn every_status_of_a_service_passes_with_its_details() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    for number in 1..=16 {
+        let status = client.unary("Fail", Number { number }).await.unwrap_err();
+        assert_eq!(status.code() as u32, number);
+        assert_eq!((status.message(), status.details()), ("as you like — gern", &b"\x08\x05"[..]));
+        assert_eq!(status.metadata().get("convoke-executed").unwrap(), "yes");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_deadline_ends_the_call_at_the_edge_and_at_the_service() {
+    let stage = Stage::new().await;
+    let mut client = Client::bare(stage.edge.local_addr()).await;
+    let mut request = Request::new(text(""));
+    request.metadata_mut().insert("grpc-timeout", "50m".parse().unwrap());
+    let status = in_time(client.send("Wait", request)).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    in_time(stage.told.cancelled.notified()).await;
+
+    let mut request = Request::new(text(""));
+    request.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
+    let status = client.send("Wait", request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_cancels_its_call() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let waiting = tokio::spawn(async move { client.unary("Wait", text("")).await });
+    in_time(stage.told.waiting.notified()).await;
+    waiting.abort();
+    in_time(stage.told.cancelled.notified()).await;
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_method_nobody_has_is_unimplemented() {
+    let closed = Stage::new().await;
+    let open = Stage::with(|builder, _| builder).await;
+    for stage in [closed, open] {
+        let mut client = Client::connect(stage.edge.local_addr()).await;
+        let status = client.unary("Shout", text("")).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{status}");
+        assert_eq!(status.metadata().get("convoke-executed").unwrap(), "no");
+        assert!(client.unary("Say", text("a")).await.is_ok());
+        stage.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn without_descriptors_a_unary_method_still_gives_its_one_reply() {
+    let stage = Stage::with(|builder, _| builder).await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    assert_eq!(client.unary("Say", text("a")).await.unwrap().into_inner(), text("A"));
+    let status = client.unary("Fail", Number { number: 5 }).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn too_large_a_message_is_refused_and_the_connection_lives_on() {
+    let stage = Stage::with(|builder, _| builder.message_bytes_max(1_000)).await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let status = client.unary("Say", text(&"x".repeat(1_000))).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("1000 bytes"), "{status}");
+    assert!(client.unary("Say", text(&"x".repeat(900))).await.is_ok());
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn more_calls_than_allowed_are_refused_until_one_ends() {
+    let stage = Stage::with(|builder, _| builder.calls_max(1)).await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let mut other = client.clone();
+    let waiting = tokio::spawn(async move { other.unary("Wait", text("")).await });
+    in_time(stage.told.waiting.notified()).await;
+    let status = client.unary("Say", text("")).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    waiting.abort();
+    in_time(stage.told.cancelled.notified()).await;
+    in_time(async {
+        // The edge hears of the reset, and the permit comes back, at about the same time.
+        while client.unary("Say", text("")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_sends_methods_to_other_nodes() {
+    let stage = Stage::with(|builder, far| {
+        builder.route(move |method| {
+            assert_eq!(method, "edge.test.Echo/Say");
+            far
+        })
+    })
+    .await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let before = stage.far.counters().frames_received;
+    assert_eq!(client.unary("Say", text("a")).await.unwrap().into_inner(), text("A"));
+    assert!(stage.far.counters().frames_received > before, "the far node was asked");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn health_says_what_it_was_told() {
+    let stage = Stage::new().await;
+    let mut health = HealthClient::new(Client::channel(stage.edge.local_addr()).await);
+    let mut check = async |service: &str| {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        health.check(request).await.map(|reply| reply.into_inner().status())
+    };
+    assert_eq!(check("").await.unwrap(), ServingStatus::Serving);
+    assert_eq!(check("edge.test.Echo").await.unwrap(), ServingStatus::Serving);
+    stage.edge.set_serving("edge.test.Echo", false).await;
+    assert_eq!(check("edge.test.Echo").await.unwrap(), ServingStatus::NotServing);
+    assert_eq!(check("nobody").await.unwrap_err().code(), Code::NotFound);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn reflection_knows_the_services_and_their_files() {
+    let stage = Stage::new().await;
+    let channel = Client::channel(stage.edge.local_addr()).await;
+    let mut reflection = ServerReflectionClient::new(channel);
+    let mut ask = async |message_request| {
+        let request =
+            ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
+        let replies = reflection.server_reflection_info(tokio_stream_of(request)).await.unwrap();
+        let reply: Option<ServerReflectionResponse> = replies.into_inner().message().await.unwrap();
+        reply.and_then(|reply| reply.message_response)
+    };
+    let services = ask(MessageRequest::ListServices(String::new())).await;
+    let Some(MessageResponse::ListServicesResponse(services)) = services else {
+        panic!("expected services, not {services:?}")
+    };
+    let names: Vec<_> = services.service.into_iter().map(|service| service.name).collect();
+    assert!(names.contains(&"edge.test.Echo".to_owned()), "{names:?}");
+    assert!(names.contains(&"grpc.health.v1.Health".to_owned()), "{names:?}");
+    let file = ask(MessageRequest::FileContainingSymbol("edge.test.Echo".into())).await;
+    assert!(matches!(file, Some(MessageResponse::FileDescriptorResponse(_))), "{file:?}");
+    stage.stop().await;
+}
+
+/// A stream of one request.
+fn tokio_stream_of<T: Send + 'static>(
+    item: T,
+) -> impl tonic::codegen::tokio_stream::Stream<Item = T> {
+    tonic::codegen::tokio_stream::once(item)
+}
+
+#[tokio::test]
+async fn the_edge_can_be_the_fallback_of_ones_own_server() {
+    let stage = Stage::new().await;
+    let edge = GrpcEdge::builder(&stage.near).into_service().await.unwrap();
+    let router = tonic::service::Routes::default().into_axum_router().fallback_service(edge);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let server = tonic::transport::Server::builder()
+        .add_routes(tonic::service::Routes::from(router))
+        .serve_with_incoming(incoming);
+    let server = tokio::spawn(server);
+    let mut client = Client::connect(address).await;
+    assert_eq!(client.unary("Say", text("a")).await.unwrap().into_inner(), text("A"));
+    server.abort();
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_the_grace_and_no_longer() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let waiting = tokio::spawn(async move { client.unary("Wait", text("")).await });
+    in_time(stage.told.waiting.notified()).await;
+    in_time(stage.edge.shutdown(Duration::from_millis(20))).await;
+    assert!(in_time(waiting).await.unwrap().is_err());
+    in_time(stage.told.cancelled.notified()).await;
+}
+
+#[tokio::test]
+async fn an_edge_that_cannot_start_says_why() {
+    let stage = Stage::new().await;
+    let taken = stage.edge.local_addr().to_string();
+    let builder = || GrpcEdge::builder(&stage.near);
+    let error = builder().start(&taken).await.unwrap_err();
+    assert!(matches!(error, EdgeError::Bind { .. }), "{error}");
+    let error = builder().descriptor_set(&b"\xff\xff"[..]).start("127.0.0.1:0").await.unwrap_err();
+    assert!(matches!(error, EdgeError::DescriptorSet { .. }), "{error}");
+    let error = builder().streams_max(0).start("127.0.0.1:0").await.unwrap_err();
+    assert!(error.to_string().contains("streams_max"), "{error}");
+    stage.stop().await;
+}
