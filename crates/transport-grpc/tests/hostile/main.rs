@@ -1,0 +1,19 @@
+//! Peers that do not keep to the rules, at the transport's port and at the edge: each is refused with a
+//! reason, and none harms another.
+
+#[path = "../edge/echo.rs"]
+#[allow(dead_code, reason = "the tests with tonic's client use more of it")]
+mod echo;
+mod edge;
+mod http2;
+mod transport;
+mod victim;
+
+use std::time::Duration;
+
+/// How long a test waits for what must happen: only a hang runs into it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it happens")
+}
