@@ -183,6 +183,7 @@
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
 //! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
+//! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]
@@ -193,6 +194,8 @@ pub use convoke_core::*;
 pub use convoke_sim as sim;
 #[cfg(feature = "quic")]
 pub use convoke_transport_tcp::QuicTransport;
+#[cfg(feature = "grpc")]
+pub use convoke_transport_grpc as grpc;
 #[cfg(feature = "tcp")]
 pub use convoke_transport_tcp::TcpTransport;
 #[cfg(any(feature = "quic", feature = "tls"))]
@@ -210,6 +213,8 @@ pub fn endpoint() -> EndpointBuilder {
     let builder = Endpoint::builder();
     #[cfg(feature = "tcp")]
     let builder = builder.transport(TcpTransport::new());
+    #[cfg(feature = "grpc")]
+    let builder = builder.transport(grpc::GrpcTransport::new());
     builder
 }
 

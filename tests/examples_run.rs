@@ -26,5 +26,6 @@ examples! {
     "tcp": node in "../examples/node.rs",
     "tls": tls in "../examples/tls.rs",
     "quic": quic in "../examples/quic.rs",
+    "grpc": edge in "../examples/edge.rs",
     "sim": simulated in "../examples/simulated.rs",
 }

@@ -1,9 +1,85 @@
-//! Convoke through gRPC, for networks that let only HTTP/2 through, and for callers that speak gRPC.
+//! Convoke through gRPC: for networks that let only HTTP/2 through, for callers that speak gRPC, and for
+//! calls to servers that do.
 //!
-//! Two things live here, independent of each other:
+//! Three things live here, independent of each other:
 //!
 //! - [`GrpcTransport`], the addresses `grpc://host:port`: one bidirectional HTTP/2 stream carries the
 //!   frames between two nodes, many in one gRPC message.
+//! - [`GrpcEdge`], a port at which any gRPC client calls the services of an endpoint, with health and
+//!   reflection.
+//! - [`ForeignServer`], a gRPC server that is no node, called from a task.
+//!
+//! ```text
+//!   node ◀═══ frames in one HTTP/2 stream ═══▶ node ───▶ ForeignServer ──gRPC──▶ any gRPC server
+//!                                               ▲
+//!   any gRPC client ───gRPC───▶ GrpcEdge ──call─┘
+//! ```
+//!
+//! # The transport
+//!
+//! It keeps the promises of [`convoke_core::transport`]. The first message in either direction is a
+//! hello; a refusal is a gRPC status. Every further message holds whole chunks of frames, control before
+//! data. The window of the HTTP/2 stream is the credit: a receiver that does not read stops the sender,
+//! which keeps its frames within bounds, and control waits behind no more than the window and a message.
+//! Keep-alives are frames, so they reach through proxies, which answer HTTP/2's pings themselves.
+//!
+//! In [`Counters`](convoke_core::transport::Counters), writes and reads are gRPC messages, and bytes are
+//! theirs, without those of HTTP/2.
+//!
+//! | a peer makes this end hold at most | default |
+//! |---|---|
+//! | the window of a stream, and a message being read | 1 MiB + 256 KiB |
+//! | frames being put together, per lane | 2 x (4 MiB + 64 KiB) |
+//! | frames to send, data and control | 16 MiB + 1 MiB |
+//!
+//! # The edge
+//!
+//! A request's path names the method, and its message passes undecoded into a call: the edge needs no
+//! generated code. `grpc-timeout` becomes the deadline, headers become metadata, `traceparent` the trace
+//! context; the codes are the same. A stream that the client resets cancels its call.
+//!
+//! # What it does not do
+//!
+//! It does not encrypt: put a proxy in front, or mount [`EdgeService`] in a server that does. It does not
+//! compress; a compressed request is answered with `UNIMPLEMENTED`. Streams of requests do not exist in
+//! convoke, and so not at the edge.
+//!
+//! # Example
+//!
+//! ```
+//! use convoke_core::{Context, Endpoint, Method, Service, Status};
+//! use convoke_transport_grpc::{ForeignServer, GrpcEdge, GrpcTransport};
+//!
+//! const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello");
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let greeter = Service::new()
+//!     .unary(HELLO, |name: String, _: Context| async move { Ok::<_, Status>(format!("hello, {name}")) });
+//! let server = Endpoint::builder()
+//!     .transport(GrpcTransport::new())
+//!     .listen("grpc://127.0.0.1:0")
+//!     .serve(greeter)
+//!     .start()
+//!     .await?;
+//!
+//! // An edge of another node, which passes the calls on.
+//! let client = Endpoint::builder().transport(GrpcTransport::new()).start().await?;
+//! let peer = client.connect(server.addresses()[0].as_str()).await?;
+//! let edge = GrpcEdge::builder(&client).route(move |_| peer).start("127.0.0.1:0").await?;
+//!
+//! // Any gRPC client would do.
+//! let foreign = ForeignServer::new(edge.local_addr().to_string());
+//! assert_eq!(foreign.call(HELLO, &"Ada".into()).await?, "hello, Ada");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! Of the transport, without I/O: `framing`, `hello`, `send_queue`. With: `connection`, `reader`,
+//! `handshake`, `dial`, `listener`. `serve` and `http2` are HTTP/2's two ends, which the `edge` and
+//! `foreign` share with it.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -12,6 +88,7 @@ mod config;
 mod connection;
 mod dial;
 mod edge;
+mod foreign;
 mod framing;
 mod handshake;
 mod hello;
@@ -31,6 +108,7 @@ use tokio::sync::Semaphore;
 
 pub use config::{ConfigError, GrpcTransportBuilder};
 pub use edge::{EdgeError, EdgeService, GrpcEdge, GrpcEdgeBuilder};
+pub use foreign::{ForeignCall, ForeignReplies, ForeignServer};
 
 use crate::address::SCHEME;
 use crate::config::Config;

@@ -6,6 +6,8 @@ mod echo;
 use std::time::Duration;
 
 use convoke_transport_grpc::{EdgeError, GrpcEdge};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tonic::codegen::Service;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -259,17 +261,18 @@ fn tokio_stream_of<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn the_edge_can_be_the_fallback_of_ones_own_server() {
+async fn the_edge_can_be_a_service_of_ones_own_server() {
     let stage = Stage::new().await;
     let edge = GrpcEdge::builder(&stage.near).into_service().await.unwrap();
-    let router = tonic::service::Routes::default().into_axum_router().fallback_service(edge);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let incoming = tonic::transport::server::TcpIncoming::from(listener);
-    let server = tonic::transport::Server::builder()
-        .add_routes(tonic::service::Routes::from(router))
-        .serve_with_incoming(incoming);
-    let server = tokio::spawn(server);
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(move |request| edge.clone().call(request));
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    });
     let mut client = Client::connect(address).await;
     assert_eq!(client.unary("Say", text("a")).await.unwrap().into_inner(), text("A"));
     server.abort();
