@@ -26,7 +26,7 @@ use tonic::Status;
 
 use crate::codec::Parts;
 use crate::framing::index;
-use crate::send_queue::{Limits, SendQueue};
+use crate::send_queue::{Filled, Limits, SendQueue};
 
 /// One connection that has said hello.
 pub(crate) struct GrpcConnection {
@@ -77,6 +77,15 @@ struct Counts {
     transport_frames_sent: AtomicU64,
 }
 
+impl Counts {
+    fn on_message(&self, filled: &Filled) {
+        add(&self.writes, 1);
+        add(&self.bytes_sent, filled.bytes as u64);
+        add(&self.frames_sent, filled.frames);
+        add(&self.transport_frames_sent, filled.transport_frames);
+    }
+}
+
 impl Pipe {
     /// One whose first message is this hello.
     pub(crate) fn greeting(hello: Bytes) -> Arc<Self> {
@@ -114,17 +123,13 @@ impl Pipe {
         if filled.is_none() && !is_finished {
             out.outgoing = Some(cx.waker().clone());
         }
+        // Counted before anybody can see that the queue is empty.
+        filled.iter().for_each(|filled| self.counts.on_message(filled));
         let woken = out.take_wakers_of_progress();
         drop(out);
         woken.wake();
         match filled {
-            Some(filled) => {
-                add(&self.counts.writes, 1);
-                add(&self.counts.bytes_sent, filled.bytes as u64);
-                add(&self.counts.frames_sent, filled.frames);
-                add(&self.counts.transport_frames_sent, filled.transport_frames);
-                Poll::Ready(Some(filled.parts))
-            }
+            Some(filled) => Poll::Ready(Some(filled.parts)),
             None if is_finished => Poll::Ready(None),
             None => Poll::Pending,
         }

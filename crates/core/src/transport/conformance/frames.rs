@@ -167,6 +167,9 @@ pub async fn counters_of_both_ends_add_up(setup: Setup) {
         }
     }
     pair.b.frames(pair.to_a.link().nonce, COUNT).await;
+    // What waits for a task of the transport is counted nowhere yet.
+    flushed(&pair.to_a).await;
+    flushed(&pair.to_b).await;
     settled(&pair).await;
     let (at_a, at_b) = (pair.to_b.counters(), pair.to_a.counters());
     assert_eq!((at_a.frames_sent, at_b.frames_sent), (COUNT as u64, COUNT as u64 / 10));
