@@ -192,10 +192,10 @@
 pub use convoke_core::*;
 #[cfg(feature = "sim")]
 pub use convoke_sim as sim;
-#[cfg(feature = "quic")]
-pub use convoke_transport_tcp::QuicTransport;
 #[cfg(feature = "grpc")]
 pub use convoke_transport_grpc as grpc;
+#[cfg(feature = "quic")]
+pub use convoke_transport_tcp::QuicTransport;
 #[cfg(feature = "tcp")]
 pub use convoke_transport_tcp::TcpTransport;
 #[cfg(any(feature = "quic", feature = "tls"))]

@@ -43,6 +43,7 @@ pub(crate) fn open(
         nonce: LinkNonce::of(dialler.random, acceptor.random),
         is_dialler,
         scheme: SCHEME,
+        principal: None,
     };
     let connection = Arc::new(GrpcConnection::new(link, Arc::clone(pipe), &config.limits(theirs)));
     sink.on_open(Arc::clone(&connection) as _).inspect_err(|text| {

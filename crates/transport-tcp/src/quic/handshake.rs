@@ -7,7 +7,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use convoke_core::id::NodeId;
+use convoke_core::id::{LinkNonce, NodeId};
 use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Principal, Sink};
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
@@ -287,7 +287,7 @@ impl Opening<'_> {
         let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
         let link = Link {
             peer: theirs.hello.clone(),
-            nonce: hello::nonce(dialler.random, acceptor.random),
+            nonce: LinkNonce::of(dialler.random, acceptor.random),
             is_dialler,
             scheme: SCHEME,
             principal: Some(self.principal.clone()),
