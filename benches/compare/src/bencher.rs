@@ -54,6 +54,9 @@ impl Bencher<'_> {
     ///
     /// # Errors
     /// When the pipe broke or a server ended.
+    ///
+    /// # Panics
+    /// Never: each section has the pipe that the one before it gave back.
     pub async fn windowed<P: Pipe>(self, pipe: P) -> Result<Sample> {
         let in_flight = self.work.bench.in_flight();
         let mut idle = Some(pipe);

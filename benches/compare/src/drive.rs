@@ -46,6 +46,11 @@ impl Work {
 
 /// A client of which many callers share clones.
 pub trait Client: Clone + Send + Sync + 'static {
+    /// The clone for the caller of this number, where they are not all the same.
+    fn of_caller(&self, _index: usize) -> Self {
+        self.clone()
+    }
+
     /// One operation, answered in full.
     fn operate(&self, work: &Work) -> impl Future<Output = Result<()>> + Send;
 }
@@ -57,8 +62,8 @@ pub trait Client: Clone + Send + Sync + 'static {
 pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Result<Tally> {
     let callers = work.bench.in_flight();
     let quota = quota.share(callers);
-    let callers = (0..callers).map(|_| {
-        let (client, work) = (client.clone(), work.clone());
+    let callers = (0..callers).map(|index| {
+        let (client, work) = (client.of_caller(index), work.clone());
         tokio::spawn(async move { caller(&client, &work, quota).await })
     });
     let callers: Vec<_> = callers.collect();

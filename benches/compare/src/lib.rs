@@ -22,6 +22,8 @@ pub mod plan;
 pub mod processes;
 mod proto;
 pub mod report;
+pub mod roo;
+pub mod svg;
 pub mod system;
 mod systems;
 pub mod tally;

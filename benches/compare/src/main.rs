@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::alloc::System as SystemAllocator;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +16,9 @@ use compare::control::Control;
 use compare::drive::Quota;
 use compare::flavour::Flavour;
 use compare::plan::{Case, Plan, select};
-use compare::report::{complaints, rows, table};
+use compare::report::{Row, complaints, rows, table};
+use compare::roo::{cases as roo_cases, roo_rows, roo_table};
+use compare::svg::svg;
 use compare::system::System;
 
 /// Counts allocations, and leaves them to the system's allocator.
@@ -35,6 +37,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Hops and fan-out in three forms, as the Roo paper measures them.
+    Roo(Roo),
     /// One server of a case: started by the others.
     #[command(hide = true)]
     Serve(Serve),
@@ -46,11 +50,14 @@ struct Run {
     #[arg(long, default_value_t = 0.25)]
     seconds: f64,
     /// How often to go through all cases. Figures are medians over the rounds.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     rounds: usize,
     /// Also write the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also draw them.
+    #[arg(long)]
+    svg: Option<PathBuf>,
     /// Only cases with this in the name of their bench, system, form or runtime. May be given several times:
     /// of those that name one kind of thing one has to fit.
     #[arg(long)]
@@ -58,6 +65,29 @@ struct Run {
     /// End each measurement after this many operations, too.
     #[arg(long, hide = true, default_value_t = u64::MAX)]
     operations: u64,
+}
+
+#[derive(Debug, Args)]
+struct Roo {
+    /// Hold every frame back for this long, in milliseconds, as a distance between the servers would. May be
+    /// given several times. Default: 2 and 0.
+    #[arg(long)]
+    delay_ms: Vec<f64>,
+    /// Calls of each bench and form in each round.
+    #[arg(long, default_value_t = 40)]
+    runs: u64,
+    /// How often to go through all of them.
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
+    rounds: usize,
+    /// The runtime of both sides.
+    #[arg(long, default_value = "ct")]
+    runtime: Flavour,
+    /// Also write the rows as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Also draw them, a chart for each delay: the delay is put before the ending of the file.
+    #[arg(long)]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -71,6 +101,7 @@ struct Serve {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
+        Some(Command::Roo(arguments)) => roo(&arguments),
         Some(Command::Serve(arguments)) => serve(&arguments),
         None => run(&cli.run),
     };
@@ -84,30 +115,79 @@ fn main() -> ExitCode {
 }
 
 fn run(run: &Run) -> Result<()> {
-    let plan = Plan {
-        program: std::env::current_exe().context("this program has no path")?,
-        cases: select(&run.only)?,
-        effort: effort(run)?,
-        rounds: run.rounds.max(1),
-        delay: Duration::ZERO,
-    };
-    let samples = plan.run(|round, index, case| progress(&plan, round, index, case))?;
-    eprint!("\r{:80}\r", "");
-    let rows = rows(&plan.cases, &samples);
+    let (cases, effort) = (select(&run.only)?, effort(run)?);
+    let plan =
+        Plan { program: program()?, cases, effort, rounds: run.rounds, delay: Duration::ZERO };
+    let rows = measure(&plan)?;
     print!("{}", table(&rows));
-    for complaint in complaints(&plan.cases, &samples) {
-        println!("failed: {complaint}");
-    }
     if let Some(path) = &run.json {
         write(path, &serde_json::to_string_pretty(&rows)?)?;
+    }
+    if let Some(path) = &run.svg {
+        write(path, &svg(&rows, "Convoke beside others"))?;
     }
     Ok(())
 }
 
+fn roo(arguments: &Roo) -> Result<()> {
+    let cases = roo_cases(System::ConvokeTcp, arguments.runtime);
+    let quota = |operations| Quota { time: Duration::MAX, operations };
+    // A tenth is enough to connect and to fill caches.
+    let runs = arguments.runs.max(1);
+    let effort = Effort { warm_up: quota(runs.div_ceil(10)), measured: quota(runs) };
+    let delays = if arguments.delay_ms.is_empty() { &[2.0, 0.0] } else { &arguments.delay_ms[..] };
+    let mut all = Vec::new();
+    for &delay_ms in delays {
+        let (program, cases) = (program()?, cases.clone());
+        let delay = seconds(delay_ms / 1e3)?;
+        let plan = Plan { program, cases, effort, rounds: arguments.rounds, delay };
+        let rows = measure(&plan)?;
+        if let Some(path) = &arguments.svg {
+            let title = format!("Hops and fan-out, every frame {delay_ms} ms on its way");
+            write(&with_delay(path, delay_ms), &svg(&rows, &title))?;
+        }
+        let rows = roo_rows(&plan.cases, rows, delay_ms);
+        println!("every frame {delay_ms} ms on its way:\n{}", roo_table(&rows));
+        all.extend(rows);
+    }
+    println!("ratio: median latency against the client-driven form; predicted: trips alone.");
+    if let Some(path) = &arguments.json {
+        write(path, &serde_json::to_string_pretty(&all)?)?;
+    }
+    Ok(())
+}
+
+/// `chart.svg` becomes `chart-2ms.svg`.
+fn with_delay(path: &Path, delay_ms: f64) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{delay_ms}ms.svg"))
+}
+
+fn program() -> Result<PathBuf> {
+    std::env::current_exe().context("this program has no path")
+}
+
+fn measure(plan: &Plan) -> Result<Vec<Row>> {
+    let is_shown = std::io::stderr().is_terminal();
+    let samples = plan.run(|round, index, case| {
+        if is_shown {
+            progress(plan, round, index, case);
+        }
+    })?;
+    if is_shown {
+        eprint!("\r{:90}\r", "");
+    }
+    for complaint in complaints(&plan.cases, &samples) {
+        println!("failed: {complaint}");
+    }
+    Ok(rows(&plan.cases, &samples))
+}
+
+fn seconds(seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds).with_context(|| format!("{seconds} s are no time"))
+}
+
 fn effort(run: &Run) -> Result<Effort> {
-    let seconds = |seconds: f64| {
-        Duration::try_from_secs_f64(seconds).with_context(|| format!("{seconds} s are no time"))
-    };
     let quota = |time| Quota { time, operations: run.operations };
     let (warm_up, measured) = (seconds(run.seconds / 4.0)?, seconds(run.seconds)?);
     Ok(Effort { warm_up: quota(warm_up), measured: quota(measured) })
@@ -132,6 +212,14 @@ fn serve(arguments: &Serve) -> Result<()> {
             result = arguments.system.serve(control, delay) => result,
         }
     })
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it takes at least one".to_owned()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

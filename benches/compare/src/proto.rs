@@ -4,6 +4,7 @@
     missing_docs,
     missing_debug_implementations,
     clippy::all,
+    clippy::allow_attributes_without_reason,
     reason = "generated"
 )]
 

@@ -11,42 +11,80 @@ use crate::bench::{Bench, Form};
 use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
 use crate::flavour::Flavour;
-use crate::systems::{convoke, convoke_tcp, tcp_tokio, tonic_bidi, tonic_server};
+use crate::systems::{
+    convoke, convoke_tcp, quinn, tarpc, tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server,
+};
 
 /// Something that carries requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
-    /// Length-prefixed frames over a tokio TCP stream: no calls, no callers, only sockets.
+    /// Frames over a blocking stream of the standard library.
+    TcpBlocking,
+    /// Frames over a tokio TCP stream: no calls, no callers, only sockets.
     TcpTokio,
     /// Convoke over TCP.
     ConvokeTcp,
-    /// gRPC: messages with numbers over one bidirectional stream.
+    /// gRPC, a call for each request.
+    Tonic,
+    /// The same over four connections.
+    #[value(name = "tonic-4ch")]
+    #[serde(rename = "tonic-4ch")]
+    Tonic4Channels,
+    /// gRPC, numbered messages over one bidirectional stream.
     TonicBidi,
+    /// tarpc with bincode.
+    Tarpc,
+    /// Frames over one stream of bare QUIC.
+    #[value(name = "quinn-1stream")]
+    #[serde(rename = "quinn-1stream")]
+    QuinnOneStream,
+    /// Frames over bare QUIC, a stream for each request.
+    QuinnStreamPerRequest,
 }
 
 impl System {
     /// All, in the order of the table.
-    pub const ALL: [Self; 3] = [Self::TcpTokio, Self::ConvokeTcp, Self::TonicBidi];
+    pub const ALL: [Self; 9] = [
+        Self::TcpBlocking,
+        Self::TcpTokio,
+        Self::ConvokeTcp,
+        Self::Tonic,
+        Self::Tonic4Channels,
+        Self::TonicBidi,
+        Self::Tarpc,
+        Self::QuinnOneStream,
+        Self::QuinnStreamPerRequest,
+    ];
 
     /// As in rows and arguments.
     pub fn name(self) -> &'static str {
         match self {
+            Self::TcpBlocking => "tcp-blocking",
             Self::TcpTokio => "tcp-tokio",
             Self::ConvokeTcp => "convoke-tcp",
+            Self::Tonic => "tonic",
+            Self::Tonic4Channels => "tonic-4ch",
             Self::TonicBidi => "tonic-bidi",
+            Self::Tarpc => "tarpc",
+            Self::QuinnOneStream => "quinn-1stream",
+            Self::QuinnStreamPerRequest => "quinn-stream-per-request",
         }
     }
 
     /// Whether it can do this, in this form, on this runtime.
     pub fn applies(self, bench: Bench, form: Form, flavour: Flavour) -> bool {
-        let _ = flavour;
+        let is_throughput = matches!(bench, Bench::UnaryThroughput | Bench::UnaryThroughput4Kib);
+        let is_single = matches!(bench, Bench::UnaryLatency | Bench::Large);
+        let is_echo = is_throughput || is_single;
         match self {
-            Self::ConvokeTcp => bench.has_forms() || form == Form::Client,
-            Self::TcpTokio | Self::TonicBidi => {
-                matches!(bench, Bench::UnaryLatency | Bench::UnaryThroughput)
-                    && form == Form::Client
-            }
+            // It has no runtime, and a thread that waits for one answer at a time.
+            Self::TcpBlocking => is_single && flavour == Flavour::Ct,
+            Self::TcpTokio | Self::QuinnOneStream => is_echo || bench == Bench::StreamItems,
+            Self::ConvokeTcp => true,
+            Self::Tonic => form != Form::Tree,
+            Self::Tonic4Channels => is_throughput,
+            Self::TonicBidi | Self::Tarpc | Self::QuinnStreamPerRequest => is_echo,
         }
     }
 
@@ -54,15 +92,26 @@ impl System {
     pub fn is_convoke(self) -> bool {
         match self {
             Self::ConvokeTcp => true,
-            Self::TcpTokio | Self::TonicBidi => false,
+            Self::TcpBlocking
+            | Self::TcpTokio
+            | Self::Tonic
+            | Self::Tonic4Channels
+            | Self::TonicBidi
+            | Self::Tarpc
+            | Self::QuinnOneStream
+            | Self::QuinnStreamPerRequest => false,
         }
     }
 
     /// Whether its servers are told of each other.
     pub fn joins_peers(self) -> bool {
         match self {
-            Self::ConvokeTcp | Self::TonicBidi => true,
-            Self::TcpTokio => false,
+            Self::ConvokeTcp | Self::Tonic | Self::Tonic4Channels | Self::TonicBidi => true,
+            Self::TcpBlocking
+            | Self::TcpTokio
+            | Self::Tarpc
+            | Self::QuinnOneStream
+            | Self::QuinnStreamPerRequest => false,
         }
     }
 
@@ -72,9 +121,14 @@ impl System {
     /// When it cannot listen.
     pub async fn serve(self, control: Control, delay: Duration) -> Result<()> {
         match self {
+            Self::TcpBlocking => tcp_blocking::serve(control).await,
             Self::TcpTokio => tcp_tokio::serve(control).await,
             Self::ConvokeTcp => convoke::serve(&convoke_tcp::WIRE, control, delay).await,
-            Self::TonicBidi => tonic_server::serve(control).await,
+            Self::Tonic | Self::Tonic4Channels | Self::TonicBidi => {
+                tonic_server::serve(control).await
+            }
+            Self::Tarpc => tarpc::serve(control).await,
+            Self::QuinnOneStream | Self::QuinnStreamPerRequest => quinn::serve(control).await,
         }
     }
 
@@ -84,9 +138,15 @@ impl System {
     /// When the client cannot connect, or the connection broke.
     pub async fn measure(self, bencher: Bencher<'_>, delay: Duration) -> Result<Sample> {
         match self {
+            Self::TcpBlocking => tcp_blocking::measure(bencher).await,
             Self::TcpTokio => tcp_tokio::measure(bencher).await,
             Self::ConvokeTcp => convoke::measure(&convoke_tcp::WIRE, bencher, delay).await,
+            Self::Tonic => tonic::measure(bencher, 1).await,
+            Self::Tonic4Channels => tonic::measure(bencher, 4).await,
             Self::TonicBidi => tonic_bidi::measure(bencher).await,
+            Self::Tarpc => tarpc::measure(bencher).await,
+            Self::QuinnOneStream => quinn::measure_one_stream(bencher).await,
+            Self::QuinnStreamPerRequest => quinn::measure_stream_per_request(bencher).await,
         }
     }
 }
@@ -94,5 +154,20 @@ impl System {
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_arguments_have_the_same_names() {
+        for system in System::ALL {
+            let argument = system.to_possible_value().expect("no system is hidden");
+            assert_eq!(argument.get_name(), system.name());
+            assert_eq!(serde_json::to_value(system).unwrap(), system.name());
+        }
+        assert_eq!(System::value_variants(), System::ALL);
     }
 }

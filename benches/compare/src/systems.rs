@@ -3,6 +3,9 @@
 pub(crate) mod convoke;
 pub(crate) mod convoke_tcp;
 pub(crate) mod frames;
+pub(crate) mod quinn;
+pub(crate) mod tarpc;
+pub(crate) mod tcp_blocking;
 pub(crate) mod tcp_tokio;
 pub(crate) mod tonic;
 pub(crate) mod tonic_bidi;

@@ -63,7 +63,7 @@ fn label(case: &Case, other: &Case) -> Option<String> {
                 .then(|| format!("{} client", other.system))
         }
         (false, _, true) => {
-            let is_common = matches!(other.system, System::TcpTokio);
+            let is_common = matches!(other.system, System::TcpTokio | System::Tonic);
             let is_rival = case.system.is_convoke() && !other.system.is_convoke();
             (is_common || is_rival).then(|| other.system.to_string())
         }
@@ -106,9 +106,9 @@ mod tests {
         };
         let tree = case(System::ConvokeTcp, Form::Tree);
         let client = case(System::ConvokeTcp, Form::Client);
-        let rival = case(System::TonicBidi, Form::Client);
+        let rival = case(System::Tonic, Form::Client);
         assert_eq!(label(&tree, &client).as_deref(), Some("convoke-tcp client"));
-        assert_eq!(label(&tree, &rival).as_deref(), Some("tonic-bidi client"));
+        assert_eq!(label(&tree, &rival).as_deref(), Some("tonic client"));
         assert_eq!(label(&client, &tree), None);
         assert_eq!(label(&client, &rival), None);
     }

@@ -32,7 +32,7 @@ pub(crate) fn first_frame(input: &[u8]) -> Option<(usize, u32, u64)> {
 }
 
 /// How much room to make for the next read: the rest of a frame that has begun, at least.
-fn room(input: &[u8]) -> usize {
+pub(crate) fn room(input: &[u8]) -> usize {
     let begun = input.get(..4).map(|mut len| 4 + len.get_u32_le() as usize);
     begun.unwrap_or_default().saturating_sub(input.len()).max(READ_BYTES)
 }

@@ -1,0 +1,84 @@
+//! `compare roo`: hops and fan-out in three forms, as the Roo paper measures them, with a distance between the
+//! servers if wanted.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::Form;
+use crate::flavour::Flavour;
+use crate::plan::Case;
+use crate::report::Row;
+use crate::system::System;
+
+/// A row, and what distance alone would make of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RooRow {
+    /// What was measured.
+    #[serde(flatten)]
+    pub row: Row,
+    /// How much later every frame left, in milliseconds.
+    pub delay_ms: f64,
+    /// One-way trips from the request to the last answer.
+    pub trips: usize,
+    /// Median latency against the client-driven form: the median of the ratios within each round.
+    pub ratio: f64,
+    /// What the trips alone predict for it.
+    pub predicted: f64,
+}
+
+/// Every form of hops and fan-out, one call at a time.
+pub fn cases(system: System, flavour: Flavour) -> Vec<Case> {
+    let all = Case::all().into_iter();
+    all.filter(|case| {
+        let is_one = case.bench.has_forms() && case.bench.in_flight() == 1;
+        is_one && case.system == system && case.flavour == flavour
+    })
+    .collect()
+}
+
+/// What was measured of [`cases`] with a delay.
+pub fn roo_rows(cases: &[Case], rows: Vec<Row>, delay_ms: f64) -> Vec<RooRow> {
+    let row = |(case, row): (&Case, Row)| {
+        let trips = |form| case.bench.trips(form);
+        // The client-driven form has no ratio to itself.
+        let ratio = row.ratios.first().map_or(1.0, |ratio| ratio.median);
+        let predicted = trips(case.form) as f64 / trips(Form::Client) as f64;
+        RooRow { row, delay_ms, trips: trips(case.form), ratio, predicted }
+    };
+    cases.iter().zip(rows).map(row).collect()
+}
+
+/// The rows for people.
+pub fn roo_table(rows: &[RooRow]) -> String {
+    let mut text = String::from(
+        "bench       form    trips    median µs      p99 µs   CPU µs   ratio  predicted\n",
+    );
+    for RooRow { row, trips, ratio, predicted, .. } in rows {
+        let form = row.form.map_or("", Form::name);
+        let _ = writeln!(
+            text,
+            "{:11} {form:7} {trips:5} {:12.1} {:11.1} {:8.1} {ratio:7.3} {predicted:10.3}",
+            row.bench, row.median_us, row.p99_us, row.cpu_us_per_op,
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Bench;
+
+    #[test]
+    fn each_bench_has_its_three_forms() {
+        let cases = cases(System::ConvokeTcp, Flavour::Ct);
+        let forms = |bench| {
+            let of_bench = cases.iter().filter(move |case| case.bench == bench);
+            of_bench.map(|case| case.form).collect::<Vec<_>>()
+        };
+        assert_eq!(forms(Bench::Hops { servers: 10, in_flight: 1 }), Form::ALL);
+        assert_eq!(forms(Bench::Fanout { leaves: 7 }), Form::ALL);
+        assert_eq!(forms(Bench::UnaryLatency), []);
+    }
+}

@@ -1,0 +1,68 @@
+//! `tarpc`: a call for each request, bincode in length-delimited frames.
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tarpc::client;
+use tarpc::context::{self, Context};
+use tarpc::server::{BaseChannel, Channel as _};
+use tarpc::tokio_util::codec::LengthDelimitedCodec;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_serde::formats::Bincode;
+
+use crate::bencher::{Bencher, Sample};
+use crate::control::Control;
+use crate::drive::{Client, Work};
+
+/// What is asked of the server.
+#[tarpc::service]
+trait Echo {
+    /// Echoes.
+    async fn echo(body: Bytes) -> Bytes;
+}
+
+#[derive(Clone, Debug)]
+struct Node;
+
+impl Echo for Node {
+    async fn echo(self, _: Context, body: Bytes) -> Bytes {
+        body
+    }
+}
+
+/// The frames of either end of a connection.
+macro_rules! framed {
+    ($stream:expr) => {{
+        $stream.set_nodelay(true)?;
+        let frames = LengthDelimitedCodec::builder().new_framed($stream);
+        tarpc::serde_transport::new(frames, Bincode::default())
+    }};
+}
+
+/// Answers every connection; a task for each request, as tarpc's own examples have it.
+pub(crate) async fn serve(control: Control) -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    control.listening(&listener.local_addr()?.to_string())?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let requests = BaseChannel::with_defaults(framed!(stream)).execute(Node.serve());
+        tokio::spawn(requests.for_each(async |request| {
+            tokio::spawn(request);
+        }));
+    }
+}
+
+/// Connects, and keeps its callers busy.
+pub(crate) async fn measure(bencher: Bencher<'_>) -> Result<Sample> {
+    let stream = TcpStream::connect(&bencher.servers.addresses()[0]).await?;
+    let client = EchoClient::new(client::Config::default(), framed!(stream)).spawn();
+    bencher.closed_loop(client).await
+}
+
+impl Client for EchoClient {
+    async fn operate(&self, work: &Work) -> Result<()> {
+        let reply = self.echo(context::current(), work.payload.clone()).await?;
+        ensure!(reply.len() == work.payload.len(), "a reply of {} bytes", reply.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Every case, for a few dozen operations: that each system does each bench in full, and that the rows say so.
+//! Nothing here looks at a clock.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use compare::bench::Bench;
+use compare::flavour::Flavour;
+use compare::plan::{Case, select};
+use compare::report::Row;
+use compare::roo::{RooRow, cases as roo_cases};
+use compare::system::System;
+
+const OPERATIONS: u64 = 24;
+
+fn compare(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    command.args(arguments).output().expect("the program starts")
+}
+
+/// Measures what these filters leave, and compares the rows with the cases.
+fn every_case_of(only: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, svg) = (dir.path().join("rows.json"), dir.path().join("chart.svg"));
+    let operations = OPERATIONS.to_string();
+    let mut arguments = vec!["--seconds", "100", "--rounds", "2", "--operations", &operations];
+    arguments.extend(["--json", json.to_str().unwrap(), "--svg", svg.to_str().unwrap()]);
+    arguments.extend(only.iter().flat_map(|filter| ["--only", *filter]));
+    let output = compare(&arguments);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}\n{}", String::from_utf8_lossy(&output.stderr));
+
+    let rows: Vec<Row> = read(&json);
+    let only: Vec<String> = only.iter().map(|&filter| filter.to_owned()).collect();
+    let cases = select(&only).unwrap();
+    assert_eq!(rows.len(), cases.len());
+    for (row, case) in rows.iter().zip(&cases) {
+        check(row, case);
+        assert!(table.contains(&row.bench), "{table}");
+    }
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg "));
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn check(row: &Row, case: &Case) {
+    assert_eq!(row.bench, case.bench.to_string());
+    assert_eq!((row.system, row.runtime), (case.system, case.flavour), "{row:?}");
+    assert_eq!(row.form, case.bench.has_forms().then_some(case.form), "{row:?}");
+    assert_eq!((row.in_flight, row.rounds), (case.bench.in_flight(), 2), "{row:?}");
+    // Callers end after equal parts, and a window does not end before it was full once.
+    let in_flight = case.bench.in_flight() as u64;
+    let expected = 2 * in_flight * OPERATIONS.div_ceil(in_flight);
+    assert_eq!(row.operations + row.failed, expected, "{row:?}");
+    // With tonic the late calls of a quorum may take a connection down.
+    let may_fail = case.system == System::Tonic && case.bench == Bench::Quorum;
+    assert!(row.failed == 0 || may_fail, "{row:?}");
+    assert!(row.median_us > 0.0 && row.p99_us >= row.median_us, "{row:?}");
+    assert!(row.per_second > 0.0 && row.cpu_us_per_op >= 0.0, "{row:?}");
+    assert!(row.allocs_per_op.is_some_and(|count| count > 0.0), "{row:?}");
+}
+
+#[test]
+fn every_case_with_one_server_is_measured() {
+    every_case_of(&["unary_", "large_", "stream_"]);
+}
+
+#[test]
+fn every_case_of_hops_is_measured() {
+    every_case_of(&["hops_"]);
+}
+
+#[test]
+fn every_case_of_fanout_and_quorum_is_measured() {
+    every_case_of(&["fanout_", "quorum_"]);
+}
+
+#[test]
+fn trees_are_compared_with_other_forms_over_a_distance() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("rows.json");
+    let path = json.to_str().unwrap();
+    let arguments = ["roo", "--delay-ms", "0.5", "--runs", "3", "--rounds", "1", "--json", path];
+    let output = compare(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<RooRow> = read(&json);
+    let cases = roo_cases(System::ConvokeTcp, Flavour::Ct);
+    assert_eq!(rows.len(), cases.len());
+    for (row, case) in rows.iter().zip(&cases) {
+        assert_eq!((row.row.operations, row.row.failed), (3, 0), "{row:?}");
+        assert_eq!(row.trips, case.bench.trips(case.form));
+        // No trip is faster than the delay of its one frame at least.
+        assert!(row.row.median_us >= 500.0 * row.trips as f64, "{row:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_in_words() {
+    let output = compare(&["--only", "carrier-pigeon"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("carrier-pigeon"));
+    assert!(!compare(&["--rounds", "0"]).status.success());
+    assert!(!compare(&["--seconds", "-1"]).status.success());
+}
