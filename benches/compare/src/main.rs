@@ -188,9 +188,11 @@ fn seconds(seconds: f64) -> Result<Duration> {
 }
 
 fn effort(run: &Run) -> Result<Effort> {
-    let quota = |time| Quota { time, operations: run.operations };
     let (warm_up, measured) = (seconds(run.seconds / 4.0)?, seconds(run.seconds)?);
-    Ok(Effort { warm_up: quota(warm_up), measured: quota(measured) })
+    Ok(Effort {
+        warm_up: Quota { time: warm_up, operations: run.operations.div_ceil(4) },
+        measured: Quota { time: measured, operations: run.operations },
+    })
 }
 
 fn progress(plan: &Plan, round: usize, index: usize, case: &Case) {

@@ -82,6 +82,9 @@ pub fn select(only: &[String]) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
+/// How much longer than its time a measurement may take, to connect and to let the last operations end.
+const STALLED: Duration = Duration::from_secs(60);
+
 /// How to run the cases.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -122,7 +125,12 @@ impl Plan {
         let mut servers = Servers::start(&setup, case.bench.servers())?;
         let work = Work::new(case.bench, case.form);
         let bencher = Bencher { work, effort: self.effort, servers: &mut servers };
-        case.flavour.runtime()?.block_on(case.system.measure(bencher, delay))
+        let Effort { warm_up, measured } = self.effort;
+        let time = STALLED.saturating_add(warm_up.time).saturating_add(measured.time);
+        case.flavour.runtime()?.block_on(async {
+            let sample = tokio::time::timeout(time, case.system.measure(bencher, delay)).await;
+            sample.context("it does not come to an end")?
+        })
     }
 }
 

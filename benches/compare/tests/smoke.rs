@@ -23,7 +23,7 @@ fn every_case_of(only: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let (json, svg) = (dir.path().join("rows.json"), dir.path().join("chart.svg"));
     let operations = OPERATIONS.to_string();
-    let mut arguments = vec!["--seconds", "100", "--rounds", "2", "--operations", &operations];
+    let mut arguments = vec!["--seconds", "100", "--rounds", "1", "--operations", &operations];
     arguments.extend(["--json", json.to_str().unwrap(), "--svg", svg.to_str().unwrap()]);
     arguments.extend(only.iter().flat_map(|filter| ["--only", *filter]));
     let output = compare(&arguments);
@@ -49,10 +49,10 @@ fn check(row: &Row, case: &Case) {
     assert_eq!(row.bench, case.bench.to_string());
     assert_eq!((row.system, row.runtime), (case.system, case.flavour), "{row:?}");
     assert_eq!(row.form, case.bench.has_forms().then_some(case.form), "{row:?}");
-    assert_eq!((row.in_flight, row.rounds), (case.bench.in_flight(), 2), "{row:?}");
+    assert_eq!((row.in_flight, row.rounds), (case.bench.in_flight(), 1), "{row:?}");
     // Callers end after equal parts, and a window does not end before it was full once.
     let in_flight = case.bench.in_flight() as u64;
-    let expected = 2 * in_flight * OPERATIONS.div_ceil(in_flight);
+    let expected = in_flight * OPERATIONS.div_ceil(in_flight);
     assert_eq!(row.operations + row.failed, expected, "{row:?}");
     // With tonic the late calls of a quorum may take a connection down.
     let may_fail = case.system == System::Tonic && case.bench == Bench::Quorum;
