@@ -16,11 +16,11 @@ pub fn svg(rows: &[Row], title: &str) -> String {
     let mut panels: Vec<Panel> = Vec::new();
     for flavour in Flavour::ALL {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.runtime == flavour).collect();
-        let (forms, plain): (Vec<&Row>, Vec<&Row>) =
-            rows.into_iter().partition(|row| row.form.is_some());
-        panels.extend(plain.chunk_by(|a, b| a.bench == b.bench).map(bars::panel));
+        let (curves, bars): (Vec<&Row>, Vec<&Row>) =
+            rows.into_iter().partition(|row| row.form.is_some() && row.in_flight == 1);
+        panels.extend(bars.chunk_by(|a, b| a.bench == b.bench).map(bars::panel));
         for prefix in ["hops_", "fanout_"] {
-            panels.extend(curves::panel(prefix, &forms));
+            panels.extend(curves::panel(prefix, &curves));
         }
     }
     document(&panels, title)
@@ -56,7 +56,7 @@ mod tests {
             system: System::ConvokeTcp,
             form,
             runtime: Flavour::Ct,
-            in_flight: 1,
+            in_flight: if bench.contains("32") { 32 } else { 1 },
             median_us,
             p99_us: 2.0 * median_us,
             per_second: 1e6 / median_us,
@@ -80,8 +80,8 @@ mod tests {
             row("hops_5_32_inflight", tree, 600.0),
         ];
         let text = svg(&rows, "a < b");
-        assert_eq!(text.matches("<g ").count(), 3);
-        assert_eq!(text.matches("class=\"bar\"").count(), 2);
+        assert_eq!(text.matches("<g ").count(), 4);
+        assert_eq!(text.matches("class=\"bar\"").count(), 3);
         assert_eq!(text.matches("<circle").count(), 2);
         assert!(text.contains("a &lt; b"));
     }

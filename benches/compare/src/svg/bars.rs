@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::panel::{Panel, TITLE_HEIGHT, colour, heading, number};
+use crate::bench::Form;
 use crate::report::Row;
 
 const BAR_HEIGHT: f64 = 20.0;
@@ -20,6 +21,7 @@ pub(super) fn panel(rows: &[&Row]) -> Panel {
     for (index, row) in rows.iter().enumerate() {
         let (top, length) = (TITLE_HEIGHT + BAR_HEIGHT * index as f64, LENGTH * value(row) / most);
         let (middle, right) = (top + 13.0, LEFT + length + 6.0);
+        let label = format!("{} {}", row.system, row.form.map_or("", Form::name));
         let _ = write!(
             body,
             "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>\n\
@@ -27,7 +29,7 @@ pub(super) fn panel(rows: &[&Row]) -> Panel {
              fill=\"{}\"/>\n\
              <text x=\"{right:.1}\" y=\"{middle:.1}\">{}</text>\n",
             LEFT - 8.0,
-            row.system,
+            label.trim_end(),
             colour(row.system),
             number(value(row)),
         );
