@@ -184,6 +184,7 @@
 //! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
+//! | `tower` | middleware: `Service::layer`, `Endpoint::service` | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]

@@ -27,5 +27,6 @@ examples! {
     "tls": tls in "../examples/tls.rs",
     "quic": quic in "../examples/quic.rs",
     "grpc": edge in "../examples/edge.rs",
+    "tower": middleware in "../examples/middleware.rs",
     "sim": simulated in "../examples/simulated.rs",
 }

@@ -2,6 +2,8 @@
 
 mod awaited;
 mod call;
+#[cfg(feature = "tower")]
+mod service;
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -18,6 +20,8 @@ use crate::proto::call::{CallOptions, Decision, Tally};
 
 pub use awaited::Awaited;
 pub use call::{Call, Outcome, Reply};
+#[cfg(feature = "tower")]
+pub use service::PeerService;
 
 /// A node that can be asked. Cheap to clone; see [`Endpoint::connect`] and [`Endpoint::peer`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -83,6 +83,8 @@ impl Code {
 pub struct Status {
     /// A refusal of the runtime keeps its own cause.
     cause: Cause,
+    /// Whether the task did anything, as far as who answers knows.
+    executed: Executed,
     code: Code,
     message: String,
     details: Bytes,
@@ -92,8 +94,8 @@ pub struct Status {
 impl Status {
     /// An error of this kind. The message is cut to 256 bytes on the wire.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let (cause, message) = (Cause::Application, message.into());
-        Self { cause, code, message, details: Bytes::new(), aborts_children: false }
+        let (cause, executed, message) = (Cause::Application, Executed::Yes, message.into());
+        Self { cause, executed, code, message, details: Bytes::new(), aborts_children: false }
     }
 
     /// Adds details for programs, as bytes of the service's own format.
@@ -130,8 +132,30 @@ impl Status {
         self.cause
     }
 
+    pub(crate) fn executed(&self) -> Executed {
+        self.executed
+    }
+
     pub(crate) fn aborts_children(&self) -> bool {
         self.aborts_children
+    }
+
+    /// A task's end as middleware sees it; turned back it is the same.
+    #[cfg(feature = "tower")]
+    pub(crate) fn of_failure(failure: crate::proto::task::TaskFailure) -> Self {
+        let code = match failure.cause {
+            Cause::Application => Code::from_number(failure.code),
+            Cause::BadRequest => Code::InvalidArgument,
+            _ => Code::Internal,
+        };
+        Self {
+            cause: failure.cause,
+            executed: failure.executed,
+            code,
+            message: failure.text,
+            details: failure.details,
+            aborts_children: failure.aborts_children,
+        }
     }
 }
 

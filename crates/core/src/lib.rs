@@ -65,6 +65,8 @@ pub mod time;
 pub mod transport;
 pub mod wire;
 
+#[cfg(feature = "tower")]
+pub use client::PeerService;
 #[cfg(feature = "runtime")]
 pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Reply};
 #[cfg(feature = "runtime")]
@@ -82,6 +84,8 @@ pub use proto::task::TaskRefusal;
 pub use server::{
     Caller, Context, Finish, ReceivedCast, Refused, ReplyStream, SendError, Service, Task,
 };
+#[cfg(feature = "tower")]
+pub use server::{Handled, HandlerService, Incoming};
 #[cfg(feature = "runtime")]
 pub use transport::Principal;
 pub use wire::{Cause, Executed};

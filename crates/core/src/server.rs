@@ -2,6 +2,8 @@
 
 mod caller;
 mod cast;
+#[cfg(feature = "tower")]
+mod layer;
 mod stream;
 mod task;
 
@@ -29,6 +31,8 @@ use crate::wire::{Cause, Executed};
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
 pub use cast::ReceivedCast;
+#[cfg(feature = "tower")]
+pub use layer::{Handled, HandlerService, Incoming};
 pub use stream::{ReplyStream, SendError};
 pub use task::{Finish, Refused, Task};
 
@@ -213,6 +217,9 @@ pub(crate) struct TaskHandle {
     /// The driver keeps something by the name of the task.
     is_kept: AtomicBool,
     gate: Mutex<Option<(NodeId, &'static str)>>,
+    /// What its middleware left.
+    #[cfg(feature = "tower")]
+    passage: layer::Passage,
 }
 
 impl TaskHandle {
@@ -228,6 +235,8 @@ impl TaskHandle {
             may_hold: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             gate: Mutex::new(gate),
+            #[cfg(feature = "tower")]
+            passage: layer::Passage::default(),
         }
     }
 

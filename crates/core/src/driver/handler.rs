@@ -215,7 +215,7 @@ impl From<Status> for TaskFailure {
     fn from(status: Status) -> Self {
         Self {
             cause: status.cause(),
-            executed: Executed::Yes,
+            executed: status.executed(),
             code: status.code() as u32,
             text: status.message().to_owned(),
             details: status.details().clone(),

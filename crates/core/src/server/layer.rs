@@ -1,0 +1,217 @@
+//! Middleware around handlers: tower layers over a tower service of what comes in.
+//!
+//! ```text
+//!   request ──▶ your layers: Service<Incoming> ──▶ HandlerService ──▶ handler
+//! ```
+//! A layered service is cloned for each request, made ready and called, all within the handler's future: what
+//! stops a handler stops its middleware, and where nothing is layered nothing is added.
+
+use std::any::{Any, TypeId};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Poll;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tower_layer::Layer;
+
+use crate::error::{Code, Status};
+use crate::proto::task::TaskFailure;
+use crate::transport::BoxFuture;
+use crate::wire::Executed;
+
+use super::{Context, Handler, HandlerResult, MethodEntry, Service, TaskHandle};
+
+/// A request on its way to its handler, as middleware sees it.
+pub struct Incoming {
+    method: &'static str,
+    context: Context,
+    payload: Bytes,
+    handler: Arc<Handler>,
+}
+
+impl Incoming {
+    /// The full name of the method, `package.Service/Method`.
+    pub fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// Who asks, until when, and with what metadata. What middleware keeps in it with [`Context::insert`]
+    /// the handler finds there.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The request message, encoded.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// The same with another message, encoded.
+    #[must_use]
+    pub fn with_payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("method", &self.method)
+            .field("context", &self.context)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a handler ended well, as middleware sees it.
+#[derive(Clone, Debug)]
+pub struct Handled(Option<Bytes>);
+
+impl Handled {
+    /// An answer of the middleware's own, given instead of the handler's. It must be of the message that
+    /// the method answers with.
+    pub fn reply(message: &impl prost::Message) -> Self {
+        Self(Some(message.encode_to_vec().into()))
+    }
+
+    /// The encoded reply of a unary handler. `None` for the handler of a tree, which has sent what it had
+    /// to say by itself.
+    pub fn payload(&self) -> Option<&Bytes> {
+        self.0.as_ref()
+    }
+}
+
+/// The innermost service: it runs the handler. See [`Service::layer`].
+#[derive(Clone, Copy, Debug)]
+pub struct HandlerService(());
+
+impl tower_service::Service<Incoming> for HandlerService {
+    type Response = Handled;
+    type Error = Status;
+    type Future = BoxFuture<Result<Handled, Status>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, incoming: Incoming) -> Self::Future {
+        let Incoming { context, payload, handler, .. } = incoming;
+        // Within the future, so that a panic is the task's and not that of whoever calls.
+        Box::pin(async move {
+            let passage = &context.handle.passage;
+            passage.stage.store(BEGUN, Ordering::Release);
+            let result = handler(context.handle.clone(), payload).await;
+            passage.stage.store(ENDED, Ordering::Release);
+            match result {
+                HandlerResult::Replied(payload) => Ok(Handled(Some(payload))),
+                HandlerResult::Finished => Ok(Handled(None)),
+                HandlerResult::Failed(failure) => Err(Status::of_failure(failure)),
+            }
+        })
+    }
+}
+
+impl Service {
+    /// Wraps the handlers of all methods added so far in a tower layer; what is added later stays as it is.
+    /// The last layer added is the first that a request meets. All these methods share one layered service,
+    /// which is cloned for each request: a limit in it counts them together.
+    ///
+    /// An error of the middleware is the task's. A [`Status`], also as the source of another error, stays
+    /// what it is; any other becomes [`Code::Unavailable`] with its text. Where the handler was not reached, the
+    /// failure says that the task did not run, so that the caller may repeat it.
+    #[must_use]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<HandlerService>,
+        L::Service: tower_service::Service<Incoming, Response = Handled> + Clone + Send + 'static,
+        <L::Service as tower_service::Service<Incoming>>::Error: Into<Box<dyn Error + Send + Sync>>,
+        <L::Service as tower_service::Service<Incoming>>::Future: Send + 'static,
+    {
+        // Behind a lock, for many a service can be sent to another thread but not shared with one.
+        let layered = Arc::new(Mutex::new(layer.layer(HandlerService(()))));
+        let methods = std::mem::take(&mut self.methods).into_iter().map(|(id, entry)| {
+            let layered = layered.clone();
+            (id, wrap(entry, move || layered.lock().clone()))
+        });
+        self.methods = methods.collect();
+        self
+    }
+}
+
+fn wrap<S>(entry: MethodEntry, service: impl Fn() -> S + Send + Sync + 'static) -> MethodEntry
+where
+    S: tower_service::Service<Incoming, Response = Handled> + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send + 'static,
+{
+    let (method, order_by) = (entry.name, entry.order_by);
+    let handler = Arc::new(entry.start);
+    let start: Handler = Box::new(move |handle: Arc<TaskHandle>, payload| {
+        let context = Context::new(handle.clone());
+        let incoming = Incoming { method, context, payload, handler: handler.clone() };
+        let service = service();
+        Box::pin(async move {
+            match run(service, incoming).await {
+                Ok(Handled(Some(payload))) => HandlerResult::Replied(payload),
+                Ok(Handled(None)) => HandlerResult::Finished,
+                Err(error) => HandlerResult::Failed(failure(&handle.passage, error.as_ref())),
+            }
+        })
+    });
+    MethodEntry { name: method, order_by, start }
+}
+
+async fn run<S>(mut service: S, incoming: Incoming) -> Result<Handled, Box<dyn Error + Send + Sync>>
+where
+    S: tower_service::Service<Incoming, Response = Handled>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
+    service.call(incoming).await.map_err(Into::into)
+}
+
+/// What a task ends with whose middleware gave an error.
+fn failure(passage: &Passage, error: &(dyn Error + 'static)) -> TaskFailure {
+    let status = std::iter::successors(Some(error), |error| (*error).source())
+        .find_map(|error| error.downcast_ref::<Status>().cloned())
+        .unwrap_or_else(|| Status::new(Code::Unavailable, error.to_string()));
+    let mut failure = TaskFailure::from(status);
+    match passage.stage.load(Ordering::Acquire) {
+        ENDED => {} // Its own word counts: it may have refused to run.
+        BEGUN => failure.executed = Executed::Maybe,
+        _ => failure.executed = Executed::No,
+    }
+    failure
+}
+
+/// How far a request came on its way through the middleware, and what that left for the handler.
+#[derive(Default)]
+pub(super) struct Passage {
+    stage: AtomicU8,
+    values: Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+}
+
+/// The stages after the first, in which the handler is not reached.
+const BEGUN: u8 = 1;
+const ENDED: u8 = 2;
+
+impl Context {
+    /// Keeps a value with the task, one per type, and gives back the one before: how middleware tells a
+    /// handler who the caller is, for example.
+    pub fn insert<T: Send + Sync + 'static>(&self, value: T) -> Option<Arc<T>> {
+        let old = self.handle.passage.values.lock().insert(TypeId::of::<T>(), Arc::new(value));
+        old.and_then(|old| old.downcast().ok())
+    }
+
+    /// The value of this type that was kept with the task.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let value = self.handle.passage.values.lock().get(&TypeId::of::<T>()).cloned();
+        value.and_then(|value| value.downcast().ok())
+    }
+}
