@@ -185,6 +185,8 @@
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
 //! | `tower` | middleware: `Service::layer`, `Endpoint::service` | no |
+//! | `tracing-spans` | a `tracing` span for each call and handler, `EndpointBuilder::propagator` | no |
+//! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]

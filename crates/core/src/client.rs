@@ -17,6 +17,7 @@ use crate::error::CallError;
 use crate::id::NodeId;
 use crate::method::Request;
 use crate::proto::call::{CallOptions, Decision, Tally};
+use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
 pub use call::{Call, Outcome, Reply};
@@ -105,6 +106,9 @@ impl<Resp> fmt::Debug for Invocation<Resp> {
     }
 }
 
+/// The root branches of a call; one, most of the time.
+type Branches<Resp> = SmallVec<[(Peer, Request<Resp>); 1]>;
+
 /// A call being put together: its root branches, its deadline, its early decision.
 ///
 /// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of them.
@@ -126,8 +130,7 @@ impl<Resp> fmt::Debug for Invocation<Resp> {
 #[must_use = "nothing is sent until it is awaited or opened"]
 pub struct CallBuilder<Resp> {
     endpoint: Endpoint,
-    /// One, most of the time.
-    branches: SmallVec<[(Peer, Request<Resp>); 1]>,
+    branches: Branches<Resp>,
     deadline: Option<Duration>,
     options: CallOptions,
 }
@@ -174,28 +177,36 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     /// # Errors
     /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing was
     /// sent. A peer that cannot be reached is a failure of its branch.
-    pub fn open(mut self) -> Result<Call<Resp>, CallError> {
-        self.options.cancels_late &= self.branches.iter().all(|(_, request)| request.is_read_only);
-        let branches = self.branches.into_iter().map(|(peer, request)| (peer.node(), request));
-        Call::open(self.endpoint, branches.collect(), self.deadline, self.options)
+    pub fn open(self) -> Result<Call<Resp>, CallError> {
+        self.open_begun(None)
     }
 
-    /// The request to open the call flat with, if it is of one branch and asks for nothing else.
-    fn take_slot_request(&mut self) -> Result<Option<SlotRequest>, CallError> {
-        let [(peer, request)] = &mut *self.branches else { return Ok(None) };
+    /// Opens it with the probe that follows it already, if one does.
+    fn open_begun(mut self, begun: Option<CallProbe>) -> Result<Call<Resp>, CallError> {
+        self.options.cancels_late &= self.branches.iter().all(|(_, request)| request.is_read_only);
+        Call::open(self.endpoint, self.branches, self.deadline, self.options, begun)
+    }
+
+    /// The request to open the call flat with, if it is of one branch and asks for nothing else, and what
+    /// follows the call from here on.
+    fn take_slot_request(&mut self) -> Result<Option<(SlotRequest, CallProbe)>, CallError> {
+        let [(_, request)] = &*self.branches else { return Ok(None) };
         if !self.options.is_default() {
             return Ok(None);
         }
         if let Some((size, limit)) = request.too_large(self.endpoint.limits().message_bytes_max) {
             return Err(CallError::TooLarge { size, limit });
         }
-        Ok(Some(SlotRequest {
+        let probe = CallProbe::begin(self.endpoint.driver(), &mut self.branches);
+        let [(peer, request)] = &mut *self.branches else { return Ok(None) };
+        let request = SlotRequest {
             to: peer.node(),
             budget: self.deadline,
             method: request.method,
             extensions: std::mem::take(&mut request.extensions),
             payload: std::mem::take(&mut request.payload),
-        }))
+        };
+        Ok(Some((request, probe)))
     }
 
     /// Undoes [`Self::take_slot_request`].

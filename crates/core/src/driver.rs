@@ -32,6 +32,7 @@ use crate::proto::node::{Identity, Node, NodeEvent};
 use crate::proto::participant::{ParticipantEvent, TaskRef};
 use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
+use crate::telemetry::Telemetry;
 use crate::time::Timestamp;
 use crate::transport::{
     Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Order, Received, Sink,
@@ -54,6 +55,7 @@ pub(crate) struct Driver {
     runtime: Handle,
     pub(crate) transports: Vec<Arc<dyn Transport>>,
     methods: MethodTable,
+    pub(crate) telemetry: Telemetry,
     state: Mutex<State>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
@@ -74,6 +76,7 @@ struct State {
     gates: Gates,
     armed: Timestamp,
     is_closing: bool,
+    telemetry: Telemetry,
 }
 
 /// A connection, and what callers that append to it must know.
@@ -105,6 +108,7 @@ impl Driver {
         transports: Vec<Arc<dyn Transport>>,
         methods: MethodTable,
         seed: u64,
+        telemetry: Telemetry,
     ) -> Result<Arc<Self>, LimitsError> {
         let node = Node::new(identity, limits, seed, Timestamp::ZERO)?;
         let headroom = 64 << 10;
@@ -121,6 +125,7 @@ impl Driver {
             gates: Gates::default(),
             armed: Timestamp::MAX,
             is_closing: false,
+            telemetry: telemetry.clone(),
         };
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
             identity,
@@ -132,10 +137,16 @@ impl Driver {
             runtime: Handle::current(),
             transports,
             methods,
+            telemetry,
             state: Mutex::new(state),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
         });
+        #[cfg(feature = "metrics")]
+        if driver.telemetry.meters.is_some() {
+            let every = Duration::from_secs(1);
+            driver.runtime.spawn(crate::telemetry::publish_until_gone(driver.me.clone(), every));
+        }
         driver.runtime.spawn(run_timer(driver.me.clone(), driver.start, driver.timer.clone()));
         Ok(driver)
     }
@@ -278,6 +289,18 @@ impl Driver {
         stoppers.values().for_each(|stopper| stopper.stop());
     }
 
+    /// What is sampled for metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn seen(&self) -> crate::telemetry::Seen {
+        let state = self.state.lock();
+        crate::telemetry::Seen {
+            calls: state.node.initiator().open_count(),
+            tasks: state.node.participant().running_count(),
+            waiting: state.gates.waiting_count(),
+            connections: state.connections.values().map(|open| open.connection.clone()).collect(),
+        }
+    }
+
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
         self.state.lock().connections.values().map(|attached| attached.connection.clone()).collect()
     }
@@ -378,6 +401,7 @@ impl State {
         let Some(Attached { connection, is_full, .. }) = self.connections.get_mut(&key) else {
             return;
         };
+        self.telemetry.on_transmit(&transmit);
         match append(connection.as_ref(), &transmit) {
             Ok(appended) => {
                 *is_full = appended == Appended::Full;
@@ -440,6 +464,7 @@ impl Sink for Driver {
             let attached = Attached { connection, is_full: false, flush_due: None };
             state.connections.insert((link.peer.node, link.nonce), attached);
         }
+        self.telemetry.on_open(&link);
         let driver = self.as_arc();
         driver.with_node(|node, now| node.handle_link_up(now, &link));
         driver.drain_doubles(link.peer.node);
@@ -453,13 +478,17 @@ impl Sink for Driver {
     ) -> Result<(), String> {
         let _scope = FlushScope::enter();
         let (peer, link) = (from.link().peer.node, from.link().nonce);
-        self.as_arc().with_node(|node, now| {
+        let mut count = 0;
+        let taken = self.as_arc().with_node(|node, now| {
             for received in frames {
+                count += 1;
                 let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
                 node.handle_frame(now, peer, link, frame).map_err(|fault| fault.to_string())?;
             }
             Ok(())
-        })
+        });
+        self.telemetry.on_batch(count);
+        taken
     }
 
     /// The protocol relies on order within a call, and its handlers on that of requests to ordered
@@ -477,7 +506,10 @@ impl Sink for Driver {
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let (peer, nonce) = (link.peer.node, link.nonce);
         tracing::debug!(%peer, %reason, "connection closed");
-        self.state.lock().connections.remove(&(peer, nonce));
+        let closed = self.state.lock().connections.remove(&(peer, nonce));
+        if let Some(closed) = closed {
+            self.telemetry.on_closed(closed.connection.as_ref(), &reason);
+        }
         self.as_arc().with_node(|node, now| node.handle_link_down(now, peer, nonce));
     }
 }

@@ -11,6 +11,7 @@ use crate::id::{Incarnation, NodeId};
 use crate::proto::limits::Limits;
 use crate::proto::node::Identity;
 use crate::server::{Authorize, Caller, MethodTable, Service};
+use crate::telemetry::Telemetry;
 use crate::transport::{
     Address, AddressError, CloseReason, Counters, DialError, ListenError, Listener, Sink, Transport,
 };
@@ -43,6 +44,9 @@ pub struct EndpointBuilder {
     seed: Option<u64>,
     peers: Vec<(NodeId, Vec<String>)>,
     rule: Rule,
+    telemetry: Telemetry,
+    #[cfg(feature = "metrics")]
+    has_metrics: bool,
 }
 
 /// Who may call what; everybody everything by default.
@@ -140,6 +144,24 @@ impl EndpointBuilder {
         self
     }
 
+    /// Ties the spans of this endpoint to a tracing system with ids of its own. Default: each span gets a
+    /// random id.
+    #[cfg(feature = "tracing-spans")]
+    #[must_use]
+    pub fn propagator(mut self, propagator: impl crate::telemetry::Propagator) -> Self {
+        self.telemetry.propagation.0 = Some(Arc::new(propagator));
+        self
+    }
+
+    /// Counts what this endpoint does, with the recorder of the `metrics` facade that is installed when it
+    /// starts. Default: nothing is counted.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metrics(mut self) -> Self {
+        self.has_metrics = true;
+        self
+    }
+
     /// Starts the endpoint on the current tokio runtime.
     ///
     /// # Errors
@@ -164,7 +186,10 @@ impl EndpointBuilder {
         };
         let seed = self.seed.unwrap_or_else(rand::random);
         let limits = &self.limits;
-        let driver = Driver::new(identity, limits, self.transports, methods, seed)?;
+        let telemetry = self.telemetry;
+        #[cfg(feature = "metrics")]
+        let telemetry = telemetry.with_meters(self.has_metrics, identity.node, &methods);
+        let driver = Driver::new(identity, limits, self.transports, methods, seed, telemetry)?;
         let mut inner = Inner {
             driver: driver.clone(),
             listeners: parking_lot::Mutex::default(),
@@ -282,17 +307,16 @@ impl Endpoint {
     /// What all connections have carried together.
     pub fn counters(&self) -> Counters {
         let all = self.driver().connections();
-        all.iter().map(|connection| connection.counters()).fold(Counters::default(), |sum, one| {
-            Counters {
-                frames_sent: sum.frames_sent + one.frames_sent,
-                frames_received: sum.frames_received + one.frames_received,
-                bytes_sent: sum.bytes_sent + one.bytes_sent,
-                bytes_received: sum.bytes_received + one.bytes_received,
-                writes: sum.writes + one.writes,
-                reads: sum.reads + one.reads,
-                transport_frames_sent: sum.transport_frames_sent + one.transport_frames_sent,
-            }
-        })
+        let each = all.iter().map(|connection| connection.counters());
+        each.fold(Counters::default(), std::ops::Add::add)
+    }
+
+    /// Samples the metrics that are not counted as they happen: what is open, what connections carried. An
+    /// endpoint with [`EndpointBuilder::metrics`] does so every second; a scrape that wants them fresh calls
+    /// this before.
+    #[cfg(feature = "metrics")]
+    pub fn sample_metrics(&self) {
+        crate::telemetry::publish(self.driver());
     }
 
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to `grace`, then

@@ -61,7 +61,11 @@ mod method;
 pub mod proto;
 #[cfg(feature = "runtime")]
 mod server;
+#[cfg(feature = "runtime")]
+mod telemetry;
 pub mod time;
+#[cfg(feature = "runtime")]
+mod trace_context;
 pub mod transport;
 pub mod wire;
 
@@ -86,6 +90,10 @@ pub use server::{
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};
+#[cfg(feature = "tracing-spans")]
+pub use telemetry::Propagator;
+#[cfg(feature = "runtime")]
+pub use trace_context::{TraceContext, TraceContextError};
 #[cfg(feature = "runtime")]
 pub use transport::Principal;
 pub use wire::{Cause, Executed};

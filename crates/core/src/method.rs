@@ -78,7 +78,8 @@ impl<Req: prost::Message, Resp> Method<Req, Resp> {
         reason = "callers give the message away, as to any call"
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
-        Request::of(self.id(), self.is_read_only, message.encode_to_vec().into())
+        let payload = message.encode_to_vec().into();
+        Request::of(self.id(), self.name, self.is_read_only, payload)
     }
 }
 
@@ -99,6 +100,7 @@ impl<Req, Resp> fmt::Debug for Method<Req, Resp> {
 /// A request that is to be answered with `Resp`s, not yet addressed.
 pub struct Request<Resp> {
     pub(crate) method: MethodId,
+    pub(crate) name: &'static str,
     pub(crate) is_read_only: bool,
     pub(crate) payload: Bytes,
     pub(crate) extensions: Vec<Extension>,
@@ -112,9 +114,9 @@ pub struct Request<Resp> {
 const METADATA_BYTES_MAX: usize = 16_000;
 
 impl<Resp> Request<Resp> {
-    fn of(method: MethodId, is_read_only: bool, payload: Bytes) -> Self {
-        let (extensions, types) = (Vec::new(), PhantomData);
-        Self { method, is_read_only, payload, extensions, deadline: None, oversize: None, types }
+    fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Bytes) -> Self {
+        let (extensions, deadline, oversize, types) = (Vec::new(), None, None, PhantomData);
+        Self { method, name, is_read_only, payload, extensions, deadline, oversize, types }
     }
 
     /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
@@ -154,6 +156,7 @@ impl<Resp> Clone for Request<Resp> {
     fn clone(&self) -> Self {
         Self {
             method: self.method,
+            name: self.name,
             is_read_only: self.is_read_only,
             payload: self.payload.clone(),
             extensions: self.extensions.clone(),
@@ -167,7 +170,7 @@ impl<Resp> Clone for Request<Resp> {
 impl<Resp> fmt::Debug for Request<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
-            .field("method", &self.method)
+            .field("method", &self.name)
             .field("payload_bytes", &self.payload.len())
             .finish_non_exhaustive()
     }

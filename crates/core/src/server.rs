@@ -25,8 +25,10 @@ use crate::method::{Method, metadata};
 use crate::proto::node::Node;
 use crate::proto::participant::{Start, TaskRef};
 use crate::proto::task::TaskFailure;
+use crate::telemetry::TaskProbe;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Executed};
+use crate::trace_context::TraceContext;
+use crate::wire::{Cause, Executed, Extension};
 
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
@@ -53,7 +55,7 @@ type Handler = Box<dyn Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync
 
 /// One method as it is served.
 pub(crate) struct MethodEntry {
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// What its handlers are ordered by, if they are.
     pub(crate) order_by: Option<&'static str>,
     pub(crate) start: Handler,
@@ -185,6 +187,12 @@ impl MethodTable {
         Ok(())
     }
 
+    /// What is served, by name.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn names(&self) -> impl Iterator<Item = (MethodId, &'static str)> + '_ {
+        self.methods.iter().map(|(id, entry)| (*id, entry.name))
+    }
+
     pub(crate) fn get(&self, id: MethodId) -> Option<&MethodEntry> {
         self.methods.get(&id)
     }
@@ -217,6 +225,7 @@ pub(crate) struct TaskHandle {
     /// The driver keeps something by the name of the task.
     is_kept: AtomicBool,
     gate: Mutex<Option<(NodeId, &'static str)>>,
+    probe: TaskProbe,
     /// What its middleware left.
     #[cfg(feature = "tower")]
     passage: layer::Passage,
@@ -227,7 +236,10 @@ impl TaskHandle {
         driver: Arc<Driver>,
         start: Box<Start>,
         gate: Option<(NodeId, &'static str)>,
+        method: &'static str,
     ) -> Self {
+        let (node, remaining) = (driver.identity().node, start.deadline.since(driver.now()));
+        let probe = TaskProbe::begin(&driver.telemetry, node, method, &start, remaining);
         Self {
             driver,
             start,
@@ -235,6 +247,7 @@ impl TaskHandle {
             may_hold: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             gate: Mutex::new(gate),
+            probe,
             #[cfg(feature = "tower")]
             passage: layer::Passage::default(),
         }
@@ -242,6 +255,7 @@ impl TaskHandle {
 
     /// Polls the handler.
     pub(crate) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let _entered = self.probe.enter();
         self.is_polling.store(true, Ordering::Release);
         let polled = poll();
         self.is_polling.store(false, Ordering::Release);
@@ -275,6 +289,7 @@ impl TaskHandle {
 
     /// The handler ended.
     pub(crate) fn finish(&self, result: HandlerResult) {
+        self.probe.finished(&result);
         self.driver.with_node(|node, now| match result {
             HandlerResult::Finished => node.finish(now, self.task()),
             HandlerResult::Replied(payload) => {
@@ -295,6 +310,7 @@ impl TaskHandle {
 
     /// The handler is gone, however.
     pub(crate) fn end(&self) {
+        self.probe.gone();
         if self.is_kept.load(Ordering::Acquire) {
             self.driver.forget_task(self.task());
         }
@@ -350,7 +366,17 @@ impl Context {
 
     /// The metadata that came with the request, in order.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        metadata(&self.handle.start.extensions)
+        metadata(self.extensions())
+    }
+
+    /// The extensions that came with the request.
+    pub(crate) fn extensions(&self) -> &[Extension] {
+        &self.handle.start.extensions
+    }
+
+    /// The task's own span, if one is recorded.
+    pub(crate) fn span_context(&self) -> Option<TraceContext> {
+        self.handle.probe.span_context()
     }
 
     /// Lets the next handler of an ordered method start before this one returns.

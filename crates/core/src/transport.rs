@@ -259,6 +259,22 @@ pub struct Counters {
     pub transport_frames_sent: u64,
 }
 
+impl std::ops::Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            frames_sent: self.frames_sent + other.frames_sent,
+            frames_received: self.frames_received + other.frames_received,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+            writes: self.writes + other.writes,
+            reads: self.reads + other.reads,
+            transport_frames_sent: self.transport_frames_sent + other.transport_frames_sent,
+        }
+    }
+}
+
 /// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`] does.
 pub trait Connection: Send + Sync + fmt::Debug {
     /// Who is at the other end.

@@ -9,7 +9,9 @@ use crate::driver::{FlushDuty, SlotOpened};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::id::{CallId, Path};
+use crate::proto::call::End;
 use crate::proto::initiator::SlotPoll;
+use crate::telemetry::CallProbe;
 use crate::transport::{BoxFuture, Lane};
 
 use super::{Call, CallBuilder};
@@ -29,7 +31,7 @@ pub struct Awaited<Resp>(State<Resp>);
 
 enum State<Resp> {
     Ready(CallBuilder<Resp>),
-    Flat(Flat),
+    Flat(Flat, CallProbe),
     Full(BoxFuture<Result<Resp, CallError>>),
     Over,
 }
@@ -55,7 +57,7 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match &mut self.0 {
-                State::Flat(flat) => match flat.poll(cx) {
+                State::Flat(flat, probe) => match flat.poll(cx, probe) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(None) => self.0.grow(),
                     Poll::Ready(Some(delivered)) => {
@@ -66,7 +68,7 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
                 State::Full(call) => return call.as_mut().poll(cx),
                 State::Ready(_) => {
                     self.0.open(cx)?;
-                    if matches!(self.0, State::Flat(_)) {
+                    if matches!(self.0, State::Flat(..)) {
                         return Poll::Pending; // Its waker is kept; others may append meanwhile.
                     }
                 }
@@ -79,35 +81,36 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
 impl<Resp: prost::Message + Default + 'static> State<Resp> {
     fn open(&mut self, cx: &Context<'_>) -> Result<(), CallError> {
         let Self::Ready(builder) = self else { return Ok(()) };
-        let Some(request) = builder.take_slot_request()? else {
-            self.open_full();
+        let Some((request, probe)) = builder.take_slot_request()? else {
+            self.open_full(None);
             return Ok(());
         };
         match builder.endpoint.driver().open_slot(request, cx.waker())? {
             SlotOpened::Open(call, duty) => {
                 let duty = duty.inspect(|_| cx.waker().wake_by_ref());
                 let endpoint = builder.endpoint.clone();
-                *self = Self::Flat(Flat { endpoint, call, duty, is_over: false });
+                probe.opened(call);
+                *self = Self::Flat(Flat { endpoint, call, duty, is_over: false }, probe);
             }
             SlotOpened::Unsuited(request) => {
                 builder.put_back(request);
-                self.open_full();
+                self.open_full(Some(probe));
             }
         }
         Ok(())
     }
 
-    fn open_full(&mut self) {
+    fn open_full(&mut self, begun: Option<CallProbe>) {
         if let Self::Ready(builder) = std::mem::replace(self, Self::Over) {
-            *self = Self::Full(Box::pin(open_when_writable(builder)));
+            *self = Self::Full(Box::pin(open_when_writable(builder, begun)));
         }
     }
 
     /// The call is a full one by now.
     fn grow(&mut self) {
-        let Self::Flat(mut flat) = std::mem::replace(self, Self::Over) else { return };
+        let Self::Flat(mut flat, probe) = std::mem::replace(self, Self::Over) else { return };
         flat.is_over = true;
-        let call = Call::adopt(flat.endpoint.clone(), flat.call);
+        let call = Call::adopt(flat.endpoint.clone(), flat.call, probe);
         *self = Self::Full(Box::pin(call.first()));
     }
 }
@@ -117,6 +120,7 @@ impl Flat {
     fn poll<Resp: prost::Message + Default>(
         &mut self,
         cx: &mut Context<'_>,
+        probe: &mut CallProbe,
     ) -> Poll<Option<Result<Resp, CallError>>> {
         // The second poll: others had their turn to append.
         if let Some(duty) = self.duty.take() {
@@ -128,6 +132,10 @@ impl Flat {
             SlotPoll::Answered { from, payload } => {
                 self.is_over = true;
                 let message = Resp::decode(payload);
+                match &message {
+                    Ok(_) => probe.answered(),
+                    Err(_) => probe.ended(End::Complete),
+                }
                 Poll::Ready(Some(message.map_err(|error| CallError::Decode {
                     path: Path::root().child(0).expect("one level fits"),
                     from,
@@ -149,6 +157,7 @@ impl Drop for Flat {
 /// The long way: waits for room, opens the call, and reads it to its first reply.
 async fn open_when_writable<Resp: prost::Message + Default>(
     mut builder: CallBuilder<Resp>,
+    begun: Option<CallProbe>,
 ) -> Result<Resp, CallError> {
     let driver = builder.endpoint.driver().clone();
     let budget = builder.deadline.unwrap_or(builder.endpoint.deadline_default());
@@ -164,14 +173,14 @@ async fn open_when_writable<Resp: prost::Message + Default>(
     // nothing left, and fails as any that is late.
     let _ = tokio::time::timeout(budget, writable).await;
     builder.deadline = Some(budget.saturating_sub(driver.now().since(start)));
-    builder.open()?.first().await
+    builder.open_begun(begun)?.first().await
 }
 
 impl<Resp> fmt::Debug for Awaited<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
             State::Ready(_) => "Awaited(not polled yet)",
-            State::Flat(_) | State::Full(_) => "Awaited(under way)",
+            State::Flat(..) | State::Full(_) => "Awaited(under way)",
             State::Over => "Awaited(over)",
         })
     }

@@ -18,6 +18,9 @@ use crate::proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End};
 use crate::proto::failure::Failure;
 use crate::proto::node::Node;
 use crate::proto::trace::TraceEvent;
+use crate::telemetry::CallProbe;
+
+use super::Branches;
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
@@ -27,6 +30,7 @@ pub struct Call<Resp> {
     id: CallId,
     failures: Vec<Failure>,
     end: Option<End>,
+    probe: CallProbe,
     types: PhantomData<fn() -> Resp>,
 }
 
@@ -97,9 +101,10 @@ impl<Resp: fmt::Debug> fmt::Debug for Reply<Resp> {
 impl<Resp: prost::Message + Default> Call<Resp> {
     pub(super) fn open(
         endpoint: Endpoint,
-        branches: Vec<(NodeId, Request<Resp>)>,
+        mut branches: Branches<Resp>,
         deadline: Option<Duration>,
         options: CallOptions,
+        begun: Option<CallProbe>,
     ) -> Result<Self, CallError> {
         let limit = endpoint.limits().message_bytes_max;
         let (count, branches_max) = (branches.len(), endpoint.limits().branches_max);
@@ -109,12 +114,14 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
             return Err(CallError::TooLarge { size, limit });
         }
+        let begin = || CallProbe::begin(endpoint.driver(), &mut branches);
+        let probe = begun.unwrap_or_else(begin);
         let _scope = FlushScope::enter();
         let id = endpoint.driver().with_node(|node, now| {
             let id = node.open_call(now, deadline, options)?;
-            let mut opened = branches.into_iter().map(|(to, request)| {
+            let mut opened = branches.into_iter().map(|(peer, request)| {
                 let Request { method, extensions, payload, .. } = request;
-                node.open_branch(now, id, to, method, extensions, payload).map(|_| ())
+                node.open_branch(now, id, peer.node(), method, extensions, payload).map(|_| ())
             });
             let result = opened.try_for_each(|branch| branch);
             match result {
@@ -123,12 +130,13 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             }
             result.map(|()| id).map_err(CallError::from)
         })?;
-        Ok(Self::adopt(endpoint, id))
+        probe.opened(id);
+        Ok(Self::adopt(endpoint, id, probe))
     }
 
-    /// A call that was opened flat and has become a full one.
-    pub(super) fn adopt(endpoint: Endpoint, id: CallId) -> Self {
-        Self { endpoint, id, failures: Vec::new(), end: None, types: PhantomData }
+    /// A call that is open, be it that it was opened flat and has become a full one.
+    pub(super) fn adopt(endpoint: Endpoint, id: CallId, probe: CallProbe) -> Self {
+        Self { endpoint, id, failures: Vec::new(), end: None, probe, types: PhantomData }
     }
 
     /// Its name, for logs.
@@ -183,7 +191,10 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         let mut failed = None;
         while let Some(reply) = self.next().await {
             match reply {
-                Ok(reply) => return Ok(reply.into_inner()),
+                Ok(reply) => {
+                    self.probe.answered();
+                    return Ok(reply.into_inner());
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -210,10 +221,12 @@ impl<Resp: prost::Message + Default> Call<Resp> {
                 Poll::Ready(Some(decode(delivered)))
             }
             Some(CallEvent::Failure(failure)) => {
+                self.probe.branch_failed(&failure);
                 self.failures.push(failure.clone());
                 Poll::Ready(Some(Err(CallError::Branch(failure))))
             }
             Some(CallEvent::Ended(end)) => {
+                self.probe.ended(end);
                 self.end = Some(end);
                 Poll::Ready(None)
             }

@@ -23,6 +23,7 @@ impl Driver {
                     }
                 }
             }
+            driver.telemetry.on_dial_failed();
             driver.with_node(|core, now| {
                 if let Some(error) = why {
                     core.note_dial_error(node, &error.to_string());

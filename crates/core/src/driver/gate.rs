@@ -27,6 +27,12 @@ impl Gates {
         }
     }
 
+    /// Handlers that wait behind an earlier one.
+    #[cfg(feature = "metrics")]
+    pub(super) fn waiting_count(&self) -> usize {
+        self.0.values().map(VecDeque::len).sum()
+    }
+
     /// Opens every gate, and gives back what waited.
     pub(super) fn open_all(&mut self) -> Vec<Start> {
         std::mem::take(&mut self.0).into_values().flatten().map(|start| *start).collect()

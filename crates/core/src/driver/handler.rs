@@ -130,7 +130,7 @@ impl Driver {
             return;
         };
         let payload = std::mem::take(&mut start.payload);
-        let handle = Arc::new(TaskHandle::new(self.clone(), start, gate));
+        let handle = Arc::new(TaskHandle::new(self.clone(), start, gate, method.name));
         let started = || (method.start)(handle.clone(), payload);
         let future = match std::panic::catch_unwind(AssertUnwindSafe(started)) {
             Ok(future) => future,

@@ -145,6 +145,7 @@ impl State {
         let Some(attached) = self.connections.get_mut(&(to, link)) else {
             return Ok((call, Flush::Others)); // It was there under the same lock.
         };
+        self.telemetry.on_transmit(&transmit);
         match append(attached.connection.as_ref(), &transmit) {
             Ok(appended) => {
                 attached.is_full = appended == Appended::Full;

@@ -130,11 +130,15 @@ impl prost::Message for RawMessage {
     }
 }
 
+/// What spans and metrics call a method that is known at run time only: names that others give must not
+/// make a metric each.
+const RAW: &str = "(raw)";
+
 impl Request<RawMessage> {
     /// A request of the method with this full name, `package.Service/Method`, whose message is these
     /// encoded bytes. Whoever serves the method decodes them.
     pub fn raw(method: &str, message: Bytes) -> Self {
-        Self::of(MethodId::of(method), false, message)
+        Self::of(MethodId::of(method), RAW, false, message)
     }
 
     /// Says of a request made with [`Request::raw`] that its method changes nothing: late tasks of a

@@ -203,7 +203,7 @@ impl TaskHandle {
             to: peer.node(),
             method: request.method,
             payload: request.payload.clone(),
-            extensions: request.extensions.clone(),
+            extensions: self.probe.extensions_of(&request.extensions),
             deadline: request.deadline.map(|budget| now + budget),
         };
         self.output(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())

@@ -1,0 +1,330 @@
+//! What is recorded of calls and tasks: spans (feature `tracing-spans`) and metrics (feature `metrics`).
+//!
+//! The rest of the crate has one line where something begins or ends. Without the features these are empty,
+//! and with one of them they are so as long as nobody listens: no subscriber wants the span, the endpoint
+//! was not told to count.
+
+#[cfg(feature = "metrics")]
+mod meters;
+#[cfg(feature = "tracing-spans")]
+mod span;
+
+use std::marker::PhantomData;
+
+use crate::client::Peer;
+use crate::driver::Driver;
+use crate::id::CallId;
+#[cfg(feature = "metrics")]
+use crate::id::NodeId;
+use crate::method::Request;
+use crate::proto::Transmit;
+use crate::proto::call::End;
+use crate::proto::failure::Failure;
+use crate::proto::participant::Start;
+use crate::proto::task::TaskFailure;
+use crate::server::HandlerResult;
+#[cfg(feature = "metrics")]
+use crate::server::MethodTable;
+use crate::trace_context::TraceContext;
+use crate::transport::{CloseReason, Connection, Link};
+use crate::wire::{Cause, Extension};
+
+#[cfg(feature = "metrics")]
+pub(crate) use meters::{Meters, Seen, publish, publish_until_gone};
+#[cfg(feature = "tracing-spans")]
+pub use span::Propagator;
+
+/// What an endpoint records. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Telemetry {
+    #[cfg(feature = "tracing-spans")]
+    pub(crate) propagation: span::Propagation,
+    #[cfg(feature = "metrics")]
+    pub(crate) meters: Option<std::sync::Arc<Meters>>,
+}
+
+#[cfg_attr(
+    not(feature = "metrics"),
+    expect(clippy::unused_self, reason = "without the feature there is nothing to record")
+)]
+impl Telemetry {
+    /// Counts, if it should, what these methods do.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn with_meters(mut self, has: bool, node: NodeId, methods: &MethodTable) -> Self {
+        self.meters = has.then(|| std::sync::Arc::new(Meters::new(node, methods.names())));
+        self
+    }
+
+    /// A connection is open.
+    pub(crate) fn on_open(&self, link: &Link) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_open(link));
+        let _ = link;
+    }
+
+    /// A connection has ended.
+    pub(crate) fn on_closed(&self, connection: &dyn Connection, reason: &CloseReason) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_closed(connection, reason));
+        let _ = (connection, reason);
+    }
+
+    /// A dial has failed.
+    pub(crate) fn on_dial_failed(&self) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_dial_failed());
+    }
+
+    /// One read brought so many frames.
+    pub(crate) fn on_batch(&self, frames: u64) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_batch(frames));
+        let _ = frames;
+    }
+
+    /// A frame leaves.
+    pub(crate) fn on_transmit(&self, transmit: &Transmit) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_transmit(transmit));
+        let _ = transmit;
+    }
+}
+
+/// Follows one call from its opening to its end.
+#[derive(Debug)]
+pub(crate) struct CallProbe {
+    #[cfg(feature = "tracing-spans")]
+    span: span::CallSpan,
+    #[cfg(feature = "metrics")]
+    meter: Option<meters::CallMeter>,
+}
+
+#[cfg_attr(
+    not(any(feature = "metrics", feature = "tracing-spans")),
+    expect(clippy::unused_self, reason = "without the features there is nothing to record")
+)]
+impl CallProbe {
+    /// A call is about to be opened. Its requests become part of the trace.
+    pub(crate) fn begin<Resp>(driver: &Driver, branches: &mut [(Peer, Request<Resp>)]) -> Self {
+        let (telemetry, me) = (&driver.telemetry, driver.identity().node);
+        let _ = (telemetry, me, &branches);
+        Self {
+            #[cfg(feature = "tracing-spans")]
+            span: span::CallSpan::begin(&telemetry.propagation, me, branches),
+            #[cfg(feature = "metrics")]
+            meter: telemetry.meters.as_ref().and_then(|meters| meters.call(branches)),
+        }
+    }
+
+    /// The call has its name.
+    pub(crate) fn opened(&self, id: CallId) {
+        #[cfg(feature = "tracing-spans")]
+        self.span.opened(id);
+        let _ = id;
+    }
+
+    /// A branch has failed.
+    pub(crate) fn branch_failed(&self, failure: &Failure) {
+        #[cfg(feature = "tracing-spans")]
+        self.span.branch_failed(failure);
+        #[cfg(feature = "metrics")]
+        self.meter.iter().for_each(|meter| meter.branch_failed(failure));
+        let _ = failure;
+    }
+
+    /// The call has ended.
+    pub(crate) fn ended(&mut self, end: End) {
+        self.end(match end {
+            End::Complete => CallEnd::Complete,
+            End::Partial => CallEnd::Partial,
+            End::Decided => CallEnd::Decided,
+            End::Impossible => CallEnd::Impossible,
+            End::Cancelled => CallEnd::Cancelled,
+            End::Exhausted => CallEnd::Exhausted,
+        });
+    }
+
+    /// The first reply is here, and no other is wanted.
+    pub(crate) fn answered(&mut self) {
+        self.end(CallEnd::Answered);
+    }
+
+    fn end(&mut self, end: CallEnd) {
+        #[cfg(feature = "tracing-spans")]
+        self.span.end(end.name());
+        #[cfg(feature = "metrics")]
+        self.meter.take().into_iter().for_each(|meter| meter.end(end));
+        let _ = end.name();
+    }
+}
+
+impl Drop for CallProbe {
+    /// Unless it has ended, its owner gave it up.
+    fn drop(&mut self) {
+        self.end(CallEnd::Dropped);
+    }
+}
+
+/// How a call ended, as its owner saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallEnd {
+    Complete,
+    Partial,
+    Decided,
+    Impossible,
+    Cancelled,
+    Exhausted,
+    Answered,
+    Dropped,
+}
+
+impl CallEnd {
+    #[cfg(feature = "metrics")]
+    const ALL: [Self; 8] = [
+        Self::Complete,
+        Self::Partial,
+        Self::Decided,
+        Self::Impossible,
+        Self::Cancelled,
+        Self::Exhausted,
+        Self::Answered,
+        Self::Dropped,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Partial => "partial",
+            Self::Decided => "decided",
+            Self::Impossible => "impossible",
+            Self::Cancelled => "cancelled",
+            Self::Exhausted => "exhausted",
+            Self::Answered => "answered",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// Follows one task from the start of its handler to its end.
+#[derive(Debug)]
+pub(crate) struct TaskProbe {
+    #[cfg(feature = "tracing-spans")]
+    span: span::TaskSpan,
+    #[cfg(feature = "metrics")]
+    meter: Option<meters::TaskMeter>,
+}
+
+#[cfg_attr(
+    not(any(feature = "metrics", feature = "tracing-spans")),
+    expect(clippy::unused_self, reason = "without the features there is nothing to record")
+)]
+impl TaskProbe {
+    /// A handler is about to start.
+    pub(crate) fn begin(
+        telemetry: &Telemetry,
+        me: NodeId,
+        method: &'static str,
+        start: &Start,
+        remaining: std::time::Duration,
+    ) -> Self {
+        let _ = (telemetry, me, method, start, remaining);
+        Self {
+            #[cfg(feature = "tracing-spans")]
+            span: span::TaskSpan::begin(&telemetry.propagation, me, method, start, remaining),
+            #[cfg(feature = "metrics")]
+            meter: telemetry.meters.as_ref().and_then(|meters| meters.task(start.method)),
+        }
+    }
+
+    /// The handler is polled until the guard is dropped.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        Entered {
+            #[cfg(feature = "tracing-spans")]
+            _span: self.span.enter(),
+            probe: PhantomData,
+        }
+    }
+
+    /// The handler has ended by itself.
+    pub(crate) fn finished(&self, result: &HandlerResult) {
+        match result {
+            HandlerResult::Finished | HandlerResult::Replied(_) => {
+                self.end(TaskEnd::Finished, None)
+            }
+            HandlerResult::Failed(failure) => {
+                let end = match failure.cause {
+                    Cause::Panicked => TaskEnd::Panicked,
+                    Cause::Dropped => TaskEnd::Stopped,
+                    _ => TaskEnd::Failed,
+                };
+                self.end(end, Some(failure));
+            }
+        }
+    }
+
+    /// The handler is gone. Unless it has ended, it was stopped.
+    pub(crate) fn gone(&self) {
+        self.end(TaskEnd::Stopped, None);
+    }
+
+    fn end(&self, end: TaskEnd, failure: Option<&TaskFailure>) {
+        #[cfg(feature = "tracing-spans")]
+        self.span.end(end.name(), failure);
+        #[cfg(feature = "metrics")]
+        self.meter.iter().for_each(|meter| meter.end(end));
+        let _ = (end.name(), failure);
+    }
+
+    /// What a branch of the task carries: what it was given, and the task's place in its trace.
+    pub(crate) fn extensions_of(&self, given: &[Extension]) -> Vec<Extension> {
+        #[cfg(feature = "tracing-spans")]
+        if let Some(context) = self.span_context()
+            && TraceContext::among(given).is_none()
+        {
+            return given.iter().cloned().chain([context.to_extension()]).collect();
+        }
+        given.to_vec()
+    }
+
+    /// The span of the task, if there is one.
+    pub(crate) fn span_context(&self) -> Option<TraceContext> {
+        #[cfg(feature = "tracing-spans")]
+        return self.span.context();
+        #[cfg(not(feature = "tracing-spans"))]
+        None
+    }
+}
+
+/// How a handler ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskEnd {
+    /// It returned.
+    Finished,
+    /// It returned an error.
+    Failed,
+    Panicked,
+    /// It was dropped: cancelled, too late, or at shutdown.
+    Stopped,
+}
+
+impl TaskEnd {
+    #[cfg(feature = "metrics")]
+    const ALL: [Self; 4] = [Self::Finished, Self::Failed, Self::Panicked, Self::Stopped];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Panicked => "panicked",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// While it lives, the handler of a task is polled on this thread.
+#[must_use = "the handler is polled while it lives"]
+pub(crate) struct Entered<'a> {
+    #[cfg(feature = "tracing-spans")]
+    _span: span::Entered<'a>,
+    probe: PhantomData<&'a TaskProbe>,
+}

@@ -1,0 +1,166 @@
+//! One trace over several nodes, exported through OpenTelemetry.
+//!
+//! ```sh
+//! cargo run -p telemetry
+//! ```
+//! An order goes to a shop, whose task asks a bank, in a call of its own, and then hands over to a store,
+//! which answers the client. The program prints what was exported, as a tree. It keeps the spans in memory;
+//! in earnest the exporter would be that of `opentelemetry-otlp`, and the rest the same.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use convoke::{
+    Code, Context, Endpoint, Finish, Invocation, Method, NodeId, Peer, Propagator, Service, Status,
+    Task, TraceContext,
+};
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
+};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+const ORDER: Method<String, String> = Method::new("shop.Shop/Order");
+const PAY: Method<String, String> = Method::new("bank.Bank/Pay");
+const SHIP: Method<String, String> = Method::new("store.Store/Ship");
+
+/// Gives the spans of an endpoint the ids of OpenTelemetry, and those the parents that came by wire.
+struct OpenTelemetry;
+
+impl Propagator for OpenTelemetry {
+    fn begin(&self, span: &Span, parent: Option<TraceContext>) -> Option<TraceContext> {
+        if let Some(parent) = parent {
+            let (trace, id) = (TraceId::from(parent.trace_id()), SpanId::from(parent.span_id()));
+            let flags = TraceFlags::new(parent.flags());
+            let remote = SpanContext::new(trace, id, flags, true, TraceState::default());
+            let remote = opentelemetry::Context::new().with_remote_span_context(remote);
+            // It fails where no layer of OpenTelemetry is installed; there are no ids then either.
+            let _ = span.set_parent(remote);
+        }
+        let own = span.context();
+        let own = own.span().span_context().clone();
+        let trace = u128::from_be_bytes(own.trace_id().to_bytes());
+        let id = u64::from_be_bytes(own.span_id().to_bytes());
+        TraceContext::new(trace, id, own.trace_flags().to_u8()).ok()
+    }
+}
+
+async fn node(number: u64, peers: &[&Endpoint], service: Service) -> anyhow::Result<Endpoint> {
+    let node = NodeId::new(number).context("a node is never 0")?;
+    let builder = convoke::endpoint().propagator(OpenTelemetry).node(node);
+    let builder = peers.iter().fold(builder, |builder, peer| {
+        builder.peer(peer.node(), peer.addresses().iter().map(ToString::to_string))
+    });
+    Ok(builder.listen("tcp://127.0.0.1:0").serve(service).start().await?)
+}
+
+/// The shop and the nodes it needs. Its endpoint is set once it has started.
+#[derive(Clone)]
+struct Shop {
+    endpoint: Arc<OnceLock<Endpoint>>,
+    bank: Peer,
+    store: Peer,
+}
+
+async fn order(shop: Shop, goods: String, task: Task<String>) -> Result<Finish, Status> {
+    let Shop { endpoint, bank, store } = shop;
+    let endpoint = endpoint.get().ok_or_else(|| Status::new(Code::Unavailable, "starting"))?;
+    // A call made by a handler: its span is below that of the task.
+    let paid = Invocation::new(endpoint, PAY.request(goods)).to(&bank).await;
+    let goods = paid.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+    // A delegation carries the span of the task.
+    Ok(task.tail(SHIP.request(goods), &store).await?)
+}
+
+async fn pay(goods: String, context: Context) -> Result<String, Status> {
+    let trace = context.trace_context().map(|trace| trace.to_string());
+    println!("the bank sees traceparent: {}", trace.unwrap_or_default());
+    Ok(format!("{goods}, paid"))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let exported = InMemorySpanExporter::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("telemetry"));
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))?;
+
+    let ship = |goods, _: Context| async move { Ok::<_, Status>(format!("{goods}, shipped")) };
+    let store = node(3, &[], Service::new().unary(SHIP, ship)).await?;
+    let bank = node(2, &[], Service::new().unary(PAY, pay)).await?;
+    let cell = Arc::new(OnceLock::new());
+    let own = Shop { endpoint: cell.clone(), bank: bank.node().into(), store: store.node().into() };
+    let service = Service::new().tree(ORDER, move |goods, task| order(own.clone(), goods, task));
+    let shop = node(1, &[&bank, &store], service).await?;
+    cell.get_or_init(|| shop.clone());
+    let client = node(4, &[&shop], Service::new()).await?;
+
+    let root = tracing::info_span!("a customer orders");
+    let call = root.in_scope(|| {
+        let order = ORDER.request("a book".to_owned());
+        Invocation::new(&client, order).to(&Peer::from(shop.node())).open()
+    });
+    let answer = call?.first().await?;
+    println!("answer: {answer}");
+    ensure!(answer == "a book, paid, shipped", "the nodes did something else");
+
+    drop(root);
+    for endpoint in [client, shop, bank, store] {
+        endpoint.shutdown(Duration::from_secs(5)).await;
+    }
+    provider.force_flush()?;
+    let spans = exported.get_finished_spans()?;
+    print_below(&spans, SpanId::INVALID, 0);
+    check(&spans)
+}
+
+/// One line per span, each below its parent.
+fn print_below(spans: &[SpanData], parent: SpanId, depth: usize) {
+    for span in spans.iter().filter(|span| span.parent_span_id == parent) {
+        let name = describe(span);
+        println!("{:indent$}{name}", "", indent = 2 * depth);
+        print_below(spans, span.span_context.span_id(), depth + 1);
+    }
+}
+
+/// What it is, which kind, and at which node.
+fn describe(span: &SpanData) -> String {
+    let attribute = |key: &str| {
+        let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == key);
+        found.map(|attribute| attribute.value.to_string())
+    };
+    match attribute("node") {
+        Some(node) => format!("{} ({:?} at {node})", span.name, span.span_kind),
+        None => span.name.to_string(),
+    }
+}
+
+/// All spans are of one trace, and each is where it was caused.
+fn check(spans: &[SpanData]) -> anyhow::Result<()> {
+    let parent_of = |name: &str| {
+        let span = spans.iter().find(|span| describe(span) == name);
+        let parent = span.with_context(|| format!("no span {name}"))?.parent_span_id;
+        let found = spans.iter().find(|span| span.span_context.span_id() == parent);
+        anyhow::Ok(found.map_or_else(|| "nothing".to_owned(), describe))
+    };
+    let expected = [
+        ("a customer orders", "nothing"),
+        ("shop.Shop/Order (Client at n4)", "a customer orders"),
+        ("shop.Shop/Order (Server at n1)", "shop.Shop/Order (Client at n4)"),
+        ("bank.Bank/Pay (Client at n1)", "shop.Shop/Order (Server at n1)"),
+        ("bank.Bank/Pay (Server at n2)", "bank.Bank/Pay (Client at n1)"),
+        ("store.Store/Ship (Server at n3)", "shop.Shop/Order (Server at n1)"),
+    ];
+    for (span, parent) in expected {
+        let found = parent_of(span)?;
+        ensure!(found == parent, "{span} is below {found}, not below {parent}");
+    }
+    let traces: std::collections::BTreeSet<_> =
+        spans.iter().map(|span| span.span_context.trace_id().to_bytes()).collect();
+    ensure!(spans.len() == expected.len() && traces.len() == 1, "not one trace of these spans");
+    println!("one trace, {} spans, four nodes", spans.len());
+    Ok(())
+}
