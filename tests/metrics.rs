@@ -1,0 +1,275 @@
+//! What an endpoint counts, and that the guide lists it.
+
+#![cfg(all(feature = "tcp", feature = "metrics"))]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use convoke::{
+    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Invocation, Method, NodeId, Peer,
+    Service, Status, TcpTransport,
+};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const ECHO: Method<String, String> = Method::new("test.Test/Echo");
+const FAIL: Method<String, String> = Method::new("test.Test/Fail");
+const NEVER: Method<String, String> = Method::new("test.Test/Never");
+const NOT_SERVED: Method<String, String> = Method::new("test.Test/NotServed");
+
+async fn fail(how: String, _: Context) -> std::result::Result<String, Status> {
+    if how == "panic" {
+        panic!("on purpose");
+    }
+    Err(Status::new(Code::NotFound, "nothing here"))
+}
+
+fn builder(number: u64) -> EndpointBuilder {
+    let service = Service::new()
+        .unary(ECHO, |text, _: Context| async move { Ok::<_, Status>(text) })
+        .unary(FAIL, fail)
+        .unary(NEVER, |_: String, _| std::future::pending::<std::result::Result<String, _>>());
+    let node = NodeId::new(number).expect("not zero");
+    Endpoint::builder().transport(TcpTransport::new()).node(node).serve(service)
+}
+
+/// A server that counts, a client that counts, and the server as its peer.
+async fn pair() -> Result<(Endpoint, Endpoint, Peer)> {
+    let server = builder(1).listen("tcp://127.0.0.1:0").metrics().start().await?;
+    let client = builder(2).metrics().start().await?;
+    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    Ok((server, client, peer))
+}
+
+/// Everything recorded so far.
+struct Recorded(Vec<(String, Vec<(String, String)>, DebugValue)>);
+
+impl Recorded {
+    fn of(snapshotter: &Snapshotter) -> Self {
+        let all = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
+            let (_, key) = key.into_parts();
+            let labels = key.labels().map(|l| (l.key().to_owned(), l.value().to_owned()));
+            (key.name().to_owned(), labels.collect(), value)
+        });
+        Self(all.collect())
+    }
+
+    fn find(&self, name: &str, labels: &[(&str, &str)]) -> Option<&DebugValue> {
+        let has = |found: &[(String, String)]| {
+            found.len() == labels.len()
+                && labels.iter().all(|(key, value)| {
+                    found.iter().any(|(k, v)| (k.as_str(), v.as_str()) == (*key, *value))
+                })
+        };
+        let found = self.0.iter().find(|(key, found, _)| key == name && has(found));
+        found.map(|(_, _, value)| value)
+    }
+
+    /// 0 when there is none.
+    fn counter(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        match self.find(name, labels) {
+            Some(DebugValue::Counter(value)) => *value,
+            _ => 0,
+        }
+    }
+
+    fn gauge(&self, name: &str, node: &str) -> Option<f64> {
+        match self.find(name, &[("node", node)]) {
+            Some(DebugValue::Gauge(value)) => Some(value.into_inner()),
+            _ => None,
+        }
+    }
+
+    fn histogram(&self, name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
+        match self.find(name, labels) {
+            Some(DebugValue::Histogram(values)) => {
+                values.iter().map(|value| value.into_inner()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_and_tasks_are_counted_by_method_and_outcome() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (server, client, peer) = pair().await?;
+    for _ in 0..3 {
+        Invocation::new(&client, ECHO.request("a".into())).to(&peer).await?;
+    }
+    let call = Invocation::new(&client, ECHO.request("b".into())).to(&peer).open()?;
+    assert!(call.outcome().await.is_complete());
+    for how in ["status", "panic"] {
+        let failed = Invocation::new(&client, FAIL.request(how.into())).to(&peer).await;
+        assert!(failed.is_err());
+    }
+    let call = Invocation::new(&client, NEVER.request(String::new())).to(&peer).open()?;
+    Invocation::new(&client, ECHO.request("behind it".into())).to(&peer).await?;
+    drop(call);
+    // The server is idle once the cancelled handler is gone.
+    assert!(server.shutdown(Duration::from_secs(60)).await);
+
+    let seen = Recorded::of(&snapshotter);
+    let echo = [("node", "n2"), ("method", "test.Test/Echo")];
+    assert_eq!(seen.counter("convoke_calls_opened_total", &echo), 5);
+    for (method, outcome, count) in [
+        ("test.Test/Echo", "answered", 4),
+        ("test.Test/Echo", "complete", 1),
+        ("test.Test/Echo", "partial", 0),
+        ("test.Test/Fail", "partial", 2),
+        ("test.Test/Never", "dropped", 1),
+    ] {
+        let labels = [("node", "n2"), ("method", method), ("outcome", outcome)];
+        let found = seen.counter("convoke_calls_ended_total", &labels);
+        assert_eq!(found, count, "{method} {outcome}");
+    }
+    for cause in ["application", "panicked"] {
+        let labels = [("node", "n2"), ("method", "test.Test/Fail"), ("cause", cause)];
+        assert_eq!(seen.counter("convoke_call_failures_total", &labels), 1, "{cause}");
+    }
+    let durations = seen.histogram("convoke_call_duration_seconds", &echo);
+    assert!(durations.len() == 5 && durations.iter().all(|seconds| *seconds > 0.0));
+
+    let echo = [("node", "n1"), ("method", "test.Test/Echo")];
+    assert_eq!(seen.counter("convoke_tasks_started_total", &echo), 5);
+    assert_eq!(seen.histogram("convoke_task_duration_seconds", &echo).len(), 5);
+    for (method, outcome, count) in [
+        ("test.Test/Echo", "finished", 5),
+        ("test.Test/Fail", "failed", 1),
+        ("test.Test/Fail", "panicked", 1),
+        ("test.Test/Never", "stopped", 1),
+    ] {
+        let labels = [("node", "n1"), ("method", method), ("outcome", outcome)];
+        let found = seen.counter("convoke_tasks_ended_total", &labels);
+        assert_eq!(found, count, "{method} {outcome}");
+    }
+    let batches = seen.histogram("convoke_batch_frames", &[("node", "n1")]);
+    assert!(batches.iter().sum::<f64>() >= 8.0, "{batches:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn refusals_and_failed_dials_are_counted_by_their_reason() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (_server, client, peer) = pair().await?;
+    for _ in 0..2 {
+        let refused = Invocation::new(&client, NOT_SERVED.request(String::new())).to(&peer).await;
+        assert!(refused.is_err());
+    }
+    // Port 1 is nobody's.
+    let nobody = NodeId::new(9).ok_or("a node is never 0")?;
+    let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
+    assert!(Invocation::new(&client, ECHO.request(String::new())).to(&nobody).await.is_err());
+
+    let seen = Recorded::of(&snapshotter);
+    let labels = [("node", "n1"), ("cause", "unknown_method")];
+    assert_eq!(seen.counter("convoke_refusals_total", &labels), 2);
+    assert_eq!(seen.counter("convoke_dials_failed_total", &[("node", "n2")]), 1);
+    let labels = [("node", "n2"), ("method", "test.Test/Echo"), ("cause", "unreachable")];
+    assert_eq!(seen.counter("convoke_call_failures_total", &labels), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (server, client, peer) = pair().await?;
+    let call = CallBuilder::new(&client)
+        .branch(NEVER.request(String::new()), &peer)
+        .branch(NEVER.request(String::new()), &peer)
+        .open()?;
+    Invocation::new(&client, ECHO.request("behind it".into())).to(&peer).await?;
+    client.sample_metrics();
+    server.sample_metrics();
+    let carried = client.counters();
+    let seen = Recorded::of(&snapshotter);
+    assert_eq!(seen.gauge("convoke_calls_open", "n2"), Some(1.0));
+    assert_eq!(seen.gauge("convoke_tasks_running", "n1"), Some(2.0));
+    assert_eq!(seen.gauge("convoke_tasks_waiting", "n1"), Some(0.0));
+    for node in ["n1", "n2"] {
+        assert_eq!(seen.gauge("convoke_connections_open", node), Some(1.0));
+        let labels = [("node", node), ("scheme", "tcp")];
+        assert_eq!(seen.counter("convoke_connections_opened_total", &labels), 1);
+    }
+    let bytes = seen.counter("convoke_bytes_sent_total", &[("node", "n2")]);
+    assert!(bytes > 0 && bytes <= carried.bytes_sent, "{bytes} of {carried:?}");
+
+    drop(call);
+    assert!(server.clone().shutdown(Duration::from_secs(60)).await);
+    // The connection is gone, what it carried is not.
+    let labels = [("node", "n1"), ("scheme", "tcp"), ("reason", "local")];
+    let closed = || Recorded::of(&snapshotter).counter("convoke_connections_closed_total", &labels);
+    while closed() == 0 {
+        tokio::task::yield_now().await;
+    }
+    server.sample_metrics();
+    let seen = Recorded::of(&snapshotter);
+    assert_eq!(seen.gauge("convoke_connections_open", "n1"), Some(0.0));
+    assert!(seen.counter("convoke_bytes_received_total", &[("node", "n1")]) > 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_endpoint_that_was_not_told_to_counts_nothing() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let server = builder(1).listen("tcp://127.0.0.1:0").start().await?;
+    let client = builder(2).start().await?;
+    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    Invocation::new(&client, ECHO.request("a".into())).to(&peer).await?;
+    client.sample_metrics();
+    assert_eq!(Recorded::of(&snapshotter).0.len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_guide_lists_every_metric_with_its_labels_and_no_other() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (server, client, peer) = pair().await?;
+    let refused = Invocation::new(&client, NOT_SERVED.request(String::new())).to(&peer).await;
+    assert!(refused.is_err());
+    let nobody = NodeId::new(9).ok_or("a node is never 0")?;
+    let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
+    assert!(Invocation::new(&client, ECHO.request(String::new())).to(&nobody).await.is_err());
+    client.shutdown(Duration::from_secs(60)).await;
+    // The server sees the end of the connection a moment later.
+    let mut seen = BTreeSet::new();
+    while !seen.iter().any(|(name, _): &(String, _)| name == "convoke_connections_closed_total") {
+        tokio::task::yield_now().await;
+        seen.extend(Recorded::of(&snapshotter).0.into_iter().map(|(name, labels, _)| {
+            let mut labels: Vec<String> = labels.into_iter().map(|(key, _)| key).collect();
+            labels.retain(|label| label != "node");
+            labels.sort();
+            (name, labels)
+        }));
+    }
+    server.shutdown(Duration::from_secs(60)).await;
+
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"))?;
+    let rows = guide.lines().filter_map(|line| line.strip_prefix("| `convoke_"));
+    let listed: BTreeSet<(String, Vec<String>)> = rows
+        .map(|row| {
+            let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+            let name = format!("convoke_{}", columns[0].trim_end_matches('`'));
+            let mut labels: Vec<String> = columns[3]
+                .split(',')
+                .map(|label| label.trim().trim_matches('`').to_owned())
+                .filter(|label| !label.is_empty())
+                .collect();
+            labels.sort();
+            (name, labels)
+        })
+        .collect();
+    assert_eq!(listed, seen);
+    Ok(())
+}
