@@ -174,6 +174,7 @@
 //! | call | [`Invocation`], [`CallBuilder`], [`Call`], [`Reply`], [`Outcome`], [`CallError`] |
 //! | serve | [`Service`], [`Context`], [`Task`], [`ReplyStream`], [`Status`] |
 //! | name methods | [`Method`], [`Request`] |
+//! | operate | [`health`], [`Endpoint::shutdown`], [`Endpoint::watch_peer`], [`Limits`] |
 //! | write a transport | [`transport`] |
 //!
 //! # Features

@@ -42,8 +42,10 @@ async fn pair() -> Result<(Endpoint, Endpoint, Peer)> {
     Ok((server, client, peer))
 }
 
-/// Everything recorded so far.
-struct Recorded(Vec<(String, Vec<(String, String)>, DebugValue)>);
+/// Everything recorded so far: names with labels and value.
+struct Recorded(Vec<(String, Labels, DebugValue)>);
+
+type Labels = Vec<(String, String)>;
 
 impl Recorded {
     fn of(snapshotter: &Snapshotter) -> Self {

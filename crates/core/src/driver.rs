@@ -10,6 +10,7 @@ mod dial;
 mod flush;
 mod gate;
 mod handler;
+mod peers;
 mod run_queue;
 mod slot;
 
@@ -43,6 +44,8 @@ use crate::wire::{Cast, Cause, Executed, Frame, Glance};
 pub(crate) use flush::FlushScope;
 use gate::Gates;
 use handler::Stopper;
+pub use peers::PeerState;
+use peers::Peers;
 pub(crate) use slot::{FlushDuty, SlotOpened, SlotRequest};
 
 /// Everything of an endpoint that its handles share.
@@ -56,6 +59,7 @@ pub(crate) struct Driver {
     pub(crate) transports: Vec<Arc<dyn Transport>>,
     methods: MethodTable,
     pub(crate) telemetry: Telemetry,
+    peers: Peers,
     state: Mutex<State>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
@@ -138,6 +142,7 @@ impl Driver {
             transports,
             methods,
             telemetry,
+            peers: Peers::default(),
             state: Mutex::new(state),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
@@ -260,6 +265,19 @@ impl Driver {
     pub(crate) fn begin_closing(self: &Arc<Self>) {
         self.state.lock().is_closing = true;
         self.with_node(|node, _| node.begin_shutdown());
+    }
+
+    /// Whether it refuses new work.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.lock().is_closing
+    }
+
+    /// Runs a future beside the endpoint, on its runtime.
+    pub(crate) fn spawn(
+        &self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::JoinHandle<()> {
+        self.runtime.spawn(future)
     }
 
     /// Whether no handler runs, no reply waits and no call is open.
@@ -411,11 +429,15 @@ impl State {
             Err(NotWritable::Full) => {
                 aftermath.closes.push((connection.clone(), CloseReason::Overloaded));
             }
-            Err(NotWritable::TooLarge { size, limit }) => {
-                tracing::warn!(to = %transmit.to, size, limit, "frame larger than the peer takes");
-                self.node.handle_rejected(now, transmit);
-            }
+            Err(error @ NotWritable::TooLarge { .. }) => self.reject(now, transmit, &error),
         }
+    }
+
+    /// The peer takes no frame of this size.
+    fn reject(&mut self, now: Timestamp, transmit: Transmit, error: &NotWritable) {
+        tracing::warn!(to = %transmit.to, %error, "frame larger than the peer takes");
+        let text = format!("{error}: raise its message_bytes_max");
+        self.node.handle_rejected(now, transmit, &text);
     }
 }
 
@@ -467,6 +489,7 @@ impl Sink for Driver {
         self.telemetry.on_open(&link);
         let driver = self.as_arc();
         driver.with_node(|node, now| node.handle_link_up(now, &link));
+        driver.peer_changed(link.peer.node);
         driver.drain_doubles(link.peer.node);
         Ok(())
     }
@@ -511,6 +534,7 @@ impl Sink for Driver {
             self.telemetry.on_closed(closed.connection.as_ref(), &reason);
         }
         self.as_arc().with_node(|node, now| node.handle_link_down(now, peer, nonce));
+        self.peer_changed(peer);
     }
 }
 

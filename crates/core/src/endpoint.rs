@@ -1,5 +1,7 @@
 //! One node of a service: client and server at once.
 
+mod reconnect;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +9,14 @@ use std::time::Duration;
 use crate::client::Peer;
 use crate::driver::Driver;
 use crate::error::{ConnectError, StartError};
+use crate::health::Health;
 use crate::id::{Incarnation, NodeId};
 use crate::proto::limits::Limits;
 use crate::proto::node::Identity;
 use crate::server::{Authorize, Caller, MethodTable, Service};
 use crate::telemetry::Telemetry;
+pub use reconnect::KeepConnected;
+
 use crate::transport::{
     Address, AddressError, CloseReason, Counters, DialError, ListenError, Listener, Sink, Transport,
 };
@@ -30,6 +35,7 @@ struct Inner {
     listeners: parking_lot::Mutex<Vec<Box<dyn Listener>>>,
     addresses: Vec<Address>,
     limits: Limits,
+    health: Option<Health>,
 }
 
 /// Sets up an [`Endpoint`]. Every default is good for a start.
@@ -45,6 +51,7 @@ pub struct EndpointBuilder {
     peers: Vec<(NodeId, Vec<String>)>,
     rule: Rule,
     telemetry: Telemetry,
+    health: Option<Health>,
     #[cfg(feature = "metrics")]
     has_metrics: bool,
 }
@@ -130,6 +137,14 @@ impl EndpointBuilder {
         self
     }
 
+    /// Answers questions after the health of this node and its services; see [`health`](crate::health).
+    /// Default: they are not served.
+    #[must_use]
+    pub fn health(mut self, health: &Health) -> Self {
+        self.health = Some(health.clone());
+        self
+    }
+
     /// Bounds and times. Default: [`Limits::default`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -172,7 +187,7 @@ impl EndpointBuilder {
     /// Outside a tokio runtime.
     pub async fn start(self) -> Result<Endpoint, StartError> {
         let mut methods = MethodTable::default();
-        for service in self.services {
+        for service in self.services.into_iter().chain(self.health.as_ref().map(Health::service)) {
             methods.add(service)?;
         }
         methods.authorize_by(self.rule.0);
@@ -195,6 +210,7 @@ impl EndpointBuilder {
             listeners: parking_lot::Mutex::default(),
             addresses: Vec::new(),
             limits: limits.clone(),
+            health: self.health,
         };
         // Whoever connects first is told all that is known by then.
         for (node, addresses) in peers {
@@ -325,6 +341,7 @@ impl Endpoint {
         for listener in self.inner.listeners.lock().drain(..) {
             listener.close();
         }
+        self.inner.health.iter().for_each(Health::stop);
         let driver = self.driver();
         driver.begin_closing();
         let drained = async {

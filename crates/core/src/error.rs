@@ -200,10 +200,14 @@ pub enum CallError {
         /// What is wrong with it.
         message: String,
     },
-    /// The request is larger than `message_bytes_max` of this endpoint, or its metadata too large.
-    #[error("a request or its metadata of {size} bytes is larger than the limit of {limit}")]
+    /// The request is larger than `message_bytes_max` of this endpoint, or its metadata larger than 16,000
+    /// bytes.
+    #[error(
+        "a request of {size} bytes is larger than the limit of {limit}: send less, or raise \
+         Limits::message_bytes_max at both ends (metadata may never have more than 16000 bytes)"
+    )]
     TooLarge {
-        /// The request.
+        /// The request, or its metadata.
         size: usize,
         /// The limit.
         limit: usize,

@@ -55,6 +55,8 @@ mod driver;
 mod endpoint;
 #[cfg(feature = "runtime")]
 mod error;
+#[cfg(feature = "runtime")]
+pub mod health;
 pub mod id;
 #[cfg(feature = "runtime")]
 mod method;
@@ -74,7 +76,9 @@ pub use client::PeerService;
 #[cfg(feature = "runtime")]
 pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Reply};
 #[cfg(feature = "runtime")]
-pub use endpoint::{Endpoint, EndpointBuilder};
+pub use driver::PeerState;
+#[cfg(feature = "runtime")]
+pub use endpoint::{Endpoint, EndpointBuilder, KeepConnected};
 #[cfg(feature = "runtime")]
 pub use error::{CallError, Code, ConnectError, StartError, Status};
 pub use id::{CallId, NodeId, Path};

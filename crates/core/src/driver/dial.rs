@@ -71,6 +71,7 @@ impl Driver {
         address: &Address,
         expected: Option<NodeId>,
     ) -> Result<Arc<dyn Connection>, DialError> {
+        let _dialling = expected.map(|node| self.dialling(node));
         let transport = self.transport(address.scheme());
         let transport =
             transport.ok_or_else(|| DialError::NoTransport { address: address.clone() })?;

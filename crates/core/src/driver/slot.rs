@@ -155,8 +155,8 @@ impl State {
             Err(NotWritable::Full) => {
                 aftermath.closes.push((attached.connection.clone(), CloseReason::Overloaded));
             }
-            Err(NotWritable::TooLarge { .. }) => {
-                self.node.handle_rejected(now, transmit);
+            Err(error @ NotWritable::TooLarge { .. }) => {
+                self.reject(now, transmit, &error);
                 self.drain(now, aftermath);
             }
         }

@@ -31,8 +31,15 @@ pub struct Accepted {
 pub enum InboxFault {
     /// More than was granted.
     Overrun,
-    /// Pieces that do not fit together, or a message above the limit.
+    /// Pieces that do not fit together.
     Malformed,
+    /// A message above the limit.
+    TooLarge {
+        /// The message, as its sender announces it.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
 }
 
 impl From<Overrun> for InboxFault {
@@ -278,7 +285,10 @@ impl Assembly {
             return Ok(Accepted::default());
         }
         let total = reply.part.map_or(reply.payload.len() as u64, |part| part.total);
-        if total > message_max || self.last_item.is_some_and(|last| item > last) {
+        if total > message_max {
+            return Err(InboxFault::TooLarge { size: total, limit: message_max });
+        }
+        if self.last_item.is_some_and(|last| item > last) {
             return Err(InboxFault::Malformed);
         }
         self.window.receive(reply.payload.len())?;

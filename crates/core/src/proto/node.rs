@@ -473,10 +473,14 @@ impl Node {
         self.participant.take_cast(call)
     }
 
-    /// A frame that `poll_transmit` gave was refused by its connection as too large.
-    pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit) {
+    /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.
+    pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit, text: &str) {
         let Transmit { to, frame, .. } = transmit;
-        self.handle_undeliverable(now, Outbound::new(to, frame.header, frame.message));
+        let outbound = Outbound::new(to, frame.header, frame.message);
+        match self.own_request(&outbound) {
+            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, text),
+            None => self.handle_undeliverable(now, outbound),
+        }
         self.pump(now);
     }
 

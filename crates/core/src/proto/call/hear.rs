@@ -9,7 +9,7 @@ use crate::wire::{Cause, Entry, Executed, Fail, LinkDown, Outcome, Reply, Status
 
 use super::super::admission::{self, Standing};
 use super::super::failure::Failure;
-use super::super::inbox::MESSAGE_BYTES;
+use super::super::inbox::{InboxFault, MESSAGE_BYTES};
 use super::super::trace::{EntryBy, TraceEvent, Traced};
 use super::super::tree::{Branch, BranchState, Holder, TreeFault};
 use super::super::{Arrival, key};
@@ -55,9 +55,9 @@ impl Call {
     ) -> bool {
         let accepted = match self.inbox.accept(&task.path, reply) {
             Ok(accepted) => accepted,
-            Err(_) => {
+            Err(fault) => {
                 self.inbox.forget(&task.path);
-                self.fail(task, Cause::Protocol, Executed::Yes);
+                self.fail_reply(task, fault);
                 return true;
             }
         };
@@ -360,6 +360,20 @@ impl Call {
                     self.fail(&key(path, hop), Cause::Protocol, Executed::Maybe);
                 }
             }
+        }
+    }
+
+    /// Fails a branch whose reply cannot be taken.
+    fn fail_reply(&mut self, task: &TaskKey, fault: InboxFault) {
+        let InboxFault::TooLarge { size, limit } = fault else {
+            self.fail(task, Cause::Protocol, Executed::Yes);
+            return;
+        };
+        if self.tree.fail(&task.path) {
+            let mut failure = self.found(task, Cause::ResourceExhausted, Executed::Yes);
+            failure.text =
+                format!("a reply of {size} bytes is larger than its message_bytes_max, {limit}");
+            self.record(failure);
         }
     }
 

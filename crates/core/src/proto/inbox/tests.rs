@@ -67,7 +67,10 @@ fn more_than_was_granted_is_an_overrun() {
 fn a_message_above_the_limit_is_refused() {
     let mut inbox = Inbox::new(&limits());
     let message = bytes(5_001);
-    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Err(InboxFault::Malformed));
+    assert_eq!(
+        inbox.accept(&path(), &piece(0, &message, 0..100)),
+        Err(InboxFault::TooLarge { size: 5_001, limit: 5_000 })
+    );
 }
 
 #[test]

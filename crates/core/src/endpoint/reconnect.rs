@@ -1,0 +1,93 @@
+//! Connections that are kept up: dialled before they are needed, and again when they are lost.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::client::Peer;
+use crate::driver::PeerState;
+use crate::id::NodeId;
+
+use super::{Endpoint, Inner};
+
+/// Keeps a connection up until it is dropped; see [`Endpoint::keep_connected`].
+#[derive(Debug)]
+#[must_use = "the connection is kept up as long as this lives"]
+pub struct KeepConnected(AbortHandle);
+
+impl Drop for KeepConnected {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Endpoint {
+    /// Whether `peer` can be asked at the moment, as a value to wait for changes of. This node itself is
+    /// always [`PeerState::Connected`].
+    pub fn watch_peer(&self, peer: &Peer) -> watch::Receiver<PeerState> {
+        self.driver().watch_peer(peer.node())
+    }
+
+    /// Dials `peer` now, and again whenever its connection is lost, until what this returns is dropped or
+    /// the endpoint stops. Between failed attempts it waits as `Limits::backoff_min` and `backoff_max` say,
+    /// doubling, with jitter. Without it a peer is dialled when it is next needed.
+    pub fn keep_connected(&self, peer: &Peer) -> KeepConnected {
+        let (endpoint, node) = (Arc::downgrade(&self.inner), peer.node());
+        let state = self.watch_peer(peer);
+        KeepConnected(self.driver().spawn(keep(endpoint, node, state)).abort_handle())
+    }
+}
+
+async fn keep(endpoint: Weak<Inner>, node: NodeId, mut state: watch::Receiver<PeerState>) {
+    let mut failures = 0;
+    loop {
+        // The sender goes with the endpoint.
+        if state.wait_for(|state| *state == PeerState::Down).await.is_err() {
+            return;
+        }
+        let Some(inner) = endpoint.upgrade() else { return };
+        if inner.driver.is_closing() {
+            return;
+        }
+        let limits = inner.limits.clone();
+        let seed = inner.driver.identity().incarnation.0 ^ node.get();
+        let dialled = Endpoint { inner }.warm_up(&Peer::new(node)).await;
+        match dialled {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                tracing::debug!(%node, %error, failures, "dial failed, to be repeated");
+                let ceiling = limits.backoff_min * 2_u32.saturating_pow(failures.min(16));
+                tokio::time::sleep(jitter(ceiling.min(limits.backoff_max), seed, failures)).await;
+                failures += 1;
+            }
+        }
+    }
+}
+
+/// Between a half of `ceiling` and all of it, so that the peers of a node that comes back do not all come at
+/// once. From a seed, so that simulations replay.
+fn jitter(ceiling: Duration, seed: u64, attempt: u32) -> Duration {
+    let mixed = (seed ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let part = u32::try_from(mixed % 1_024).expect("it is below 1,024");
+    ceiling / 2 + ceiling / 2_048 * part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_between_a_half_and_the_whole_and_differs_by_node_and_attempt() {
+        let ceiling = Duration::from_millis(100);
+        let pauses: Vec<Duration> = (0..50)
+            .flat_map(|seed| (0..3).map(move |attempt| jitter(ceiling, seed, attempt)))
+            .collect();
+        assert!(pauses.iter().all(|pause| *pause >= ceiling / 2 && *pause <= ceiling));
+        let mut distinct = pauses.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert!(distinct.len() > 25, "{} distinct", distinct.len());
+    }
+}

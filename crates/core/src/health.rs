@@ -1,0 +1,176 @@
+//! Health: what a node says of its services, to be asked by whoever sends it work.
+//!
+//! The application keeps a [`Health`] and says which services can be used; the endpoint answers
+//! `convoke.Health/Check` and `convoke.Health/Watch` with it, and says that nothing can be used any more once
+//! it shuts down. The messages have the fields and numbers of `grpc.health.v1`.
+//!
+//! ```
+//! use convoke_core::health::{CHECK, Health, HealthRequest, ServingState};
+//! use convoke_core::{CallBuilder, Endpoint};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let health = Health::new();
+//! let endpoint = Endpoint::builder().health(&health).start().await?;
+//! health.set("shop.Shop", ServingState::NotServing); // until its stock is loaded
+//!
+//! let request = CHECK.request(HealthRequest::of("shop.Shop"));
+//! let reply = CallBuilder::new(&endpoint).branch(request, &endpoint.me()).await?;
+//! assert_eq!(reply.state(), ServingState::NotServing);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::error::{Code, Status};
+use crate::method::Method;
+use crate::server::{Context, Finish, Service, Task};
+
+/// Asks once: answered with the state of a service, or [`Code::NotFound`] when the node does not know it.
+pub const CHECK: Method<HealthRequest, HealthReply> =
+    Method::new("convoke.Health/Check").read_only();
+
+/// Asks for a stream of states: the one now, then each change. A service that the node does not know is
+/// [`ServingState::ServiceUnknown`] until it does. The stream ends when the node shuts down.
+pub const WATCH: Method<HealthRequest, HealthReply> =
+    Method::new("convoke.Health/Watch").read_only();
+
+/// Of which service.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HealthRequest {
+    /// Its name, as in `package.Service`; empty for the whole node.
+    #[prost(string, tag = "1")]
+    pub service: String,
+}
+
+impl HealthRequest {
+    /// Of this service; `""` is the whole node.
+    pub fn of(service: impl Into<String>) -> Self {
+        Self { service: service.into() }
+    }
+}
+
+/// How a service is.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct HealthReply {
+    /// Its state, as a number: `state()` has it as a [`ServingState`].
+    #[prost(enumeration = "ServingState", tag = "1")]
+    pub state: i32,
+}
+
+/// Whether a service can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum ServingState {
+    /// Nothing was said.
+    Unknown = 0,
+    /// It can.
+    Serving = 1,
+    /// It cannot at the moment.
+    NotServing = 2,
+    /// The node does not know it. Only in answers to [`WATCH`].
+    ServiceUnknown = 3,
+}
+
+/// What a node says of its services. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<watch::Sender<Board>>);
+
+#[derive(Debug)]
+struct Board {
+    services: BTreeMap<String, ServingState>,
+    /// The node shuts down: nothing can be used, whatever was said.
+    is_stopping: bool,
+}
+
+impl Board {
+    fn state(&self, service: &str) -> Option<ServingState> {
+        let said = self.services.get(service).copied();
+        said.map(|state| if self.is_stopping { ServingState::NotServing } else { state })
+    }
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Health {
+    /// The node as a whole serves, and no service is known.
+    pub fn new() -> Self {
+        let services = BTreeMap::from([(String::new(), ServingState::Serving)]);
+        Self(Arc::new(watch::Sender::new(Board { services, is_stopping: false })))
+    }
+
+    /// Says how a service is; `""` is the whole node. Who watches it is told.
+    pub fn set(&self, service: &str, state: ServingState) {
+        self.0.send_if_modified(|board| match board.services.get_mut(service) {
+            Some(old) => std::mem::replace(old, state) != state,
+            None => {
+                board.services.insert(service.to_owned(), state);
+                true
+            }
+        });
+    }
+
+    /// What is said of a service. `None` when nothing was.
+    pub fn state(&self, service: &str) -> Option<ServingState> {
+        self.0.borrow().state(service)
+    }
+
+    /// Says of every service that it cannot be used, for good, and ends the streams of those who watch.
+    /// [`Endpoint::shutdown`](crate::Endpoint::shutdown) begins with it; an application that wants to be
+    /// left alone for a while first does so itself.
+    pub fn stop(&self) {
+        self.0.send_modify(|board| board.is_stopping = true);
+    }
+
+    /// The methods [`CHECK`] and [`WATCH`].
+    pub(crate) fn service(&self) -> Service {
+        let (check, watch) = (self.clone(), self.clone());
+        Service::new()
+            .unary(CHECK, move |request, _: Context| {
+                let reply = check.check(&request.service);
+                async move { reply }
+            })
+            .tree(WATCH, move |request, task| watch_service(watch.0.subscribe(), request, task))
+    }
+
+    fn check(&self, service: &str) -> Result<HealthReply, Status> {
+        let state = self.state(service);
+        let text = "the node does not know the service: see Health::set";
+        let state = state.ok_or_else(|| Status::new(Code::NotFound, text))?;
+        Ok(HealthReply { state: state.into() })
+    }
+}
+
+async fn watch_service(
+    mut board: watch::Receiver<Board>,
+    request: HealthRequest,
+    task: Task<HealthReply>,
+) -> Result<Finish, Status> {
+    let mut stream = task.stream()?;
+    let mut told = None;
+    loop {
+        let (state, is_stopping) = {
+            let board = board.borrow_and_update();
+            let state = board.state(&request.service).unwrap_or(ServingState::ServiceUnknown);
+            (state, board.is_stopping)
+        };
+        if told != Some(state) {
+            stream.send(&HealthReply { state: state.into() }).await?;
+            told = Some(state);
+        }
+        // The sender is gone with the endpoint, which no handler outlives.
+        if is_stopping || board.changed().await.is_err() {
+            break;
+        }
+    }
+    drop(stream);
+    Ok(task.finish())
+}

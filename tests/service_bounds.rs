@@ -1,0 +1,178 @@
+//! What a service developer counts on: deadlines, message sizes and the end of a node are bounded, and who
+//! meets a bound is told which.
+
+#![cfg(feature = "tcp")]
+
+use std::time::Duration;
+
+use convoke::{
+    CallError, Cause, Context, Endpoint, Executed, Invocation, Limits, Method, Peer, Service,
+    Status, TcpTransport,
+};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const SIZE: Method<Vec<u8>, String> = Method::new("test.Test/Size");
+const FILL: Method<u64, Vec<u8>> = Method::new("test.Test/Fill");
+const REMAINING: Method<(), u64> = Method::new("test.Test/Remaining");
+const NEVER: Method<(), ()> = Method::new("test.Test/Never");
+const BUSY: Method<(), ()> = Method::new("test.Test/Busy");
+
+fn service() -> Service {
+    Service::new()
+        .unary(SIZE, |bytes: Vec<u8>, _: Context| async move {
+            Ok::<_, Status>(bytes.len().to_string())
+        })
+        .unary(FILL, |size: u64, _| async move {
+            let size = usize::try_from(size).expect("it is small");
+            Ok::<_, Status>(vec![7; size])
+        })
+        .unary(REMAINING, |(), context: Context| async move {
+            let remaining = context.remaining().as_micros();
+            Ok::<_, Status>(u64::try_from(remaining).expect("it is finite"))
+        })
+        .unary(NEVER, |(), _| std::future::pending::<std::result::Result<(), Status>>())
+}
+
+async fn pair(at_server: Limits, at_client: Limits) -> Result<(Endpoint, Endpoint, Peer)> {
+    let builder = || Endpoint::builder().transport(TcpTransport::new());
+    let server = builder().listen("tcp://127.0.0.1:0").limits(at_server).serve(service());
+    let server = server.start().await?;
+    let client = builder().limits(at_client).start().await?;
+    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    Ok((server, client, peer))
+}
+
+fn messages_up_to(bytes: usize) -> Limits {
+    let mut limits = Limits::default();
+    limits.message_bytes_max = bytes;
+    limits
+}
+
+#[tokio::test]
+async fn a_request_above_the_senders_limit_is_an_error_that_names_size_limit_and_setting() -> Result
+{
+    let (_server, client, peer) = pair(Limits::default(), messages_up_to(100_000)).await?;
+    let request = SIZE.request(vec![0; 200_000]);
+    let error = Invocation::new(&client, request).to(&peer).await.expect_err("it is too large");
+    assert!(matches!(error, CallError::TooLarge { size: 200_004, limit: 100_000 }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("100000") && text.contains("message_bytes_max"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_above_the_receivers_limit_fails_its_branch_alone_and_says_why() -> Result {
+    let (_server, client, peer) = pair(messages_up_to(100_000), Limits::default()).await?;
+    let beside = Invocation::new(&client, NEVER.request(())).to(&peer).open()?;
+    let request = SIZE.request(vec![0; 200_000]);
+    let error = Invocation::new(&client, request).to(&peer).await.expect_err("it is too large");
+    let failure = error.failure().expect("the branch failed");
+    assert_eq!(failure.executed, Executed::No);
+    assert!(failure.text.contains("message_bytes_max"), "{failure}");
+    assert!(failure.text.contains("200") && failure.text.contains("limit of 165536"), "{failure}");
+    // The connection and what else runs over it are as before.
+    let request = SIZE.request(vec![0; 90_000]);
+    assert_eq!(Invocation::new(&client, request).to(&peer).await?, "90000");
+    drop(beside);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reply_above_the_senders_limit_is_an_error_of_the_task_that_names_it() -> Result {
+    let (_server, client, peer) = pair(messages_up_to(100_000), Limits::default()).await?;
+    let error = Invocation::new(&client, FILL.request(200_000)).to(&peer).await;
+    let error = error.expect_err("it is too large");
+    let status = error.status().expect("it is the service's doing");
+    assert!(status.message().contains("message_bytes_max, 100000"), "{status}");
+    assert_eq!(Invocation::new(&client, FILL.request(90_000)).to(&peer).await?.len(), 90_000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reply_above_the_receivers_limit_fails_its_branch_alone_and_says_why() -> Result {
+    let (_server, client, peer) = pair(Limits::default(), messages_up_to(100_000)).await?;
+    let error = Invocation::new(&client, FILL.request(200_000)).to(&peer).await;
+    let error = error.expect_err("it is too large");
+    let failure = error.failure().expect("the branch failed");
+    assert_eq!((failure.cause, failure.executed), (Cause::ResourceExhausted, Executed::Yes));
+    assert!(failure.text.contains("message_bytes_max, 100000"), "{failure}");
+    assert_eq!(Invocation::new(&client, FILL.request(90_000)).to(&peer).await?.len(), 90_000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_names_no_deadline_has_the_default_one() -> Result {
+    let (_server, client, peer) = pair(Limits::default(), Limits::default()).await?;
+    let ten_seconds = 10_000_000;
+    let remaining = Invocation::new(&client, REMAINING.request(())).to(&peer).await?;
+    assert!(remaining > 0 && remaining <= ten_seconds, "{remaining}");
+    let mut limits = Limits::default();
+    limits.deadline_default = Duration::from_secs(3600);
+    limits.deadline_max = Duration::from_secs(3600);
+    let (_server, client, peer) = pair(Limits::default(), limits).await?;
+    let remaining = Invocation::new(&client, REMAINING.request(())).to(&peer).await?;
+    assert!(remaining > ten_seconds, "{remaining}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_cuts_deadlines_to_what_it_allows() -> Result {
+    let mut limits = Limits::default();
+    limits.deadline_max = Duration::from_millis(200);
+    limits.deadline_default = Duration::from_millis(200);
+    let (server, client, peer) = pair(limits, Limits::default()).await?;
+    let long = Duration::from_secs(3600);
+    let call = Invocation::new(&client, REMAINING.request(())).deadline(long).to(&peer);
+    assert!(call.await? <= 200_000);
+    // The handler is stopped when the server's time is up, long before the caller's.
+    let call = Invocation::new(&client, NEVER.request(())).deadline(long).to(&peer);
+    let error = call.await.expect_err("it never ends by itself");
+    let failure = error.failure().expect("the branch failed");
+    assert_eq!((failure.cause, failure.executed), (Cause::Deadline, Executed::Maybe));
+    assert!(server.shutdown(Duration::from_secs(60)).await, "nothing runs any more");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_drains_refuses_new_work_as_safe_to_repeat_and_ends_in_its_bound() -> Result {
+    let (server, client, peer) = pair(Limits::default(), Limits::default()).await?;
+    let held = Invocation::new(&client, NEVER.request(())).to(&peer).open()?;
+    Invocation::new(&client, REMAINING.request(())).to(&peer).await?; // behind it: it has begun
+    let draining = tokio::spawn(server.clone().shutdown(Duration::from_millis(500)));
+    // Until it drains it answers; from then on it refuses, and says that nothing ran.
+    let refused = loop {
+        let answer = Invocation::new(&client, REMAINING.request(())).to(&peer).await;
+        match answer {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.failure().map(|failure| failure.cause), Some(Cause::ShuttingDown));
+    assert!(refused.is_safe_to_repeat());
+    assert!(!draining.await?, "one handler never ends");
+    let outcome = held.outcome().await;
+    assert_eq!(outcome.failures[0].cause, Cause::ShuttingDown);
+    assert_eq!(outcome.failures[0].executed, Executed::Maybe);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handler_that_never_waits_for_long_does_not_hold_up_a_shutdown() -> Result {
+    let busy = service().unary(BUSY, |(), _: Context| async {
+        while std::hint::black_box(true) {
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, Status>(())
+    });
+    let builder = || Endpoint::builder().transport(TcpTransport::new());
+    let server = builder().listen("tcp://127.0.0.1:0").serve(busy).start().await?;
+    let client = builder().start().await?;
+    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let call = Invocation::new(&client, BUSY.request(())).to(&peer).open()?;
+    Invocation::new(&client, REMAINING.request(())).to(&peer).await?; // behind it: it has begun
+    assert!(!server.shutdown(Duration::from_millis(1)).await);
+    let outcome = call.outcome().await;
+    assert_eq!(outcome.failures[0].cause, Cause::ShuttingDown);
+    Ok(())
+}
