@@ -188,6 +188,7 @@
 //! | `tower` | middleware: `Service::layer`, `Endpoint::service` | no |
 //! | `tracing-spans` | a `tracing` span for each call and handler, `EndpointBuilder::propagator` | no |
 //! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
+//! | `zstd` | compression of large messages, `EndpointBuilder::compression`; compiles C | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]

@@ -28,6 +28,7 @@ examples! {
     "tls": tls in "../examples/tls.rs",
     "quic": quic in "../examples/quic.rs",
     "grpc": edge in "../examples/edge.rs",
+    "zstd": compression in "../examples/compression.rs",
     "metrics": metrics in "../examples/metrics.rs",
     "tower": middleware in "../examples/middleware.rs",
     "sim": simulated in "../examples/simulated.rs",

@@ -20,6 +20,7 @@ use crate::proto::call::{CallOptions, Decision, Tally};
 use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
+use call::begin;
 pub use call::{Call, Outcome, Reply};
 #[cfg(feature = "tower")]
 pub use service::PeerService;
@@ -197,7 +198,7 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         if let Some((size, limit)) = request.too_large(self.endpoint.limits().message_bytes_max) {
             return Err(CallError::TooLarge { size, limit });
         }
-        let probe = CallProbe::begin(self.endpoint.driver(), &mut self.branches);
+        let probe = begin(&self.endpoint, &mut self.branches);
         let [(peer, request)] = &mut *self.branches else { return Ok(None) };
         let request = SlotRequest {
             to: peer.node(),

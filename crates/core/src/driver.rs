@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::id::{CallId, LinkNonce, NodeId};
+use crate::packing::Packing;
 use crate::proto::Transmit;
 use crate::proto::call::Call;
 use crate::proto::limits::{Limits, LimitsError};
@@ -60,6 +61,7 @@ pub(crate) struct Driver {
     methods: MethodTable,
     pub(crate) telemetry: Telemetry,
     peers: Peers,
+    pub(crate) packing: Packing,
     state: Mutex<State>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
@@ -113,6 +115,7 @@ impl Driver {
         methods: MethodTable,
         seed: u64,
         telemetry: Telemetry,
+        packing: Packing,
     ) -> Result<Arc<Self>, LimitsError> {
         let node = Node::new(identity, limits, seed, Timestamp::ZERO)?;
         let headroom = 64 << 10;
@@ -143,6 +146,7 @@ impl Driver {
             methods,
             telemetry,
             peers: Peers::default(),
+            packing,
             state: Mutex::new(state),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
@@ -478,6 +482,7 @@ impl Sink for Driver {
             return Err(format!("{} is this node's own name", link.peer.node));
         }
         tracing::debug!(peer = %link.peer.node, scheme = link.scheme, "connection open");
+        let opened = connection.clone();
         {
             let mut state = self.state.lock();
             if state.is_closing {
@@ -487,6 +492,7 @@ impl Sink for Driver {
             state.connections.insert((link.peer.node, link.nonce), attached);
         }
         self.telemetry.on_open(&link);
+        self.packing.announce(opened.as_ref());
         let driver = self.as_arc();
         driver.with_node(|node, now| node.handle_link_up(now, &link));
         driver.peer_changed(link.peer.node);
@@ -505,6 +511,9 @@ impl Sink for Driver {
         let taken = self.as_arc().with_node(|node, now| {
             for received in frames {
                 count += 1;
+                if self.packing.take(peer, link, &received.bytes)? {
+                    continue;
+                }
                 let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
                 node.handle_frame(now, peer, link, frame).map_err(|fault| fault.to_string())?;
             }
@@ -530,6 +539,7 @@ impl Sink for Driver {
         let (peer, nonce) = (link.peer.node, link.nonce);
         tracing::debug!(%peer, %reason, "connection closed");
         let closed = self.state.lock().connections.remove(&(peer, nonce));
+        self.packing.forget(peer, nonce);
         if let Some(closed) = closed {
             self.telemetry.on_closed(closed.connection.as_ref(), &reason);
         }

@@ -11,6 +11,7 @@ use crate::driver::Driver;
 use crate::error::{ConnectError, StartError};
 use crate::health::Health;
 use crate::id::{Incarnation, NodeId};
+use crate::packing::Packing;
 use crate::proto::limits::Limits;
 use crate::proto::node::Identity;
 use crate::server::{Authorize, Caller, MethodTable, Service};
@@ -52,6 +53,8 @@ pub struct EndpointBuilder {
     rule: Rule,
     telemetry: Telemetry,
     health: Option<Health>,
+    #[cfg(feature = "zstd")]
+    compression: Option<crate::packing::Compression>,
     #[cfg(feature = "metrics")]
     has_metrics: bool,
 }
@@ -137,6 +140,15 @@ impl EndpointBuilder {
         self
     }
 
+    /// Compresses large messages for peers that are told to, too, and takes what they compress. Default: no
+    /// message is compressed, and none that is compressed is taken.
+    #[cfg(feature = "zstd")]
+    #[must_use]
+    pub fn compression(mut self, compression: crate::packing::Compression) -> Self {
+        self.compression = Some(compression);
+        self
+    }
+
     /// Answers questions after the health of this node and its services; see [`health`](crate::health).
     /// Default: they are not served.
     #[must_use]
@@ -204,7 +216,12 @@ impl EndpointBuilder {
         let telemetry = self.telemetry;
         #[cfg(feature = "metrics")]
         let telemetry = telemetry.with_meters(self.has_metrics, identity.node, &methods);
-        let driver = Driver::new(identity, limits, self.transports, methods, seed, telemetry)?;
+        #[cfg(feature = "zstd")]
+        let packing = Packing::new(self.compression, limits.message_bytes_max);
+        #[cfg(not(feature = "zstd"))]
+        let packing = Packing::default();
+        let driver =
+            Driver::new(identity, limits, self.transports, methods, seed, telemetry, packing)?;
         let mut inner = Inner {
             driver: driver.clone(),
             listeners: parking_lot::Mutex::default(),

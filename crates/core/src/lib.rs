@@ -60,6 +60,8 @@ pub mod health;
 pub mod id;
 #[cfg(feature = "runtime")]
 mod method;
+#[cfg(feature = "runtime")]
+mod packing;
 pub mod proto;
 #[cfg(feature = "runtime")]
 mod server;
@@ -84,6 +86,8 @@ pub use error::{CallError, Code, ConnectError, StartError, Status};
 pub use id::{CallId, NodeId, Path};
 #[cfg(feature = "runtime")]
 pub use method::{Method, RawMessage, Request};
+#[cfg(feature = "zstd")]
+pub use packing::Compression;
 pub use proto::call::{Decision, End, Tally};
 pub use proto::failure::Failure;
 pub use proto::limits::{Limits, ReplyDial};

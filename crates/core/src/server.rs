@@ -22,6 +22,7 @@ use crate::driver::Driver;
 use crate::error::{StartError, Status};
 use crate::id::{MethodId, NodeId};
 use crate::method::{Method, metadata};
+use crate::packing;
 use crate::proto::node::Node;
 use crate::proto::participant::{Start, TaskRef};
 use crate::proto::task::TaskFailure;
@@ -226,6 +227,8 @@ pub(crate) struct TaskHandle {
     is_kept: AtomicBool,
     gate: Mutex<Option<(NodeId, &'static str)>>,
     probe: TaskProbe,
+    /// What its message takes, if it came packed.
+    _held: packing::Held,
     /// What its middleware left.
     #[cfg(feature = "tower")]
     passage: layer::Passage,
@@ -237,6 +240,7 @@ impl TaskHandle {
         start: Box<Start>,
         gate: Option<(NodeId, &'static str)>,
         method: &'static str,
+        held: packing::Held,
     ) -> Self {
         let (node, remaining) = (driver.identity().node, start.deadline.since(driver.now()));
         let probe = TaskProbe::begin(&driver.telemetry, node, method, &start, remaining);
@@ -248,6 +252,7 @@ impl TaskHandle {
             is_kept: AtomicBool::new(false),
             gate: Mutex::new(gate),
             probe,
+            _held: held,
             #[cfg(feature = "tower")]
             passage: layer::Passage::default(),
         }
@@ -280,6 +285,14 @@ impl TaskHandle {
         &self.start.task
     }
 
+    /// A reply as it travels. In process it travels as it is.
+    fn packed(&self, payload: Bytes) -> Bytes {
+        if self.start.origin == self.driver.identity().node {
+            return payload;
+        }
+        self.driver.packing.pack_reply(&self.start.extensions, payload)
+    }
+
     /// The handler's future returned pending.
     pub(crate) fn yield_now(&self) {
         if self.may_hold.swap(false, Ordering::AcqRel) {
@@ -290,6 +303,10 @@ impl TaskHandle {
     /// The handler ended.
     pub(crate) fn finish(&self, result: HandlerResult) {
         self.probe.finished(&result);
+        let result = match result {
+            HandlerResult::Replied(payload) => HandlerResult::Replied(self.packed(payload)),
+            result => result,
+        };
         self.driver.with_node(|node, now| match result {
             HandlerResult::Finished => node.finish(now, self.task()),
             HandlerResult::Replied(payload) => {

@@ -14,6 +14,7 @@ use crate::proto::initiator::SlotPoll;
 use crate::telemetry::CallProbe;
 use crate::transport::{BoxFuture, Lane};
 
+use super::call::unpack;
 use super::{Call, CallBuilder};
 
 /// Resolves to the first reply of a call; what still runs then is cancelled. Waits while a connection has
@@ -131,15 +132,15 @@ impl Flat {
             SlotPoll::Grown => Poll::Ready(None),
             SlotPoll::Answered { from, payload } => {
                 self.is_over = true;
-                let message = Resp::decode(payload);
+                let message = unpack(&self.endpoint.driver().packing, payload);
                 match &message {
                     Ok(_) => probe.answered(),
                     Err(_) => probe.ended(End::Complete),
                 }
-                Poll::Ready(Some(message.map_err(|error| CallError::Decode {
+                Poll::Ready(Some(message.map_err(|message| CallError::Decode {
                     path: Path::root().child(0).expect("one level fits"),
                     from,
-                    message: error.to_string(),
+                    message,
                 })))
             }
         }

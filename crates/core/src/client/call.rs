@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_core::Stream;
 
 use crate::driver::FlushScope;
@@ -14,13 +15,14 @@ use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::id::{CallId, NodeId, Path};
 use crate::method::Request;
+use crate::packing::Packing;
 use crate::proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End};
 use crate::proto::failure::Failure;
 use crate::proto::node::Node;
 use crate::proto::trace::TraceEvent;
 use crate::telemetry::CallProbe;
 
-use super::Branches;
+use super::{Branches, Peer};
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
@@ -114,8 +116,7 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
             return Err(CallError::TooLarge { size, limit });
         }
-        let begin = || CallProbe::begin(endpoint.driver(), &mut branches);
-        let probe = begun.unwrap_or_else(begin);
+        let probe = begun.unwrap_or_else(|| begin(&endpoint, &mut branches));
         let _scope = FlushScope::enter();
         let id = endpoint.driver().with_node(|node, now| {
             let id = node.open_call(now, deadline, options)?;
@@ -218,7 +219,8 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         match event {
             None => Poll::Pending,
             Some(CallEvent::Reply(delivered) | CallEvent::Late(delivered)) => {
-                Poll::Ready(Some(decode(delivered)))
+                let packing = &self.endpoint.driver().packing;
+                Poll::Ready(Some(decode(packing, delivered)))
             }
             Some(CallEvent::Failure(failure)) => {
                 self.probe.branch_failed(&failure);
@@ -234,11 +236,40 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     }
 }
 
-fn decode<Resp: prost::Message + Default>(delivered: Delivered) -> Result<Reply<Resp>, CallError> {
+/// Makes the requests of a call what they leave as, once, and gives what follows the call from here on.
+pub(super) fn begin<Resp>(
+    endpoint: &Endpoint,
+    branches: &mut [(Peer, Request<Resp>)],
+) -> CallProbe {
+    let (driver, packing) = (endpoint.driver(), &endpoint.driver().packing);
+    let probe = CallProbe::begin(driver, branches);
+    for (peer, request) in branches {
+        packing.accept_replies(&mut request.extensions);
+        let payload = std::mem::take(&mut request.payload);
+        request.payload = packing.pack_request(peer.node(), payload);
+    }
+    probe
+}
+
+/// The message of a reply as it came.
+///
+/// # Errors
+/// A text: the sender's doing.
+pub(super) fn unpack<Resp>(packing: &Packing, payload: Bytes) -> Result<Resp, String>
+where
+    Resp: prost::Message + Default,
+{
+    Resp::decode(packing.unpack(payload)?).map_err(|error| error.to_string())
+}
+
+fn decode<Resp: prost::Message + Default>(
+    packing: &Packing,
+    delivered: Delivered,
+) -> Result<Reply<Resp>, CallError> {
     let Delivered { path, item, from, is_authenticated, payload, .. } = delivered;
-    match Resp::decode(payload) {
+    match unpack(packing, payload) {
         Ok(message) => Ok(Reply { message, from, is_authenticated, path, item }),
-        Err(error) => Err(CallError::Decode { path, from, message: error.to_string() }),
+        Err(message) => Err(CallError::Decode { path, from, message }),
     }
 }
 

@@ -129,8 +129,18 @@ impl Driver {
             self.with_node(|node, now| node.fail(now, &start.task, failure));
             return;
         };
-        let payload = std::mem::take(&mut start.payload);
-        let handle = Arc::new(TaskHandle::new(self.clone(), start, gate, method.name));
+        let unpacked = self.packing.unpack_request(std::mem::take(&mut start.payload));
+        let (payload, held) = match unpacked {
+            Ok(unpacked) => unpacked,
+            Err(failure) => {
+                self.with_node(|node, now| node.fail(now, &start.task, failure));
+                if let Some(key) = gate {
+                    self.leave_gate(key);
+                }
+                return;
+            }
+        };
+        let handle = Arc::new(TaskHandle::new(self.clone(), start, gate, method.name, held));
         let started = || (method.start)(handle.clone(), payload);
         let future = match std::panic::catch_unwind(AssertUnwindSafe(started)) {
             Ok(future) => future,

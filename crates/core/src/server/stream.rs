@@ -53,7 +53,7 @@ impl<Resp: prost::Message> ReplyStream<Resp> {
             }
         })
         .await?;
-        let payload = item.encode_to_vec().into();
+        let payload = handle.packed(item.encode_to_vec().into());
         handle.output(|node, now| node.stream_item(now, handle.task(), index, payload))
     }
 }

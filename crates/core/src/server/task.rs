@@ -192,6 +192,7 @@ impl<Resp> fmt::Debug for Task<Resp> {
 
 impl TaskHandle {
     fn reply(&self, payload: Bytes) -> Result<(), TaskRefusal> {
+        let payload = self.packed(payload);
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
@@ -199,10 +200,11 @@ impl TaskHandle {
         if let Some((size, limit)) = request.too_large(usize::MAX) {
             return Err(TaskRefusal::MessageTooLarge { size, limit });
         }
+        let payload = self.driver.packing.pack_request(peer.node(), request.payload.clone());
         let branch = |now: Timestamp| Branch {
             to: peer.node(),
             method: request.method,
-            payload: request.payload.clone(),
+            payload,
             extensions: self.probe.extensions_of(&request.extensions),
             deadline: request.deadline.map(|budget| now + budget),
         };

@@ -68,6 +68,8 @@ pub mod extension {
     pub const METADATA: u8 = 2;
     /// Bytes per reply that may be sent before the first credit, where it is not the default: varint.
     pub const REPLY_WINDOW: u8 = 3;
+    /// What encodings of a reply its initiator takes besides plain messages: one byte each, 1 is zstd.
+    pub const ACCEPTS: u8 = 4;
     /// The bit that makes an extension critical.
     pub const CRITICAL: u8 = 0x80;
 }

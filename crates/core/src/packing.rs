@@ -1,0 +1,147 @@
+//! Compressed payloads, for endpoints that asked for it, to peers that said they take them.
+//!
+//! ```text
+//!  FEATURES, first on a connection:  1b 00 | features varint       bit 0: takes packed requests
+//!  extension ACCEPTS of a request:   04    | encodings             of the initiator, 01 is zstd
+//!  packed payload:                   00 01 | message length varint | zstd frame
+//! ```
+//! A packed payload says so itself: no protobuf message begins with the byte 0, the tag of a field 0. So the
+//! frames of the call protocol stay what they are, and packing and unpacking happen where messages are
+//! encoded and decoded, not where the endpoint's lock is held. Requests are packed for a peer whose FEATURES
+//! came; replies for an initiator whose request says ACCEPTS, which tasks hand on as they delegate.
+
+#[cfg(feature = "zstd")]
+mod zstd;
+
+use bytes::Bytes;
+
+use crate::id::{LinkNonce, NodeId};
+use crate::proto::task::TaskFailure;
+use crate::transport::Connection;
+use crate::wire::Extension;
+
+#[cfg(feature = "zstd")]
+pub use zstd::Compression;
+
+/// First byte of FEATURES: a kind that is none of the call protocol's, in its version.
+const FEATURES: u8 = crate::wire::VERSION << 4 | 11;
+
+/// Longest FEATURES frame.
+#[cfg(feature = "zstd")]
+const FEATURES_BYTES_MAX: usize = 12;
+
+/// What the message of a task takes that came packed. Few bytes may become many, so that the bound on bytes
+/// that come in does not bound these.
+#[derive(Debug, Default)]
+pub(crate) struct Held(
+    #[cfg(feature = "zstd")]
+    #[expect(dead_code, reason = "it is held, and dropped")]
+    Option<zstd::Held>,
+);
+
+/// What an endpoint does about packed payloads.
+#[derive(Debug, Default)]
+pub(crate) struct Packing {
+    #[cfg(feature = "zstd")]
+    packer: Option<zstd::Packer>,
+}
+
+#[cfg_attr(
+    not(feature = "zstd"),
+    expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "there is nothing to pack with"
+    )
+)]
+impl Packing {
+    /// With what the endpoint was told.
+    #[cfg(feature = "zstd")]
+    pub(crate) fn new(compression: Option<Compression>, message_bytes_max: usize) -> Self {
+        Self { packer: compression.map(|how| zstd::Packer::new(how, message_bytes_max)) }
+    }
+
+    /// Tells the peer of a new connection what it may send.
+    pub(crate) fn announce(&self, connection: &dyn Connection) {
+        #[cfg(feature = "zstd")]
+        self.packer.iter().for_each(|packer| packer.announce(connection));
+        let _ = connection;
+    }
+
+    /// Whether a frame is FEATURES, which is then taken.
+    ///
+    /// # Errors
+    /// A text: the peer's doing.
+    pub(crate) fn take(&self, node: NodeId, link: LinkNonce, frame: &[u8]) -> Result<bool, String> {
+        if frame.first() != Some(&FEATURES) {
+            return Ok(false);
+        }
+        #[cfg(feature = "zstd")]
+        if let Some(packer) = &self.packer {
+            packer.take_features(node, link, frame)?;
+        }
+        let _ = (node, link);
+        Ok(true)
+    }
+
+    /// A connection has ended.
+    pub(crate) fn forget(&self, node: NodeId, link: LinkNonce) {
+        #[cfg(feature = "zstd")]
+        self.packer.iter().for_each(|packer| packer.forget(node, link));
+        let _ = (node, link);
+    }
+
+    /// Packs the payload of a request to `to`, if that takes it and it is worth it.
+    pub(crate) fn pack_request(&self, to: NodeId, payload: Bytes) -> Bytes {
+        #[cfg(feature = "zstd")]
+        if let Some(packer) = self.packer.as_ref().filter(|packer| packer.is_accepted_by(to)) {
+            return packer.pack(payload);
+        }
+        let _ = to;
+        payload
+    }
+
+    /// Says in a request of an own call that its replies may be packed.
+    pub(crate) fn accept_replies(&self, extensions: &mut Vec<Extension>) {
+        #[cfg(feature = "zstd")]
+        if self.packer.is_some() {
+            extensions.push(zstd::accepts());
+        }
+        let _ = extensions;
+    }
+
+    /// Packs a reply to the request that came with these extensions, if its initiator takes it and it is
+    /// worth it.
+    pub(crate) fn pack_reply(&self, extensions: &[Extension], payload: Bytes) -> Bytes {
+        #[cfg(feature = "zstd")]
+        if let Some(packer) = self.packer.as_ref().filter(|_| zstd::is_accepted(extensions)) {
+            return packer.pack(payload);
+        }
+        let _ = extensions;
+        payload
+    }
+
+    /// The message of a request, and its place among those that came packed, to be kept while the task runs.
+    ///
+    /// # Errors
+    /// A failure for the task.
+    pub(crate) fn unpack_request(&self, payload: Bytes) -> Result<(Bytes, Held), TaskFailure> {
+        #[cfg(feature = "zstd")]
+        if let Some(packer) = &self.packer {
+            return packer.unpack_request(payload).map(|(message, held)| (message, Held(held)));
+        }
+        Ok((payload, Held::default()))
+    }
+
+    /// The message of a payload.
+    ///
+    /// # Errors
+    /// A text: the sender's doing.
+    pub(crate) fn unpack(&self, payload: Bytes) -> Result<Bytes, String> {
+        #[cfg(feature = "zstd")]
+        if let Some(packer) = &self.packer {
+            return packer.unpack(payload);
+        }
+        Ok(payload)
+    }
+}
