@@ -242,8 +242,7 @@ impl TaskHandle {
         method: &'static str,
         held: packing::Held,
     ) -> Self {
-        let (node, remaining) = (driver.identity().node, start.deadline.since(driver.now()));
-        let probe = TaskProbe::begin(&driver.telemetry, node, method, &start, remaining);
+        let probe = TaskProbe::begin(&driver, method, &start);
         Self {
             driver,
             start,

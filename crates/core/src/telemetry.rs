@@ -220,19 +220,13 @@ pub(crate) struct TaskProbe {
 )]
 impl TaskProbe {
     /// A handler is about to start.
-    pub(crate) fn begin(
-        telemetry: &Telemetry,
-        me: NodeId,
-        method: &'static str,
-        start: &Start,
-        remaining: std::time::Duration,
-    ) -> Self {
-        let _ = (telemetry, me, method, start, remaining);
+    pub(crate) fn begin(driver: &Driver, method: &'static str, start: &Start) -> Self {
+        let _ = (driver, method, start);
         Self {
             #[cfg(feature = "tracing-spans")]
-            span: span::TaskSpan::begin(&telemetry.propagation, me, method, start, remaining),
+            span: span::TaskSpan::begin(driver, method, start),
             #[cfg(feature = "metrics")]
-            meter: telemetry.meters.as_ref().and_then(|meters| meters.task(start.method)),
+            meter: driver.telemetry.meters.as_ref().and_then(|meters| meters.task(start.method)),
         }
     }
 

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 use crate::client::Peer;
+use crate::driver::Driver;
 use crate::id::{CallId, NodeId};
 use crate::method::Request;
 use crate::proto::failure::Failure;
@@ -129,13 +129,9 @@ pub(super) struct TaskSpan {
 }
 
 impl TaskSpan {
-    pub(super) fn begin(
-        propagation: &Propagation,
-        me: NodeId,
-        method: &'static str,
-        start: &Start,
-        remaining: Duration,
-    ) -> Self {
+    pub(super) fn begin(driver: &Driver, method: &'static str, start: &Start) -> Self {
+        // The fields are made only if somebody wants the span, the time among them.
+        let remaining_ms = || start.deadline.since(driver.now()).as_millis();
         // Its parent is at another node, not what this thread happens to be in.
         let span = info_span!(
             target: "convoke",
@@ -145,19 +141,23 @@ impl TaskSpan {
             otel.kind = "server",
             otel.status_code = Empty,
             method,
-            node = %me,
+            node = %driver.identity().node,
             peer = %start.from,
             initiator = %start.origin,
             call = ?start.task.call,
             path = %start.task.task,
-            remaining_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX),
+            remaining_ms = u64::try_from(remaining_ms()).unwrap_or(u64::MAX),
             outcome = Empty,
             trace_id = Empty,
             span_id = Empty,
             parent_id = Empty,
         );
         let parent = TraceContext::among(&start.extensions);
-        let context = if span.is_disabled() { None } else { propagation.begin(&span, parent) };
+        let context = if span.is_disabled() {
+            None
+        } else {
+            driver.telemetry.propagation.begin(&span, parent)
+        };
         Self { span, context, is_over: AtomicBool::new(false) }
     }
 
