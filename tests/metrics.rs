@@ -3,17 +3,21 @@
 #![cfg(all(feature = "tcp", feature = "metrics"))]
 
 use std::collections::BTreeSet;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use convoke::{
-    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Invocation, Method, NodeId, Peer,
-    Service, Status, TcpTransport,
+    CallBuilder, CallError, Code, Context, Endpoint, EndpointBuilder, Invocation, Method, NodeId,
+    Peer, Service, Status, TcpTransport,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const ECHO: Method<String, String> = Method::new("test.Test/Echo");
+const BYTES: Method<Vec<u8>, Vec<u8>> = Method::new("test.Test/Bytes");
 const FAIL: Method<String, String> = Method::new("test.Test/Fail");
 const NEVER: Method<String, String> = Method::new("test.Test/Never");
 const NOT_SERVED: Method<String, String> = Method::new("test.Test/NotServed");
@@ -28,6 +32,7 @@ async fn fail(how: String, _: Context) -> std::result::Result<String, Status> {
 fn builder(number: u64) -> EndpointBuilder {
     let service = Service::new()
         .unary(ECHO, |text, _: Context| async move { Ok::<_, Status>(text) })
+        .unary(BYTES, |bytes: Vec<u8>, _: Context| async move { Ok::<_, Status>(bytes) })
         .unary(FAIL, fail)
         .unary(NEVER, |_: String, _| std::future::pending::<std::result::Result<String, _>>());
     let node = NodeId::new(number).expect("not zero");
@@ -150,6 +155,45 @@ async fn calls_and_tasks_are_counted_by_method_and_outcome() -> Result {
     }
     let batches = seen.histogram("convoke_batch_frames", &[("node", "n1")]);
     assert!(batches.iter().sum::<f64>() >= 8.0, "{batches:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_awaited_call_is_counted_once_whichever_way_it_takes() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let server = builder(1).listen("tcp://127.0.0.1:0").start().await?;
+    let client = builder(2).metrics().start().await?;
+    // The first has to dial, the second finds the connection open.
+    let peer = client.peer(server.node(), [server.addresses()[0].as_str()])?;
+    for _ in 0..2 {
+        Invocation::new(&client, ECHO.request("a".into())).to(&peer).await?;
+    }
+    let mut dropped =
+        Invocation::new(&client, NEVER.request(String::new())).to(&peer).into_future();
+    let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut dropped).poll(cx))).await;
+    assert!(polled.is_pending());
+    drop(dropped);
+    // The bytes of a text that is none.
+    let bytes = Method::<Vec<u8>, String>::new("test.Test/Bytes");
+    let garbled = Invocation::new(&client, bytes.request(vec![0xff])).to(&peer).await;
+    assert!(matches!(garbled, Err(CallError::Decode { .. })), "{garbled:?}");
+
+    let seen = Recorded::of(&snapshotter);
+    for (method, outcome, count) in [
+        ("test.Test/Echo", "answered", 2),
+        ("test.Test/Never", "dropped", 1),
+        ("test.Test/Bytes", "complete", 1),
+    ] {
+        let labels = [("node", "n2"), ("method", method)];
+        assert_eq!(seen.counter("convoke_calls_opened_total", &labels), count, "{method}");
+        let labels = [("node", "n2"), ("method", method), ("outcome", outcome)];
+        let found = seen.counter("convoke_calls_ended_total", &labels);
+        assert_eq!(found, count, "{method} {outcome}");
+        let durations = seen.histogram("convoke_call_duration_seconds", &labels[..2]);
+        assert_eq!(durations.len() as u64, count, "{method}");
+    }
     Ok(())
 }
 
