@@ -105,6 +105,7 @@ pub struct CallOptions {
 
 impl CallOptions {
     /// Whether nothing was asked for.
+    #[cfg(feature = "runtime")]
     pub(crate) fn is_default(&self) -> bool {
         let Self { predicate, is_flat, cancels_late, keeps_late, traces } = self;
         predicate.is_none() && !is_flat && !cancels_late && !keeps_late && !traces
