@@ -12,6 +12,7 @@ mod gate;
 mod handler;
 mod peers;
 mod run_queue;
+mod sink;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -36,11 +37,8 @@ use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
 use crate::time::Timestamp;
-use crate::transport::{
-    Address, Appended, CloseReason, Connection, Hello, Link, NotWritable, Order, Received, Sink,
-    Transport,
-};
-use crate::wire::{Cast, Cause, Executed, Frame, Glance};
+use crate::transport::{Address, Appended, CloseReason, Connection, NotWritable, Transport};
+use crate::wire::{Cast, Cause, Executed};
 
 pub(crate) use flush::FlushScope;
 use gate::Gates;
@@ -463,88 +461,6 @@ fn append(
             let len = frame.encoded_len();
             connection.append(transmit.lane, len, &mut |to| frame.encode(to))
         }
-    }
-}
-
-impl Sink for Driver {
-    fn hello(&self) -> Hello {
-        Hello {
-            node: self.identity.node,
-            incarnation: self.identity.incarnation,
-            advertised: self.state.lock().advertised.clone(),
-            frame_bytes_max: self.frame_bytes_max,
-        }
-    }
-
-    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        let link = connection.link().clone();
-        if link.peer.node == self.identity.node {
-            return Err(format!("{} is this node's own name", link.peer.node));
-        }
-        tracing::debug!(peer = %link.peer.node, scheme = link.scheme, "connection open");
-        let opened = connection.clone();
-        {
-            let mut state = self.state.lock();
-            if state.is_closing {
-                return Err("the endpoint is shutting down".to_owned());
-            }
-            let attached = Attached { connection, is_full: false, flush_due: None };
-            state.connections.insert((link.peer.node, link.nonce), attached);
-        }
-        self.telemetry.on_open(&link);
-        self.packing.announce(opened.as_ref());
-        let driver = self.as_arc();
-        driver.with_node(|node, now| node.handle_link_up(now, &link));
-        driver.peer_changed(link.peer.node);
-        driver.drain_doubles(link.peer.node);
-        Ok(())
-    }
-
-    fn on_batch(
-        &self,
-        from: &Arc<dyn Connection>,
-        frames: &mut dyn Iterator<Item = Received>,
-    ) -> Result<(), String> {
-        let _scope = FlushScope::enter();
-        let (peer, link) = (from.link().peer.node, from.link().nonce);
-        let mut count = 0;
-        let taken = self.as_arc().with_node(|node, now| {
-            for received in frames {
-                count += 1;
-                if self.packing.take(peer, link, &received.bytes)? {
-                    continue;
-                }
-                let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
-                node.handle_frame(now, peer, link, frame).map_err(|fault| fault.to_string())?;
-            }
-            Ok(())
-        });
-        self.telemetry.on_batch(count);
-        taken
-    }
-
-    /// The protocol relies on order within a call, and its handlers on that of requests to ordered
-    /// methods.
-    fn order(&self, head: &[u8]) -> Order {
-        let Ok(glance) = Glance::of(head) else { return Order::Lane };
-        let method = glance.method.and_then(|method| self.methods.get(method));
-        if method.is_some_and(|method| method.order_by.is_some()) {
-            return Order::Lane;
-        }
-        // Calls that happen to share a number keep an order they do not need.
-        Order::Group(glance.call.origin.0 ^ glance.call.seq)
-    }
-
-    fn on_closed(&self, link: &Link, reason: CloseReason) {
-        let (peer, nonce) = (link.peer.node, link.nonce);
-        tracing::debug!(%peer, %reason, "connection closed");
-        let closed = self.state.lock().connections.remove(&(peer, nonce));
-        self.packing.forget(peer, nonce);
-        if let Some(closed) = closed {
-            self.telemetry.on_closed(closed.connection.as_ref(), &reason);
-        }
-        self.as_arc().with_node(|node, now| node.handle_link_down(now, peer, nonce));
-        self.peer_changed(peer);
     }
 }
 
