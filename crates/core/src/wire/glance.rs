@@ -6,6 +6,7 @@ use crate::id::{CallId, MethodId};
 use crate::transport::ORDER_HEAD_BYTES;
 
 use super::codec::{Reader, WireError};
+use super::request::FLAG_OUTLASTED;
 use super::{FLAG_RELAYED, Header, KIND_REQUEST, VERSION};
 
 /// Of which call a frame is.
@@ -36,7 +37,11 @@ impl Glance {
         if flags & FLAG_RELAYED != 0 {
             input.node()?;
         }
-        let _budget_and_floor = (input.varint()?, input.varint()?);
+        let _budget = input.varint()?;
+        if flags & FLAG_OUTLASTED != 0 {
+            input.varint()?;
+        }
+        let _floor = input.varint()?;
         Ok(Self { call, method: Some(MethodId(input.u32()?)) })
     }
 }

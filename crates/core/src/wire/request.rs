@@ -9,7 +9,7 @@ use super::codec::{Out, Reader, WireError};
 use super::entry::{Entry, read_entries, write_entries};
 
 const FLAG_EXTENSIONS: u8 = 0x01;
-const FLAG_OUTLASTED: u8 = 0x02;
+pub(super) const FLAG_OUTLASTED: u8 = 0x02;
 
 /// Opens the branch named in the header at the receiver. Typically 31 bytes before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
