@@ -30,7 +30,8 @@ pub(crate) struct Meters {
     /// Tells the endpoints of one process apart.
     node: String,
     /// Methods that were called, as they come: as many as the program has.
-    calls: Mutex<BTreeMap<MethodId, Arc<CallMeters>>>,
+    /// By the name in the labels: whatever a gateway asks for by names of strangers is one.
+    calls: Mutex<BTreeMap<&'static str, Arc<CallMeters>>>,
     /// Methods that are served.
     tasks: BTreeMap<MethodId, Arc<TaskMeters>>,
     batch_frames: Histogram,
@@ -98,7 +99,7 @@ impl Meters {
     pub(super) fn call<Resp>(&self, branches: &[(Peer, Request<Resp>)]) -> Option<CallMeter> {
         let (_, request) = branches.first()?;
         let mut calls = self.calls.lock();
-        let meters = calls.entry(request.method);
+        let meters = calls.entry(request.name);
         let meters =
             meters.or_insert_with(|| Arc::new(CallMeters::new(&self.node, request.name))).clone();
         meters.opened.increment(1);

@@ -1,0 +1,173 @@
+//! What a call costs, counted: allocations, writes to sockets, frames. Client and servers are in this process,
+//! on one thread, so that the counts are of both.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use std::sync::{Arc, OnceLock};
+
+use alloc_tracker::{Allocator, Session};
+use convoke::{Context, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task};
+use support::{builder, client, peer};
+
+type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+
+#[global_allocator]
+static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Body {
+    #[prost(bytes = "bytes", tag = "1")]
+    bytes: prost::bytes::Bytes,
+}
+
+const ECHO: Method<Body, Body> = Method::new("counts.Counts/Echo");
+const HOP: Method<Body, Body> = Method::new("counts.Counts/Hop");
+
+fn body() -> Body {
+    Body { bytes: prost::bytes::Bytes::from_static(&[7; 100]) }
+}
+
+async fn echo(body: Body, _: Context) -> std::result::Result<Body, Status> {
+    Ok(body)
+}
+
+async fn server(node: u64) -> Endpoint {
+    let service = Service::new().unary(ECHO, echo);
+    support::start(builder(node).listen("tcp://127.0.0.1:0").serve(service)).await
+}
+
+/// `callers` at once, each `calls_each` times in a row.
+async fn ask(client: &Endpoint, to: &Peer, callers: usize, calls_each: usize) {
+    let tasks: Vec<_> = (0..callers)
+        .map(|_| {
+            let (client, to) = (client.clone(), *to);
+            tokio::spawn(async move {
+                for _ in 0..calls_each {
+                    let answer = Invocation::new(&client, ECHO.request(body())).to(&to).await;
+                    assert_eq!(answer.unwrap(), body());
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_allocates_five_times_on_both_sides_together() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    ask(&client, &to, 1, 200).await;
+    let session = Session::new();
+    let span = session.operation("calls").measure_thread();
+    ask(&client, &to, 1, 1_000).await;
+    drop(span);
+    let report = session.to_report();
+    let count: u64 = report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
+    // Its two messages, the start of the task, its handle and its future; buffers now and then.
+    assert!((4_900..=5_400).contains(&count), "{count} allocations in 1,000 calls");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lone_call_writes_once_on_each_side() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    ask(&client, &to, 1, 100).await;
+    let before = (client.counters(), server.counters());
+    ask(&client, &to, 1, 1_000).await;
+    let after = (client.counters(), server.counters());
+    for (before, after) in [(before.0, after.0), (before.1, after.1)] {
+        assert_eq!(after.frames_sent - before.frames_sent, 1_000);
+        let writes = after.writes - before.writes;
+        // Credit goes back with the frames, or by itself every now and then.
+        assert!((1_000..=1_050).contains(&writes), "{writes} writes of 1,000 calls");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_in_flight_together_share_their_writes() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    ask(&client, &to, 64, 10).await;
+    let before = (client.counters(), server.counters());
+    ask(&client, &to, 64, 100).await;
+    let after = (client.counters(), server.counters());
+    for (before, after) in [(before.0, after.0), (before.1, after.1)] {
+        assert_eq!(after.frames_sent - before.frames_sent, 6_400);
+        let writes = after.writes - before.writes;
+        assert!(writes < 6_400 / 16, "{writes} writes of 6,400 calls");
+    }
+    Ok(())
+}
+
+/// What a caller has that others rely on to flush is written even if the caller is never polled again.
+#[tokio::test]
+async fn a_caller_that_is_not_polled_again_strands_nobody() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    ask(&client, &to, 1, 1).await;
+    let call = || {
+        Box::pin(std::future::IntoFuture::into_future(
+            Invocation::new(&client, ECHO.request(body())).to(&to),
+        ))
+    };
+    let (mut lone, mut idle) = (call(), call());
+    let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
+    // The first writes for itself, the second takes the flush on and is left alone with it.
+    assert!(lone.as_mut().poll(&mut noop).is_pending());
+    assert!(idle.as_mut().poll(&mut noop).is_pending());
+    let other = call();
+    assert_eq!(other.await?, body());
+    drop(idle);
+    assert_eq!(lone.await?, body());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_over_five_hops_is_six_frames() -> Result {
+    let mut next: Option<Endpoint> = None;
+    let mut all = Vec::new();
+    for node in (1..=5).rev() {
+        let here: Arc<OnceLock<Option<Peer>>> = Arc::default();
+        let service = {
+            let here = here.clone();
+            Service::new().tree(HOP, move |body: Body, task: Task<Body>| {
+                let here = here.clone();
+                async move {
+                    match here.get().copied().flatten() {
+                        None => task.answer(&body),
+                        Some(next) => {
+                            Ok::<Finish, Status>(task.tail(HOP.request(body), &next).await?)
+                        }
+                    }
+                }
+            })
+        };
+        let listening = builder(node).listen("tcp://127.0.0.1:0").serve(service);
+        let endpoint = support::start(listening).await;
+        here.set(next.as_ref().map(|next| peer(&endpoint, next))).unwrap();
+        all.push(endpoint.clone());
+        next = Some(endpoint);
+    }
+    let client = client().await;
+    for server in &all {
+        client.connect(server.addresses()[0].as_str()).await?;
+    }
+    let first = peer(&client, &next.expect("there are five"));
+    all.push(client.clone());
+    let frames = || all.iter().map(|endpoint| endpoint.counters().frames_sent).sum::<u64>();
+    let call = || Invocation::new(&client, HOP.request(body())).to(&first);
+    for _ in 0..20 {
+        call().await?;
+    }
+    let before = frames();
+    for _ in 0..100 {
+        assert_eq!(call().await?, body());
+    }
+    assert_eq!(frames() - before, 600);
+    Ok(())
+}
