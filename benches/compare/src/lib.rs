@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authority;
 pub mod bench;
 pub mod bencher;
 pub mod control;

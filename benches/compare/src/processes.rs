@@ -1,12 +1,13 @@
 //! Servers as processes of their own on this machine: this program, started again with `serve`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::authority::{self, Authority};
 use crate::flavour::Flavour;
 use crate::meter::Usage;
 use crate::system::System;
@@ -26,7 +27,10 @@ pub struct Setup {
 
 /// Running servers. Dropping them ends them.
 #[derive(Debug)]
-pub struct Servers(Vec<Server>);
+pub struct Servers {
+    servers: Vec<Server>,
+    authority: Option<Authority>,
+}
 
 impl Servers {
     /// Starts `count` servers, each of which knows those after it.
@@ -34,12 +38,14 @@ impl Servers {
     /// # Errors
     /// When a process cannot be started, or ends before it listens.
     pub fn start(setup: &Setup, count: usize) -> Result<Self> {
-        let servers = (0..count).map(|_| Server::spawn(setup)).collect::<Result<_>>();
-        let mut servers = Self(servers?);
+        let authority = setup.system.has_certificates().then(Authority::create).transpose()?;
+        let folder = authority.as_ref().map(Authority::folder);
+        let servers = (0..count).map(|_| Server::spawn(setup, folder)).collect::<Result<_>>()?;
+        let mut servers = Self { servers, authority };
         let addresses = servers.addresses();
         // From the last on, so that everybody who is dialled listens and nobody is dialled from both ends.
         if setup.system.joins_peers() {
-            for (index, server) in servers.0.iter_mut().enumerate().rev() {
+            for (index, server) in servers.servers.iter_mut().enumerate().rev() {
                 server.ask(&format!("peers {}", addresses[index + 1..].join(" ")), "joined")?;
             }
         }
@@ -48,7 +54,12 @@ impl Servers {
 
     /// Where they listen.
     pub fn addresses(&self) -> Vec<String> {
-        self.0.iter().map(|server| server.address.clone()).collect()
+        self.servers.iter().map(|server| server.address.clone()).collect()
+    }
+
+    /// The folder of the authority that they trust, if they have certificates.
+    pub fn authority(&self) -> Option<&Path> {
+        self.authority.as_ref().map(Authority::folder)
     }
 
     /// From now on they count what they spend.
@@ -56,7 +67,7 @@ impl Servers {
     /// # Errors
     /// When one has ended.
     pub fn begin(&mut self) -> Result<()> {
-        self.0.iter_mut().try_for_each(|server| server.ask("begin", "begun").map(|_| ()))
+        self.servers.iter_mut().try_for_each(|server| server.ask("begin", "begun").map(|_| ()))
     }
 
     /// What they spent together since.
@@ -65,7 +76,7 @@ impl Servers {
     /// When one has ended.
     pub fn end(&mut self) -> Result<Usage> {
         let mut usage = Usage::default();
-        for server in &mut self.0 {
+        for server in &mut self.servers {
             let spent = server.ask("end", "spent")?;
             let (cpu, allocations) = spent.split_once(' ').context("two numbers")?;
             let cpu = Duration::from_nanos(cpu.parse()?);
@@ -84,10 +95,13 @@ struct Server {
 }
 
 impl Server {
-    fn spawn(setup: &Setup) -> Result<Self> {
+    fn spawn(setup: &Setup, authority: Option<&Path>) -> Result<Self> {
         let mut command = Command::new(&setup.program);
         command.args(["serve", setup.system.name(), setup.flavour.name()]);
         command.args(["--delay-us", &setup.delay.as_micros().to_string()]);
+        if let Some(folder) = authority {
+            command.env(authority::VARIABLE, folder);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a server process")?;
         let input = child.stdin.take().expect("it is a pipe");

@@ -12,7 +12,8 @@ use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
 use crate::flavour::Flavour;
 use crate::systems::{
-    convoke, convoke_tcp, quinn, tarpc, tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server,
+    convoke, convoke_edge, convoke_grpc, convoke_quic, convoke_tcp, convoke_tls, quinn, tarpc,
+    tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server,
 };
 
 /// Something that carries requests and answers.
@@ -25,6 +26,14 @@ pub enum System {
     TcpTokio,
     /// Convoke over TCP.
     ConvokeTcp,
+    /// Convoke over TLS, with certificates of both ends.
+    ConvokeTls,
+    /// Convoke over QUIC, with certificates of both ends.
+    ConvokeQuic,
+    /// Convoke over one gRPC stream.
+    ConvokeGrpc,
+    /// The client of `tonic` at the gRPC edge of a Convoke server.
+    ConvokeEdge,
     /// gRPC, a call for each request.
     Tonic,
     /// The same over four connections.
@@ -45,10 +54,14 @@ pub enum System {
 
 impl System {
     /// All, in the order of the table.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::TcpBlocking,
         Self::TcpTokio,
         Self::ConvokeTcp,
+        Self::ConvokeTls,
+        Self::ConvokeQuic,
+        Self::ConvokeGrpc,
+        Self::ConvokeEdge,
         Self::Tonic,
         Self::Tonic4Channels,
         Self::TonicBidi,
@@ -63,6 +76,10 @@ impl System {
             Self::TcpBlocking => "tcp-blocking",
             Self::TcpTokio => "tcp-tokio",
             Self::ConvokeTcp => "convoke-tcp",
+            Self::ConvokeTls => "convoke-tls",
+            Self::ConvokeQuic => "convoke-quic",
+            Self::ConvokeGrpc => "convoke-grpc",
+            Self::ConvokeEdge => "convoke-edge",
             Self::Tonic => "tonic",
             Self::Tonic4Channels => "tonic-4ch",
             Self::TonicBidi => "tonic-bidi",
@@ -80,8 +97,13 @@ impl System {
         match self {
             // It has no runtime, and a thread that waits for one answer at a time.
             Self::TcpBlocking => is_single && flavour == Flavour::Ct,
-            Self::TcpTokio | Self::QuinnOneStream => is_echo || bench == Bench::StreamItems,
+            Self::TcpTokio
+            | Self::QuinnOneStream
+            | Self::ConvokeTls
+            | Self::ConvokeQuic
+            | Self::ConvokeGrpc => is_echo || bench == Bench::StreamItems,
             Self::ConvokeTcp => true,
+            Self::ConvokeEdge => matches!(bench, Bench::UnaryLatency | Bench::UnaryThroughput),
             Self::Tonic => form != Form::Tree,
             Self::Tonic4Channels => is_throughput,
             Self::TonicBidi | Self::Tarpc | Self::QuinnStreamPerRequest => is_echo,
@@ -91,9 +113,51 @@ impl System {
     /// Whether it is this project's.
     pub fn is_convoke(self) -> bool {
         match self {
-            Self::ConvokeTcp => true,
+            Self::ConvokeTcp
+            | Self::ConvokeTls
+            | Self::ConvokeQuic
+            | Self::ConvokeGrpc
+            | Self::ConvokeEdge => true,
             Self::TcpBlocking
             | Self::TcpTokio
+            | Self::Tonic
+            | Self::Tonic4Channels
+            | Self::TonicBidi
+            | Self::Tarpc
+            | Self::QuinnOneStream
+            | Self::QuinnStreamPerRequest => false,
+        }
+    }
+
+    /// The one system to compare it with, where that says more than all the others: what it adds to, or the same
+    /// protocol without it.
+    pub fn yardstick(self) -> Option<Self> {
+        match self {
+            Self::ConvokeTls => Some(Self::ConvokeTcp),
+            Self::ConvokeQuic => Some(Self::QuinnOneStream),
+            Self::ConvokeGrpc => Some(Self::TonicBidi),
+            Self::ConvokeEdge => Some(Self::Tonic),
+            Self::TcpBlocking
+            | Self::TcpTokio
+            | Self::ConvokeTcp
+            | Self::Tonic
+            | Self::Tonic4Channels
+            | Self::TonicBidi
+            | Self::Tarpc
+            | Self::QuinnOneStream
+            | Self::QuinnStreamPerRequest => None,
+        }
+    }
+
+    /// Whether its processes issue themselves certificates, with an authority that all of them trust.
+    pub fn has_certificates(self) -> bool {
+        match self {
+            Self::ConvokeTls | Self::ConvokeQuic => true,
+            Self::TcpBlocking
+            | Self::TcpTokio
+            | Self::ConvokeTcp
+            | Self::ConvokeGrpc
+            | Self::ConvokeEdge
             | Self::Tonic
             | Self::Tonic4Channels
             | Self::TonicBidi
@@ -106,9 +170,16 @@ impl System {
     /// Whether its servers are told of each other.
     pub fn joins_peers(self) -> bool {
         match self {
-            Self::ConvokeTcp | Self::Tonic | Self::Tonic4Channels | Self::TonicBidi => true,
+            Self::ConvokeTcp
+            | Self::ConvokeTls
+            | Self::ConvokeQuic
+            | Self::ConvokeGrpc
+            | Self::Tonic
+            | Self::Tonic4Channels
+            | Self::TonicBidi => true,
             Self::TcpBlocking
             | Self::TcpTokio
+            | Self::ConvokeEdge
             | Self::Tarpc
             | Self::QuinnOneStream
             | Self::QuinnStreamPerRequest => false,
@@ -124,6 +195,10 @@ impl System {
             Self::TcpBlocking => tcp_blocking::serve(control).await,
             Self::TcpTokio => tcp_tokio::serve(control).await,
             Self::ConvokeTcp => convoke::serve(&convoke_tcp::WIRE, control, delay).await,
+            Self::ConvokeTls => convoke::serve(&convoke_tls::WIRE, control, delay).await,
+            Self::ConvokeQuic => convoke::serve(&convoke_quic::WIRE, control, delay).await,
+            Self::ConvokeGrpc => convoke::serve(&convoke_grpc::WIRE, control, delay).await,
+            Self::ConvokeEdge => convoke_edge::serve(control).await,
             Self::Tonic | Self::Tonic4Channels | Self::TonicBidi => {
                 tonic_server::serve(control).await
             }
@@ -141,7 +216,10 @@ impl System {
             Self::TcpBlocking => tcp_blocking::measure(bencher).await,
             Self::TcpTokio => tcp_tokio::measure(bencher).await,
             Self::ConvokeTcp => convoke::measure(&convoke_tcp::WIRE, bencher, delay).await,
-            Self::Tonic => tonic::measure(bencher, 1).await,
+            Self::ConvokeTls => convoke::measure(&convoke_tls::WIRE, bencher, delay).await,
+            Self::ConvokeQuic => convoke::measure(&convoke_quic::WIRE, bencher, delay).await,
+            Self::ConvokeGrpc => convoke::measure(&convoke_grpc::WIRE, bencher, delay).await,
+            Self::Tonic | Self::ConvokeEdge => tonic::measure(bencher, 1).await,
             Self::Tonic4Channels => tonic::measure(bencher, 4).await,
             Self::TonicBidi => tonic_bidi::measure(bencher).await,
             Self::Tarpc => tarpc::measure(bencher).await,

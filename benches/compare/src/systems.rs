@@ -1,7 +1,11 @@
 //! One file for each system, and what some of them share.
 
 pub(crate) mod convoke;
+pub(crate) mod convoke_edge;
+pub(crate) mod convoke_grpc;
+pub(crate) mod convoke_quic;
 pub(crate) mod convoke_tcp;
+pub(crate) mod convoke_tls;
 pub(crate) mod frames;
 pub(crate) mod quinn;
 pub(crate) mod tarpc;

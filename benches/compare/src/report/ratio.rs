@@ -62,6 +62,9 @@ fn label(case: &Case, other: &Case) -> Option<String> {
             (is_best && !other.system.is_convoke() && other.form == Form::Client)
                 .then(|| format!("{} client", other.system))
         }
+        (false, _, true) if case.system.yardstick().is_some() => {
+            (case.system.yardstick() == Some(other.system)).then(|| other.system.to_string())
+        }
         (false, _, true) => {
             let is_common = matches!(other.system, System::TcpTokio | System::Tonic);
             let is_rival = case.system.is_convoke() && !other.system.is_convoke();
@@ -94,6 +97,26 @@ mod tests {
         let ratio = &rows[1].ratios[0];
         assert_eq!(ratio.against, "tcp-tokio");
         assert!((ratio.median - 1.2).abs() < 0.01, "{}", ratio.median);
+    }
+
+    #[test]
+    fn a_system_with_a_yardstick_is_compared_with_nothing_else() {
+        let case = |system| Case {
+            bench: Bench::UnaryLatency,
+            system,
+            form: Form::Client,
+            flavour: Flavour::Ct,
+        };
+        for (system, yardstick) in [
+            (System::ConvokeTls, System::ConvokeTcp),
+            (System::ConvokeQuic, System::QuinnOneStream),
+            (System::ConvokeGrpc, System::TonicBidi),
+            (System::ConvokeEdge, System::Tonic),
+        ] {
+            let labels = System::ALL.map(|other| label(&case(system), &case(other)));
+            let labels: Vec<_> = labels.into_iter().flatten().collect();
+            assert_eq!(labels, [yardstick.name()], "{system}");
+        }
     }
 
     #[test]

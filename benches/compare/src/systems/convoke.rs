@@ -1,17 +1,19 @@
 //! Convoke over any of its transports: the servers of all benches, and their client.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 use convoke::{
-    CallBuilder, Code, Context, Decision, End, Endpoint, EndpointBuilder, Finish, Invocation,
-    Method, Peer, Request, Service, Status, Tally, Task,
+    CallBuilder, Code, Context, Decision, End, Endpoint, EndpointBuilder, Finish, Identity,
+    Invocation, Method, Peer, Request, Service, Status, Tally, Task,
 };
 
+use crate::authority;
 use crate::bench::{Bench, Form, ITEMS, QUORUM};
 use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
@@ -22,8 +24,17 @@ use crate::proto::Payload;
 pub(crate) struct Wire {
     /// Where servers listen: loopback, a port the system chooses.
     pub(crate) listen: &'static str,
-    /// The transport of an endpoint.
-    pub(crate) transport: fn() -> Arc<dyn Transport>,
+    /// How an endpoint gets its transport.
+    pub(crate) transport: Make,
+}
+
+/// A transport with its defaults.
+#[derive(Clone, Copy)]
+pub(crate) enum Make {
+    /// That believes what nodes say they are.
+    Plain(fn() -> Arc<dyn Transport>),
+    /// That wants a certificate of both ends.
+    Secure(fn(Identity) -> Arc<dyn Transport>),
 }
 
 impl fmt::Debug for Wire {
@@ -33,10 +44,19 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    fn endpoint(&self, delay: Duration) -> EndpointBuilder {
-        let plain = (self.transport)();
-        let transport = if delay.is_zero() { plain } else { DelayLine::wrap(plain, delay) };
-        Endpoint::builder().shared_transport(transport)
+    /// With a certificate of the authority in this folder, if the transport wants one.
+    fn endpoint(&self, authority: Option<&Path>, delay: Duration) -> Result<EndpointBuilder> {
+        let builder = Endpoint::builder();
+        let (builder, prompt) = match self.transport {
+            Make::Plain(make) => (builder, make()),
+            Make::Secure(make) => {
+                let folder = authority.context("nobody named an authority for certificates")?;
+                let identity = authority::issue(folder)?;
+                (builder.node(identity.node()), make(identity))
+            }
+        };
+        let transport = if delay.is_zero() { prompt } else { DelayLine::wrap(prompt, delay) };
+        Ok(builder.shared_transport(transport))
     }
 }
 
@@ -150,7 +170,8 @@ impl From<Node> for Service {
 /// Serves all benches.
 pub(crate) async fn serve(wire: &Wire, mut control: Control, delay: Duration) -> Result<()> {
     let node = Node::default();
-    let endpoint = wire.endpoint(delay).listen(wire.listen).serve(node.clone()).start().await?;
+    let builder = wire.endpoint(authority::named().as_deref(), delay)?;
+    let endpoint = builder.listen(wire.listen).serve(node.clone()).start().await?;
     control.listening(&endpoint.addresses()[0].to_string())?;
     let mut peers = Vec::new();
     for address in control.peers().await {
@@ -165,7 +186,7 @@ pub(crate) async fn serve(wire: &Wire, mut control: Control, delay: Duration) ->
 
 /// Connects to all servers, and keeps its callers busy.
 pub(crate) async fn measure(wire: &Wire, bencher: Bencher<'_>, delay: Duration) -> Result<Sample> {
-    let endpoint = wire.endpoint(delay).start().await?;
+    let endpoint = wire.endpoint(bencher.servers.authority(), delay)?.start().await?;
     let mut peers = Vec::new();
     for address in bencher.servers.addresses() {
         peers.push(endpoint.connect(&address).await?);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::convoke::Wire;
+use convoke::TcpTransport;
+
+use super::convoke::{Make, Wire};
 
 /// Where it listens, and the transport with its defaults.
 pub(crate) const WIRE: Wire =
-    Wire { listen: "tcp://127.0.0.1:0", transport: || Arc::new(convoke::TcpTransport::new()) };
+    Wire { listen: "tcp://127.0.0.1:0", transport: Make::Plain(|| Arc::new(TcpTransport::new())) };
