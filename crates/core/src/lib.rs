@@ -78,7 +78,7 @@ pub use client::PeerService;
 #[cfg(feature = "runtime")]
 pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Reply};
 #[cfg(feature = "runtime")]
-pub use driver::PeerState;
+pub use driver::{Load, PeerState};
 #[cfg(feature = "runtime")]
 pub use endpoint::{Endpoint, EndpointBuilder, KeepConnected};
 #[cfg(feature = "runtime")]

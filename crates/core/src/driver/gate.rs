@@ -28,7 +28,6 @@ impl Gates {
     }
 
     /// Handlers that wait behind an earlier one.
-    #[cfg(feature = "metrics")]
     pub(super) fn waiting_count(&self) -> usize {
         self.0.values().map(VecDeque::len).sum()
     }

@@ -1,0 +1,104 @@
+//! How much an endpoint holds, for those who look after its memory.
+
+use crate::endpoint::Endpoint;
+
+use super::{Driver, State};
+
+/// What an endpoint holds at one moment, as counts; see [`Endpoint::load`].
+///
+/// All of it is bounded by [`Limits`](crate::Limits), and all but [`connections`](Self::connections) and
+/// [`nodes`](Self::nodes) falls to zero by itself in an endpoint that is neither asked nor asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Load {
+    /// Calls of this node that are open, or have ended and are not read to their end.
+    pub calls: usize,
+    /// Calls of this node that have ended, of which something may still be on its way: until all their
+    /// tasks are known to be over, at the latest `keep_alive_timeout` after their deadline.
+    pub unsettled: usize,
+    /// Tasks that run here, or whose replies wait for credit.
+    pub tasks: usize,
+    /// Finished tasks, cancel marks and the like, remembered so that no request runs twice: until their
+    /// initiator says that it asks no more, at the latest `keep_alive_timeout` after their deadline.
+    pub remembered: usize,
+    /// Calls of any node of which anything is known here.
+    pub visits: usize,
+    /// Whoever is to be told something: callers that wait, handlers that wait for credit or casts, handlers
+    /// that can be stopped or wait for their turn.
+    pub waiting: usize,
+    /// Connections that are open.
+    pub connections: usize,
+    /// Nodes of which anything is known, such as an address.
+    pub nodes: usize,
+}
+
+impl Endpoint {
+    /// How much this endpoint holds now. Takes the lock of the endpoint for a moment.
+    pub fn load(&self) -> Load {
+        self.driver().load()
+    }
+}
+
+impl Driver {
+    fn load(&self) -> Load {
+        let state = self.state.lock();
+        let (initiator, participant) = (state.node.initiator(), state.node.participant());
+        Load {
+            calls: initiator.call_count(),
+            unsettled: initiator.unsettled_count(),
+            tasks: participant.running_count(),
+            remembered: participant.remembered_count(),
+            visits: participant.visit_count(),
+            waiting: state.waiting(),
+            connections: state.connections.len(),
+            nodes: state.node.links().known_count(),
+        }
+    }
+}
+
+impl State {
+    fn waiting(&self) -> usize {
+        let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
+        let told = self.call_wakers.len() + for_credit + self.cast_wakers.len();
+        told + self.stoppers.len() + self.gates.waiting_count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Context, Invocation, Limits, Method, Service, Status};
+
+    const NEVER: Method<String, String> = Method::new("test.Test/Never");
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_counted_at_both_its_ends_until_nothing_of_it_can_still_come() {
+        let never = |_: String, _: Context| pending::<Result<String, Status>>();
+        let service = Service::new().unary(NEVER, never);
+        let endpoint = Endpoint::builder().serve(service).start().await.expect("nothing to bind");
+        assert_eq!(endpoint.load(), Load::default());
+
+        let deadline = Duration::from_secs(1);
+        let request = NEVER.request(String::new()).deadline(deadline);
+        let call = Invocation::new(&endpoint, request).to(&endpoint.me()).open();
+        let mut call = call.expect("it is the only one");
+        let waits = tokio::time::timeout(Duration::ZERO, call.next()).await;
+        assert!(waits.is_err());
+        let load = endpoint.load();
+        assert_eq!((load.calls, load.tasks, load.visits), (1, 1, 1), "{load:?}");
+        // The caller, and the handler that may have to be stopped.
+        assert_eq!((load.waiting, load.unsettled), (2, 0), "{load:?}");
+
+        drop(call);
+        let load = endpoint.load();
+        assert_eq!((load.calls, load.tasks, load.waiting), (0, 0, 0), "{load:?}");
+        assert!(load.unsettled == 1 && load.remembered > 0, "{load:?}");
+
+        tokio::time::sleep(deadline + Limits::default().keep_alive_timeout).await;
+        tokio::task::yield_now().await;
+        assert_eq!(endpoint.load(), Load::default());
+    }
+}
