@@ -210,8 +210,9 @@ impl Driver {
     }
 
     pub(crate) fn forget_call(self: &Arc<Self>, call: CallId) {
-        let _old = self.state.lock().call_wakers.remove(&call);
         self.with_node(|node, now| node.detach_call(now, call));
+        // Only now: a flat call that is given up becomes a full one, and its waker one of these.
+        let _old = self.state.lock().call_wakers.remove(&call);
     }
 
     /// Keeps a waker until a stream of `task` has credit again, or the task is stopped.
