@@ -95,7 +95,8 @@ fn read(peers: &mpsc::UnboundedSender<Vec<String>>) {
     }
 }
 
-fn say(line: &str) -> Result<()> {
+/// Writes a line to the parent.
+pub(crate) fn say(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("the parent does not listen")
 }

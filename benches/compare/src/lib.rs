@@ -24,6 +24,7 @@ pub mod processes;
 mod proto;
 pub mod report;
 pub mod roo;
+pub mod scale;
 pub mod svg;
 pub mod system;
 mod systems;

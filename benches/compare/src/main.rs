@@ -18,6 +18,7 @@ use compare::flavour::Flavour;
 use compare::plan::{Case, Plan, select};
 use compare::report::{Row, complaints, rows, table};
 use compare::roo::{cases as roo_cases, roo_rows, roo_table};
+use compare::scale;
 use compare::svg::svg;
 use compare::system::System;
 
@@ -39,6 +40,11 @@ struct Cli {
 enum Command {
     /// Hops and fan-out in three forms, as the Roo paper measures them.
     Roo(Roo),
+    /// Memory of idle connections and of open calls.
+    Scale(scale::Arguments),
+    /// One process of `scale`: started by the others.
+    #[command(hide = true)]
+    ScalePart(scale::Part),
     /// One server of a case: started by the others.
     #[command(hide = true)]
     Serve(Serve),
@@ -102,6 +108,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Roo(arguments)) => roo(&arguments),
+        Some(Command::Scale(arguments)) => program().and_then(|own| scale::run(&own, &arguments)),
+        Some(Command::ScalePart(part)) => program().and_then(|own| scale::be_part(&own, &part)),
         Some(Command::Serve(arguments)) => serve(&arguments),
         None => run(&cli.run),
     };

@@ -86,8 +86,9 @@ impl Servers {
     }
 }
 
+/// One process that serves. Dropping it ends it.
 #[derive(Debug)]
-struct Server {
+pub(crate) struct Server {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -102,6 +103,11 @@ impl Server {
         if let Some(folder) = authority {
             command.env(authority::VARIABLE, folder);
         }
+        Self::start(command)
+    }
+
+    /// Starts what says `listening ADDRESS` first.
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a server process")?;
         let input = child.stdin.take().expect("it is a pipe");
@@ -111,8 +117,13 @@ impl Server {
         Ok(server)
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Sends a line and returns what follows `answer` in the one that comes back.
-    fn ask(&mut self, line: &str, answer: &str) -> Result<String> {
+    pub(crate) fn ask(&mut self, line: &str, answer: &str) -> Result<String> {
         writeln!(self.input, "{line}").context("the server has ended")?;
         self.hear(answer)
     }

@@ -1,0 +1,143 @@
+//! What a process holds: entries in its endpoint's tables, and memory.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use convoke::{Endpoint, Load};
+use serde::{Deserialize, Serialize};
+
+use crate::processes::Server;
+
+use super::Part;
+
+/// The tables of one endpoint, or of several together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Calls that are open or unread.
+    pub calls: usize,
+    /// Calls that have ended, of which something may still be on its way.
+    pub unsettled: usize,
+    /// Tasks that run.
+    pub tasks: usize,
+    /// Finished tasks and cancel marks.
+    pub remembered: usize,
+    /// Calls of which anything is known.
+    pub visits: usize,
+    /// Whoever is to be told something.
+    pub waiting: usize,
+    /// Connections that are open.
+    pub connections: usize,
+}
+
+impl From<Load> for Held {
+    fn from(load: Load) -> Self {
+        let Load { calls, unsettled, tasks, remembered, visits, waiting, connections, .. } = load;
+        Self { calls, unsettled, tasks, remembered, visits, waiting, connections }
+    }
+}
+
+impl Held {
+    /// Whether nothing is left but connections.
+    pub fn is_idle(&self) -> bool {
+        *self == Self { connections: self.connections, ..Self::default() }
+    }
+}
+
+/// A process at one moment.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) held: Held,
+    /// Resident memory, where the system tells.
+    resident_bytes: Option<u64>,
+}
+
+impl State {
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
+        Self { held: endpoint.load().into(), resident_bytes: resident_bytes() }
+    }
+}
+
+/// Client and server at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct States {
+    pub(super) client: State,
+    pub(super) server: State,
+}
+
+impl States {
+    pub(super) fn held(&self) -> HeldByBoth {
+        HeldByBoth { client: self.client.held, server: self.server.held }
+    }
+
+    /// What each of `count` things costs that came since `before`.
+    pub(super) fn each(&self, before: &Self, count: usize) -> PerOne {
+        #[expect(clippy::cast_precision_loss, reason = "memory and counts are far below 2^52")]
+        let each = |now: State, before: State| {
+            let grown = now.resident_bytes? as f64 - before.resident_bytes? as f64;
+            Some(grown / count.max(1) as f64)
+        };
+        PerOne {
+            client: each(self.client, before.client),
+            server: each(self.server, before.server),
+        }
+    }
+}
+
+/// The tables of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldByBoth {
+    /// Of the process that opened.
+    pub client: Held,
+    /// Of the other.
+    pub server: Held,
+}
+
+/// Resident memory for one of many, in bytes; `None` where the system does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PerOne {
+    /// Of the process that opened it.
+    pub client: Option<f64>,
+    /// Of the other.
+    pub server: Option<f64>,
+}
+
+/// The other process.
+#[derive(Debug)]
+pub(super) struct Remote(Server);
+
+impl Remote {
+    pub(super) fn start(program: &Path, part: &Part) -> Result<Self> {
+        Ok(Self(Server::start(part.server().command(program))?))
+    }
+
+    pub(super) fn address(&self) -> &str {
+        self.0.address()
+    }
+
+    pub(super) fn state(&mut self) -> Result<State> {
+        let text = self.0.ask("state", "state")?;
+        serde_json::from_str(&text).context("the server's state cannot be read")
+    }
+
+    /// Both processes, now.
+    pub(super) fn states(&mut self, client: &Endpoint) -> Result<States> {
+        Ok(States { client: State::of(client), server: self.state()? })
+    }
+
+    /// Waits until the server holds what is wanted.
+    pub(super) async fn until(&mut self, is_so: impl Fn(&Held) -> bool) -> Result<()> {
+        let mut again = tokio::time::interval(Duration::from_millis(10));
+        while !is_so(&self.state()?.held) {
+            again.tick().await;
+        }
+        Ok(())
+    }
+}
+
+/// Resident memory of this process, by Linux's `VmRSS`, which unlike `statm` needs no page size.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}

@@ -1,0 +1,52 @@
+//! `compare scale` with small numbers: that all of it is opened, counted, cancelled and forgotten.
+
+use std::process::{Command, Output};
+
+use compare::scale::{Held, PerOne, Scale};
+
+fn scale(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    command.arg("scale").args(arguments).output().expect("the program starts")
+}
+
+fn is_known(each: PerOne) -> bool {
+    each.client.is_some() && each.server.is_some()
+}
+
+#[test]
+fn connections_and_calls_are_opened_counted_and_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("scale.json");
+    // A deadline that passes while they are still being opened would fail the run.
+    let deadline = ["--deadline-s", "8"];
+    let counts = ["--connections", "20", "--calls", "300"];
+    let output = scale(&[&counts[..], &deadline, &["--json", json.to_str().unwrap()]].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(table.contains("open calls on one connection"), "{table}");
+
+    let text = std::fs::read_to_string(json).unwrap();
+    let Scale { connections, calls } = serde_json::from_str(&text).unwrap();
+    assert_eq!(connections.iter().map(|row| row.count).collect::<Vec<_>>(), [2, 20]);
+    for row in &connections {
+        assert_eq!(is_known(row.resident_bytes_each), cfg!(target_os = "linux"), "{row:?}");
+    }
+    assert_eq!(calls.iter().map(|row| row.count).collect::<Vec<_>>(), [30, 300]);
+    for row in &calls {
+        assert_eq!((row.open.client.calls, row.open.server.tasks), (row.count, row.count));
+        assert_eq!((row.cancelled.client.calls, row.cancelled.server.tasks), (0, 0), "{row:?}");
+        // Of each is known that it was cancelled, for as long as its request could still come.
+        assert!(row.cancelled.client.unsettled >= row.count, "{row:?}");
+        let connected = Held { connections: 1, ..Held::default() };
+        assert_eq!((row.settled.client, row.settled.server), (connected, connected));
+        assert!(row.small_per_second_alone > 0.0 && row.small_per_second_beside > 0.0, "{row:?}");
+        assert_eq!(is_known(row.resident_bytes_each), cfg!(target_os = "linux"), "{row:?}");
+    }
+}
+
+#[test]
+fn a_deadline_that_is_none_is_refused_in_words() {
+    let output = scale(&["--deadline-s", "0"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("deadline-s"));
+}
