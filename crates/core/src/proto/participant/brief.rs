@@ -277,9 +277,10 @@ impl Participant {
         task: &TaskRef,
         branch: Branch,
     ) -> Result<TaskKey, Branch> {
-        let is_small = branch.payload.len() <= self.limits.message_bytes_max;
+        let may_open = branch.payload.len() <= self.limits.message_bytes_max
+            && self.limits.children_max > 0;
         let brief = self.brief_mut(task.call);
-        let holdable = brief.filter(|brief| is_small && matches!(brief.state, State::Running));
+        let holdable = brief.filter(|brief| may_open && matches!(brief.state, State::Running));
         let Some(brief) = holdable else { return Err(branch) };
         let Ok(path) = brief.task.path.child(0) else { return Err(branch) };
         let Branch { to, method, payload, extensions, deadline } = branch;
