@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -42,6 +42,7 @@ use crate::transport::{Address, Appended, CloseReason, Connection, NotWritable, 
 use crate::wire::{Cast, Cause, Executed};
 
 pub(crate) use flush::FlushScope;
+use flush::Flusher;
 use gate::Gates;
 use handler::Stopper;
 pub use load::Load;
@@ -68,6 +69,7 @@ pub(crate) struct Driver {
     timer: Arc<Notify>,
     /// Wakes who waits for the endpoint to become idle.
     idle: Notify,
+    flusher: Arc<Flusher>,
 }
 
 #[derive(Debug)]
@@ -150,6 +152,7 @@ impl Driver {
             state: Mutex::new(state),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
+            flusher: Arc::default(),
         });
         #[cfg(feature = "metrics")]
         if driver.telemetry.meters.is_some() {
@@ -157,6 +160,7 @@ impl Driver {
             driver.runtime.spawn(crate::telemetry::publish_until_gone(driver.me.clone(), every));
         }
         driver.runtime.spawn(run_timer(driver.me.clone(), driver.start, driver.timer.clone()));
+        driver.runtime.spawn(run_flusher(driver.me.clone(), driver.flusher.clone()));
         Ok(driver)
     }
 
@@ -183,6 +187,20 @@ impl Driver {
         };
         self.finish(aftermath);
         result
+    }
+
+    /// Ends a scope of a caller or a handler: alone it flushes now, otherwise with the others. Between threads
+    /// waking the one who flushes costs more than a write.
+    pub(crate) fn end_scope(&self, scope: FlushScope) {
+        let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        if !is_one_thread || !scope.has_to_flush() {
+            return;
+        }
+        let company = {
+            let state = self.state.lock();
+            state.node.initiator().call_count() + state.node.participant().running_count()
+        };
+        if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
 
     /// Polls the node for a call; keeps the waker when there is nothing.
@@ -226,11 +244,13 @@ impl Driver {
 
     /// The oldest cast of a call; keeps the waker when there is none.
     pub(crate) fn poll_cast(&self, call: CallId, waker: &Waker) -> Option<(NodeId, Cast)> {
-        let mut state = self.state.lock();
-        let cast = state.node.take_cast(call);
-        if cast.is_none() {
-            state.cast_wakers.insert(call, waker.clone());
-        }
+        let (cast, _dropped_unlocked) = {
+            let mut state = self.state.lock();
+            let cast = state.node.take_cast(call);
+            let is_none = cast.is_none();
+            let old = is_none.then(|| state.cast_wakers.insert(call, waker.clone()));
+            (cast, old)
+        };
         cast
     }
 
@@ -361,6 +381,12 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.flusher.wake();
+    }
+}
+
 impl State {
     /// Hands frames to connections and sorts events into what needs the maps and what must wait until
     /// the lock is released.
@@ -464,6 +490,13 @@ fn append(
             let len = frame.encoded_len();
             connection.append(transmit.lane, len, &mut |to| frame.encode(to))
         }
+    }
+}
+
+/// Flushes for callers and handlers that have company, for as long as the endpoint lives.
+async fn run_flusher(driver: Weak<Driver>, flusher: Arc<Flusher>) {
+    while driver.strong_count() > 0 {
+        flusher.turn().await;
     }
 }
 

@@ -260,24 +260,28 @@ impl TaskHandle {
     /// Polls the handler.
     pub(crate) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
         let _entered = self.probe.enter();
-        self.is_polling.store(true, Ordering::Release);
+        self.is_polling.store(true, Ordering::SeqCst);
         let polled = poll();
-        self.is_polling.store(false, Ordering::Release);
+        self.is_polling.store(false, Ordering::SeqCst);
         polled
     }
 
     /// Carries out an output of the task. One that comes from beside the handler, from a part of it that
     /// was spawned, is not held back: no end of a poll would let it go.
     fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
-        let is_polling = self.is_polling.load(Ordering::Acquire);
-        self.may_hold.store(true, Ordering::Release);
+        // Before the poll is looked at: if that ends meanwhile, it sees this and lets go what is held.
+        self.may_hold.store(true, Ordering::SeqCst);
         self.driver.with_node(|node, now| {
             let result = act(node, now);
-            if !is_polling {
+            if !self.is_polling.load(Ordering::SeqCst) {
                 node.handle_yield(now, self.task());
             }
             result
         })
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
     }
 
     pub(crate) fn task(&self) -> &TaskRef {
@@ -294,7 +298,7 @@ impl TaskHandle {
 
     /// The handler's future returned pending.
     pub(crate) fn yield_now(&self) {
-        if self.may_hold.swap(false, Ordering::AcqRel) {
+        if self.may_hold.swap(false, Ordering::SeqCst) {
             self.driver.with_node(|node, now| node.handle_yield(now, self.task()));
         }
     }

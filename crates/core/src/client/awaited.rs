@@ -68,7 +68,10 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
                 },
                 State::Full(call) => return call.as_mut().poll(cx),
                 State::Ready(_) => {
-                    self.0.open(cx)?;
+                    if let Err(error) = self.0.open(cx) {
+                        self.0 = State::Over;
+                        return Poll::Ready(Err(error));
+                    }
                     if matches!(self.0, State::Flat(..)) {
                         return Poll::Pending; // Its waker is kept; others may append meanwhile.
                     }

@@ -117,7 +117,7 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             return Err(CallError::TooLarge { size, limit });
         }
         let probe = begun.unwrap_or_else(|| begin(&endpoint, &mut branches));
-        let _scope = FlushScope::enter();
+        let scope = FlushScope::enter();
         let id = endpoint.driver().with_node(|node, now| {
             let id = node.open_call(now, deadline, options)?;
             let mut opened = branches.into_iter().map(|(peer, request)| {
@@ -131,6 +131,7 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             }
             result.map(|()| id).map_err(CallError::from)
         })?;
+        endpoint.driver().end_scope(scope);
         probe.opened(id);
         Ok(Self::adopt(endpoint, id, probe))
     }

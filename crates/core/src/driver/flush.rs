@@ -1,9 +1,12 @@
-//! One flush per connection for everything appended within a scope.
+//! One flush per connection for everything appended within a scope, or by several scopes one after another.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::transport::Connection;
 
@@ -43,13 +46,67 @@ impl FlushScope {
     }
 }
 
+impl FlushScope {
+    /// Whether its end is when something is flushed.
+    pub(crate) fn has_to_flush(&self) -> bool {
+        DIRTY.with_borrow(|(depth, dirty)| *depth == 1 && !dirty.is_empty())
+    }
+
+    /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run append
+    /// meanwhile, and all of it leaves in one write.
+    pub(crate) fn leave_to(self, flusher: &Flusher) {
+        flusher.take_over(leave());
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for FlushScope {
     fn drop(&mut self) {
-        let dirty = DIRTY.with_borrow_mut(|(depth, dirty)| {
-            *depth -= 1;
-            if *depth == 0 { std::mem::take(dirty) } else { Dirty::new() }
-        });
-        for connection in dirty {
+        for connection in leave() {
+            connection.flush();
+        }
+    }
+}
+
+/// What the outermost scope of this thread leaves to be flushed.
+fn leave() -> Dirty {
+    DIRTY.with_borrow_mut(|(depth, dirty)| {
+        *depth -= 1;
+        if *depth == 0 { std::mem::take(dirty) } else { Dirty::new() }
+    })
+}
+
+/// Flushes for those who have company: its task takes its turn behind all that are ready now.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher {
+    dirty: Mutex<Dirty>,
+    signal: Notify,
+}
+
+impl Flusher {
+    fn take_over(&self, mut dirty: Dirty) {
+        if dirty.is_empty() {
+            return;
+        }
+        let mut all = self.dirty.lock();
+        let is_first = all.is_empty();
+        dirty.retain(|one| !all.iter().any(|noted| Arc::ptr_eq(noted, one)));
+        all.append(&mut dirty);
+        drop(all);
+        if is_first {
+            self.signal.notify_one();
+        }
+    }
+
+    /// Lets the task look whether it is still needed.
+    pub(super) fn wake(&self) {
+        self.signal.notify_one();
+    }
+
+    /// Waits for something to flush, and flushes it.
+    pub(super) async fn turn(&self) {
+        self.signal.notified().await;
+        for connection in std::mem::take(&mut *self.dirty.lock()) {
             connection.flush();
         }
     }

@@ -167,7 +167,16 @@ impl Future for Running {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let _scope = FlushScope::enter();
+        let scope = FlushScope::enter();
+        let polled = self.poll_in_scope(cx);
+        // Polled in place, it is within the scope of the batch that brought it.
+        self.handle.driver().end_scope(scope);
+        polled
+    }
+}
+
+impl Running {
+    fn poll_in_scope(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(stopper) = &self.stopper {
             *stopper.waker.lock() = Some(cx.waker().clone());
             if stopper.is_stopped.load(Ordering::Acquire) {
@@ -176,7 +185,7 @@ impl Future for Running {
                 return Poll::Ready(());
             }
         }
-        let Self { handle, future: Some(future), .. } = &mut *self else { return Poll::Ready(()) };
+        let Self { handle, future: Some(future), .. } = self else { return Poll::Ready(()) };
         let poll = AssertUnwindSafe(|| handle.polling(|| future.as_mut().poll(cx)));
         let polled = std::panic::catch_unwind(poll);
         let result = match polled {
@@ -191,9 +200,7 @@ impl Future for Running {
         self.handle.finish(result);
         Poll::Ready(())
     }
-}
 
-impl Running {
     /// Whether there was one. A panic in its destructor is the handler's own matter.
     fn drop_future(&mut self) -> bool {
         let Some(future) = self.future.take() else { return false };

@@ -164,7 +164,9 @@ impl Initiator {
         let Some(errand) = self.slots.get(call.seq) else { return SlotPoll::Grown };
         if errand.answer.is_none() {
             match &mut errand.waker {
-                Some(kept) => kept.clone_from(waker),
+                Some(kept) if kept.will_wake(waker) => {}
+                // The old one is woken rather than dropped: that may call back, and this is locked.
+                Some(kept) => self.woken.push(std::mem::replace(kept, waker.clone())),
                 none => *none = Some(waker.clone()),
             }
             return SlotPoll::Pending;

@@ -125,6 +125,7 @@ impl Limits {
             ),
             (self.unscheduled_bytes > 0, "unscheduled_bytes is zero"),
             (self.carry_copies > 0, "carry_copies is zero"),
+            (self.branches_max > 0, "branches_max is zero"),
             (self.children_max <= 1 << 16, "children_max is above 65,536"),
             (self.worry_min <= self.worry_max, "worry_min is above worry_max"),
             (!self.worry_min.is_zero(), "worry_min is zero"),

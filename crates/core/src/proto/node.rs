@@ -231,7 +231,8 @@ impl Node {
     /// The connection by which a flat call to `to` would leave: one branch, one reply, at least
     /// `worry_min` of time. `None` when it must begin as a full call.
     pub fn slot_link(&self, to: NodeId, budget: Option<Duration>) -> Option<LinkNonce> {
-        let suits = self.initiator.slot_suits(budget.unwrap_or(self.deadline_default));
+        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let suits = self.initiator.slot_suits(budget);
         if suits && to != self.identity.node { self.links.current(to) } else { None }
     }
 

@@ -222,13 +222,17 @@ impl Participant {
         {
             let fail = unrecorded_fail(failure.clone(), request.inherited);
             self.send_back(by, origin, Header { call, task }, fail, links);
+            if self.origins.get(&call.origin).is_some_and(Origin::is_empty) {
+                self.origins.remove(&call.origin);
+            }
             return;
         }
+        let vouched = self.vouched_floor(call, &request);
         let visit = self.visit(call, origin, call_deadline);
         if visit.tasks.is_empty() || request.reply_route == ReplyRoute::Sender {
             // A cancel, fence or cast that came first may not have known, another's request may have lied.
             visit.origin = origin;
-            visit.floor = request.floor;
+            visit.floor = vouched;
         }
         if visit.tasks.contains_key(&task) && !mutant::is(Mutant::NoDedupe) {
             return; // A duplicate.
@@ -272,6 +276,16 @@ impl Participant {
     /// What a peer gives a task, within what this node gives any.
     fn budget(&self, micros: u64) -> Duration {
         Duration::from_micros(micros).min(self.limits.deadline_max)
+    }
+
+    /// The floor that this node may pass on: what the initiator itself has said here. Another's word is not
+    /// repeated, for those who hear it next would take it for this node's.
+    fn vouched_floor(&self, call: CallId, request: &Request) -> u64 {
+        let known = self.origins.get(&call.origin).map_or(0, |origin| origin.floor);
+        match request.reply_route {
+            ReplyRoute::Sender => request.floor,
+            ReplyRoute::Node { .. } => request.floor.max(call.seq.saturating_sub(known)),
+        }
     }
 
     /// Until when the initiator may ask for the task of a request.

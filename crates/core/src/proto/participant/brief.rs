@@ -205,7 +205,7 @@ impl Participant {
             came_by,
             origin,
             route,
-            floor: request.floor,
+            floor: self.vouched_floor(call, &request),
             deadline,
             call_deadline: self.call_deadline(now, deadline, &request),
             extensions: request.extensions.clone(),
@@ -277,8 +277,8 @@ impl Participant {
         task: &TaskRef,
         branch: Branch,
     ) -> Result<TaskKey, Branch> {
-        let may_open = branch.payload.len() <= self.limits.message_bytes_max
-            && self.limits.children_max > 0;
+        let may_open =
+            branch.payload.len() <= self.limits.message_bytes_max && self.limits.children_max > 0;
         let brief = self.brief_mut(task.call);
         let holdable = brief.filter(|brief| may_open && matches!(brief.state, State::Running));
         let Some(brief) = holdable else { return Err(branch) };
@@ -348,7 +348,11 @@ impl Participant {
     /// The request of a brief task's only branch was handed to this connection. False when it is not one.
     pub(super) fn note_brief_link(&mut self, header: &Header, link: LinkNonce) -> bool {
         let Some(brief) = self.brief_mut(header.call) else { return false };
-        let State::HandedOver(to, left_by) = &mut brief.state else { return false };
+        let is_its_own = header.task.path == brief.task.path;
+        let State::HandedOver(to, left_by @ None) = &mut brief.state else { return false };
+        if !is_its_own {
+            return false;
+        }
         *left_by = Some(link);
         let to = *to;
         *self.branch_visits.entry(to).or_default() += 1;
