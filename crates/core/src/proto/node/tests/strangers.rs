@@ -246,3 +246,27 @@ fn an_advertised_address_does_not_stand_for_the_node_that_was_configured_there()
     mesh.nodes.get_mut(&1).unwrap().configure(id(66), vec![bank.clone()]);
     assert_eq!(mesh.nodes[&1].links().connected_at(&bank), Some(id(66)));
 }
+
+/// A node may say that another's calls are settled only for what it asked for itself: who delegates for it
+/// does not repeat that, for whoever hears it next would take it for an honest parent's word.
+#[test]
+fn a_floor_that_is_not_the_initiators_is_not_passed_on() {
+    for is_initiators in [false, true] {
+        let mut mesh = Mesh::connected(4);
+        let call = from_outside(&mesh, 1 << 40);
+        let (from, path, route) = match is_initiators {
+            false => (3, "/0/0", in_the_name_of(1)),
+            true => (1, "/0", ReplyRoute::Sender),
+        };
+        send(&mut mesh, from, 2, frame(call, path, request(route, 5))).unwrap();
+        let now = mesh.now;
+        let task = crate::proto::participant::TaskRef { call, task: key(path) };
+        mesh.with(2, |node| {
+            node.delegate(now, &task, super::mesh::branch(4)).unwrap();
+            node.finish(now, &task);
+        });
+        let Some((2, Transmit { frame, .. })) = mesh.wire.pop_front() else { panic!("no request") };
+        let Message::Request(request) = frame.message else { panic!("{frame:?}") };
+        assert_eq!(request.floor, if is_initiators { 5 } else { call.seq });
+    }
+}
