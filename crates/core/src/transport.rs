@@ -240,6 +240,24 @@ pub enum CloseReason {
     Stale,
 }
 
+impl CloseReason {
+    /// Whether what was appended is still sent and what still comes is still delivered.
+    pub fn is_gentle(&self) -> bool {
+        matches!(self, Self::Local | Self::Overloaded)
+    }
+
+    /// What the other end is told.
+    pub fn goodbye_text(&self) -> String {
+        match self {
+            Self::Local => "it shuts down or no longer needs the connection".into(),
+            Self::Overloaded => "this end did not read what it sent".into(),
+            Self::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
+            Self::Stale => "it was paused for too long, or the other has restarted".into(),
+            Self::Fault(text) | Self::Peer(text) | Self::Network(text) => text.clone(),
+        }
+    }
+}
+
 /// What a connection has carried since it opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -469,3 +487,4 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod parts;

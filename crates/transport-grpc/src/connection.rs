@@ -12,10 +12,10 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use convoke_core::transport::parts::{LiveCounters, Wakers};
 use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
@@ -26,7 +26,7 @@ use tonic::Status;
 
 use crate::codec::Parts;
 use crate::framing::index;
-use crate::send_queue::{Filled, Limits, SendQueue};
+use crate::send_queue::{Limits, SendQueue};
 
 /// One connection that has said hello.
 pub(crate) struct GrpcConnection {
@@ -38,7 +38,7 @@ pub(crate) struct GrpcConnection {
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     out: Mutex<Out>,
-    counts: Counts,
+    counts: LiveCounters,
     /// The reader looks at [`GrpcConnection::ending`].
     signal: Notify,
 }
@@ -64,26 +64,6 @@ pub(crate) struct EndingView {
     pub(crate) reason: CloseReason,
     /// Whether frames that still come are for the sink.
     pub(crate) is_delivering: bool,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    frames_sent: AtomicU64,
-    frames_received: AtomicU64,
-    bytes_sent: AtomicU64,
-    bytes_received: AtomicU64,
-    writes: AtomicU64,
-    reads: AtomicU64,
-    transport_frames_sent: AtomicU64,
-}
-
-impl Counts {
-    fn on_message(&self, filled: &Filled) {
-        add(&self.writes, 1);
-        add(&self.bytes_sent, filled.bytes as u64);
-        add(&self.frames_sent, filled.frames);
-        add(&self.transport_frames_sent, filled.transport_frames);
-    }
 }
 
 impl Pipe {
@@ -124,7 +104,12 @@ impl Pipe {
             out.outgoing = Some(cx.waker().clone());
         }
         // Counted before anybody can see that the queue is empty.
-        filled.iter().for_each(|filled| self.counts.on_message(filled));
+        if let Some(filled) = &filled {
+            self.counts.writes.add(1);
+            self.counts.bytes_sent.add(filled.bytes as u64);
+            self.counts.frames_sent.add(filled.frames);
+            self.counts.transport_frames_sent.add(filled.transport_frames);
+        }
         let woken = out.take_wakers_of_progress();
         drop(out);
         woken.wake();
@@ -169,7 +154,7 @@ impl GrpcConnection {
         let mut out = self.pipe.out.lock();
         let reason = out.closing.get_or_insert(reason).clone();
         if let Some(queue) = &mut out.queue {
-            queue.close(goodbye_text(&reason), false);
+            queue.close(reason.goodbye_text(), false);
         }
         let woken = out.take_all_wakers();
         drop(out);
@@ -188,7 +173,7 @@ impl GrpcConnection {
     pub(crate) fn ending(&self) -> Option<EndingView> {
         let reason = self.pipe.out.lock().closing.clone()?;
         // After a failed write the peer's last frames and its goodbye may still be there to read.
-        let is_delivering = is_gentle(&reason) || matches!(reason, CloseReason::Network(_));
+        let is_delivering = reason.is_gentle() || matches!(reason, CloseReason::Network(_));
         Some(EndingView { reason, is_delivering })
     }
 
@@ -202,16 +187,16 @@ impl GrpcConnection {
 
     /// Bytes handed to HTTP/2 so far.
     pub(crate) fn bytes_sent(&self) -> u64 {
-        self.pipe.counts.bytes_sent.load(Ordering::Relaxed)
+        self.pipe.counts.bytes_sent.get()
     }
 
     pub(crate) fn count_message_received(&self, bytes: usize) {
-        add(&self.pipe.counts.reads, 1);
-        add(&self.pipe.counts.bytes_received, bytes as u64);
+        self.pipe.counts.reads.add(1);
+        self.pipe.counts.bytes_received.add(bytes as u64);
     }
 
     pub(crate) fn count_frames_received(&self, count: u64) {
-        add(&self.pipe.counts.frames_received, count);
+        self.pipe.counts.frames_received.add(count);
     }
 }
 
@@ -264,7 +249,7 @@ impl Connection for GrpcConnection {
             return;
         }
         if let Some(queue) = &mut out.queue {
-            queue.close(goodbye_text(&reason), is_gentle(&reason));
+            queue.close(reason.goodbye_text(), reason.is_gentle());
         }
         out.closing = Some(reason);
         let woken = out.take_all_wakers();
@@ -274,16 +259,7 @@ impl Connection for GrpcConnection {
     }
 
     fn counters(&self) -> Counters {
-        let counts = &self.pipe.counts;
-        Counters {
-            frames_sent: counts.frames_sent.load(Ordering::Relaxed),
-            frames_received: counts.frames_received.load(Ordering::Relaxed),
-            bytes_sent: counts.bytes_sent.load(Ordering::Relaxed),
-            bytes_received: counts.bytes_received.load(Ordering::Relaxed),
-            writes: counts.writes.load(Ordering::Relaxed),
-            reads: counts.reads.load(Ordering::Relaxed),
-            transport_frames_sent: counts.transport_frames_sent.load(Ordering::Relaxed),
-        }
+        self.pipe.counts.snapshot()
     }
 }
 
@@ -328,7 +304,7 @@ impl Out {
     fn take_all_wakers(&mut self) -> Wakers {
         let mut woken = std::mem::take(&mut self.flush_wakers);
         self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
-        woken.0.extend(self.outgoing.take());
+        woken.extend(self.outgoing.take());
         woken
     }
 }
@@ -362,51 +338,5 @@ impl Stream for Answering {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.pipe.poll_message(cx).map(|message| message.map(Ok))
-    }
-}
-
-/// Tasks waiting for the same thing; one entry per task.
-#[derive(Debug, Default)]
-struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    fn register(&mut self, cx: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.0.push(cx.waker().clone());
-        }
-    }
-
-    fn append(&mut self, other: &mut Self) {
-        self.0.append(&mut other.0);
-    }
-
-    /// Called without the lock: a waker may run anything.
-    fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Whether what was appended is still sent and what still comes is still delivered.
-fn is_gentle(reason: &CloseReason) -> bool {
-    matches!(reason, CloseReason::Local | CloseReason::Overloaded)
-}
-
-/// What the other end is told.
-fn goodbye_text(reason: &CloseReason) -> String {
-    match reason {
-        CloseReason::Local => "it shuts down or no longer needs the connection".into(),
-        CloseReason::Overloaded => "this end did not read what it sent".into(),
-        CloseReason::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
-        CloseReason::Stale => "it was paused for too long, or the other has restarted".into(),
-        CloseReason::Fault(text) | CloseReason::Peer(text) | CloseReason::Network(text) => {
-            text.clone()
-        }
-        other => other.to_string(),
-    }
-}
-
-fn add(counter: &AtomicU64, count: u64) {
-    if count > 0 {
-        counter.fetch_add(count, Ordering::Relaxed);
     }
 }

@@ -15,10 +15,10 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use convoke_core::transport::parts::{LiveCounters, Wakers};
 use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
@@ -37,7 +37,7 @@ const IN_PLACE_BATCHES_MAX: usize = 8;
 pub(crate) struct TcpConnection {
     link: Link,
     out: Mutex<Out>,
-    counts: Counts,
+    counts: LiveCounters,
     /// The reader looks at [`TcpConnection::ending`].
     pub(crate) reader_signal: Notify,
     /// The writer task finds the duty handed over.
@@ -103,31 +103,6 @@ enum Duty {
     Gone,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) frames_sent: AtomicU64,
-    pub(crate) frames_received: AtomicU64,
-    pub(crate) bytes_sent: AtomicU64,
-    pub(crate) bytes_received: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) reads: AtomicU64,
-    pub(crate) transport_frames_sent: AtomicU64,
-}
-
-impl Counts {
-    pub(crate) fn snapshot(&self) -> Counters {
-        Counters {
-            frames_sent: self.frames_sent.load(Ordering::Relaxed),
-            frames_received: self.frames_received.load(Ordering::Relaxed),
-            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
-            bytes_received: self.bytes_received.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            reads: self.reads.load(Ordering::Relaxed),
-            transport_frames_sent: self.transport_frames_sent.load(Ordering::Relaxed),
-        }
-    }
-}
-
 impl TcpConnection {
     /// A connection that takes frames and sends none until [`TcpConnection::start`].
     pub(crate) fn new(link: Link, limits: &Limits) -> Self {
@@ -140,7 +115,7 @@ impl TcpConnection {
                 flush_wakers: Wakers::default(),
                 writable_wakers: Default::default(),
             }),
-            counts: Counts::default(),
+            counts: LiveCounters::default(),
             reader_signal: Notify::new(),
             writer_signal: Notify::new(),
         }
@@ -202,10 +177,10 @@ impl TcpConnection {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     let completed = duty.batch.advance(count);
-                    add(&self.counts.writes, 1);
-                    add(&self.counts.bytes_sent, count as u64);
-                    add(&self.counts.frames_sent, completed.frames);
-                    add(&self.counts.transport_frames_sent, completed.transport_frames);
+                    self.counts.writes.add(1);
+                    self.counts.bytes_sent.add(count as u64);
+                    self.counts.frames_sent.add(completed.frames);
+                    self.counts.transport_frames_sent.add(completed.transport_frames);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Written::WouldBlock);
@@ -246,7 +221,7 @@ impl TcpConnection {
     pub(crate) fn ending(&self) -> Option<EndingView> {
         let reason = self.out.lock().closing.clone()?;
         // After a failed write the peer's last frames and its goodbye may still be there to read.
-        let is_delivering = is_gentle(&reason) || matches!(reason, CloseReason::Network(_));
+        let is_delivering = reason.is_gentle() || matches!(reason, CloseReason::Network(_));
         Some(EndingView { reason, is_delivering })
     }
 
@@ -268,16 +243,16 @@ impl TcpConnection {
 
     /// Bytes written so far.
     pub(crate) fn bytes_sent(&self) -> u64 {
-        self.counts.bytes_sent.load(Ordering::Relaxed)
+        self.counts.bytes_sent.get()
     }
 
     pub(crate) fn count_read(&self, bytes: usize) {
-        add(&self.counts.reads, 1);
-        add(&self.counts.bytes_received, bytes as u64);
+        self.counts.reads.add(1);
+        self.counts.bytes_received.add(bytes as u64);
     }
 
     pub(crate) fn count_frame_received(&self) {
-        add(&self.counts.frames_received, 1);
+        self.counts.frames_received.add(1);
     }
 
     fn write_in_place(&self, mut duty: WriteDuty) {
@@ -358,7 +333,7 @@ impl Connection for TcpConnection {
         if out.closing.is_some() {
             return;
         }
-        out.queue.close(goodbye_text(&reason), is_gentle(&reason));
+        out.queue.close(reason.goodbye_text(), reason.is_gentle());
         out.closing = Some(reason);
         let woken = out.take_all_wakers();
         drop(out);
@@ -396,51 +371,5 @@ impl Out {
         let mut woken = std::mem::take(&mut self.flush_wakers);
         self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
         woken
-    }
-}
-
-/// Tasks waiting for the same thing; one entry per task.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    pub(crate) fn register(&mut self, cx: &Context<'_>) {
-        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.0.push(cx.waker().clone());
-        }
-    }
-
-    pub(crate) fn append(&mut self, other: &mut Self) {
-        self.0.append(&mut other.0);
-    }
-
-    /// Called without the lock: a waker may run anything.
-    pub(crate) fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Whether what was appended is still sent and what still comes is still delivered.
-pub(crate) fn is_gentle(reason: &CloseReason) -> bool {
-    matches!(reason, CloseReason::Local | CloseReason::Overloaded)
-}
-
-/// What the other end is told.
-pub(crate) fn goodbye_text(reason: &CloseReason) -> String {
-    match reason {
-        CloseReason::Local => "it shuts down or no longer needs the connection".into(),
-        CloseReason::Overloaded => "this end did not read what it sent".into(),
-        CloseReason::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
-        CloseReason::Stale => "it was paused for too long, or the other has restarted".into(),
-        CloseReason::Fault(text) | CloseReason::Peer(text) | CloseReason::Network(text) => {
-            text.clone()
-        }
-        other => other.to_string(),
-    }
-}
-
-pub(crate) fn add(counter: &AtomicU64, count: u64) {
-    if count > 0 {
-        counter.fetch_add(count, Ordering::Relaxed);
     }
 }

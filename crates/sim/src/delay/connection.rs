@@ -237,7 +237,7 @@ impl Connection for DelayedConnection {
             return;
         }
         let due = Instant::now() + self.one_way;
-        let is_gentle = matches!(reason, CloseReason::Local | CloseReason::Overloaded);
+        let is_gentle = reason.is_gentle();
         if is_gentle {
             state.flush(due);
         } else {

@@ -204,8 +204,8 @@ impl Wire {
         if state.ends[side.at()].closing.is_some() {
             return;
         }
-        let is_gentle = matches!(reason, CloseReason::Local | CloseReason::Overloaded);
-        state.pipes[side.at()].close(goodbye_text(&reason), is_gentle);
+        let is_gentle = reason.is_gentle();
+        state.pipes[side.at()].close(reason.goodbye_text(), is_gentle);
         let grace = self.network.topology.lock().timing.close_grace;
         let end = &mut state.ends[side.at()];
         end.grace_until = is_gentle.then(|| Instant::now() + grace);
@@ -309,7 +309,7 @@ impl Wire {
         let mut state = self.state.lock();
         let woken = state.end_now(side, CloseReason::Local);
         state.pipes[side.other().at()].clear();
-        let text = goodbye_text(&CloseReason::Local);
+        let text = CloseReason::Local.goodbye_text();
         state.pipes[side.at()].close(text, false);
         self.send_goodbye(&mut state, side, Instant::now());
         drop(state);
@@ -397,7 +397,7 @@ impl State {
                 [coming.next_due(), silent_until, grace_until].into_iter().flatten().min(),
             );
         };
-        self.pipes[side.at()].close(goodbye_text(&over), false);
+        self.pipes[side.at()].close(over.goodbye_text(), false);
         let reason = closing.unwrap_or(over);
         self.ends[side.at()].closing = Some(reason.clone());
         self.ends[side.at()].grace_until = None;
@@ -432,18 +432,5 @@ impl State {
         let mut woken = std::mem::take(&mut end.flush_waiters);
         end.writable_waiters.iter_mut().for_each(|waiters| woken.append(waiters));
         woken
-    }
-}
-
-/// What the other end is told.
-fn goodbye_text(reason: &CloseReason) -> String {
-    match reason {
-        CloseReason::Local => "it shuts down or no longer needs the connection".into(),
-        CloseReason::Overloaded => "this end did not read what it sent".into(),
-        CloseReason::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
-        CloseReason::Fault(text) | CloseReason::Peer(text) | CloseReason::Network(text) => {
-            text.clone()
-        }
-        other => other.to_string(),
     }
 }

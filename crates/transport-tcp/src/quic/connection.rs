@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use convoke_core::transport::parts::{LiveCounters, Wakers};
 use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
@@ -31,7 +32,6 @@ use parking_lot::Mutex;
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
 
-use crate::connection::{Counts, Wakers, add, goodbye_text, is_gentle};
 use crate::framing::{clean_text, cut_text, index};
 use crate::quic::send_lane::{Batch, LaneLimits, Large, SendLane};
 
@@ -49,7 +49,7 @@ pub(crate) struct QuicConnection {
     link: Link,
     pub(crate) quic: quinn::Connection,
     out: Mutex<Out>,
-    counts: Counts,
+    counts: LiveCounters,
     /// Whether the last read brought several frames.
     is_busy: AtomicBool,
     /// The reader looks at [`QuicConnection::ending`].
@@ -139,7 +139,7 @@ impl QuicConnection {
             link,
             quic,
             out: Mutex::new(out),
-            counts: Counts::default(),
+            counts: LiveCounters::default(),
             is_busy: AtomicBool::new(false),
             reader_signal: Notify::new(),
             flush_signal: Notify::new(),
@@ -220,11 +220,11 @@ impl QuicConnection {
 
     /// Part of a lane's batch is written.
     pub(crate) fn count_written(&self, duty: &WriteDuty, written: &Written) {
-        add(&self.counts.writes, 1);
-        add(&self.counts.bytes_sent, written.bytes as u64);
+        self.counts.writes.add(1);
+        self.counts.bytes_sent.add(written.bytes as u64);
         if duty.is_written() {
-            add(&self.counts.frames_sent, duty.batch.frames);
-            add(&self.counts.transport_frames_sent, duty.batch.transport_frames);
+            self.counts.frames_sent.add(duty.batch.frames);
+            self.counts.transport_frames_sent.add(duty.batch.transport_frames);
         }
     }
 
@@ -235,9 +235,9 @@ impl QuicConnection {
 
     /// Part of a large frame is written, or all that was left of it.
     pub(crate) fn count_large_written(&self, bytes: usize, is_last: bool) {
-        add(&self.counts.writes, 1);
-        add(&self.counts.bytes_sent, bytes as u64);
-        add(&self.counts.frames_sent, u64::from(is_last));
+        self.counts.writes.add(1);
+        self.counts.bytes_sent.add(bytes as u64);
+        self.counts.frames_sent.add(u64::from(is_last));
         let mut out = self.out.lock();
         let data = &mut out.lanes[index(Lane::Data)];
         data.queue.finish_large(bytes);
@@ -258,7 +258,7 @@ impl QuicConnection {
 
     /// Ends it: everything queued is dropped, everybody waiting is woken, the peer is told.
     pub(crate) fn end(&self, reason: CloseReason) {
-        let text = goodbye_text(&reason);
+        let text = reason.goodbye_text();
         self.quic.close(CLOSE_CODE, cut_text(&text).as_bytes());
         self.abandon(reason, false);
     }
@@ -269,13 +269,13 @@ impl QuicConnection {
     }
 
     pub(crate) fn count_read(&self, bytes: usize) {
-        add(&self.counts.reads, 1);
-        add(&self.counts.bytes_received, bytes as u64);
+        self.counts.reads.add(1);
+        self.counts.bytes_received.add(bytes as u64);
     }
 
     /// One batch went to the sink.
     pub(crate) fn count_delivered(&self, frames: usize) {
-        add(&self.counts.frames_received, frames as u64);
+        self.counts.frames_received.add(frames as u64);
         if frames > 0 {
             self.is_busy.store(frames > 1, Ordering::Relaxed);
         }
@@ -381,7 +381,7 @@ impl Connection for QuicConnection {
     }
 
     fn close(&self, reason: CloseReason) {
-        if !is_gentle(&reason) {
+        if !reason.is_gentle() {
             let mut out = self.out.lock();
             if out.closing.is_some() {
                 return;
@@ -397,7 +397,7 @@ impl Connection for QuicConnection {
         }
         let [control, data] = &mut out.lanes;
         control.queue.close();
-        data.queue.close_with_goodbye(&goodbye_text(&reason));
+        data.queue.close_with_goodbye(&reason.goodbye_text());
         out.closing = Some(EndingView { reason, is_delivering: true });
         let woken = out.take_all_wakers();
         drop(out);
