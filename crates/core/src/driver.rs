@@ -77,7 +77,6 @@ struct State {
     node: Node,
     connections: BTreeMap<(NodeId, LinkNonce), Attached>,
     advertised: Vec<Address>,
-    call_wakers: BTreeMap<CallId, Waker>,
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
     cast_wakers: BTreeMap<CallId, Waker>,
     stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
@@ -103,7 +102,7 @@ struct Aftermath {
     events: SmallVec<[NodeEvent; 4]>,
     wakers: SmallVec<[Waker; 4]>,
     /// What users gave us is dropped without the lock: it may call back.
-    dropped: (Vec<Waker>, Vec<Call>),
+    dropped: Vec<Call>,
     closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     rearm: bool,
     is_closing: bool,
@@ -127,7 +126,6 @@ impl Driver {
             node,
             connections: BTreeMap::new(),
             advertised: Vec::new(),
-            call_wakers: BTreeMap::new(),
             stream_wakers: BTreeMap::new(),
             cast_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),
@@ -217,8 +215,7 @@ impl Driver {
             let mut state = self.state.lock();
             let result = poll(&mut state.node, now);
             if result.is_none() {
-                let old = state.call_wakers.insert(call, waker.clone());
-                aftermath.dropped.0.extend(old);
+                state.node.park(call, waker);
             }
             state.drain(now, &mut aftermath);
             result
@@ -229,8 +226,6 @@ impl Driver {
 
     pub(crate) fn forget_call(self: &Arc<Self>, call: CallId) {
         self.with_node(|node, now| node.detach_call(now, call));
-        // Only now: a flat call that is given up becomes a full one, and its waker one of these.
-        let _old = self.state.lock().call_wakers.remove(&call);
     }
 
     /// Keeps a waker until a stream of `task` has credit again, or the task is stopped.
@@ -398,20 +393,12 @@ impl State {
             let Some(event) = self.node.poll_event() else { break };
             self.sort_event(event, aftermath);
         }
-        self.drain_woken(aftermath);
-        while let Some(call) = self.node.poll_ready() {
-            aftermath.wakers.extend(self.call_wakers.remove(&call));
-        }
+        aftermath.wakers.extend(self.node.take_woken());
+        // Who is not parked will ask.
+        while self.node.poll_ready().is_some() {}
         self.arm(aftermath);
         aftermath.is_closing = self.is_closing;
-        aftermath.dropped.1.append(&mut self.node.take_dead_calls());
-    }
-
-    fn drain_woken(&mut self, aftermath: &mut Aftermath) {
-        aftermath.wakers.extend(self.node.take_woken());
-        for (call, waker) in self.node.take_grown() {
-            aftermath.dropped.0.extend(self.call_wakers.insert(call, waker));
-        }
+        aftermath.dropped.append(&mut self.node.take_dead_calls());
     }
 
     fn arm(&mut self, aftermath: &mut Aftermath) {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::id::MethodId;
+use crate::id::{MethodId, NodeId};
+use crate::proto::call::RootBranch;
 use crate::wire::{Extension, extension};
 
 pub use raw::RawMessage;
@@ -117,6 +118,11 @@ impl<Resp> Request<Resp> {
     fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Bytes) -> Self {
         let (extensions, deadline, oversize, types) = (Vec::new(), None, None, PhantomData);
         Self { method, name, is_read_only, payload, extensions, deadline, oversize, types }
+    }
+
+    /// The branch it opens at `to`.
+    pub(crate) fn at(self, to: NodeId) -> RootBranch {
+        RootBranch { to, method: self.method, extensions: self.extensions, payload: self.payload }
     }
 
     /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.

@@ -106,6 +106,8 @@ pub struct Workload {
     pub roots_max: u64,
     /// Calls that end by a quorum, of a hundred.
     pub quorum_percent: u32,
+    /// Of the others, those whose callers have enough after a few replies, of a hundred.
+    pub decided_percent: u32,
     /// Calls that are cancelled at some time, of a hundred.
     pub cancel_percent: u32,
     /// Calls that are dropped at some time, of a hundred.
@@ -225,6 +227,7 @@ impl Scenario {
                 budget_us: 8_000_000..10_000_000,
                 roots_max: 4,
                 quorum_percent: 10,
+                decided_percent: 20,
                 cancel_percent: 0,
                 drop_percent: 0,
                 slow_reader_percent: 10,
@@ -299,12 +302,13 @@ impl Scenario {
         self.shape.stream_percent = 0;
         // A decision may cancel late tasks, and what they hold back then never leaves.
         self.workload.quorum_percent = 0;
+        self.workload.decided_percent = 0;
     }
 
     /// Whether the number of frames can be foretold.
     pub fn is_countable(&self) -> bool {
         let shape = &self.shape;
-        let quorums = self.workload.quorum_percent;
+        let quorums = self.workload.quorum_percent + self.workload.decided_percent;
         let percents = [shape.failure_percent, shape.large_percent, shape.stream_percent, quorums];
         self.is_fault_free() && percents == [0; 4] && shape.depth_max <= 4
     }

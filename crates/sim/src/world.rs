@@ -224,6 +224,7 @@ impl World {
     /// Drains a node's outputs, sets its timer and lets the invariants look.
     fn settle(&mut self, place: Place) {
         self.poll_flat_calls(place);
+        self.look_at_fans(place);
         self.note_ends(place);
         loop {
             let Some(node) = self.hosts[place].node.as_mut() else { return };

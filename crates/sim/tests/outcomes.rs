@@ -15,6 +15,7 @@ fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
 fn whole_trees(seed: u64) -> Scenario {
     let mut scenario = Scenario::with_kind(Kind::Calm, seed);
     scenario.workload.quorum_percent = 0;
+    scenario.workload.decided_percent = 0;
     scenario.shape.failure_percent = 0;
     scenario
 }

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use crate::driver::{FlushDuty, SlotOpened};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
-use crate::id::{CallId, Path};
-use crate::proto::call::End;
+use crate::id::CallId;
+use crate::proto::call::{End, root_path};
 use crate::proto::initiator::SlotPoll;
 use crate::telemetry::CallProbe;
 use crate::transport::{BoxFuture, Lane};
@@ -114,7 +114,7 @@ impl<Resp: prost::Message + Default + 'static> State<Resp> {
     fn grow(&mut self) {
         let Self::Flat(mut flat, probe) = std::mem::replace(self, Self::Over) else { return };
         flat.is_over = true;
-        let call = Call::adopt(flat.endpoint.clone(), flat.call, probe);
+        let call = Call::adopt(flat.endpoint.clone(), flat.call, probe, false);
         *self = Self::Full(Box::pin(call.first()));
     }
 }
@@ -141,7 +141,7 @@ impl Flat {
                     Err(_) => probe.ended(End::Complete),
                 }
                 Poll::Ready(Some(message.map_err(|message| CallError::Decode {
-                    path: Path::root().child(0).expect("one level fits"),
+                    path: root_path(0),
                     from,
                     message,
                 })))

@@ -16,11 +16,12 @@ use crate::error::CallError;
 use crate::id::{CallId, NodeId, Path};
 use crate::method::Request;
 use crate::packing::Packing;
-use crate::proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End};
+use crate::proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End, RootBranch};
 use crate::proto::failure::Failure;
 use crate::proto::node::Node;
 use crate::proto::trace::TraceEvent;
 use crate::telemetry::CallProbe;
+use crate::time::Timestamp;
 
 use super::{Branches, Peer};
 
@@ -33,6 +34,7 @@ pub struct Call<Resp> {
     failures: Vec<Failure>,
     end: Option<End>,
     probe: CallProbe,
+    is_read_only: bool,
     types: PhantomData<fn() -> Resp>,
 }
 
@@ -117,28 +119,31 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             return Err(CallError::TooLarge { size, limit });
         }
         let probe = begun.unwrap_or_else(|| begin(&endpoint, &mut branches));
+        let is_read_only = branches.iter().all(|(_, request)| request.is_read_only);
         let scope = FlushScope::enter();
         let id = endpoint.driver().with_node(|node, now| {
-            let id = node.open_call(now, deadline, options)?;
-            let mut opened = branches.into_iter().map(|(peer, request)| {
-                let Request { method, extensions, payload, .. } = request;
-                node.open_branch(now, id, peer.node(), method, extensions, payload).map(|_| ())
-            });
-            let result = opened.try_for_each(|branch| branch);
-            match result {
-                Ok(()) => node.seal_call(now, id),
-                Err(_) => node.detach_call(now, id),
+            let may_begin_flat = options.is_default();
+            let to = branches.iter().map(|(peer, _)| peer.node());
+            if may_begin_flat && node.fan_suits(deadline, to) {
+                let branches = branches.into_iter().map(|(peer, request)| request.at(peer.node()));
+                return node.open_fan(now, deadline, branches).map_err(CallError::from);
             }
-            result.map(|()| id).map_err(CallError::from)
+            open_full(node, now, branches, deadline, options)
         })?;
         endpoint.driver().end_scope(scope);
         probe.opened(id);
-        Ok(Self::adopt(endpoint, id, probe))
+        Ok(Self::adopt(endpoint, id, probe, is_read_only))
     }
 
     /// A call that is open, be it that it was opened flat and has become a full one.
-    pub(super) fn adopt(endpoint: Endpoint, id: CallId, probe: CallProbe) -> Self {
-        Self { endpoint, id, failures: Vec::new(), end: None, probe, types: PhantomData }
+    pub(super) fn adopt(
+        endpoint: Endpoint,
+        id: CallId,
+        probe: CallProbe,
+        is_read_only: bool,
+    ) -> Self {
+        let failures = Vec::new();
+        Self { endpoint, id, failures, end: None, probe, is_read_only, types: PhantomData }
     }
 
     /// Its name, for logs.
@@ -160,6 +165,36 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     /// Dropped before it resolves, nothing is lost.
     pub async fn next(&mut self) -> Option<Result<Reply<Resp>, CallError>> {
         poll_fn(|cx| self.poll_reply(cx)).await
+    }
+
+    /// Lets [`Self::next`] and the stream wait until `count` replies are there to be read, a branch has failed
+    /// or the call has ended, instead of for each reply: who needs a majority is woken once. Default 1. What
+    /// is there is given without waiting, whatever the count.
+    pub fn wake_after(&self, count: usize) {
+        self.endpoint.driver().with_node(|node, _| node.wake_after(self.id, count));
+    }
+
+    /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a write still
+    /// reaches the slow ones.
+    pub fn decide(mut self) {
+        self.end_early(false);
+    }
+
+    /// Ends the call with what came until now, and cancels what still runs; [`Self::decide`], unless every
+    /// branch is of a read-only method.
+    pub fn decide_and_cancel_late(mut self) {
+        let cancels_late = self.is_read_only;
+        self.end_early(cancels_late);
+    }
+
+    fn end_early(&mut self, cancels_late: bool) {
+        if self.end.is_none() {
+            let id = self.id;
+            let decide = |node: &mut Node, now| node.decide_call(now, id, cancels_late);
+            self.endpoint.driver().with_node(decide);
+            self.probe.ended(End::Decided);
+            self.end = Some(End::Decided);
+        }
     }
 
     /// Reads to the end, dropping what replies are left.
@@ -235,6 +270,27 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             }
         }
     }
+}
+
+/// Opens a call that does not begin flat.
+fn open_full<Resp>(
+    node: &mut Node,
+    now: Timestamp,
+    branches: Branches<Resp>,
+    deadline: Option<Duration>,
+    options: CallOptions,
+) -> Result<CallId, CallError> {
+    let id = node.open_call(now, deadline, options)?;
+    let mut opened = branches.into_iter().map(|(peer, request)| {
+        let RootBranch { to, method, extensions, payload } = request.at(peer.node());
+        node.open_branch(now, id, to, method, extensions, payload).map(|_| ())
+    });
+    let result = opened.try_for_each(|branch| branch);
+    match result {
+        Ok(()) => node.seal_call(now, id),
+        Err(_) => node.detach_call(now, id),
+    }
+    result.map(|()| id).map_err(CallError::from)
 }
 
 /// Makes the requests of a call what they leave as, once, and gives what follows the call from here on.

@@ -23,8 +23,8 @@ pub struct Load {
     pub remembered: usize,
     /// Calls of any node of which anything is known here.
     pub visits: usize,
-    /// Whoever is to be told something: callers that wait, handlers that wait for credit or casts, handlers
-    /// that can be stopped or wait for their turn.
+    /// Handlers that are to be told something: that wait for credit, for casts or for their turn, or can be
+    /// stopped.
     pub waiting: usize,
     /// Connections that are open.
     pub connections: usize,
@@ -59,8 +59,7 @@ impl Driver {
 impl State {
     fn waiting(&self) -> usize {
         let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
-        let told = self.call_wakers.len() + for_credit + self.cast_wakers.len();
-        told + self.stoppers.len() + self.gates.waiting_count()
+        for_credit + self.cast_wakers.len() + self.stoppers.len() + self.gates.waiting_count()
     }
 }
 
@@ -89,8 +88,8 @@ mod tests {
         assert!(waits.is_err());
         let load = endpoint.load();
         assert_eq!((load.calls, load.tasks, load.visits), (1, 1, 1), "{load:?}");
-        // The caller, and the handler that may have to be stopped.
-        assert_eq!((load.waiting, load.unsettled), (2, 0), "{load:?}");
+        // The handler, which may have to be stopped.
+        assert_eq!((load.waiting, load.unsettled), (1, 0), "{load:?}");
 
         drop(call);
         let load = endpoint.load();

@@ -81,7 +81,7 @@ impl Driver {
                 return Ok(SlotOpened::Unsuited(request));
             };
             let opened = state.open_slot(now, request, link, waker, &mut aftermath)?;
-            state.drain_woken(&mut aftermath);
+            aftermath.wakers.extend(state.node.take_woken());
             opened
         };
         self.finish(aftermath);
@@ -98,7 +98,12 @@ impl Driver {
 
     /// What a flat call has; keeps the waker when there is nothing.
     pub(crate) fn poll_slot(&self, call: CallId, waker: &Waker) -> SlotPoll {
-        self.state.lock().node.poll_slot(call, waker)
+        let mut state = self.state.lock();
+        let polled = state.node.poll_slot(call);
+        if polled == SlotPoll::Pending {
+            state.node.park(call, waker);
+        }
+        polled
     }
 
     /// Flushes what somebody promised to flush and did not.
@@ -139,7 +144,7 @@ impl State {
         let parts = (method, extensions, payload);
         let transmit = self.node.open_slot(now, budget, (to, link), parts)?;
         let call = transmit.frame.header.call;
-        self.node.poll_slot(call, waker);
+        self.node.park(call, waker);
         self.arm(aftermath);
         let is_alone = self.node.initiator().call_count() == 1;
         let Some(attached) = self.connections.get_mut(&(to, link)) else {

@@ -22,20 +22,21 @@ use bytes::Bytes;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Credit, Executed, Extension, Header, Message, ReplyRoute, Request,
+    Cancel, CancelReason, Cause, Credit, Executed, Extension, Header, Message, Reply, ReplyRoute,
+    Request,
 };
 
 use super::failure::Failure;
 use super::inbox::Inbox;
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
-use super::slot::Errand;
+use super::slot::{Answer, Errand, Fan, Reading};
 use super::trace::{TraceEvent, Traced};
 use super::tree::{BranchState, Holder, Tree};
 use super::{Outbound, key};
 use liveness::Liveness;
 
-pub use event::{CallEvent, CallOptions, Decision, Delivered, End, Predicate, Tally};
+pub use event::{CallEvent, CallOptions, Decision, Delivered, End, Predicate, RootBranch, Tally};
 pub(crate) use liveness::LinkView;
 
 /// One call of this node.
@@ -61,6 +62,8 @@ pub struct Call {
     /// Bytes of these.
     kept_bytes: u64,
     events: VecDeque<CallEvent>,
+    /// Its reader waits for this many replies that it has not read.
+    wake_after: usize,
     /// Where CANCEL goes: the nodes root branches were sent to.
     roots: BTreeMap<Path, NodeId>,
     out: VecDeque<Outbound>,
@@ -105,6 +108,7 @@ impl Call {
             replies: Vec::new(),
             kept_bytes: 0,
             events: VecDeque::new(),
+            wake_after: 1,
             roots: BTreeMap::new(),
             out: VecDeque::new(),
             reply_bytes_max: limits.reply_bytes_max,
@@ -113,12 +117,40 @@ impl Call {
     }
 
     /// The call that a flat one would be by now, had it begun as this.
-    pub(crate) fn from_errand(id: CallId, errand: &Errand, limits: &Limits) -> Self {
+    pub(crate) fn from_errand(id: CallId, errand: Errand, limits: &Limits) -> Self {
         let options = CallOptions::default();
         let mut call = Self::new(id, errand.opened_at, errand.deadline, options, limits);
         let path = call.add_root(errand.to).expect("a new call takes a branch");
         call.handle_sent(&path, errand.link, errand.life);
         call.seal(errand.opened_at);
+        if let Some(Answer { by, hop, payload }) = errand.answer {
+            call.handle_reply(errand.opened_at, by, &key(path, hop), Reply::sole(payload));
+        }
+        call
+    }
+
+    /// The call that a flat one of several branches would be by now, had it begun as this.
+    pub(crate) fn from_fan(id: CallId, fan: Fan, limits: &Limits) -> Self {
+        let options = CallOptions::default();
+        let mut call = Self::new(id, fan.opened_at, fan.deadline, options, limits);
+        for leg in &fan.legs {
+            let path = call.add_root(leg.to).expect("a new call takes as many branches as its fan");
+            if let Some(link) = leg.link {
+                call.handle_sent(&path, link, leg.life);
+            }
+        }
+        call.seal(fan.opened_at);
+        for (index, answer) in fan.answers {
+            let task = key(root_path(index), answer.hop);
+            call.handle_reply(fan.heard_at, answer.by, &task, Reply::sole(answer.payload));
+        }
+        (0..fan.read).for_each(|_| drop(call.poll_event()));
+        call.wake_after = fan.wake_after;
+        match fan.reading {
+            Reading::Replies => {}
+            Reading::Ended => drop(call.poll_event()),
+            Reading::Decided => call.decide(fan.heard_at, false),
+        }
         call
     }
 
@@ -133,16 +165,8 @@ impl Call {
         payload: Bytes,
     ) -> Result<Path, CallMisuse> {
         let path = self.add_root(to)?;
-        let request = Request {
-            budget_us: self.budget_us(now),
-            outlasted_us: 0,
-            floor: self.id.seq - floor,
-            method,
-            reply_route: ReplyRoute::Sender,
-            inherited: Vec::new(),
-            extensions,
-            payload,
-        };
+        let floor = self.id.seq - floor;
+        let request = root_request(self.budget_us(now), floor, (method, extensions, payload));
         self.note(now, &key(path.clone(), 0), || Traced::Opened { node: to });
         self.send(to, key(path.clone(), 0), Message::Request(request));
         Ok(path)
@@ -155,7 +179,7 @@ impl Call {
         if self.root_count >= self.branches_max {
             return Err(CallMisuse::TooManyBranches);
         }
-        let path = Path::root().child(self.root_count).expect("one level fits");
+        let path = root_path(self.root_count);
         let branch = self.tree.ensure(&path).map_err(|_| CallMisuse::TooManyBranches)?;
         let branch = branch.expect("a new branch is not drained");
         branch.holder = Some(Holder { node: to, relay: None });
@@ -194,6 +218,20 @@ impl Call {
         }
     }
 
+    /// The caller has enough and holds the call no longer.
+    pub(crate) fn decide(&mut self, now: Timestamp, cancels_late: bool) {
+        self.options.cancels_late = cancels_late;
+        if self.end.is_none() {
+            self.finish(now, End::Decided);
+        }
+        self.detach(now);
+    }
+
+    /// Its reader is to be woken when this many replies wait, a branch has failed, or the call has ended.
+    pub(crate) fn wake_after(&mut self, count: usize) {
+        self.wake_after = count.max(1);
+    }
+
     /// The caller holds the call no longer: an undecided one is cancelled, a decided one counts on.
     pub(crate) fn detach(&mut self, now: Timestamp) {
         self.cancel(now);
@@ -229,7 +267,7 @@ impl Call {
         }
         let is_complete = self.is_sealed && self.tree.is_complete();
         if is_news || is_complete {
-            match self.decide() {
+            match self.ask() {
                 Decision::Continue => {}
                 Decision::Done => return self.finish(now, End::Decided),
                 Decision::Impossible => return self.finish(now, End::Impossible),
@@ -245,7 +283,7 @@ impl Call {
         }
     }
 
-    fn decide(&mut self) -> Decision {
+    fn ask(&mut self) -> Decision {
         let (open, missing) = (self.tree.open(), self.tree.missing());
         let is_exact = self.is_sealed && (self.options.is_flat || open == 0);
         let Some(predicate) = &mut self.options.predicate else { return Decision::Continue };
@@ -355,9 +393,10 @@ impl Call {
         Some(event)
     }
 
-    /// Whether there is something for the application.
-    pub(crate) fn has_event(&self) -> bool {
-        !self.events.is_empty()
+    /// Whether there is enough for the application to be told.
+    pub(crate) fn is_worth_waking(&self) -> bool {
+        let is_plain = matches!(self.events.back(), None | Some(CallEvent::Reply(_)));
+        !is_plain || self.events.len() >= self.wake_after
     }
 
     pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
@@ -425,5 +464,28 @@ impl Call {
         let mut outbound = Outbound::new(holder.relay.unwrap_or(holder.node), header, message);
         outbound.relayed_from = holder.relay.map(|_| holder.node);
         self.out.push_back(outbound);
+    }
+}
+
+/// The path of a root branch.
+pub(crate) fn root_path(index: u32) -> Path {
+    Path::root().child(index).expect("one level fits")
+}
+
+/// The request of a root branch.
+pub(crate) fn root_request(
+    budget_us: u64,
+    floor: u64,
+    (method, extensions, payload): (MethodId, Vec<Extension>, Bytes),
+) -> Request {
+    Request {
+        budget_us,
+        outlasted_us: 0,
+        floor,
+        method,
+        reply_route: ReplyRoute::Sender,
+        inherited: Vec::new(),
+        extensions,
+        payload,
     }
 }

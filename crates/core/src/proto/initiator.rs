@@ -9,14 +9,19 @@ use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Extension, Frame, Header, Message, Reply, ReplyRoute, Request};
+use crate::wire::{Extension, Frame, Header, Message, Reply};
 
-use super::call::{Call, CallEvent, CallMisuse, CallOptions, LinkView};
+use super::call::{
+    Call, CallEvent, CallMisuse, CallOptions, Delivered, End, LinkView, root_path, root_request,
+};
 use super::limits::Limits;
-use super::slot::{Answer, Errand, Slots};
+use super::slot::{Answer, Errand, Fan, Read, Reading, Slot, Slots};
 use super::timers::Timers;
 use super::tree::Holder;
 use super::{Arrival, Outbound, key};
+
+/// The most branches of a flat call.
+const FAN_BRANCHES_MAX: u32 = 64;
 
 /// The calls of one node.
 #[derive(Debug)]
@@ -32,10 +37,8 @@ pub struct Initiator {
     ready: BTreeSet<u64>,
     out: VecDeque<Outbound>,
     dead: Vec<Call>,
-    /// Flat calls that have been answered, as who waits for them.
+    /// Who waits for calls that have something for them.
     woken: Vec<Waker>,
-    /// Calls that are flat no longer, with who waits for them.
-    grown: Vec<(CallId, Waker)>,
 }
 
 /// What a flat call has for the one who asks.
@@ -54,11 +57,22 @@ pub enum SlotPoll {
     Grown,
 }
 
+/// What the requests of a flat call of several branches say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FanOpened {
+    pub(crate) call: CallId,
+    pub(crate) budget_us: u64,
+    /// As in [`crate::wire::Request::floor`].
+    pub(crate) floor: u64,
+}
+
 #[derive(Debug)]
 struct Armed {
     call: Box<Call>,
     /// The earliest timer that is set for it.
     at: Option<Timestamp>,
+    /// Who waits for it.
+    waker: Option<Waker>,
 }
 
 /// A new call would be one too many.
@@ -83,7 +97,6 @@ impl Initiator {
             out: VecDeque::new(),
             dead: Vec::new(),
             woken: Vec::new(),
-            grown: Vec::new(),
         }
     }
 
@@ -112,7 +125,7 @@ impl Initiator {
         let seq = id.seq;
         let deadline = deadline.min(now + self.limits.deadline_max);
         let call = Box::new(Call::new(id, now, deadline, options, &self.limits));
-        self.calls.insert(seq, Armed { call, at: None });
+        self.calls.insert(seq, Armed { call, at: None, waker: None });
         self.arm(seq);
         Ok(id)
     }
@@ -145,60 +158,85 @@ impl Initiator {
         let call = self.next_id()?;
         let budget = errand.deadline.since(errand.opened_at);
         self.slots.open(call.seq, errand);
-        let request = Request {
-            budget_us: u64::try_from(budget.as_micros()).unwrap_or(u64::MAX),
-            outlasted_us: 0,
-            floor: call.seq - self.floor(),
-            method,
-            reply_route: ReplyRoute::Sender,
-            inherited: Vec::new(),
-            extensions,
-            payload,
-        };
-        let path = Path::root().child(0).expect("one level fits");
-        Ok(Frame::new(Header { call, task: key(path, 0) }, Message::Request(request)))
+        let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
+        let floor = call.seq - self.floor();
+        let request = root_request(budget_us, floor, (method, extensions, payload));
+        let header = Header { call, task: key(root_path(0), 0) };
+        Ok(Frame::new(header, Message::Request(request)))
     }
 
-    /// What a flat call has; keeps the waker when there is nothing.
-    pub(crate) fn poll_slot(&mut self, call: CallId, waker: &Waker) -> SlotPoll {
-        let Some(errand) = self.slots.get(call.seq) else { return SlotPoll::Grown };
-        if errand.answer.is_none() {
-            match &mut errand.waker {
-                Some(kept) if kept.will_wake(waker) => {}
-                // The old one is woken rather than dropped: that may call back, and this is locked.
-                Some(kept) => self.woken.push(std::mem::replace(kept, waker.clone())),
-                none => *none = Some(waker.clone()),
-            }
-            return SlotPoll::Pending;
-        }
-        let errand = self.slots.remove(call.seq).expect("it was found above");
-        let Answer { by, payload, .. } = errand.answer.expect("it was seen above");
+    /// Whether a call of branches with this much time can begin flat, given which of their nodes are at hand.
+    pub(crate) fn fan_suits(
+        &self,
+        budget: Duration,
+        mut are_near: impl Iterator<Item = bool>,
+    ) -> bool {
+        let mut count = 0;
+        let all = are_near.all(|is_near| {
+            count += 1;
+            is_near
+        });
+        // What a fan holds is bounded by what its branches may send without being asked.
+        let may_be = 1..=FAN_BRANCHES_MAX.min(self.limits.branches_max);
+        all && may_be.contains(&count) && self.slots.suits(budget)
+    }
+
+    /// Opens a flat call of several branches. Their requests are to leave now, with what is given back.
+    ///
+    /// # Errors
+    /// [`TooManyCalls`] at the bound.
+    pub(crate) fn open_fan(&mut self, fan: Fan) -> Result<FanOpened, TooManyCalls> {
+        let call = self.next_id()?;
+        let budget = fan.deadline.since(fan.opened_at);
+        let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
+        self.slots.open_fan(call.seq, fan);
+        Ok(FanOpened { call, budget_us, floor: call.seq - self.floor() })
+    }
+
+    /// What a flat call of one branch has.
+    pub(crate) fn poll_slot(&mut self, call: CallId) -> SlotPoll {
+        let Some(errand) = self.slots.errand(call.seq) else { return SlotPoll::Grown };
+        let Some(answer) = errand.answer.take() else { return SlotPoll::Pending };
+        let Answer { by, payload, .. } = answer;
+        self.slots.remove(call.seq);
         SlotPoll::Answered { from: by.from, payload }
     }
 
     /// Makes a full call of a flat one, which then hears what the slot could not take.
     fn grow(&mut self, seq: u64) {
-        let Some(mut errand) = self.slots.remove(seq) else { return };
         let id = CallId { origin: self.incarnation, seq };
-        let call = Box::new(Call::from_errand(id, &errand, &self.limits));
-        self.calls.insert(seq, Armed { call, at: None });
+        let (call, waker) = match self.slots.remove(seq) {
+            None | Some(Slot::Vacant) => return,
+            Some(Slot::One(mut errand)) => {
+                let waker = errand.waker.take();
+                (Call::from_errand(id, errand, &self.limits), waker)
+            }
+            Some(Slot::Several(mut fan)) => {
+                let waker = fan.waker.take();
+                (Call::from_fan(id, *fan, &self.limits), waker)
+            }
+        };
+        self.calls.insert(seq, Armed { call: Box::new(call), at: None, waker });
         self.arm(seq);
-        self.grown.extend(errand.waker.take().map(|waker| (id, waker)));
-        if let Some(Answer { by, hop, payload }) = errand.answer {
-            let path = Path::root().child(0).expect("one level fits");
-            let reply = Reply::sole(payload);
-            self.with(seq, |call| call.handle_reply(errand.opened_at, by, &key(path, hop), reply));
-        }
+        self.drain(seq);
     }
 
-    /// Who waits for flat calls that have been answered.
+    /// Keeps who waits for a call until it has something.
+    pub(crate) fn park(&mut self, call: CallId, waker: &Waker) {
+        let kept = match self.slots.get(call.seq) {
+            Some(Slot::One(errand)) => &mut errand.waker,
+            Some(Slot::Several(fan)) => &mut fan.waker,
+            None | Some(Slot::Vacant) => match self.calls.get_mut(&call.seq) {
+                Some(armed) => &mut armed.waker,
+                None => return,
+            },
+        };
+        self.woken.extend(keep(kept, waker));
+    }
+
+    /// Who waits for calls that have something for them.
     pub(crate) fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
         self.woken.drain(..)
-    }
-
-    /// Calls that are flat no longer, with who waits for them.
-    pub(crate) fn take_grown(&mut self) -> std::vec::Drain<'_, (CallId, Waker)> {
-        self.grown.drain(..)
     }
 
     /// Opens a root branch of a call.
@@ -239,8 +277,39 @@ impl Initiator {
     }
 
     pub(crate) fn detach(&mut self, now: Timestamp, call: CallId) {
-        self.with(call.seq, |call| call.detach(now));
+        match self.slots.fan(call.seq) {
+            Some(fan) if fan.is_complete() => self.remove_fan(call.seq),
+            _ => self.with(call.seq, |call| call.detach(now)),
+        }
         self.ready.remove(&call.seq);
+    }
+
+    /// The caller has enough: what is still to come only settles the call.
+    pub(crate) fn decide(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
+        match self.slots.fan(call.seq) {
+            Some(fan) if fan.is_complete() => self.remove_fan(call.seq),
+            Some(fan) if !cancels_late => {
+                fan.decide();
+                self.woken.extend(fan.waker.take());
+            }
+            _ => self.with(call.seq, |call| call.decide(now, cancels_late)),
+        }
+        self.ready.remove(&call.seq);
+    }
+
+    fn remove_fan(&mut self, seq: u64) {
+        if let Some(Slot::Several(fan)) = self.slots.remove(seq) {
+            self.woken.extend(fan.waker);
+        }
+    }
+
+    /// A call's reader is to be woken when this many replies wait.
+    pub(crate) fn wake_after(&mut self, call: CallId, count: usize) {
+        if let Some(fan) = self.slots.fan(call.seq) {
+            fan.wake_after = count.max(1);
+        } else if let Some(armed) = self.calls.get_mut(&call.seq) {
+            armed.call.wake_after(count);
+        }
     }
 
     pub(crate) fn handle_sent(
@@ -266,10 +335,9 @@ impl Initiator {
         links: &dyn LinkView,
     ) {
         let (seq, task) = (frame.header.call.seq, frame.header.task);
-        if let (Message::Reply(reply), Some(errand)) = (&mut frame.message, self.slots.get(seq))
-            && errand.answer(by, &task, reply, self.limits.unscheduled_bytes)
+        if let Message::Reply(reply) = &mut frame.message
+            && self.answer_flat(now, by, (seq, &task), reply)
         {
-            self.woken.extend(errand.waker.take());
             return;
         }
         self.with(seq, |call| match frame.message {
@@ -280,6 +348,34 @@ impl Initiator {
             Message::Status(status) => call.handle_status(now, by, &status, links),
             _ => debug_assert!(false, "the node routes only frames for initiators here"),
         });
+    }
+
+    /// A reply for one of the flat calls. False when it is for a full one, or has to make it one.
+    fn answer_flat(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        (seq, task): (u64, &TaskKey),
+        reply: &mut Reply,
+    ) -> bool {
+        let unscheduled_bytes = self.limits.unscheduled_bytes;
+        match self.slots.get(seq) {
+            None | Some(Slot::Vacant) => false,
+            Some(Slot::One(errand)) => {
+                let is_answered = errand.answer(by, task, reply, unscheduled_bytes);
+                self.woken.extend(errand.waker.take_if(|_| is_answered));
+                is_answered
+            }
+            Some(Slot::Several(fan)) => {
+                let is_answered = fan.answer(now, by, task, reply, unscheduled_bytes);
+                if fan.is_complete() && fan.reading == Reading::Decided {
+                    self.slots.remove(seq);
+                } else if is_answered && fan.is_worth_waking() {
+                    announce(seq, &mut fan.waker, &mut self.woken, &mut self.ready);
+                }
+                is_answered
+            }
+        }
     }
 
     /// A PROBE for these tasks of a call found no way to their holder.
@@ -333,6 +429,15 @@ impl Initiator {
 
     /// What the application learns next of one call.
     pub(crate) fn poll_event(&mut self, call: CallId) -> Option<CallEvent> {
+        if let Some(fan) = self.slots.fan(call.seq) {
+            return match fan.read() {
+                Read::Nothing => None,
+                Read::Reply { index, by, payload } => {
+                    Some(CallEvent::Reply(Delivered::sole(root_path(index), by, payload)))
+                }
+                Read::End => Some(CallEvent::Ended(End::Complete)),
+            };
+        }
         let event = self.calls.get_mut(&call.seq)?.call.poll_event();
         if event.is_some() {
             self.drain(call.seq);
@@ -340,7 +445,8 @@ impl Initiator {
         event
     }
 
-    /// A call that has something for the application since it was last asked.
+    /// A call that has something for the application since it was last asked, and for which nobody is
+    /// parked.
     pub(crate) fn poll_ready(&mut self) -> Option<CallId> {
         let seq = self.ready.pop_first()?;
         Some(CallId { origin: self.incarnation, seq })
@@ -348,6 +454,13 @@ impl Initiator {
 
     pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
         self.out.pop_front()
+    }
+
+    /// How far a flat call of several branches is, as its end if it has one; `None` where there is none such.
+    pub fn flat_end(&self, call: CallId) -> Option<Option<End>> {
+        let fan = self.slots.peek_fan(call.seq)?;
+        let end = fan.is_complete().then_some(End::Complete);
+        Some(if fan.reading == Reading::Decided { Some(End::Decided) } else { end })
     }
 
     /// A call, for inspection.
@@ -381,18 +494,20 @@ impl Initiator {
 
     /// Collects what a call wants after any input, and drops it when it is done.
     fn drain(&mut self, seq: u64) {
-        let Some(Armed { call, .. }) = self.calls.get_mut(&seq) else { return };
+        let Some(Armed { call, waker, .. }) = self.calls.get_mut(&seq) else { return };
         while let Some(outbound) = call.poll_outbound() {
             self.out.push_back(outbound);
         }
-        if call.has_event() {
-            self.ready.insert(seq);
+        if call.is_worth_waking() {
+            announce(seq, waker, &mut self.woken, &mut self.ready);
         }
         if call.is_done() {
             if !call.is_settled() {
                 self.unsettled.insert(seq, call.deadline() + self.limits.keep_alive_timeout);
             }
-            self.dead.extend(self.calls.remove(&seq).map(|armed| *armed.call));
+            let Armed { call, waker, .. } = self.calls.remove(&seq).expect("it was found above");
+            self.woken.extend(waker);
+            self.dead.push(*call);
         }
     }
 
@@ -408,5 +523,27 @@ impl Initiator {
             let armed = self.calls.iter().filter_map(|(seq, armed)| Some((armed.at?, *seq)));
             self.timers.sweep(armed);
         }
+    }
+}
+
+/// Keeps a waker. The one that was kept is to be woken rather than dropped: dropping it may call back, and
+/// whoever calls holds a lock.
+fn keep(kept: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+    match kept {
+        Some(kept) if kept.will_wake(waker) => None,
+        kept => kept.replace(waker.clone()),
+    }
+}
+
+/// Tells who waits for a call that it has something.
+fn announce(
+    seq: u64,
+    waker: &mut Option<Waker>,
+    woken: &mut Vec<Waker>,
+    ready: &mut BTreeSet<u64>,
+) {
+    match waker.take() {
+        Some(waker) => woken.push(waker),
+        None => drop(ready.insert(seq)),
     }
 }

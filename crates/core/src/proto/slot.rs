@@ -1,15 +1,18 @@
-//! Calls of one branch and one reply, which most calls are, kept flat.
+//! Calls whose branches reply once each, which most calls are, kept flat.
 //!
-//! A slot knows what a [`Call`](super::call::Call) knows right after its only request has left and it was
-//! sealed, and one thing more: the reply that completes it. Whatever else happens to it (any other frame,
+//! A slot knows what a [`Call`](super::call::Call) knows right after its requests have left and it was
+//! sealed, and one thing more: the replies that complete it. Whatever else happens to it (any other frame,
 //! worry, a lost connection, a cancel) makes a full call of it first, which takes what happened as it
 //! would have from the start; so a slot decides nothing of its own.
 //!
 //! ```text
-//!  Open ──the sole reply──▶ Answered ──taken──▶ Vacant
-//!    │                         │
-//!    └────anything else, age───┴──▶ a full call
+//!  Open ──the sole reply of each branch──▶ Answered ──taken──▶ Vacant
+//!    │                                        │
+//!    └────anything else, age──────────────────┴──▶ a full call
 //! ```
+//!
+//! An [`Errand`] has one branch, and its caller waits for nothing but the end. A [`Fan`] has several, or
+//! a caller that reads replies one by one.
 //!
 //! Slots lie in a ring by call number. All are given the same time before they become full calls, so the
 //! oldest is always the next one due, and one timer serves them all.
@@ -22,9 +25,13 @@ use bytes::Bytes;
 
 use crate::id::{Incarnation, LinkNonce, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Reply, ReplyKind};
+use crate::wire::Reply;
 
 use super::Arrival;
+
+mod fan;
+
+pub(crate) use fan::{Fan, Leg, Read, Reading};
 
 /// The calls that are still flat.
 #[derive(Debug)]
@@ -36,10 +43,12 @@ pub(crate) struct Slots {
     age_max: Duration,
 }
 
+/// What is under a number.
 #[derive(Debug)]
-enum Slot {
+pub(crate) enum Slot {
     Vacant,
-    InUse(Errand),
+    One(Errand),
+    Several(Box<Fan>),
 }
 
 /// One flat call.
@@ -79,6 +88,15 @@ impl Slots {
 
     /// Keeps a call whose number is above all before it.
     pub(crate) fn open(&mut self, seq: u64, errand: Errand) {
+        self.push(seq, Slot::One(errand));
+    }
+
+    /// Keeps a call of several branches, whose number is above all before it.
+    pub(crate) fn open_fan(&mut self, seq: u64, fan: Fan) {
+        self.push(seq, Slot::Several(Box::new(fan)));
+    }
+
+    fn push(&mut self, seq: u64, slot: Slot) {
         if self.ring.is_empty() {
             self.first = seq;
         }
@@ -86,29 +104,46 @@ impl Slots {
         while self.first + (self.ring.len() as u64) < seq {
             self.ring.push_back(Slot::Vacant);
         }
-        self.ring.push_back(Slot::InUse(errand));
+        self.ring.push_back(slot);
         self.in_use += 1;
     }
 
-    pub(crate) fn get(&mut self, seq: u64) -> Option<&mut Errand> {
+    pub(crate) fn get(&mut self, seq: u64) -> Option<&mut Slot> {
         let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
-        match self.ring.get_mut(index)? {
-            Slot::InUse(errand) => Some(errand),
-            Slot::Vacant => None,
+        self.ring.get_mut(index).filter(|slot| !matches!(slot, Slot::Vacant))
+    }
+
+    pub(crate) fn errand(&mut self, seq: u64) -> Option<&mut Errand> {
+        match self.get(seq)? {
+            Slot::One(errand) => Some(errand),
+            _ => None,
         }
     }
 
-    /// Takes a call out.
-    pub(crate) fn remove(&mut self, seq: u64) -> Option<Errand> {
+    pub(crate) fn fan(&mut self, seq: u64) -> Option<&mut Fan> {
+        match self.get(seq)? {
+            Slot::Several(fan) => Some(fan),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn peek_fan(&self, seq: u64) -> Option<&Fan> {
         let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
-        let slot = std::mem::replace(self.ring.get_mut(index)?, Slot::Vacant);
-        let Slot::InUse(errand) = slot else { return None };
+        match self.ring.get(index)? {
+            Slot::Several(fan) => Some(fan),
+            _ => None,
+        }
+    }
+
+    /// Takes a call out. What was there is never [`Slot::Vacant`].
+    pub(crate) fn remove(&mut self, seq: u64) -> Option<Slot> {
+        let slot = std::mem::replace(self.get(seq)?, Slot::Vacant);
         self.in_use -= 1;
         while matches!(self.ring.front(), Some(Slot::Vacant)) {
             self.ring.pop_front();
             self.first += 1;
         }
-        Some(errand)
+        Some(slot)
     }
 
     /// The oldest call, if it is too old to stay flat.
@@ -118,10 +153,12 @@ impl Slots {
 
     /// When the oldest call is too old.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
-        match self.ring.front()? {
-            Slot::InUse(errand) => Some(errand.opened_at + self.age_max),
-            Slot::Vacant => None,
-        }
+        let opened_at = match self.ring.front()? {
+            Slot::One(errand) => errand.opened_at,
+            Slot::Several(fan) => fan.opened_at,
+            Slot::Vacant => return None,
+        };
+        Some(opened_at + self.age_max)
     }
 
     /// The number of the oldest call.
@@ -129,10 +166,9 @@ impl Slots {
         (!self.ring.is_empty()).then_some(self.first)
     }
 
-    /// The calls whose request went to `node`.
+    /// The calls of which a request went to `node`.
     pub(crate) fn sent_to(&self, node: NodeId) -> Vec<u64> {
-        let numbered = (self.first..).zip(&self.ring);
-        let sent = numbered.filter(|(_, slot)| matches!(slot, Slot::InUse(e) if e.to == node));
+        let sent = (self.first..).zip(&self.ring).filter(|(_, slot)| slot.was_sent_to(node));
         sent.map(|(seq, _)| seq).collect()
     }
 
@@ -143,8 +179,25 @@ impl Slots {
 
     /// How many wait for their reply.
     pub(crate) fn unanswered(&self) -> usize {
-        let unanswered = |slot: &&Slot| matches!(slot, Slot::InUse(e) if e.answer.is_none());
-        self.ring.iter().filter(unanswered).count()
+        self.ring.iter().filter(|slot| slot.is_unanswered()).count()
+    }
+}
+
+impl Slot {
+    fn was_sent_to(&self, node: NodeId) -> bool {
+        match self {
+            Self::Vacant => false,
+            Self::One(errand) => errand.to == node,
+            Self::Several(fan) => fan.legs.iter().any(|leg| leg.to == node),
+        }
+    }
+
+    fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Vacant => false,
+            Self::One(errand) => errand.answer.is_none(),
+            Self::Several(fan) => fan.reading != Reading::Decided && !fan.is_complete(),
+        }
     }
 }
 
@@ -159,16 +212,9 @@ impl Errand {
         unscheduled_bytes: u64,
     ) -> bool {
         let is_of_root = task.path.as_wire() == FIRST_BRANCH;
-        let is_sole = reply.is_final
-            && reply.index == 0
-            && reply.kind == ReplyKind::Message
-            && reply.part.is_none()
-            && reply.payload.len() as u64 <= unscheduled_bytes
-            && reply.own_entry.is_none()
-            && reply.inherited.is_empty();
-        // As in `admission`: a root branch speaks for itself; who serves a tail of it is first heard of now.
-        let is_admitted = by.via == by.from && (task.hop > 0 || by.from == self.to);
-        if self.answer.is_some() || !is_of_root || !is_sole || !is_admitted {
+        let is_sole = fan::is_sole(reply, unscheduled_bytes);
+        if self.answer.is_some() || !is_of_root || !is_sole || !fan::is_admitted(by, task, self.to)
+        {
             return false;
         }
         let payload = std::mem::take(&mut reply.payload);

@@ -1,12 +1,12 @@
 //! The users of calls: they open, seal, read, cancel and drop them.
 
-use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::{CallId, LinkNonce, NodeId, Path};
-use convoke_core::proto::call::{CallEvent, CallOptions, Delivered, End};
+use convoke_core::id::{CallId, LinkNonce, NodeId, Path, TaskKey};
+use convoke_core::proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch};
 use convoke_core::proto::initiator::SlotPoll;
+use convoke_core::proto::node::Node;
 use convoke_core::proto::participant::TaskRef;
 use convoke_core::time::Timestamp;
 
@@ -38,13 +38,20 @@ pub(super) struct CallSpec {
     is_after_faults: bool,
     /// In a slot of its node, if it can.
     begins_flat: bool,
+    /// Its user has enough when it has read this many replies.
+    decides_after: Option<usize>,
 }
 
 impl CallSpec {
+    /// In a slot for the end only.
     fn can_begin_flat(&self) -> bool {
-        let asks_for_nothing = self.quorum.is_none() && !self.cancels_late && !self.keeps_late;
-        let is_read_at_once = self.seal_after.is_none() && self.reader == Reader::Eager;
-        self.begins_flat && self.roots.len() == 1 && asks_for_nothing && is_read_at_once
+        let is_read_at_once = self.reader == Reader::Eager && self.decides_after.is_none();
+        self.can_begin_as_fan() && self.roots.len() == 1 && !self.cancels_late && is_read_at_once
+    }
+
+    fn can_begin_as_fan(&self) -> bool {
+        let asks_for_nothing = self.quorum.is_none() && !self.keeps_late;
+        self.begins_flat && self.seal_after.is_none() && asks_for_nothing
     }
 }
 
@@ -64,6 +71,8 @@ pub(super) struct Caller {
     reader: Reader,
     is_reading: bool,
     keeps_late: bool,
+    /// Has enough after so many more replies.
+    decides_after: Option<usize>,
 }
 
 /// How a call ended for its user: what must not depend on the network.
@@ -156,6 +165,8 @@ impl World {
             reader,
             is_after_faults,
             begins_flat: random.chance(50),
+            decides_after: (quorum.is_none() && random.chance(w.decided_percent))
+                .then(|| 1 + random.index(3)),
         }
     }
 
@@ -167,8 +178,61 @@ impl World {
             .and_then(|n| n.slot_link(spec.roots[0], budget))
         {
             Some(link) => self.open_flat_call(place, &spec, link),
-            None => self.open_full_call(place, spec),
+            None => self.open_read_call(place, spec),
         }
+    }
+
+    fn open_read_call(&mut self, place: Place, spec: CallSpec) {
+        let budget = Some(spec.budget);
+        let node = self.hosts[place].node.as_ref();
+        let suits = |node: &Node| node.fan_suits(budget, spec.roots.iter().copied());
+        match node.is_some_and(|node| spec.can_begin_as_fan() && suits(node)) {
+            true => self.open_fan(place, &spec),
+            false => self.open_full_call(place, spec),
+        }
+    }
+
+    /// A call of several branches that begins in a slot of its node.
+    fn open_fan(&mut self, place: Place, spec: &CallSpec) {
+        let now = self.now;
+        let Some(node) = self.hosts[place].node.as_mut() else { return };
+        let branches = spec.roots.iter().map(|to| RootBranch {
+            to: *to,
+            method: TREE,
+            extensions: Vec::new(),
+            payload: Bytes::from_static(b"root"),
+        });
+        let Ok(call) = node.open_fan(now, Some(spec.budget), branches) else { return };
+        self.note_open(place, call, spec, QuorumLog::default());
+        if let Some(truth) = self.oracle.calls.get_mut(&call) {
+            truth.is_sealed = true;
+        }
+        self.hosts[place].fans.insert(call);
+        for (index, to) in (0..).zip(&spec.roots) {
+            let path = Path::root().child(index).expect("one level fits");
+            let task = TaskRef { call, task: TaskKey { path, hop: 0 } };
+            self.oracle.open(task, *to, None);
+            self.oracle.cost.branches += u64::from(place_of(*to) != place);
+        }
+        self.settle(place);
+        self.plan_end(place, call, spec);
+    }
+
+    /// Writes down which of them have ended, and has the invariants look at those that are flat no longer.
+    pub(super) fn look_at_fans(&mut self, place: Place) {
+        let host = &mut self.hosts[place];
+        let Some(node) = &host.node else { return };
+        let (oracle, watched, now) = (&mut self.oracle, &mut host.watched, self.now);
+        host.fans.retain(|call| {
+            let flat = node.initiator().flat_end(*call);
+            if let (Some(Some(end)), Some(truth)) = (flat, oracle.calls.get_mut(call)) {
+                truth.end.get_or_insert((now, end));
+            }
+            if flat.is_none() && node.call(*call).is_some() {
+                watched.insert(*call);
+            }
+            flat.is_some()
+        });
     }
 
     /// A call that begins in a slot of its node.
@@ -196,7 +260,7 @@ impl World {
     pub(super) fn poll_flat_calls(&mut self, place: Place) {
         for call in self.hosts[place].flat.clone() {
             let Some(node) = self.hosts[place].node.as_mut() else { return };
-            let polled = node.poll_slot(call, Waker::noop());
+            let polled = node.poll_slot(call);
             if polled != SlotPoll::Pending {
                 self.hosts[place].flat.remove(&call);
             }
@@ -274,7 +338,12 @@ impl World {
         self.oracle.calls.insert(call, truth);
         let id = self.hosts[place].id;
         self.trace.note(now, || format!("{id} opens {call:?}: {spec:?}"));
-        let caller = Caller { reader: spec.reader, is_reading: false, keeps_late: spec.keeps_late };
+        let caller = Caller {
+            reader: spec.reader,
+            is_reading: false,
+            keeps_late: spec.keeps_late,
+            decides_after: spec.decides_after,
+        };
         self.hosts[place].callers.insert(call, caller);
     }
 
@@ -296,7 +365,7 @@ impl World {
             let Ok(path) = node.open_branch(now, call, *to, method, Vec::new(), payload) else {
                 continue;
             };
-            let task = TaskRef { call, task: convoke_core::id::TaskKey { path, hop: 0 } };
+            let task = TaskRef { call, task: TaskKey { path, hop: 0 } };
             self.oracle.open(task, *to, None);
             self.oracle.cost.branches += u64::from(place_of(*to) != place);
             self.settle(place);
@@ -325,6 +394,22 @@ impl World {
             truth.is_dropped = truth.told_end.is_none();
         }
         self.drive(place, |node, now| node.detach_call(now, call));
+    }
+
+    fn has_enough(&mut self, place: Place, call: CallId) -> bool {
+        let Some(caller) = self.hosts[place].callers.get_mut(&call) else { return false };
+        caller.decides_after = caller.decides_after.map(|left| left.saturating_sub(1));
+        caller.decides_after == Some(0)
+    }
+
+    /// The user has enough, and holds the call no longer.
+    fn decide_call(&mut self, place: Place, call: CallId) {
+        let (now, is_held) = (self.now, self.hosts[place].callers.remove(&call).is_some());
+        let Some(truth) = self.oracle.calls.get_mut(&call).filter(|_| is_held) else { return };
+        truth.end.get_or_insert((now, End::Decided));
+        let cancels_late = truth.cancels_late;
+        self.tell(place, call, &CallEvent::Ended(End::Decided));
+        self.drive(place, |node, now| node.decide_call(now, call, cancels_late));
     }
 
     fn note_cancel(&mut self, call: CallId) {
@@ -366,6 +451,9 @@ impl World {
                 *left -= 1;
             }
             self.tell(place, call, &event);
+            if matches!(event, CallEvent::Reply(_)) && self.has_enough(place, call) {
+                return self.decide_call(place, call);
+            }
             if matches!(event, CallEvent::Ended(_)) && !keeps_late {
                 return self.drop_call(place, call);
             }

@@ -35,6 +35,8 @@ pub(super) struct Host {
     pub(super) watched: BTreeSet<CallId>,
     /// Calls that are in a slot of the node, as far as known.
     pub(super) flat: BTreeSet<CallId>,
+    /// Calls of several branches of which the same holds.
+    pub(super) fans: BTreeSet<CallId>,
 }
 
 impl Host {
@@ -52,6 +54,7 @@ impl Host {
             callers: BTreeMap::new(),
             watched: BTreeSet::new(),
             flat: BTreeSet::new(),
+            fans: BTreeSet::new(),
         };
         host.start(scenario, now);
         host

@@ -4,8 +4,10 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::id::{NodeId, Path};
+use crate::id::{MethodId, NodeId, Path};
+use crate::wire::Extension;
 
+use super::super::Arrival;
 use super::super::failure::Failure;
 
 /// How a call ended.
@@ -41,6 +43,14 @@ pub struct Delivered {
     pub is_authenticated: bool,
     /// The message.
     pub payload: Bytes,
+}
+
+impl Delivered {
+    /// The sole reply of a task that came straight from it.
+    pub(crate) fn sole(path: Path, by: Arrival, payload: Bytes) -> Self {
+        let is_authenticated = by.via == by.from;
+        Self { path, index: 0, item: None, from: by.from, is_authenticated, payload }
+    }
 }
 
 /// What the application learns of its call, in order.
@@ -85,6 +95,19 @@ pub struct Tally<'a> {
 
 /// Decides early. Called after every reply and failure. If it panics, the call is undecidable.
 pub type Predicate = Box<dyn FnMut(&Tally<'_>) -> Decision + Send>;
+
+/// A root branch to be opened.
+#[derive(Clone, Debug)]
+pub struct RootBranch {
+    /// At which node.
+    pub to: NodeId,
+    /// What it is asked.
+    pub method: MethodId,
+    /// What travels along.
+    pub extensions: Vec<Extension>,
+    /// The encoded request.
+    pub payload: Bytes,
+}
 
 /// How a call is opened.
 #[derive(Default)]

@@ -11,17 +11,19 @@ use crate::proto::call::{CallEvent, CallOptions, LinkView};
 use crate::proto::initiator::{Initiator, SlotPoll};
 use crate::proto::key;
 use crate::proto::limits::Limits;
-use crate::wire::{Cause, Entry, Executed, Fail, Frame, Header, Manifest, Message, Outcome};
+use crate::wire::{
+    Cause, Entry, Executed, Fail, Frame, Header, Manifest, Message, Outcome, ReplyKind,
+};
 
-const ORIGIN: Incarnation = Incarnation(77);
-const LINK: LinkNonce = LinkNonce(5);
+pub(super) const ORIGIN: Incarnation = Incarnation(77);
+pub(super) const LINK: LinkNonce = LinkNonce(5);
 
-fn node(number: u64) -> NodeId {
+pub(super) fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()
 }
 
 /// Every node is connected, by one connection.
-struct Connected;
+pub(super) struct Connected;
 
 impl LinkView for Connected {
     fn current(&self, _: NodeId) -> Option<LinkNonce> {
@@ -46,7 +48,7 @@ impl LinkView for Connected {
 
 /// What happens to a call.
 #[derive(Clone, Debug)]
-enum Input {
+pub(super) enum Input {
     Frame { from: u64, via: u64, path: Vec<u32>, hop: u32, message: Message },
     Pass(u64),
     PeerDown(u64),
@@ -91,8 +93,13 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![6 => reply(), 1 => manifest, 1 => fail]
 }
 
-fn input() -> impl Strategy<Value = Input> {
+pub(super) fn input() -> impl Strategy<Value = Input> {
     let path = prop_oneof![6 => Just(vec![0]), 1 => Just(vec![1]), 1 => Just(vec![0, 0])];
+    input_about(path)
+}
+
+/// Inputs about tasks of these paths.
+pub(super) fn input_about(path: impl Strategy<Value = Vec<u32>>) -> impl Strategy<Value = Input> {
     let hop = prop_oneof![4 => Just(0_u32), 1 => 1..3_u32];
     let frame = (2..5_u64, prop::bool::weighted(0.1), path, hop, message()).prop_map(
         |(from, is_relayed, path, hop, message)| {
@@ -165,7 +172,7 @@ impl Twin {
 
     fn listen(&mut self) {
         if self.is_flat {
-            match self.initiator.poll_slot(self.call, Waker::noop()) {
+            match self.initiator.poll_slot(self.call) {
                 SlotPoll::Pending => return,
                 SlotPoll::Answered { from, payload } => {
                     self.told.push(format!("{from} {payload:?}"));
