@@ -7,6 +7,7 @@
 //! connection.
 
 mod dial;
+mod drain;
 mod flush;
 mod gate;
 mod handler;
@@ -22,15 +23,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::id::{CallId, LinkNonce, NodeId};
 use crate::packing::Packing;
-use crate::proto::Transmit;
-use crate::proto::call::Call;
 use crate::proto::limits::{Limits, LimitsError};
 use crate::proto::node::{Identity, Node, NodeEvent};
 use crate::proto::participant::{ParticipantEvent, TaskRef};
@@ -38,9 +36,10 @@ use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
 use crate::time::Timestamp;
-use crate::transport::{Address, Appended, CloseReason, Connection, NotWritable, Transport};
+use crate::transport::{Address, Connection, Transport};
 use crate::wire::{Cast, Cause, Executed};
 
+use drain::{Aftermath, append};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use gate::Gates;
@@ -94,18 +93,6 @@ struct Attached {
     is_full: bool,
     /// Since when somebody has promised to flush it.
     flush_due: Option<Timestamp>,
-}
-
-/// What is left to do once the lock is released.
-#[derive(Default)]
-struct Aftermath {
-    events: SmallVec<[NodeEvent; 4]>,
-    wakers: SmallVec<[Waker; 4]>,
-    /// What users gave us is dropped without the lock: it may call back.
-    dropped: Vec<Call>,
-    closes: Vec<(Arc<dyn Connection>, CloseReason)>,
-    rearm: bool,
-    is_closing: bool,
 }
 
 impl Driver {
@@ -379,104 +366,6 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.flusher.wake();
-    }
-}
-
-impl State {
-    /// Hands frames to connections and sorts events into what needs the maps and what must wait until
-    /// the lock is released.
-    fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
-        loop {
-            while let Some(transmit) = self.node.poll_transmit() {
-                self.transmit(now, transmit, aftermath);
-            }
-            let Some(event) = self.node.poll_event() else { break };
-            self.sort_event(event, aftermath);
-        }
-        aftermath.wakers.extend(self.node.take_woken());
-        // Who is not parked will ask.
-        while self.node.poll_ready().is_some() {}
-        self.arm(aftermath);
-        aftermath.is_closing = self.is_closing;
-        aftermath.dropped.append(&mut self.node.take_dead_calls());
-    }
-
-    fn arm(&mut self, aftermath: &mut Aftermath) {
-        let timeout = self.node.poll_timeout();
-        aftermath.rearm |= timeout < self.armed;
-        self.armed = self.armed.min(timeout);
-    }
-
-    fn sort_event(&mut self, event: NodeEvent, aftermath: &mut Aftermath) {
-        match event {
-            NodeEvent::Task(ParticipantEvent::Stop { task, .. }) => {
-                if let Some(stopper) = self.stoppers.remove(&task) {
-                    aftermath.wakers.extend(stopper.stop_later());
-                }
-                aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
-            }
-            NodeEvent::Task(ParticipantEvent::Writable(task)) => {
-                aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
-            }
-            NodeEvent::Task(ParticipantEvent::Cast(call)) => {
-                aftermath.wakers.extend(self.cast_wakers.remove(&call));
-            }
-            NodeEvent::Reset { node, link } => {
-                let attached = self.connections.get(&(node, link));
-                let connection = attached.map(|attached| attached.connection.clone());
-                aftermath.closes.extend(connection.map(|c| (c, CloseReason::Stale)));
-            }
-            event @ (NodeEvent::Task(ParticipantEvent::Start(_)) | NodeEvent::Dial { .. }) => {
-                aftermath.events.push(event);
-            }
-        }
-    }
-
-    fn transmit(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
-        let key = (transmit.to, transmit.link);
-        let Some(Attached { connection, is_full, .. }) = self.connections.get_mut(&key) else {
-            return;
-        };
-        self.telemetry.on_transmit(&transmit);
-        match append(connection.as_ref(), &transmit) {
-            Ok(appended) => {
-                *is_full = appended == Appended::Full;
-                FlushScope::note(connection);
-            }
-            Err(NotWritable::Closed) => {} // on_closed tells the node.
-            Err(NotWritable::Full) => {
-                aftermath.closes.push((connection.clone(), CloseReason::Overloaded));
-            }
-            Err(error @ NotWritable::TooLarge { .. }) => self.reject(now, transmit, &error),
-        }
-    }
-
-    /// The peer takes no frame of this size.
-    fn reject(&mut self, now: Timestamp, transmit: Transmit, error: &NotWritable) {
-        tracing::warn!(to = %transmit.to, %error, "frame larger than the peer takes");
-        let text = format!("{error}: raise its message_bytes_max");
-        self.node.handle_rejected(now, transmit, &text);
-    }
-}
-
-/// Payloads from here on are handed over rather than copied.
-const HAND_OVER_BYTES_MIN: usize = 16 << 10;
-
-fn append(
-    connection: &dyn Connection,
-    transmit: &Transmit,
-) -> Result<crate::transport::Appended, NotWritable> {
-    let frame = &transmit.frame;
-    match frame.message.payload() {
-        Some(payload) if payload.len() >= HAND_OVER_BYTES_MIN => {
-            let mut head = vec![0; frame.head_len()];
-            frame.encode_head(&mut head);
-            connection.append_bytes(transmit.lane, &head, payload.clone())
-        }
-        _ => {
-            let len = frame.encoded_len();
-            connection.append(transmit.lane, len, &mut |to| frame.encode(to))
-        }
     }
 }
 

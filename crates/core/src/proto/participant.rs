@@ -6,6 +6,8 @@
 mod brief;
 mod commands;
 mod control;
+mod memory;
+mod refusal;
 mod route;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,23 +17,20 @@ use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{
-    Cast, Cause, Entry, Executed, Extension, Fail, Header, Manifest, Message, ReplyRoute, Request,
-    TaskStatus, extension,
-};
+use crate::wire::{Cast, Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
 
 use super::admission;
 use super::limits::Limits;
 use super::links::Links;
 use super::mailbox::{Mailbox, Posted};
 use super::mutant::{self, Mutant};
-use super::task::{ChildRequest, Task, TaskFailure, TaskOutput, TaskRefusal};
+use super::task::{Task, TaskOutput, TaskRefusal};
 use super::timers::Timers;
-use super::visit::Visit;
 use super::{Arrival, Fault, Outbound};
 
-use brief::Briefs;
 pub use commands::Branch;
+use memory::Origin;
+use refusal::{Refusal, unrecorded_fail};
 
 /// One task of one call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,23 +80,6 @@ pub enum ParticipantEvent {
     Cast(CallId),
 }
 
-#[derive(Debug, Default)]
-struct Origin {
-    floor: u64,
-    briefs: Briefs,
-    visits: BTreeMap<u64, Visit>,
-}
-
-impl Origin {
-    fn knows(&self, seq: u64) -> bool {
-        self.visits.contains_key(&seq) || self.briefs.contains(seq)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.visits.is_empty() && self.briefs.is_empty()
-    }
-}
-
 /// The tasks of one node.
 #[derive(Debug)]
 pub struct Participant {
@@ -120,9 +102,6 @@ pub struct Participant {
     events: VecDeque<ParticipantEvent>,
     out: VecDeque<Outbound>,
 }
-
-/// Tail transfers within one branch before it is refused: a loop of tails ends here or at the deadline.
-const HOPS_MAX: u32 = 1 << 20;
 
 impl Participant {
     pub(crate) fn new(me: NodeId, limits: &Limits) -> Self {
@@ -293,35 +272,6 @@ impl Participant {
         (deadline + self.budget(request.outlasted_us)).min(now + self.limits.deadline_max)
     }
 
-    fn refusal(&self, task: &TaskKey, request: &Request) -> Option<Refusal> {
-        let refuse = |cause, text: &str| {
-            let failure = TaskFailure::new(cause, Executed::No, text);
-            Some(Refusal { failure, unrecorded: false })
-        };
-        // A running task will be remembered when it has ended.
-        if self.remembered + self.running >= self.limits.remembered_max {
-            let text = "as many tasks are remembered as remembered_max allows";
-            let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
-            return Some(Refusal { failure, unrecorded: true });
-        }
-        if self.is_shutting_down {
-            return refuse(Cause::ShuttingDown, "the node takes no new tasks");
-        }
-        if self.running >= self.limits.tasks_max {
-            return refuse(Cause::Overloaded, "as many tasks run as tasks_max allows");
-        }
-        if request.budget_us == 0 {
-            return refuse(Cause::Deadline, "the budget was used up on the way");
-        }
-        if task.hop > HOPS_MAX {
-            return refuse(Cause::PathTooDeep, "too many tail transfers on one branch");
-        }
-        if request.extensions.iter().any(is_unknown_and_critical) {
-            return refuse(Cause::BadRequest, "a critical extension is unknown here");
-        }
-        None
-    }
-
     pub(crate) fn handle_credit(
         &mut self,
         now: Timestamp,
@@ -368,87 +318,6 @@ impl Participant {
         let (from, cast) = self.visit_mut(call)?.mailbox.as_mut()?.take()?;
         self.cast_bytes -= cast.payload.len();
         Some((from, cast))
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
-        self.grow_aged(now);
-        while let Some((at, call)) = self.timers.pop_due(now) {
-            let visit = self.visit_mut(call).filter(|visit| visit.armed_at == Some(at));
-            if let Some(visit) = visit {
-                visit.armed_at = None;
-                self.expire(now, call, links);
-            }
-        }
-    }
-
-    fn expire(&mut self, now: Timestamp, call: CallId, links: &mut Links) {
-        let Some(visit) = self.visit_mut(call) else { return };
-        if visit.next_timeout() > now {
-            self.arm(call);
-            return;
-        }
-        while let Some(task) = self.visit_mut(call).and_then(|visit| visit.pop_late(now)) {
-            self.stop(now, &TaskRef { call, task }, Cause::Deadline, links);
-        }
-        self.give_up_dial(now, call, links);
-        let is_over = self
-            .visit_mut(call)
-            .is_some_and(|visit| visit.forget_at <= now && visit.running_count() == 0);
-        if is_over {
-            self.forget(call);
-        } else {
-            self.arm(call);
-        }
-    }
-
-    /// Ends a task that is not wanted any more, from outside its handler.
-    fn stop(&mut self, now: Timestamp, task: &TaskRef, cause: Cause, links: &mut Links) {
-        let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) else {
-            return;
-        };
-        if running.finished().is_none() {
-            let stop = ParticipantEvent::Stop { task: task.clone(), cause };
-            if cause == Cause::Deadline {
-                running.fail(TaskFailure::new(cause, Executed::Maybe, ""));
-            }
-            self.events.push_back(stop);
-        }
-        self.drain_task(now, task, links);
-        if let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) {
-            let entries = running.abandon(cause);
-            self.drain_task(now, task, links);
-            let me = self.me;
-            let record = self.visit_mut(task.call).and_then(|v| v.tasks.get(&task.task));
-            let sender = record.map_or(me, |record| record.from);
-            let entries = self.still_wanted(task.call, sender, entries);
-            if !entries.is_empty() {
-                let message = Message::Manifest(Manifest { entries });
-                self.send_up(now, task.call, &task.task, message, links);
-            }
-        }
-    }
-
-    /// The entries among these that describe ancestors which are not cancelled themselves.
-    fn still_wanted(
-        &mut self,
-        call: CallId,
-        sender: NodeId,
-        mut entries: Vec<Entry>,
-    ) -> Vec<Entry> {
-        if let Some(visit) = self.visit_mut(call) {
-            entries.retain(|entry| !visit.is_cancelled(&entry.task.path, sender));
-        }
-        entries
-    }
-
-    /// Keeps that a cancelled task came, for who asks: until then the cancel may be a stranger's.
-    fn remember_refused(&mut self, call: CallId, task: &TaskKey) {
-        let has_room = self.remembered + self.running < self.limits.remembered_max;
-        let Some(visit) = self.visit_mut(call) else { return };
-        if has_room && visit.status(task) == TaskStatus::Unknown {
-            visit.fences.insert(task.clone());
-            self.remembered += 1;
-        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
@@ -536,171 +405,4 @@ impl Participant {
             self.remembered += 1;
         }
     }
-
-    fn send_request(&mut self, now: Timestamp, call: CallId, child: ChildRequest, links: &Links) {
-        let Some(visit) = self.visit_mut(call) else { return };
-        let of_visit = (visit.origin, visit.floor);
-        self.send_request_of(now, call, of_visit, child, links);
-    }
-
-    fn send_request_of(
-        &mut self,
-        now: Timestamp,
-        call: CallId,
-        (origin, floor): (NodeId, u64),
-        child: ChildRequest,
-        links: &Links,
-    ) {
-        let reply_route = if origin == self.me {
-            ReplyRoute::Sender
-        } else {
-            ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
-        };
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let request = Request {
-            budget_us: micros(child.deadline.since(now)),
-            outlasted_us: micros(child.call_deadline.since(child.deadline.max(now))),
-            floor,
-            method: child.method,
-            reply_route,
-            inherited: child.inherited,
-            extensions: child.extensions,
-            payload: child.payload,
-        };
-        let header = Header { call, task: child.task };
-        self.out.push_back(Outbound::new(child.to, header, Message::Request(request)));
-    }
-
-    /// The request of a branch was handed to this connection.
-    pub(crate) fn note_branch_link(&mut self, header: &Header, to: NodeId, link: LinkNonce) {
-        if self.note_brief_link(header, link) {
-            return;
-        }
-        let visit = self.visit_mut(header.call);
-        if visit.is_some_and(|visit| visit.note_branch_link(&header.task, to, link)) {
-            *self.branch_visits.entry(to).or_default() += 1;
-        }
-    }
-
-    fn visit_mut(&mut self, call: CallId) -> Option<&mut Visit> {
-        self.grow(call);
-        self.origins.get_mut(&call.origin)?.visits.get_mut(&call.seq)
-    }
-
-    /// The visit, made if need be, that is remembered at least until `deadline` and the time that a
-    /// connection may be paused without being noticed.
-    fn visit(&mut self, call: CallId, origin: NodeId, deadline: Timestamp) -> &mut Visit {
-        self.grow(call);
-        let Origin { visits, .. } = self.origins.entry(call.origin).or_default();
-        let visit = visits.entry(call.seq).or_insert_with(|| {
-            self.visit_count += 1;
-            Visit::new(origin)
-        });
-        visit.deadline = visit.deadline.max(deadline);
-        visit.forget_at = visit.deadline + self.limits.keep_alive_timeout;
-        visit
-    }
-
-    /// The initiator says that all its calls below `floor` are settled: what is remembered of them goes.
-    fn raise_floor(&mut self, call: CallId, floor: u64) {
-        let Some(origin) = self.origins.get_mut(&call.origin) else { return };
-        if floor <= origin.floor {
-            return;
-        }
-        origin.floor = floor;
-        self.settle_briefs(call.origin, floor, None);
-        let settled: Vec<u64> = self
-            .origin(call.origin)
-            .visits
-            .range(..floor)
-            .filter(|(_, visit)| visit.running_count() == 0)
-            .map(|(seq, _)| *seq)
-            .collect();
-        for seq in settled {
-            self.drop_visit(CallId { origin: call.origin, seq });
-        }
-    }
-
-    fn origin(&mut self, origin: Incarnation) -> &mut Origin {
-        self.origins.entry(origin).or_default()
-    }
-
-    fn drop_visit(&mut self, call: CallId) {
-        let Some(origin) = self.origins.get_mut(&call.origin) else { return };
-        let Some(visit) = origin.visits.remove(&call.seq) else { return };
-        self.remembered -= visit.remembered_count();
-        self.visit_count -= 1;
-        self.cast_bytes -= visit.mailbox.as_ref().map_or(0, |mailbox| mailbox.held_bytes());
-        visit.branch_nodes().for_each(|node| lower(&mut self.branch_visits, node, 1));
-        visit
-            .fenced_by()
-            .iter()
-            .for_each(|(peer, count)| lower(&mut self.fences_of, *peer, *count));
-    }
-
-    fn forget(&mut self, call: CallId) {
-        self.drop_visit(call);
-        // The floor alone protects against nothing that could still come: no visit, no budget left.
-        if self.origins.get(&call.origin).is_some_and(Origin::is_empty) {
-            self.origins.remove(&call.origin);
-        }
-    }
-
-    fn arm(&mut self, call: CallId) {
-        let Some(visit) = self.visit_mut(call) else { return };
-        let at = visit.next_timeout();
-        if visit.armed_at.is_some_and(|armed_at| armed_at <= at) {
-            return;
-        }
-        visit.armed_at = Some(at);
-        self.timers.push(at, call);
-        if self.timers.is_crowded(self.visit_count) {
-            self.timers.sweep(armed(&self.origins));
-        }
-    }
-}
-
-fn lower(counts: &mut BTreeMap<NodeId, usize>, node: NodeId, by: usize) {
-    if let Some(count) = counts.get_mut(&node) {
-        *count -= by;
-        if *count == 0 {
-            counts.remove(&node);
-        }
-    }
-}
-
-fn armed(
-    origins: &BTreeMap<Incarnation, Origin>,
-) -> impl Iterator<Item = (Timestamp, CallId)> + '_ {
-    origins.iter().flat_map(|(origin, of_origin)| {
-        let visits = of_origin.visits.iter();
-        visits.filter_map(|(seq, visit)| {
-            Some((visit.armed_at?, CallId { origin: *origin, seq: *seq }))
-        })
-    })
-}
-
-struct Refusal {
-    failure: TaskFailure,
-    unrecorded: bool,
-}
-
-/// There is no room to remember the refusal. A transport delivers a request once, so no copy of it can
-/// run after this.
-fn unrecorded_fail(failure: TaskFailure, inherited: Vec<Entry>) -> Message {
-    Message::Fail(Fail {
-        cause: failure.cause,
-        executed: failure.executed,
-        code: failure.code,
-        node: None,
-        text: failure.text,
-        entry: None,
-        aborts_children: false,
-        inherited,
-        details: failure.details,
-    })
-}
-
-fn is_unknown_and_critical(extension: &Extension) -> bool {
-    extension.tag & extension::CRITICAL != 0
 }

@@ -21,16 +21,14 @@ use smallvec::SmallVec;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::transport::Lane;
-use crate::wire::{
-    Entry, Extension, Frame, Header, Message, Reply, ReplyPath, ReplyRoute, Request,
-};
+use crate::wire::{Entry, Extension, Header, Message, Reply, ReplyPath, ReplyRoute, Request};
 
 use super::super::call::LinkView as _;
 use super::super::links::Links;
 use super::super::task::{ChildRequest, Task, may_ride};
 use super::super::visit::Route;
-use super::super::{Arrival, Outbound, Transmit, key};
+use super::super::{Arrival, Outbound, key};
+use super::memory::lower;
 use super::{Branch, Participant, Start, TaskRef};
 
 /// A task that is brief so far.
@@ -144,11 +142,19 @@ impl Briefs {
     }
 }
 
-impl Brief {
+impl State {
+    /// Whether the handler has ended.
     fn is_over(&self) -> bool {
-        is_over(&self.state)
+        matches!(self, Self::Answered | Self::HandedOver(..))
     }
 
+    /// Whether the task has done nothing yet.
+    fn is_fresh(&self) -> bool {
+        matches!(self, Self::Running)
+    }
+}
+
+impl Brief {
     /// The node that a request of it has left for, and the connection.
     fn branch_link(&self) -> Option<(NodeId, LinkNonce)> {
         match self.state {
@@ -230,16 +236,15 @@ impl Participant {
 
     /// Sends the only reply of a brief task, which ends it. Gives the reply back when it must be sent as
     /// any other.
-    pub(crate) fn answer_brief(
+    pub(super) fn answer_brief(
         &mut self,
         task: &TaskRef,
         payload: Bytes,
         links: &Links,
-    ) -> Result<Transmit, Bytes> {
+    ) -> Result<(), Bytes> {
         let leaves_whole = self.leaves_whole(&payload);
         let sendable = self.brief_mut(task.call).filter(|brief| {
-            let is_new = matches!(brief.state, State::Running);
-            leaves_whole && is_new && links.is_up(brief.origin, brief.route)
+            leaves_whole && brief.state.is_fresh() && links.is_up(brief.origin, brief.route)
         });
         let Some(brief) = sendable else { return Err(payload) };
         brief.state = State::Answered;
@@ -249,8 +254,9 @@ impl Participant {
         self.end_brief();
         let header = Header { call: task.call, task: task.task.clone() };
         let reply = Reply { inherited, ..Reply::sole(payload) };
-        let frame = Frame::new(header, Message::Reply(reply));
-        Ok(Transmit { to, link, lane: Lane::Data, frame })
+        let reply = Outbound::new(to, header, Message::Reply(reply));
+        self.out.push_back(Outbound { link: Some(link), ..reply });
+        Ok(())
     }
 
     /// Whether a reply needs no credit of its initiator.
@@ -264,7 +270,7 @@ impl Participant {
     pub(super) fn reply_brief(&mut self, task: &TaskRef, payload: Bytes) -> Result<(), Bytes> {
         let leaves_whole = self.leaves_whole(&payload);
         let brief = self.brief_mut(task.call);
-        let holdable = brief.filter(|brief| leaves_whole && matches!(brief.state, State::Running));
+        let holdable = brief.filter(|brief| leaves_whole && brief.state.is_fresh());
         let Some(brief) = holdable else { return Err(payload) };
         brief.state = State::Replying(payload);
         Ok(())
@@ -280,7 +286,7 @@ impl Participant {
         let may_open =
             branch.payload.len() <= self.limits.message_bytes_max && self.limits.children_max > 0;
         let brief = self.brief_mut(task.call);
-        let holdable = brief.filter(|brief| may_open && matches!(brief.state, State::Running));
+        let holdable = brief.filter(|brief| may_open && brief.state.is_fresh());
         let Some(brief) = holdable else { return Err(branch) };
         let Ok(path) = brief.task.path.child(0) else { return Err(branch) };
         let Branch { to, method, payload, extensions, deadline } = branch;
@@ -304,12 +310,7 @@ impl Participant {
         let Some(brief) = self.brief_mut(task.call) else { return false };
         match std::mem::replace(&mut brief.state, State::Running) {
             State::Replying(payload) => match self.answer_brief(task, payload, links) {
-                Ok(Transmit { to, link, frame, .. }) => {
-                    let mut outbound = Outbound::new(to, frame.header, frame.message);
-                    outbound.link = Some(link);
-                    self.out.push_back(outbound);
-                    true
-                }
+                Ok(()) => true,
                 Err(payload) => {
                     // The way to the initiator is gone.
                     let held = self.reply_brief(task, payload);
@@ -365,13 +366,13 @@ impl Participant {
         while let Some(of_origin) = self.origins.get_mut(&origin)
             && let Some(brief) = of_origin.briefs.pop_below(floor, from)
         {
-            if !brief.is_over() {
+            if !brief.state.is_over() {
                 self.grow_taken(CallId { origin, seq: brief.seq }, brief);
                 continue;
             }
             self.remembered -= 1;
             if let Some((node, _)) = brief.branch_link() {
-                super::lower(&mut self.branch_visits, node, 1);
+                lower(&mut self.branch_visits, node, 1);
             }
         }
     }
@@ -400,7 +401,7 @@ impl Participant {
             brief;
         let Brief { extensions, inherited, state, .. } = brief;
         let mut running = Task::new(task.clone(), deadline, call_deadline, inherited, &self.limits);
-        let (is_answered, is_over) = (matches!(state, State::Answered), is_over(&state));
+        let (is_answered, is_over) = (matches!(state, State::Answered), state.is_over());
         let mut left = None;
         let expect = "a new task takes it";
         match state {
@@ -440,7 +441,7 @@ impl Participant {
     /// Whether a brief task runs, or has; `None` when there is none.
     pub(super) fn is_brief_running(&self, call: CallId) -> Option<bool> {
         let brief = self.origins.get(&call.origin)?.briefs.get(call.seq)?;
-        Some(!brief.is_over())
+        Some(!brief.state.is_over())
     }
 
     /// Makes visits of those that are too old to be brief.
@@ -469,8 +470,4 @@ impl Participant {
         self.running -= 1;
         self.remembered += 1;
     }
-}
-
-fn is_over(state: &State) -> bool {
-    matches!(state, State::Answered | State::HandedOver(..))
 }

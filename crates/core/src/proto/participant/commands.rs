@@ -40,6 +40,21 @@ impl Participant {
         }
     }
 
+    /// Sends the only reply and ends the task; when it cannot be sent, the task goes on.
+    pub(crate) fn answer(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        if let Err(payload) = self.answer_brief(task, payload, links) {
+            self.reply(now, task, payload, links)?;
+            self.finish(now, task, links);
+        }
+        Ok(())
+    }
+
     /// Begins a streamed reply.
     pub(crate) fn stream(
         &mut self,

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::id::{CallId, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Entry, Executed, Fail, Header, LinkDown, Message, Probe, Status,
-    TASKS_MAX, TaskStatus,
+    Cancel, CancelReason, Cause, Entry, Executed, Fail, Header, LinkDown, Manifest, Message, Probe,
+    Status, TASKS_MAX, TaskStatus,
 };
 
 use super::super::links::Links;
 use super::super::mutant::{self, Mutant};
+use super::super::task::TaskFailure;
 use super::super::visit::{CancelMark, Route};
 use super::super::{Arrival, Outbound};
-use super::{Participant, TaskRef};
-use bytes::Bytes;
+use super::{Participant, ParticipantEvent, TaskRef};
 
 /// Cancels remembered for one call. What else is cancelled is stopped where it runs; where it has not
 /// come yet, it ends by its deadline.
@@ -212,5 +214,45 @@ impl Participant {
             details: Bytes::new(),
         };
         self.send_up(now, header.call, &header.task, Message::Fail(fail), links);
+    }
+
+    /// Ends a task that is not wanted any more, from outside its handler.
+    pub(super) fn stop(&mut self, now: Timestamp, task: &TaskRef, cause: Cause, links: &mut Links) {
+        let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) else {
+            return;
+        };
+        if running.finished().is_none() {
+            let stop = ParticipantEvent::Stop { task: task.clone(), cause };
+            if cause == Cause::Deadline {
+                running.fail(TaskFailure::new(cause, Executed::Maybe, ""));
+            }
+            self.events.push_back(stop);
+        }
+        self.drain_task(now, task, links);
+        if let Some(running) = self.visit_mut(task.call).and_then(|v| v.running(&task.task)) {
+            let entries = running.abandon(cause);
+            self.drain_task(now, task, links);
+            let me = self.me;
+            let record = self.visit_mut(task.call).and_then(|v| v.tasks.get(&task.task));
+            let sender = record.map_or(me, |record| record.from);
+            let entries = self.still_wanted(task.call, sender, entries);
+            if !entries.is_empty() {
+                let message = Message::Manifest(Manifest { entries });
+                self.send_up(now, task.call, &task.task, message, links);
+            }
+        }
+    }
+
+    /// The entries among these that describe ancestors which are not cancelled themselves.
+    pub(super) fn still_wanted(
+        &mut self,
+        call: CallId,
+        sender: NodeId,
+        mut entries: Vec<Entry>,
+    ) -> Vec<Entry> {
+        if let Some(visit) = self.visit_mut(call) {
+            entries.retain(|entry| !visit.is_cancelled(&entry.task.path, sender));
+        }
+        entries
     }
 }

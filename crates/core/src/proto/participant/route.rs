@@ -1,15 +1,17 @@
-//! The way back to the initiator: a connection both share, else dialling it, else through the parent.
+//! The way back to the initiator: a connection both share, else dialling it, else through the parent; and
+//! the way of requests to children.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use crate::id::{CallId, NodeId, TaskKey};
+use crate::id::{CallId, LinkNonce, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Frame, Header, Message, Probe};
+use crate::wire::{Frame, Header, Message, Probe, ReplyRoute, Request};
 
 use super::super::call::LinkView;
 use super::super::limits::ReplyDial;
 use super::super::links::{Links, Way};
-use super::super::task::{TaskOutput, reply_path};
+use super::super::task::{ChildRequest, TaskOutput, reply_path};
 use super::super::visit::{Route, Upward};
 use super::super::{Arrival, Outbound};
 use super::{Participant, TaskRef};
@@ -231,5 +233,56 @@ impl Participant {
     /// Who initiates a call, as far as known here.
     pub(crate) fn initiator_of(&mut self, call: CallId) -> Option<NodeId> {
         self.visit_mut(call).map(|visit| visit.origin)
+    }
+
+    pub(super) fn send_request(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        child: ChildRequest,
+        links: &Links,
+    ) {
+        let Some(visit) = self.visit_mut(call) else { return };
+        let of_visit = (visit.origin, visit.floor);
+        self.send_request_of(now, call, of_visit, child, links);
+    }
+
+    pub(super) fn send_request_of(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        (origin, floor): (NodeId, u64),
+        child: ChildRequest,
+        links: &Links,
+    ) {
+        let reply_route = if origin == self.me {
+            ReplyRoute::Sender
+        } else {
+            ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
+        };
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let request = Request {
+            budget_us: micros(child.deadline.since(now)),
+            outlasted_us: micros(child.call_deadline.since(child.deadline.max(now))),
+            floor,
+            method: child.method,
+            reply_route,
+            inherited: child.inherited,
+            extensions: child.extensions,
+            payload: child.payload,
+        };
+        let header = Header { call, task: child.task };
+        self.out.push_back(Outbound::new(child.to, header, Message::Request(request)));
+    }
+
+    /// The request of a branch was handed to this connection.
+    pub(crate) fn note_branch_link(&mut self, header: &Header, to: NodeId, link: LinkNonce) {
+        if self.note_brief_link(header, link) {
+            return;
+        }
+        let visit = self.visit_mut(header.call);
+        if visit.is_some_and(|visit| visit.note_branch_link(&header.task, to, link)) {
+            *self.branch_visits.entry(to).or_default() += 1;
+        }
     }
 }

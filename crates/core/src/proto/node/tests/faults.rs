@@ -9,9 +9,7 @@ use crate::wire::{Cause, Probe, TaskStatus};
 /// to worry about, and so no branch was ever asked for.
 #[test]
 fn a_branch_without_news_is_asked_for() {
-    let mut mesh = Mesh::connected(2);
-    mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, _) = Mesh::calling(2, &[2]);
     mesh.pass(millis(50));
     assert_eq!(mesh.on_wire(), ["1-2 PROBE"]);
     assert!(mesh.nodes[&1].poll_timeout() <= mesh.now + millis(100));
@@ -21,8 +19,7 @@ fn a_branch_without_news_is_asked_for() {
 /// the node was taken for dead.
 #[test]
 fn a_node_that_is_being_dialled_is_not_asked() {
-    let mut mesh = Mesh::new(2, &Limits::default());
-    mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+    let mut mesh = Mesh::dialling();
     mesh.call(1, &[2], CallOptions::default());
     (0..20).for_each(|_| mesh.pass(millis(100)));
     mesh.connect(1, 2);
@@ -47,9 +44,7 @@ fn a_lost_request_is_fenced_and_never_runs() {
 
 #[test]
 fn a_plain_probe_changes_nothing() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     mesh.delegate("/0", &[3]);
     mesh.finish("/0");
     let slow = mesh.hold_back("REQUEST");
@@ -160,9 +155,7 @@ fn a_cancel_before_its_request_still_cancels_it() {
 /// Found by the simulation: it was said to be fenced, so its node looked as if it had been lost.
 #[test]
 fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     mesh.delegate("/0", &[3]);
     let request = mesh.hold_back("REQUEST");
     let (_, task) = mesh.task("/0");
@@ -190,9 +183,7 @@ fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
 /// given up its branches named one that never left, and the initiator looked for it to the deadline.
 #[test]
 fn a_branch_that_never_left_its_failed_parent_is_not_looked_for() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
     let mut failure = TaskFailure::new(Cause::Panicked, crate::wire::Executed::Yes, "no");
@@ -214,9 +205,7 @@ fn a_branch_that_never_left_its_failed_parent_is_not_looked_for() {
 /// The failure comes after a status told of it: it still takes the branches along.
 #[test]
 fn a_late_failure_still_gives_up_the_branches() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     mesh.delegate("/0", &[3]);
     let request = mesh.hold_back("REQUEST");
     let (_, task) = mesh.task("/0");
@@ -240,10 +229,7 @@ fn a_late_failure_still_gives_up_the_branches() {
 #[test]
 fn a_short_branch_is_remembered_as_long_as_its_call_may_ask() {
     let limits = Limits { keep_alive_timeout: millis(200), ..Limits::default() };
-    let mut mesh = Mesh::new(3, &limits);
-    mesh.connect(1, 2);
-    mesh.connect(2, 3);
-    mesh.connect(1, 3);
+    let mut mesh = Mesh::connected_with(3, &limits);
     let call = mesh.call(1, &[2], CallOptions::default());
     mesh.deliver_all();
     let (_, task) = mesh.task("/0");
@@ -266,9 +252,7 @@ fn a_short_branch_is_remembered_as_long_as_its_call_may_ask() {
 
 #[test]
 fn a_cancel_reaches_tail_hops_and_stops_further_branches() {
-    let mut mesh = Mesh::connected(4);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(4, &[2]);
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
     mesh.with(2, |node| {
@@ -346,9 +330,7 @@ fn a_new_life_of_a_peer_ends_the_connections_to_the_last_one() {
 /// Found by the simulation: the new life took it for a call of its own, and its peers took that for a lie.
 #[test]
 fn a_task_for_a_call_of_the_last_life_is_not_run() {
-    let mut mesh = Mesh::connected(2);
-    mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, _) = Mesh::calling(2, &[2]);
     mesh.start(1, &Limits::default());
     mesh.connect(1, 2);
     mesh.delegate("/0", &[1]);
@@ -359,9 +341,7 @@ fn a_task_for_a_call_of_the_last_life_is_not_run() {
 
 #[test]
 fn a_task_that_was_refused_as_late_is_not_said_to_have_run() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
     mesh.with(2, |node| {
@@ -384,9 +364,7 @@ fn a_task_that_was_refused_as_late_is_not_said_to_have_run() {
 
 #[test]
 fn only_the_initiator_may_probe() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     let probe = Probe { fence: true, budget_us: 1_000, tasks: vec![mesh.task("/0").1.task] };
     let task = TaskKey { path: Path::root(), hop: 0 };
     let frame = Frame::new(crate::wire::Header { call, task }, Message::Probe(probe));
@@ -398,9 +376,7 @@ fn only_the_initiator_may_probe() {
 
 #[test]
 fn a_status_of_a_closed_task_takes_the_lane_of_its_replies() {
-    let mut mesh = Mesh::connected(2);
-    mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, _) = Mesh::calling(2, &[2]);
     mesh.pass(millis(50));
     let running = |mesh: &mut Mesh| {
         mesh.deliver(0);

@@ -18,9 +18,7 @@ fn one_branch_and_one_reply_cost_two_frames() {
 
 #[test]
 fn a_reply_skips_the_hops_back() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
     mesh.with(2, |node| {
@@ -70,9 +68,7 @@ fn a_refused_request_passes_on_what_it_carried() {
 #[test]
 fn a_node_without_room_to_remember_refuses_and_keeps_nothing() {
     let limits = Limits { remembered_max: 0, ..Limits::default() };
-    let mut mesh = Mesh::new(1, &limits);
-    mesh.start(2, &limits);
-    mesh.connect(1, 2);
+    let mut mesh = Mesh::connected_with(2, &limits);
     let call = mesh.call(1, &[2], CallOptions::default());
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call).len(), 2);
@@ -83,9 +79,7 @@ fn a_node_without_room_to_remember_refuses_and_keeps_nothing() {
 #[test]
 fn running_tasks_have_their_place_in_memory_reserved() {
     let limits = Limits { remembered_max: 2, ..Limits::default() };
-    let mut mesh = Mesh::new(1, &limits);
-    mesh.start(2, &limits);
-    mesh.connect(1, 2);
+    let mut mesh = Mesh::connected_with(2, &limits);
     mesh.call(1, &[2, 2, 2], CallOptions::default());
     mesh.deliver_all();
     assert_eq!(mesh.starts.len(), 2);
@@ -97,9 +91,7 @@ fn running_tasks_have_their_place_in_memory_reserved() {
 #[test]
 fn casts_of_calls_that_never_come_are_bounded_and_forgotten() {
     let limits = Limits { remembered_max: 10, ..Limits::default() };
-    let mut mesh = Mesh::new(1, &limits);
-    mesh.start(2, &limits);
-    mesh.connect(1, 2);
+    let mut mesh = Mesh::connected_with(2, &limits);
     let now = mesh.now;
     for seq in 0..100 {
         let call = CallId { origin: Incarnation(777), seq };
@@ -135,8 +127,7 @@ fn a_cast_before_the_request_waits_for_it() {
 #[test]
 fn a_stream_flows_as_far_as_it_is_read() {
     let limits = Limits { stream_window_bytes: 16 << 10, ..Limits::default() };
-    let mut mesh = Mesh::new(2, &limits);
-    mesh.connect(1, 2);
+    let mut mesh = Mesh::connected_with(2, &limits);
     let call = mesh.call(1, &[2], CallOptions::default());
     mesh.deliver_all();
     let (_, task) = mesh.task("/0");
@@ -162,8 +153,7 @@ fn a_stream_flows_as_far_as_it_is_read() {
 
 #[test]
 fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
-    let mut mesh = Mesh::new(2, &Limits::default());
-    mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+    let mut mesh = Mesh::dialling();
     mesh.call(1, &[2], CallOptions::default());
     assert_eq!(mesh.dials, [(1, 2)]);
     mesh.now = mesh.now + Duration::from_nanos(1_500);
@@ -175,8 +165,7 @@ fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
 /// Found by the simulation: marks outlived their calls by the time that a dial had taken.
 #[test]
 fn a_cancel_that_waited_for_a_dial_has_waited_too() {
-    let mut mesh = Mesh::new(2, &Limits::default());
-    mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+    let mut mesh = Mesh::dialling();
     let call = mesh.call(1, &[2], CallOptions::default());
     let now = mesh.now;
     mesh.with(1, |node| node.cancel_call(now, call));
@@ -189,8 +178,7 @@ fn a_cancel_that_waited_for_a_dial_has_waited_too() {
 
 #[test]
 fn a_failed_dial_fails_the_branch_as_not_run() {
-    let mut mesh = Mesh::new(2, &Limits::default());
-    mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+    let mut mesh = Mesh::dialling();
     let call = mesh.call(1, &[2], CallOptions::default());
     let now = mesh.now;
     mesh.with(1, |node| node.handle_dial_failed(now, id(2)));
@@ -201,9 +189,7 @@ fn a_failed_dial_fails_the_branch_as_not_run() {
 
 #[test]
 fn a_deadline_ends_a_call_and_its_tasks() {
-    let mut mesh = Mesh::connected(2);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
     for _ in 0..3 {
         mesh.pass(Duration::from_secs(4));
     }

@@ -52,12 +52,37 @@ impl Mesh {
 
     /// Nodes 1 to `count`, each connected with each.
     pub(super) fn connected(count: u64) -> Self {
-        let mut mesh = Self::new(count, &Limits::default());
+        Self::connected_with(count, &Limits::default())
+    }
+
+    /// As [`Self::connected`], under these limits.
+    pub(super) fn connected_with(count: u64, limits: &Limits) -> Self {
+        let mut mesh = Self::new(count, limits);
         for one in 1..=count {
             for other in one + 1..=count {
                 mesh.connect(one, other);
             }
         }
+        mesh
+    }
+
+    /// Nodes 1 to `count`, each connected with each, and a call of 1 whose requests to `roots` have come.
+    pub(super) fn calling(count: u64, roots: &[u64]) -> (Self, CallId) {
+        Self::calling_with(count, roots, CallOptions::default())
+    }
+
+    /// As [`Self::calling`], with these options.
+    pub(super) fn calling_with(count: u64, roots: &[u64], options: CallOptions) -> (Self, CallId) {
+        let mut mesh = Self::connected(count);
+        let call = mesh.call(1, roots, options);
+        mesh.deliver_all();
+        (mesh, call)
+    }
+
+    /// Nodes 1 and 2, not connected; 1 knows where 2 can be dialled.
+    pub(super) fn dialling() -> Self {
+        let mut mesh = Self::new(2, &Limits::default());
+        mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
         mesh
     }
 

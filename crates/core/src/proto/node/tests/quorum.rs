@@ -35,9 +35,7 @@ fn fail(mesh: &mut Mesh, path: &str) {
 
 #[test]
 fn a_quorum_is_decided_by_the_reply_that_makes_it() {
-    let mut mesh = Mesh::connected(4);
-    let call = mesh.call(1, &[2, 3, 4], options(2));
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling_with(4, &[2, 3, 4], options(2));
     mesh.answer("/0", b"");
     mesh.deliver_all();
     assert_eq!(mesh.end(1, call), None);
@@ -49,9 +47,7 @@ fn a_quorum_is_decided_by_the_reply_that_makes_it() {
 
 #[test]
 fn two_branches_at_one_node_are_one_voice() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2, 2, 3], options(2));
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling_with(3, &[2, 2, 3], options(2));
     mesh.answer("/0", b"");
     mesh.answer("/1", b"");
     mesh.deliver_all();
@@ -60,9 +56,7 @@ fn two_branches_at_one_node_are_one_voice() {
 
 #[test]
 fn a_quorum_is_impossible_with_the_failure_that_makes_it_so() {
-    let mut mesh = Mesh::connected(4);
-    let call = mesh.call(1, &[2, 3, 4], options(2));
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling_with(4, &[2, 3, 4], options(2));
     fail(&mut mesh, "/0");
     assert_eq!(mesh.end(1, call), None);
     fail(&mut mesh, "/1");
@@ -86,9 +80,8 @@ fn a_seal_can_make_a_quorum_impossible() {
 
 #[test]
 fn late_replies_come_to_who_asked_for_them() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2, 3], CallOptions { keeps_late: true, ..options(1) });
-    mesh.deliver_all();
+    let (mut mesh, call) =
+        Mesh::calling_with(3, &[2, 3], CallOptions { keeps_late: true, ..options(1) });
     mesh.answer("/0", b"");
     mesh.answer("/1", b"");
     mesh.deliver_all();
@@ -97,9 +90,8 @@ fn late_replies_come_to_who_asked_for_them() {
 
 #[test]
 fn a_read_only_quorum_cancels_what_is_late() {
-    let mut mesh = Mesh::connected(3);
-    mesh.call(1, &[2, 3], CallOptions { cancels_late: true, ..options(1) });
-    mesh.deliver_all();
+    let (mut mesh, _) =
+        Mesh::calling_with(3, &[2, 3], CallOptions { cancels_late: true, ..options(1) });
     mesh.answer("/0", b"");
     mesh.deliver_all();
     assert_eq!(mesh.stops.iter().map(|(at, ..)| *at).collect::<Vec<_>>(), [3]);

@@ -4,20 +4,20 @@ use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
 use crate::proto::call::{CallEvent, CallOptions};
 
-/// 1 is connected with 2 alone; 2, 3 and 4 are connected with each other.
-fn hidden_client() -> Mesh {
+/// 1 is connected with 2 alone, which it has called; 2, 3 and 4 are connected with each other.
+fn hidden_client() -> (Mesh, CallId) {
     let mut mesh = Mesh::new(4, &Limits::default());
     for (one, other) in [(1, 2), (2, 3), (2, 4), (3, 4)] {
         mesh.connect(one, other);
     }
-    mesh
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    (mesh, call)
 }
 
 #[test]
 fn replies_come_back_hop_by_hop_and_say_that_they_were_relayed() {
-    let mut mesh = hidden_client();
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = hidden_client();
     mesh.delegate("/0", &[3]);
     mesh.finish("/0");
     mesh.deliver_all();
@@ -37,9 +37,7 @@ fn replies_come_back_hop_by_hop_and_say_that_they_were_relayed() {
 /// and lost where parent and child were at the same node.
 #[test]
 fn a_reply_finds_its_way_back_through_a_node_twice() {
-    let mut mesh = hidden_client();
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = hidden_client();
     mesh.delegate("/0", &[3]);
     mesh.finish("/0");
     mesh.deliver_all();
@@ -56,9 +54,7 @@ fn a_reply_finds_its_way_back_through_a_node_twice() {
 
 #[test]
 fn credit_goes_down_the_way_the_reply_came_up() {
-    let mut mesh = hidden_client();
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = hidden_client();
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
     mesh.with(2, |node| {
@@ -83,9 +79,7 @@ fn credit_goes_down_the_way_the_reply_came_up() {
 /// initiator worried.
 #[test]
 fn a_node_out_of_reach_is_asked_through_the_root() {
-    let mut mesh = hidden_client();
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = hidden_client();
     mesh.delegate("/0", &[3]);
     mesh.finish("/0");
     mesh.deliver_all();

@@ -52,9 +52,8 @@ fn from_outside(mesh: &Mesh, seq: u64) -> CallId {
 
 #[test]
 fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2, 3], CallOptions { is_flat: true, ..CallOptions::default() });
-    mesh.deliver_all();
+    let options = CallOptions { is_flat: true, ..CallOptions::default() };
+    let (mut mesh, call) = Mesh::calling_with(3, &[2, 3], options);
     let forged = Message::Reply(Reply::sole(Bytes::from_static(b"forged")));
     let mut relayed = frame(call, "/0", forged.clone());
     relayed.relayed_from = Some(id(2));
@@ -70,9 +69,7 @@ fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
 
 #[test]
 fn an_entry_closes_only_branches_above_the_task_that_brings_it() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2, 3], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
     let manifest = || Message::Manifest(Manifest { entries: vec![closing("/0")] });
     for path in ["/7", "/1", "/1/4", "/0"] {
         send(&mut mesh, 3, 1, frame(call, path, manifest())).unwrap();
@@ -85,9 +82,7 @@ fn an_entry_closes_only_branches_above_the_task_that_brings_it() {
 
 #[test]
 fn who_did_not_send_a_request_cannot_say_that_it_never_left() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2, 3], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
     let fail = Message::Fail(Fail {
         cause: Cause::Unreachable,
         executed: Executed::No,
@@ -131,9 +126,7 @@ fn only_the_initiator_declares_its_calls_settled() {
 
 #[test]
 fn a_cancel_stops_only_tasks_that_its_sender_may_cancel() {
-    let mut mesh = Mesh::connected(4);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(4, &[2]);
     mesh.delegate("/0", &[3]);
     mesh.deliver_all();
     let cancel = || Message::Cancel(Cancel { reason: CancelReason::Caller, budget_us: 1_000 });
@@ -154,9 +147,7 @@ fn a_cancel_stops_only_tasks_that_its_sender_may_cancel() {
 
 #[test]
 fn a_relayed_probe_does_not_fence() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     let probe = Probe { fence: true, budget_us: 1_000_000, tasks: vec![key("/1")] };
     let mut relayed = frame(call, "/1", Message::Probe(probe));
     relayed.relayed_from = Some(id(2));
@@ -167,9 +158,7 @@ fn a_relayed_probe_does_not_fence() {
 
 #[test]
 fn a_relayed_credit_is_taken_from_who_sent_the_request() {
-    let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
     mesh.with(2, |node| {
@@ -188,9 +177,7 @@ fn a_relayed_credit_is_taken_from_who_sent_the_request() {
 
 #[test]
 fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
-    let mut mesh = Mesh::connected(4);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
+    let (mut mesh, call) = Mesh::calling(4, &[2]);
     mesh.delegate("/0", &[3]);
     mesh.deliver_all();
     let mut up = frame(call, "/0/0", Message::Reply(Reply::sole(Bytes::new())));

@@ -1,0 +1,67 @@
+//! Which requests a node refuses before they run, and how it says so.
+
+use crate::id::TaskKey;
+use crate::wire::{Cause, Entry, Executed, Extension, Fail, Message, Request, extension};
+
+use super::super::task::TaskFailure;
+use super::Participant;
+
+pub(super) struct Refusal {
+    pub(super) failure: TaskFailure,
+    /// It is not remembered.
+    pub(super) unrecorded: bool,
+}
+
+/// Tail transfers within one branch before it is refused: a loop of tails ends here or at the deadline.
+const HOPS_MAX: u32 = 1 << 20;
+
+impl Participant {
+    pub(super) fn refusal(&self, task: &TaskKey, request: &Request) -> Option<Refusal> {
+        let refuse = |cause, text: &str| {
+            let failure = TaskFailure::new(cause, Executed::No, text);
+            Some(Refusal { failure, unrecorded: false })
+        };
+        // A running task will be remembered when it has ended.
+        if self.remembered + self.running >= self.limits.remembered_max {
+            let text = "as many tasks are remembered as remembered_max allows";
+            let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
+            return Some(Refusal { failure, unrecorded: true });
+        }
+        if self.is_shutting_down {
+            return refuse(Cause::ShuttingDown, "the node takes no new tasks");
+        }
+        if self.running >= self.limits.tasks_max {
+            return refuse(Cause::Overloaded, "as many tasks run as tasks_max allows");
+        }
+        if request.budget_us == 0 {
+            return refuse(Cause::Deadline, "the budget was used up on the way");
+        }
+        if task.hop > HOPS_MAX {
+            return refuse(Cause::PathTooDeep, "too many tail transfers on one branch");
+        }
+        if request.extensions.iter().any(is_unknown_and_critical) {
+            return refuse(Cause::BadRequest, "a critical extension is unknown here");
+        }
+        None
+    }
+}
+
+/// There is no room to remember the refusal. A transport delivers a request once, so no copy of it can
+/// run after this.
+pub(super) fn unrecorded_fail(failure: TaskFailure, inherited: Vec<Entry>) -> Message {
+    Message::Fail(Fail {
+        cause: failure.cause,
+        executed: failure.executed,
+        code: failure.code,
+        node: None,
+        text: failure.text,
+        entry: None,
+        aborts_children: false,
+        inherited,
+        details: failure.details,
+    })
+}
+
+fn is_unknown_and_critical(extension: &Extension) -> bool {
+    extension.tag & extension::CRITICAL != 0
+}
