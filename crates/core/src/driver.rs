@@ -13,6 +13,7 @@ mod gate;
 mod handler;
 mod load;
 mod peers;
+mod promise;
 mod run_queue;
 mod sink;
 mod slot;
@@ -47,6 +48,7 @@ use handler::Stopper;
 pub use load::Load;
 pub use peers::PeerState;
 use peers::Peers;
+use promise::Promise;
 pub(crate) use slot::{FlushDuty, SlotOpened, SlotRequest};
 
 /// Everything of an endpoint that its handles share.
@@ -91,8 +93,8 @@ struct Attached {
     connection: Arc<dyn Connection>,
     /// The last frame of a caller filled its buffer.
     is_full: bool,
-    /// Since when somebody has promised to flush it.
-    flush_due: Option<Timestamp>,
+    /// Whether somebody has promised to flush it.
+    promise: Promise,
 }
 
 impl Driver {

@@ -1,17 +1,7 @@
 //! One connection: what its handles, its reader and its writer share.
 //!
-//! The right to write to the socket is a value, the [`WriteDuty`]. Whoever flushes takes it along,
-//! writes without a lock, and puts it back once the queue is empty; whoever comes meanwhile only
-//! appends, and the holder finds that before it puts the duty back, since both happen under the lock
-//! of [`Out`]. When the socket takes no more, the duty is handed over to the writer task.
-//!
-//! ```text
-//!           flush                    nothing left
-//!   Home ───────────▶ Away ─────────────────────────▶ Home
-//!                      │  ▲                 goodbye written, failed, ended
-//!        would block   ▼  │ writer task   ────────────────────────────────▶ Gone
-//!                    Handed
-//! ```
+//! The right to write to the socket is a value that whoever flushes takes along, the [`WriteDuty`];
+//! [`Duty`] says where it is.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -22,37 +12,36 @@ use convoke_core::transport::parts::{LiveCounters, Wakers};
 use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::batch::{Batch, SLICES_MAX};
+use crate::duty::Duty;
 use crate::framing::{Fault, index};
+use crate::platform::{Half, Lock, Platform, Signal, Tokio};
 use crate::send_queue::{Limits, SendQueue};
-use crate::socket::WriteHalf;
 
 /// How many batches a caller writes for others before the writer task takes over.
 const IN_PLACE_BATCHES_MAX: usize = 8;
 
 /// One TCP connection that has said hello.
-pub(crate) struct TcpConnection {
+pub(crate) struct TcpConnection<P: Platform = Tokio> {
     link: Link,
-    out: Mutex<Out>,
+    out: P::Lock<Out<P::Half>>,
     counts: LiveCounters,
     /// The reader looks at [`TcpConnection::ending`].
-    pub(crate) reader_signal: Notify,
+    pub(crate) reader_signal: P::Signal,
     /// The writer task finds the duty handed over.
-    pub(crate) writer_signal: Notify,
+    pub(crate) writer_signal: P::Signal,
 }
 
 /// The right to write, and what is being written.
 #[derive(Debug)]
-pub(crate) struct WriteDuty {
-    half: WriteHalf,
+pub(crate) struct WriteDuty<H> {
+    half: H,
     batch: Batch,
 }
 
-impl WriteDuty {
-    pub(crate) fn new(half: WriteHalf) -> Self {
+impl<H: Half> WriteDuty<H> {
+    pub(crate) fn new(half: H) -> Self {
         Self { half, batch: Batch::default() }
     }
 
@@ -85,30 +74,21 @@ pub(crate) struct EndingView {
     pub(crate) is_delivering: bool,
 }
 
-struct Out {
+pub(crate) struct Out<H> {
     queue: SendQueue,
-    duty: Duty,
+    duty: Duty<WriteDuty<H>>,
     /// Set once; the connection is closed from then on.
     closing: Option<CloseReason>,
     flush_wakers: Wakers,
     writable_wakers: [Wakers; 2],
 }
 
-enum Duty {
-    /// With whoever flushes, or not there yet.
-    Away,
-    Home(WriteDuty),
-    Handed(WriteDuty),
-    /// Nothing is written any more.
-    Gone,
-}
-
-impl TcpConnection {
+impl<P: Platform> TcpConnection<P> {
     /// A connection that takes frames and sends none until [`TcpConnection::start`].
     pub(crate) fn new(link: Link, limits: &Limits) -> Self {
         Self {
             link,
-            out: Mutex::new(Out {
+            out: Lock::new(Out {
                 queue: SendQueue::new(limits),
                 duty: Duty::Away,
                 closing: None,
@@ -116,36 +96,29 @@ impl TcpConnection {
                 writable_wakers: Default::default(),
             }),
             counts: LiveCounters::default(),
-            reader_signal: Notify::new(),
-            writer_signal: Notify::new(),
+            reader_signal: P::Signal::default(),
+            writer_signal: P::Signal::default(),
         }
     }
 
     /// The hello is out: from now on frames are sent.
-    pub(crate) fn start(&self, half: WriteHalf) {
+    pub(crate) fn start(&self, half: P::Half) {
         self.write_in_place(WriteDuty::new(half));
     }
 
     /// The duty that was handed over to the writer task, if any.
-    pub(crate) fn take_handed(&self) -> Option<WriteDuty> {
-        let mut out = self.out.lock();
-        match std::mem::replace(&mut out.duty, Duty::Away) {
-            Duty::Handed(duty) => Some(duty),
-            other => {
-                out.duty = other;
-                None
-            }
-        }
+    pub(crate) fn take_handed(&self) -> Option<WriteDuty<P::Half>> {
+        self.out.lock().duty.take_handed()
     }
 
     /// Composes the next batch when the last is written. `None` when there is nothing to write; the
     /// duty is then home, or gone with the connection.
-    pub(crate) fn refill(&self, mut duty: WriteDuty) -> Option<WriteDuty> {
+    pub(crate) fn refill(&self, mut duty: WriteDuty<P::Half>) -> Option<WriteDuty<P::Half>> {
         if !duty.batch.is_empty() {
             return Some(duty);
         }
         let mut out = self.out.lock();
-        if matches!(out.duty, Duty::Gone) {
+        if out.duty.is_gone() {
             return None;
         }
         out.queue.fill(&mut duty.batch);
@@ -171,7 +144,7 @@ impl TcpConnection {
     }
 
     /// Writes the batch as far as the socket takes it.
-    pub(crate) fn write_batch(&self, duty: &mut WriteDuty) -> io::Result<Written> {
+    pub(crate) fn write_batch(&self, duty: &mut WriteDuty<P::Half>) -> io::Result<Written> {
         while !duty.batch.is_empty() {
             match duty.write() {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -255,7 +228,7 @@ impl TcpConnection {
         self.counts.frames_received.add(1);
     }
 
-    fn write_in_place(&self, mut duty: WriteDuty) {
+    fn write_in_place(&self, mut duty: WriteDuty<P::Half>) {
         for _ in 0..IN_PLACE_BATCHES_MAX {
             match self.refill(duty) {
                 Some(filled) => duty = filled,
@@ -270,16 +243,16 @@ impl TcpConnection {
         self.hand_over(duty);
     }
 
-    fn hand_over(&self, duty: WriteDuty) {
-        let mut out = self.out.lock();
-        if !matches!(out.duty, Duty::Gone) {
-            out.duty = Duty::Handed(duty);
-            self.writer_signal.notify_one();
+    fn hand_over(&self, duty: WriteDuty<P::Half>) {
+        let handed = self.out.lock().duty.hand_over(duty);
+        match handed {
+            Ok(()) => self.writer_signal.notify_one(),
+            Err(gone) => drop(gone),
         }
     }
 }
 
-impl Connection for TcpConnection {
+impl<P: Platform> Connection for TcpConnection<P> {
     fn link(&self) -> &Link {
         &self.link
     }
@@ -298,20 +271,16 @@ impl Connection for TcpConnection {
     }
 
     fn flush(&self) {
-        let mut out = self.out.lock();
-        match std::mem::replace(&mut out.duty, Duty::Away) {
-            Duty::Home(duty) => {
-                drop(out);
-                self.write_in_place(duty);
-            }
-            other => out.duty = other,
+        let taken = self.out.lock().duty.take_home();
+        if let Some(duty) = taken {
+            self.write_in_place(duty);
         }
     }
 
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.flush();
         let mut out = self.out.lock();
-        let is_flushed = out.queue.is_empty() && matches!(out.duty, Duty::Home(_));
+        let is_flushed = out.queue.is_empty() && out.duty.is_home();
         if is_flushed || out.closing.is_some() {
             return Poll::Ready(());
         }
@@ -347,7 +316,7 @@ impl Connection for TcpConnection {
     }
 }
 
-impl fmt::Debug for TcpConnection {
+impl<P: Platform> fmt::Debug for TcpConnection<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TcpConnection")
             .field("peer", &self.link.peer.node)
@@ -356,7 +325,7 @@ impl fmt::Debug for TcpConnection {
     }
 }
 
-impl Out {
+impl<H> Out<H> {
     fn take_writable_wakers(&mut self) -> Wakers {
         let mut woken = Wakers::default();
         for lane in [Lane::Control, Lane::Data] {
@@ -373,3 +342,6 @@ impl Out {
         woken
     }
 }
+
+#[cfg(test)]
+mod model;

@@ -114,8 +114,8 @@
 //!
 //! # Modules
 //!
-//! Without I/O: `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`. With:
-//! `connection` (who may write), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what
+//! Without I/O: `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`, `duty` (who may
+//! write). With: `connection`, `platform` (what that stands on), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what
 //! differs with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!
 //! [`Fault`]: convoke_core::transport::CloseReason::Fault
@@ -127,12 +127,14 @@ mod config;
 mod connection;
 mod credit;
 mod dial;
+mod duty;
 mod framing;
 mod handshake;
 mod hello;
 #[cfg(any(feature = "quic", feature = "tls"))]
 mod identity;
 mod listener;
+mod platform;
 #[cfg(feature = "quic")]
 mod quic;
 mod reader;

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::handshake::HandshakeError;
+use crate::platform::Half;
 #[cfg(feature = "tls")]
 use crate::tls::{Tls, TlsReadHalf, TlsStream, TlsWriteHalf};
 
@@ -140,9 +141,8 @@ impl Socket {
     }
 }
 
-impl WriteHalf {
-    /// Waits until the socket takes bytes.
-    pub(crate) async fn writable(&self) -> io::Result<()> {
+impl Half for WriteHalf {
+    async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Plain(half) => half.writable().await,
             #[cfg(feature = "tls")]
@@ -150,9 +150,7 @@ impl WriteHalf {
         }
     }
 
-    /// Writes from the front of `bytes`, as much as the socket takes. After one that would block,
-    /// the next must begin with the same bytes.
-    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(half) => half.try_write(bytes),
             #[cfg(feature = "tls")]
@@ -160,8 +158,7 @@ impl WriteHalf {
         }
     }
 
-    /// The same from several slices.
-    pub(crate) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Plain(half) => half.try_write_vectored(slices),
             #[cfg(feature = "tls")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::connection::{TcpConnection, WriteDuty, Written};
+use crate::platform::Platform;
 
 /// Runs until it is aborted with the connection.
 ///
@@ -20,9 +21,7 @@ pub(crate) async fn run(connection: Arc<TcpConnection>, keep_alive_interval: Dur
         tokio::select! {
             biased;
             () = connection.writer_signal.notified() => {
-                if let Some(duty) = connection.take_handed() {
-                    write_out(&connection, duty).await;
-                }
+                write_handed(&connection).await;
             }
             _ = tick.tick() => {
                 if connection.bytes_sent() == bytes_sent_before {
@@ -34,8 +33,15 @@ pub(crate) async fn run(connection: Arc<TcpConnection>, keep_alive_interval: Dur
     }
 }
 
+/// Writes what was handed over, if it was.
+pub(crate) async fn write_handed<P: Platform>(connection: &TcpConnection<P>) {
+    if let Some(duty) = connection.take_handed() {
+        write_out(connection, duty).await;
+    }
+}
+
 /// Writes until the queue is empty or the socket fails.
-async fn write_out(connection: &TcpConnection, mut duty: WriteDuty) {
+async fn write_out<P: Platform>(connection: &TcpConnection<P>, mut duty: WriteDuty<P::Half>) {
     while let Some(filled) = connection.refill(duty) {
         duty = filled;
         let written = match connection.write_batch(&mut duty) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 use crate::wire::{Frame, Glance};
 
+use super::promise::Promise;
 use super::{Attached, Driver, FlushScope};
 
 impl Sink for Driver {
@@ -29,7 +30,7 @@ impl Sink for Driver {
             if state.is_closing {
                 return Err("the endpoint is shutting down".to_owned());
             }
-            let attached = Attached { connection, is_full: false, flush_due: None };
+            let attached = Attached { connection, is_full: false, promise: Promise::default() };
             state.connections.insert((link.peer.node, link.nonce), attached);
         }
         self.telemetry.on_open(&link);

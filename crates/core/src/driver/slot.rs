@@ -17,6 +17,7 @@ use crate::time::Timestamp;
 use crate::transport::{Appended, CloseReason, Connection, NotWritable};
 use crate::wire::Extension;
 
+use super::promise::{Guard, Promiser, Turn};
 use super::{Aftermath, Driver, FlushScope, State, append};
 
 /// A call to be opened flat.
@@ -36,28 +37,28 @@ pub(crate) enum SlotOpened {
     Unsuited(SlotRequest),
 }
 
-/// The promise to flush a connection soon, which others rely on; kept by dropping it, however that
-/// happens. A caller that holds it and is never polled again delays the others until the endpoint's timer
-/// goes off for one of their calls, no longer than `worry_min`.
-pub(crate) struct FlushDuty {
+/// The promise of a caller to flush a connection soon.
+pub(crate) type FlushDuty = Guard<Appender>;
+
+/// A caller that has appended to a connection.
+pub(crate) struct Appender {
     driver: Arc<Driver>,
     connection: Arc<dyn Connection>,
 }
 
-impl Drop for FlushDuty {
-    fn drop(&mut self) {
+impl Promiser for Appender {
+    fn settle(&self) {
         let link = self.connection.link();
         let key = (link.peer.node, link.nonce);
         if let Some(attached) = self.driver.state.lock().connections.get_mut(&key) {
-            // Before the flush: whoever appends from here on may come too late for it.
-            attached.flush_due = None;
+            attached.promise.settle();
         }
+    }
+
+    fn flush(&self) {
         self.connection.flush();
     }
 }
-
-/// Who relies on a flush for this long flushes itself: the one who promised it was not polled.
-const FLUSH_TRUST: Duration = Duration::from_micros(500);
 
 /// Whose flush a frame leaves with.
 enum Flush {
@@ -90,7 +91,9 @@ impl Driver {
                 connection.flush();
                 None
             }
-            Flush::Soon(connection) => Some(FlushDuty { driver: self.clone(), connection }),
+            Flush::Soon(connection) => {
+                Some(Guard::new(Appender { driver: self.clone(), connection }))
+            }
             Flush::Others => None,
         };
         Ok(SlotOpened::Open(call, duty))
@@ -112,11 +115,7 @@ impl Driver {
         let overdue: Vec<Arc<dyn Connection>> = {
             let mut state = self.state.lock();
             let overdue = state.connections.values_mut().filter_map(|attached| {
-                let since = attached.flush_due?;
-                (now.since(since) > FLUSH_TRUST).then(|| {
-                    attached.flush_due = None;
-                    attached.connection.clone()
-                })
+                attached.promise.take_overdue(now).then(|| attached.connection.clone())
             });
             overdue.collect()
         };
@@ -175,15 +174,10 @@ impl super::Attached {
         if FlushScope::note_if_open(&self.connection) {
             return Flush::Others;
         }
-        if is_alone {
-            return Flush::Now(self.connection.clone());
-        }
-        match self.flush_due {
-            Some(since) if now.since(since) <= FLUSH_TRUST => Flush::Others,
-            _ => {
-                self.flush_due = Some(now);
-                Flush::Soon(self.connection.clone())
-            }
+        match self.promise.on_append(now, is_alone) {
+            Turn::Now => Flush::Now(self.connection.clone()),
+            Turn::Soon => Flush::Soon(self.connection.clone()),
+            Turn::Others => Flush::Others,
         }
     }
 }

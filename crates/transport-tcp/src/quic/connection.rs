@@ -1,7 +1,7 @@
 //! One connection: what its handles, its reader and its writer share.
 //!
-//! Each lane has a stream, and the right to write to it is a value, the [`WriteDuty`]. Whoever
-//! flushes takes it along, gives QUIC the whole queue with one write, and puts the duty back; whoever
+//! Each lane has a stream, and the right to write to it is a value, the [`WriteDuty`]; [`Duty`]
+//! says where it is. Whoever flushes takes it along, gives QUIC the whole queue with one write, and puts the duty back; whoever
 //! comes meanwhile only appends, and the holder finds that before it puts the duty back. QUIC makes
 //! packets of what was written when its own task runs next. When a stream has no credit, its duty goes
 //! to the writer task; the other lane is not concerned.
@@ -9,14 +9,6 @@
 //! A frame alone is written at once. When the last read brought several, several callers are about to
 //! send, each a frame and a flush: then a flush of few frames is left to the writer task, which lets
 //! the others append first. A write costs about as much as the rest of a call.
-//!
-//! ```text
-//!           flush                    nothing left
-//!   Home ───────────▶ Away ─────────────────────────▶ Home
-//!                      │  ▲                 last word written, closed
-//!         no credit    ▼  │ writer task   ────────────────────────────▶ Gone
-//!                    Handed
-//! ```
 
 use std::fmt;
 use std::pin::pin;
@@ -32,6 +24,7 @@ use parking_lot::Mutex;
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
 
+use crate::duty::Duty;
 use crate::framing::{clean_text, cut_text, index};
 use crate::quic::send_lane::{Batch, LaneLimits, Large, SendLane};
 
@@ -107,17 +100,8 @@ struct Out {
 
 struct LaneOut {
     queue: SendLane,
-    duty: Duty,
+    duty: Duty<WriteDuty>,
     writable_wakers: Wakers,
-}
-
-enum Duty {
-    /// With whoever flushes, or not there yet.
-    Away,
-    Home(WriteDuty),
-    Handed(WriteDuty),
-    /// Nothing is written any more.
-    Gone,
 }
 
 impl QuicConnection {
@@ -175,15 +159,7 @@ impl QuicConnection {
 
     /// A lane's duty that was handed over to the writer task, if any.
     pub(crate) fn take_handed(&self, lane: Lane) -> Option<WriteDuty> {
-        let mut out = self.out.lock();
-        let slot = &mut out.lanes[index(lane)].duty;
-        match std::mem::replace(slot, Duty::Away) {
-            Duty::Handed(duty) => Some(duty),
-            other => {
-                *slot = other;
-                None
-            }
-        }
+        self.out.lock().lanes[index(lane)].duty.take_handed()
     }
 
     /// Composes the next batch when the last is written. `None` when there is nothing to write; the
@@ -195,7 +171,7 @@ impl QuicConnection {
         duty.next = 0;
         let mut out = self.out.lock();
         let own = &mut out.lanes[index(lane)];
-        if matches!(own.duty, Duty::Gone) {
+        if own.duty.is_gone() {
             return None;
         }
         if own.queue.fill(&mut duty.batch) {
@@ -313,16 +289,12 @@ impl QuicConnection {
     }
 
     fn hand_over(&self, lane: Lane, duty: WriteDuty) {
-        let mut out = self.out.lock();
-        let slot = &mut out.lanes[index(lane)].duty;
-        if matches!(slot, Duty::Gone) {
-            // The stream locks its connection when it goes.
-            drop(out);
-            drop(duty);
-            return;
+        let handed = self.out.lock().lanes[index(lane)].duty.hand_over(duty);
+        match handed {
+            Ok(()) => self.writer_signals[index(lane)].notify_one(),
+            // Without the lock, for the stream locks its connection when it goes.
+            Err(gone) => drop(gone),
         }
-        *slot = Duty::Handed(duty);
-        self.writer_signals[index(lane)].notify_one();
     }
 }
 
@@ -426,7 +398,7 @@ impl Out {
     }
 
     fn is_flushed(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.queue.is_empty() && matches!(lane.duty, Duty::Home(_)))
+        self.lanes.iter().all(|lane| lane.queue.is_empty() && lane.duty.is_home())
     }
 
     fn take_flush_wakers(&mut self) -> Wakers {
@@ -446,17 +418,10 @@ impl LaneOut {
         if self.queue.is_drained() && !self.queue.is_closed() {
             return None;
         }
-        match std::mem::replace(&mut self.duty, Duty::Away) {
-            Duty::Home(mut duty) => {
-                duty.next = 0;
-                self.queue.fill(&mut duty.batch);
-                Some(duty)
-            }
-            other => {
-                self.duty = other;
-                None
-            }
-        }
+        let mut duty = self.duty.take_home()?;
+        duty.next = 0;
+        self.queue.fill(&mut duty.batch);
+        Some(duty)
     }
 
     fn take_writable_wakers(&mut self) -> Wakers {
