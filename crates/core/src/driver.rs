@@ -11,6 +11,7 @@ mod drain;
 mod flush;
 mod gate;
 mod handler;
+mod held;
 mod load;
 mod peers;
 mod promise;
@@ -45,6 +46,7 @@ pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use gate::Gates;
 use handler::Stopper;
+use held::HeldCancels;
 pub use load::Load;
 pub use peers::PeerState;
 use peers::Peers;
@@ -95,6 +97,14 @@ struct Attached {
     is_full: bool,
     /// Whether somebody has promised to flush it.
     promise: Promise,
+    held: HeldCancels,
+}
+
+impl Attached {
+    fn new(connection: Arc<dyn Connection>) -> Self {
+        let (promise, held) = (Promise::default(), HeldCancels::default());
+        Self { connection, is_full: false, promise, held }
+    }
 }
 
 impl Driver {
@@ -335,6 +345,9 @@ impl Driver {
     fn finish(self: &Arc<Self>, aftermath: Aftermath) {
         for (connection, reason) in aftermath.closes {
             connection.close(reason);
+        }
+        for connection in aftermath.held {
+            self.send_held(connection);
         }
         for waker in aftermath.wakers {
             waker.wake();

@@ -148,7 +148,8 @@ impl TcpTransportBuilder {
     }
 
     /// What the control lane may queue beside the data lane, in bytes. Default 1 MiB. It is `Full`
-    /// at half of it.
+    /// at half of it. At all of it the endpoint lets cancels wait beside it and asks questions after tasks
+    /// again later; any other frame closes the connection as overloaded.
     pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
         self.config.control_reserve_bytes = bytes;
         self

@@ -37,8 +37,7 @@ pub struct CallRow {
 /// Small calls whose rate is measured.
 const SMALL_CALLS: usize = 2_000;
 
-/// Calls opened or cancelled before the connection is given time to carry them. It is closed when more frames
-/// wait than it may hold, which a hundred thousand cancels at once would be.
+/// Calls opened or cancelled before the connection is given time to carry them, so that no buffer grows for it.
 const BURST: usize = 500;
 
 pub(super) async fn measure(program: &Path, part: &Part) -> Result<CallRow> {

@@ -11,7 +11,8 @@ use crate::proto::call::Call;
 use crate::proto::node::NodeEvent;
 use crate::proto::participant::ParticipantEvent;
 use crate::time::Timestamp;
-use crate::transport::{Appended, CloseReason, Connection, NotWritable};
+use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
+use crate::wire::Message;
 
 use super::{Attached, FlushScope, State};
 
@@ -23,6 +24,8 @@ pub(super) struct Aftermath {
     /// What users gave us is dropped without the lock: it may call back.
     pub(super) dropped: Vec<Call>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
+    /// For these, cancels have begun to wait.
+    pub(super) held: Vec<Arc<dyn Connection>>,
     pub(super) rearm: bool,
     pub(super) is_closing: bool,
 }
@@ -79,19 +82,16 @@ impl State {
 
     fn transmit(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
         let key = (transmit.to, transmit.link);
-        let Some(Attached { connection, is_full, .. }) = self.connections.get_mut(&key) else {
-            return;
-        };
+        let Some(attached) = self.connections.get_mut(&key) else { return };
+        let connection = &attached.connection;
         self.telemetry.on_transmit(&transmit);
         match append(connection.as_ref(), &transmit) {
             Ok(appended) => {
-                *is_full = appended == Appended::Full;
+                attached.is_full = appended == Appended::Full;
                 FlushScope::note(connection);
             }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
-            Err(NotWritable::Full) => {
-                aftermath.closes.push((connection.clone(), CloseReason::Overloaded));
-            }
+            Err(NotWritable::Full) => attached.find_no_room(now, transmit, aftermath),
             Err(error @ NotWritable::TooLarge { .. }) => self.reject(now, transmit, &error),
         }
     }
@@ -101,6 +101,24 @@ impl State {
         tracing::warn!(to = %transmit.to, %error, "frame larger than the peer takes");
         let text = format!("{error}: raise its message_bytes_max");
         self.node.handle_rejected(now, transmit, &text);
+    }
+}
+
+impl Attached {
+    /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it is one of
+    /// those that many calls send at once.
+    fn find_no_room(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
+        let Transmit { lane, frame, .. } = transmit;
+        match frame.message {
+            Message::Cancel(cancel) => {
+                if self.held.hold(now, frame.header, cancel) {
+                    aftermath.held.push(self.connection.clone());
+                }
+            }
+            // What is asked is asked again, and so answered again.
+            Message::Probe(_) | Message::Status(_) if lane == Lane::Control => {}
+            _ => aftermath.closes.push((self.connection.clone(), CloseReason::Overloaded)),
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 use crate::wire::{Frame, Glance};
 
-use super::promise::Promise;
 use super::{Attached, Driver, FlushScope};
 
 impl Sink for Driver {
@@ -30,8 +29,7 @@ impl Sink for Driver {
             if state.is_closing {
                 return Err("the endpoint is shutting down".to_owned());
             }
-            let attached = Attached { connection, is_full: false, promise: Promise::default() };
-            state.connections.insert((link.peer.node, link.nonce), attached);
+            state.connections.insert((link.peer.node, link.nonce), Attached::new(connection));
         }
         self.telemetry.on_open(&link);
         self.packing.announce(opened.as_ref());
