@@ -182,6 +182,7 @@
 //! | feature | brings | default |
 //! |---|---|---|
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
+//! | `quorum` | the module `quorum`: configurations, quorum calls, echo phases | yes |
 //! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
@@ -195,6 +196,8 @@
 
 #[doc(inline)]
 pub use convoke_core::*;
+#[cfg(feature = "quorum")]
+pub use convoke_quorum as quorum;
 #[cfg(feature = "sim")]
 pub use convoke_sim as sim;
 #[cfg(feature = "grpc")]

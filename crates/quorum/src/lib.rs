@@ -1,0 +1,2 @@
+//! Calls to a set of members that decide on a quorum of their replies, and echo phases in which the members
+//! vote among themselves.
