@@ -23,7 +23,7 @@ use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
 use call::begin;
-pub use call::{Call, Outcome, Reply};
+pub use call::{Call, Outcome, Progress, Reply};
 #[cfg(feature = "tower")]
 pub use service::PeerService;
 
@@ -216,6 +216,48 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     pub fn trace(mut self) -> Self {
         self.options.traces = true;
         self
+    }
+
+    /// The call is not cancelled when it is let go of undecided: it runs on to its end or deadline. For those
+    /// who decide by themselves on the replies they have read; [`Call::cancel`] gives up all the same.
+    pub fn runs_on(mut self) -> Self {
+        self.options.runs_on = true;
+        self
+    }
+
+    /// Cancels late tasks of a call that [runs on](Self::runs_on) once it is let go of. Ignored unless every
+    /// branch is of a read-only method.
+    pub fn cancel_late(mut self) -> Self {
+        self.options.cancels_late = true;
+        self
+    }
+
+    /// Tells also of branches that end without a reply, as [`Progress::Silent`].
+    pub fn tell_silent(mut self) -> Self {
+        self.options.tells_silent = true;
+        self
+    }
+
+    /// Tells also of branches whose request was handed to a connection, as [`Progress::Sent`]. Those at this
+    /// node itself are not told of.
+    pub fn tell_sent(mut self) -> Self {
+        self.options.tells_sent = true;
+        self
+    }
+
+    /// The endpoint that makes the call.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The peers of the root branches, in order, and the requests for them.
+    pub fn branches(&self) -> impl ExactSizeIterator<Item = (&Peer, &Request<Resp>)> {
+        self.branches.iter().map(|(peer, request)| (peer, request))
+    }
+
+    /// The deadline it was given, if any.
+    pub fn deadline_set(&self) -> Option<Duration> {
+        self.deadline
     }
 
     /// Sends the requests now, in order, and gives the call to read replies from.

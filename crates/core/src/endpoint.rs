@@ -49,6 +49,7 @@ pub struct EndpointBuilder {
     services: Vec<Service>,
     limits: Limits,
     seed: Option<u64>,
+    epoch: u64,
     peers: Vec<(NodeId, Vec<String>)>,
     rule: Rule,
     telemetry: Telemetry,
@@ -157,6 +158,14 @@ impl EndpointBuilder {
         self
     }
 
+    /// The epoch of the configuration that this node starts in, as [`Endpoint::set_epoch`]. Default 0: no
+    /// request is stale.
+    #[must_use]
+    pub fn epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
     /// Bounds and times. Default: [`Limits::default`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -229,6 +238,7 @@ impl EndpointBuilder {
             limits: limits.clone(),
             health: self.health,
         };
+        driver.with_node(|core, _| core.raise_epoch(self.epoch));
         // Whoever connects first is told all that is known by then.
         for (node, addresses) in peers {
             driver.with_node(|core, _| core.configure(node, addresses));
@@ -335,6 +345,19 @@ impl Endpoint {
             }
         }
         Ok(result?)
+    }
+
+    /// Refuses from now on what is sent to this node as a member of a configuration of an older epoch: its
+    /// branches fail with [`Cause::StaleEpoch`](crate::Cause::StaleEpoch) and have not run, its casts are
+    /// dropped. What has no epoch is taken, and what runs already goes on. Epochs do not go back: a lower
+    /// one changes nothing.
+    pub fn set_epoch(&self, epoch: u64) {
+        self.driver().with_node(|core, _| core.raise_epoch(epoch));
+    }
+
+    /// The epoch of the configuration that this node was told of; 0 is none.
+    pub fn epoch(&self) -> u64 {
+        self.driver().with_node(|core, _| core.epoch())
     }
 
     /// What all connections have carried together.

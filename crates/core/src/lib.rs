@@ -76,7 +76,9 @@ pub mod wire;
 #[cfg(feature = "tower")]
 pub use client::PeerService;
 #[cfg(feature = "runtime")]
-pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Reply};
+pub use client::{
+    Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Progress, Reply,
+};
 #[cfg(feature = "runtime")]
 pub use driver::{Load, PeerState};
 #[cfg(feature = "runtime")]

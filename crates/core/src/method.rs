@@ -27,13 +27,20 @@ pub struct Method<Req, Resp> {
     name: &'static str,
     is_ordered: bool,
     is_read_only: bool,
+    is_idempotent: bool,
     types: PhantomData<fn(Req) -> Resp>,
 }
 
 impl<Req, Resp> Method<Req, Resp> {
     /// The method with this full name, `package.Service/Method`.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, is_ordered: false, is_read_only: false, types: PhantomData }
+        Self {
+            name,
+            is_ordered: false,
+            is_read_only: false,
+            is_idempotent: false,
+            types: PhantomData,
+        }
     }
 
     /// Its handlers run one at a time for each peer, in the order of submission, each until it returns
@@ -48,6 +55,13 @@ impl<Req, Resp> Method<Req, Resp> {
     #[must_use]
     pub const fn read_only(mut self) -> Self {
         self.is_read_only = true;
+        self
+    }
+
+    /// Running it twice is the same as once: a request that may have run may be sent again.
+    #[must_use]
+    pub const fn idempotent(mut self) -> Self {
+        self.is_idempotent = true;
         self
     }
 
@@ -70,6 +84,11 @@ impl<Req, Resp> Method<Req, Resp> {
     pub const fn is_read_only(&self) -> bool {
         self.is_read_only
     }
+
+    /// Whether running it twice is the same as once. A method that changes nothing is.
+    pub const fn is_idempotent(&self) -> bool {
+        self.is_idempotent || self.is_read_only
+    }
 }
 
 impl<Req: prost::Message, Resp> Method<Req, Resp> {
@@ -80,7 +99,8 @@ impl<Req: prost::Message, Resp> Method<Req, Resp> {
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
         let payload = message.encode_to_vec().into();
-        Request::of(self.id(), self.name, self.is_read_only, payload)
+        let request = Request::of(self.id(), self.name, self.is_read_only, payload);
+        Request { is_idempotent: self.is_idempotent(), ..request }
     }
 }
 
@@ -103,6 +123,7 @@ pub struct Request<Resp> {
     pub(crate) method: MethodId,
     pub(crate) name: &'static str,
     pub(crate) is_read_only: bool,
+    pub(crate) is_idempotent: bool,
     pub(crate) payload: Bytes,
     pub(crate) extensions: Vec<Extension>,
     pub(crate) deadline: Option<Duration>,
@@ -117,7 +138,28 @@ const METADATA_BYTES_MAX: usize = 16_000;
 impl<Resp> Request<Resp> {
     fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Bytes) -> Self {
         let (extensions, deadline, oversize, types) = (Vec::new(), None, None, PhantomData);
-        Self { method, name, is_read_only, payload, extensions, deadline, oversize, types }
+        let is_idempotent = is_read_only;
+        Self {
+            method,
+            name,
+            is_read_only,
+            is_idempotent,
+            payload,
+            extensions,
+            deadline,
+            oversize,
+            types,
+        }
+    }
+
+    /// The full name of its method.
+    pub fn method_name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether its method says that running it twice is the same as once.
+    pub fn is_idempotent(&self) -> bool {
+        self.is_idempotent
     }
 
     /// The branch it opens at `to`.
@@ -164,6 +206,7 @@ impl<Resp> Clone for Request<Resp> {
             method: self.method,
             name: self.name,
             is_read_only: self.is_read_only,
+            is_idempotent: self.is_idempotent,
             payload: self.payload.clone(),
             extensions: self.extensions.clone(),
             deadline: self.deadline,

@@ -389,6 +389,12 @@ impl Context {
         metadata(self.extensions())
     }
 
+    /// The epoch of the configuration that the request was made for; 0 is none.
+    pub fn epoch(&self) -> u64 {
+        // One that cannot be read was refused.
+        Extension::epoch_among(self.extensions()).unwrap_or(0)
+    }
+
     /// The extensions that came with the request.
     pub(crate) fn extensions(&self) -> &[Extension] {
         &self.handle.start.extensions

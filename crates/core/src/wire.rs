@@ -115,6 +115,7 @@ impl Message {
             Self::Reply(message) => message.flags(),
             Self::Fail(message) => message.flags(),
             Self::Probe(message) => message.flags(),
+            Self::Cast(message) => message.flags(),
             _ => 0,
         }
     }
@@ -135,7 +136,7 @@ impl Message {
     }
 
     fn read(kind: u8, flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if flags != 0 && !matches!(kind, 1 | 2 | 4 | 6) {
+        if flags != 0 && !matches!(kind, 1 | 2 | 4 | 6 | 10) {
             return Err(WireError::Reserved);
         }
         Ok(match kind {
@@ -148,7 +149,7 @@ impl Message {
             7 => Self::Status(Status::read(input)?),
             8 => Self::LinkDown(LinkDown::read(input)?),
             9 => Self::Credit(Credit::read(input)?),
-            10 => Self::Cast(Cast::read(input)?),
+            10 => Self::Cast(Cast::read(flags, input)?),
             kind => return Err(WireError::UnknownKind(kind)),
         })
     }

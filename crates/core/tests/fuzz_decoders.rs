@@ -294,6 +294,7 @@ fn openings() -> Vec<Message> {
         phase: 1,
         sender: 2,
         budget_us: 10_000_000,
+        epoch: 7,
         digest: 0x0102_0304_0506_0708,
         payload: Bytes::from_static(b"value"),
     };

@@ -187,6 +187,7 @@ impl Oracle {
             }
             CallEvent::Failure(failure) => truth.failures.push(failure.clone()),
             CallEvent::Ended(end) => truth.told_end = Some(*end),
+            CallEvent::Sent(_) | CallEvent::Silent(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use crate::proto::node::Node;
 use crate::proto::trace::TraceEvent;
 use crate::telemetry::CallProbe;
 use crate::time::Timestamp;
+use crate::wire::Extension;
 
 use super::{Branches, Peer};
 
@@ -96,6 +97,33 @@ impl<Resp> Reply<Resp> {
     }
 }
 
+/// What a call learns next; see [`Call::poll_progress`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Progress<Resp> {
+    /// A reply.
+    Reply(Reply<Resp>),
+    /// A reply that cannot be decoded.
+    Undecodable {
+        /// The branch.
+        path: Path,
+        /// Who sent it.
+        from: NodeId,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A branch failed.
+    Failed(Failure),
+    /// The request of this root branch was handed to a connection; see [`CallBuilder::tell_sent`].
+    ///
+    /// [`CallBuilder::tell_sent`]: crate::CallBuilder::tell_sent
+    Sent(Path),
+    /// This branch ended without a reply; see [`CallBuilder::tell_silent`].
+    ///
+    /// [`CallBuilder::tell_silent`]: crate::CallBuilder::tell_silent
+    Silent(Path),
+}
+
 impl<Resp: fmt::Debug> fmt::Debug for Reply<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reply({} from {}: {:?})", self.path, self.from, self.message)
@@ -122,11 +150,11 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         let is_read_only = branches.iter().all(|(_, request)| request.is_read_only);
         let scope = FlushScope::enter();
         let id = endpoint.driver().with_node(|node, now| {
-            let may_begin_flat = options.is_default();
+            let may_begin_flat = options.suits_fan();
             let to = branches.iter().map(|(peer, _)| peer.node());
             if may_begin_flat && node.fan_suits(deadline, to) {
                 let branches = branches.into_iter().map(|(peer, request)| request.at(peer.node()));
-                return node.open_fan(now, deadline, branches).map_err(CallError::from);
+                return node.open_fan(now, deadline, options, branches).map_err(CallError::from);
             }
             open_full(node, now, branches, deadline, options)
         })?;
@@ -246,7 +274,46 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         Outcome { end: self.end.unwrap_or(End::Cancelled), failures }
     }
 
+    /// Gives the call up: what still runs is cancelled, also where the call [runs
+    /// on](crate::CallBuilder::runs_on). Does nothing after the end.
+    pub fn cancel(self) {
+        self.endpoint.driver().with_node(|node, now| node.cancel_call(now, self.id));
+    }
+
+    /// Lets go of a call that [runs on](crate::CallBuilder::runs_on): its owner has decided. Any other call is
+    /// cancelled, as if dropped.
+    pub fn decided(mut self) {
+        if self.end.is_none() {
+            self.probe.ended(End::Decided);
+        }
+    }
+
+    /// How it ended, once it has been read to its end.
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Reply<Resp>, CallError>>> {
+        loop {
+            let Some(progress) = ready!(self.poll_progress(cx)) else { return Poll::Ready(None) };
+            let reply = match progress {
+                Progress::Reply(reply) => Ok(reply),
+                Progress::Undecodable { path, from, message } => {
+                    Err(CallError::Decode { path, from, message })
+                }
+                Progress::Failed(failure) => {
+                    self.failures.push(failure.clone());
+                    Err(CallError::Branch(failure))
+                }
+                Progress::Sent(_) | Progress::Silent(_) => continue,
+            };
+            return Poll::Ready(Some(reply));
+        }
+    }
+
+    /// What the call learns next; `None` at the end, which [`Self::end`] then names. For those who count
+    /// members rather than replies; failures seen so are not in the outcome.
+    pub fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -260,9 +327,10 @@ impl<Resp: prost::Message + Default> Call<Resp> {
             }
             Some(CallEvent::Failure(failure)) => {
                 self.probe.branch_failed(&failure);
-                self.failures.push(failure.clone());
-                Poll::Ready(Some(Err(CallError::Branch(failure))))
+                Poll::Ready(Some(Progress::Failed(failure)))
             }
+            Some(CallEvent::Sent(path)) => Poll::Ready(Some(Progress::Sent(path))),
+            Some(CallEvent::Silent(path)) => Poll::Ready(Some(Progress::Silent(path))),
             Some(CallEvent::Ended(end)) => {
                 self.probe.ended(end);
                 self.end = Some(end);
@@ -302,6 +370,9 @@ pub(super) fn begin<Resp>(
     let probe = CallProbe::begin(driver, branches);
     for (peer, request) in branches {
         packing.accept_replies(&mut request.extensions);
+        if peer.epoch() != 0 {
+            request.extensions.push(Extension::epoch(peer.epoch()));
+        }
         let payload = std::mem::take(&mut request.payload);
         request.payload = packing.pack_request(peer.node(), payload);
     }
@@ -322,11 +393,11 @@ where
 fn decode<Resp: prost::Message + Default>(
     packing: &Packing,
     delivered: Delivered,
-) -> Result<Reply<Resp>, CallError> {
+) -> Progress<Resp> {
     let Delivered { path, item, from, is_authenticated, payload, .. } = delivered;
     match unpack(packing, payload) {
-        Ok(message) => Ok(Reply { message, from, is_authenticated, path, item }),
-        Err(message) => Err(CallError::Decode { path, from, message }),
+        Ok(message) => Progress::Reply(Reply { message, from, is_authenticated, path, item }),
+        Err(message) => Progress::Undecodable { path, from, message },
     }
 }
 

@@ -91,7 +91,16 @@ impl State {
                 FlushScope::note(connection);
             }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
-            Err(NotWritable::Full) => attached.find_no_room(now, transmit, aftermath),
+            Err(NotWritable::Full) => match transmit.frame.message {
+                // Nothing was promised yet: the branch fails, and the connection carries on.
+                Message::Request(_) => {
+                    let text = "its connection has no room for another request";
+                    self.node.handle_rejected(now, transmit, text);
+                }
+                // Nobody counts on a cast.
+                Message::Cast(_) => {}
+                _ => attached.find_no_room(now, transmit, aftermath),
+            },
             Err(error @ NotWritable::TooLarge { .. }) => self.reject(now, transmit, &error),
         }
     }

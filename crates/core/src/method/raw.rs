@@ -146,6 +146,7 @@ impl Request<RawMessage> {
     #[must_use]
     pub fn raw_read_only(mut self) -> Self {
         self.is_read_only = true;
+        self.is_idempotent = true;
         self
     }
 

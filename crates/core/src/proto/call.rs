@@ -131,8 +131,7 @@ impl Call {
 
     /// The call that a flat one of several branches would be by now, had it begun as this.
     pub(crate) fn from_fan(id: CallId, fan: Fan, limits: &Limits) -> Self {
-        let options = CallOptions::default();
-        let mut call = Self::new(id, fan.opened_at, fan.deadline, options, limits);
+        let mut call = Self::new(id, fan.opened_at, fan.deadline, fan.options, limits);
         for leg in &fan.legs {
             let path = call.add_root(leg.to).expect("a new call takes as many branches as its fan");
             if let Some(link) = leg.link {
@@ -198,6 +197,9 @@ impl Call {
     /// The request of a root branch has been handed to this connection.
     pub(crate) fn handle_sent(&mut self, path: &Path, link: LinkNonce, life: Option<Incarnation>) {
         self.liveness.note_root_link(path, link, life);
+        if self.options.tells_sent && self.end.is_none() {
+            self.events.push_back(CallEvent::Sent(path.clone()));
+        }
     }
 
     /// The request of a root branch could not be handed to any connection.
@@ -234,6 +236,9 @@ impl Call {
 
     /// The caller holds the call no longer: an undecided one is cancelled, a decided one counts on.
     pub(crate) fn detach(&mut self, now: Timestamp) {
+        if self.options.runs_on && self.is_sealed {
+            self.finish(now, End::Decided);
+        }
         self.cancel(now);
         self.is_detached = true;
         self.events.clear();

@@ -38,6 +38,13 @@ impl Failure {
         Self { task, node, cause, executed, code: 0, text, details: Bytes::new() }
     }
 
+    /// The epoch of the node that refused the request as of an older one ([`Cause::StaleEpoch`]).
+    pub fn current_epoch(&self) -> Option<u64> {
+        let is_stale = self.cause == Cause::StaleEpoch;
+        let bytes = is_stale.then(|| <[u8; 8]>::try_from(&self.details[..]).ok()).flatten();
+        bytes.map(u64::from_le_bytes)
+    }
+
     /// Whether the same request may be sent again without running twice.
     pub fn is_safe_to_repeat(&self) -> bool {
         self.executed == Executed::No
@@ -88,6 +95,7 @@ impl fmt::Display for Cause {
             Self::Protocol => "a node broke the call protocol",
             Self::ShuttingDown => "the node is shutting down",
             Self::ResourceExhausted => "the call outgrew a bound of its initiator",
+            Self::StaleEpoch => "the request is of an older configuration than the node's",
         })
     }
 }

@@ -103,7 +103,14 @@ mod tests {
     use bytes::Bytes;
 
     fn cast(phase: u16, digest: u64, len: usize) -> Cast {
-        Cast { phase, sender: 0, budget_us: 1, digest, payload: Bytes::from(vec![0; len]) }
+        Cast {
+            phase,
+            sender: 0,
+            budget_us: 1,
+            epoch: 0,
+            digest,
+            payload: Bytes::from(vec![0; len]),
+        }
     }
 
     #[test]

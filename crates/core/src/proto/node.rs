@@ -425,6 +425,16 @@ impl Node {
         self.pump(now);
     }
 
+    /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
+    pub fn raise_epoch(&mut self, epoch: u64) {
+        self.participant.raise_epoch(epoch);
+    }
+
+    /// The epoch of the configuration that this node was told of; 0 is none.
+    pub fn epoch(&self) -> u64 {
+        self.participant.epoch()
+    }
+
     /// Refuses requests from now on; what runs goes on.
     pub fn begin_shutdown(&mut self) {
         self.participant.begin_shutdown();

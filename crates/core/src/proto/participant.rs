@@ -89,6 +89,8 @@ pub struct Participant {
     running: usize,
     remembered: usize,
     is_shutting_down: bool,
+    /// Requests and casts of an older epoch than this are refused.
+    epoch: u64,
     visit_count: usize,
     /// How many fences a peer has asked for.
     fences_of: BTreeMap<NodeId, usize>,
@@ -112,6 +114,7 @@ impl Participant {
             running: 0,
             remembered: 0,
             is_shutting_down: false,
+            epoch: 0,
             visit_count: 0,
             fences_of: BTreeMap::new(),
             cast_bytes: 0,
@@ -290,6 +293,9 @@ impl Participant {
 
     /// A CAST for a call, which may come before the call's request.
     pub(crate) fn handle_cast(&mut self, now: Timestamp, by: Arrival, call: CallId, cast: Cast) {
+        if cast.epoch != 0 && cast.epoch < self.epoch {
+            return; // Of a configuration that is no more.
+        }
         let is_new = self.visit_mut(call).is_none_or(|visit| visit.mailbox.is_none());
         if is_new && self.remembered + self.running >= self.limits.remembered_max {
             return;
@@ -336,6 +342,15 @@ impl Participant {
     /// Refuses requests from now on.
     pub(crate) fn begin_shutdown(&mut self) {
         self.is_shutting_down = true;
+    }
+
+    /// Refuses from now on what is of an older configuration. Epochs do not go back.
+    pub(crate) fn raise_epoch(&mut self, epoch: u64) {
+        self.epoch = self.epoch.max(epoch);
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Whether the handler of a task has not ended and has not been stopped.

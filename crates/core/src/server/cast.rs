@@ -34,7 +34,8 @@ impl Context {
     pub fn cast(&self, to: &Peer, phase: u16, sender: u16, digest: u64, payload: impl Into<Bytes>) {
         let payload = payload.into();
         let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
-        let cast = Cast { phase, sender, budget_us, digest, payload };
+        let epoch = if to.epoch() == 0 { self.epoch() } else { to.epoch() };
+        let cast = Cast { phase, sender, budget_us, epoch, digest, payload };
         let call = self.task().call;
         self.handle.driver.with_node(|node, now| node.send_cast(now, call, to.node(), cast));
     }

@@ -13,6 +13,7 @@ use crate::proto::participant::Branch;
 use crate::proto::task::TaskRefusal;
 use crate::time::Timestamp;
 use crate::transport::Lane;
+use crate::wire::Extension;
 
 use super::stream::ReplyStream;
 use super::{Context, TaskHandle};
@@ -190,6 +191,15 @@ impl<Resp> fmt::Debug for Task<Resp> {
     }
 }
 
+/// The extensions of a request to a peer, which may be asked as a member of a configuration. Without an epoch
+/// of its own a branch inherits that of its task.
+fn with_epoch(mut extensions: Vec<Extension>, peer: &Peer) -> Vec<Extension> {
+    if peer.epoch() != 0 {
+        extensions.push(Extension::epoch(peer.epoch()));
+    }
+    extensions
+}
+
 impl TaskHandle {
     fn reply(&self, payload: Bytes) -> Result<(), TaskRefusal> {
         let payload = self.packed(payload);
@@ -205,7 +215,7 @@ impl TaskHandle {
             to: peer.node(),
             method: request.method,
             payload,
-            extensions: self.probe.extensions_of(&request.extensions),
+            extensions: with_epoch(self.probe.extensions_of(&request.extensions), peer),
             deadline: request.deadline.map(|budget| now + budget),
         };
         self.output(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())

@@ -345,5 +345,6 @@ fn cause_name(cause: Cause) -> &'static str {
         Cause::Protocol => "protocol",
         Cause::ShuttingDown => "shutting_down",
         Cause::ResourceExhausted => "resource_exhausted",
+        Cause::StaleEpoch => "stale_epoch",
     }
 }

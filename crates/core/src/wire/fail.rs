@@ -53,10 +53,13 @@ pub enum Cause {
     ShuttingDown,
     /// The call outgrew a bound of the initiator.
     ResourceExhausted,
+    /// The request was made for an older configuration than the node knows of: its present epoch is in the
+    /// details.
+    StaleEpoch,
 }
 
 impl Cause {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::Application,
         Self::Panicked,
         Self::Dropped,
@@ -75,6 +78,7 @@ impl Cause {
         Self::Protocol,
         Self::ShuttingDown,
         Self::ResourceExhausted,
+        Self::StaleEpoch,
     ];
 
     /// From 1, in the order of `ALL`; 0 means "did not fail" in an entry.

@@ -70,12 +70,33 @@ pub mod extension {
     pub const REPLY_WINDOW: u8 = 3;
     /// What encodings of a reply its initiator takes besides plain messages: one byte each, 1 is zstd.
     pub const ACCEPTS: u8 = 4;
+    /// The epoch of the configuration that the request was made for: u64. A node that was told of a later
+    /// one refuses.
+    pub const EPOCH: u8 = 5 | CRITICAL;
     /// The bit that makes an extension critical.
     pub const CRITICAL: u8 = 0x80;
 }
 
 /// Most addresses of one node in a request.
 const ADDRESSES_MAX: usize = 8;
+
+impl Extension {
+    /// The epoch of the configuration that a request is made for.
+    pub fn epoch(epoch: u64) -> Self {
+        Self { tag: extension::EPOCH, value: Bytes::copy_from_slice(&epoch.to_le_bytes()) }
+    }
+
+    /// The epoch among these: 0 when there is none.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] when it is not of eight bytes.
+    pub fn epoch_among(extensions: &[Self]) -> Result<u64, WireError> {
+        let epoch = extensions.iter().find(|extension| extension.tag == extension::EPOCH);
+        let bytes = epoch.map(|epoch| <[u8; 8]>::try_from(&epoch.value[..]));
+        let bytes = bytes.transpose().map_err(|_| WireError::Invalid)?;
+        Ok(bytes.map_or(0, u64::from_le_bytes))
+    }
+}
 
 impl Request {
     pub(super) fn flags(&self) -> u8 {

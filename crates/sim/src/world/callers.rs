@@ -196,13 +196,14 @@ impl World {
     fn open_fan(&mut self, place: Place, spec: &CallSpec) {
         let now = self.now;
         let Some(node) = self.hosts[place].node.as_mut() else { return };
+        let options = CallOptions { cancels_late: spec.cancels_late, ..CallOptions::default() };
         let branches = spec.roots.iter().map(|to| RootBranch {
             to: *to,
             method: TREE,
             extensions: Vec::new(),
             payload: Bytes::from_static(b"root"),
         });
-        let Ok(call) = node.open_fan(now, Some(spec.budget), branches) else { return };
+        let Ok(call) = node.open_fan(now, Some(spec.budget), options, branches) else { return };
         self.note_open(place, call, spec, QuorumLog::default());
         if let Some(truth) = self.oracle.calls.get_mut(&call) {
             truth.is_sealed = true;
@@ -473,6 +474,8 @@ impl World {
                 }
                 CallEvent::Failure(failure) => failure.to_string(),
                 CallEvent::Ended(end) => format!("{end:?}"),
+                CallEvent::Sent(path) => format!("sent {path}"),
+                CallEvent::Silent(path) => format!("silent {path}"),
             };
             format!("{} learns of {call:?}: {what}", self.hosts[place].id)
         });

@@ -82,6 +82,7 @@ fn code(failure: &Failure) -> Code {
         Cause::BadRequest => Code::InvalidArgument,
         Cause::Deadline => Code::DeadlineExceeded,
         Cause::Cancelled => Code::Cancelled,
+        Cause::StaleEpoch => Code::FailedPrecondition,
         Cause::Overloaded
         | Cause::PathTooDeep
         | Cause::TooManyBranches

@@ -64,6 +64,11 @@ pub enum CallEvent {
     Ended(End),
     /// A reply after the decision, where the caller asked for them.
     Late(Delivered),
+    /// The request of this root branch was handed to a connection, where the caller asked to be told.
+    Sent(Path),
+    /// The task of this branch ended without a reply and without opening a branch, where the caller asked to
+    /// be told.
+    Silent(Path),
 }
 
 /// What a predicate says.
@@ -111,6 +116,7 @@ pub struct RootBranch {
 
 /// How a call is opened.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct CallOptions {
     /// Decides early; without one the call runs until its tree is complete.
     pub predicate: Option<Predicate>,
@@ -122,16 +128,34 @@ pub struct CallOptions {
     pub cancels_late: bool,
     /// Deliver replies after the decision as [`CallEvent::Late`].
     pub keeps_late: bool,
+    /// A caller that lets go of the undecided call has decided: what runs goes on. Without it the call is
+    /// cancelled.
+    pub runs_on: bool,
+    /// Tell of branches that end without a reply or a branch of their own, as [`CallEvent::Silent`].
+    pub tells_silent: bool,
+    /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`]. Those at this
+    /// node itself are not told of.
+    pub tells_sent: bool,
     /// Keep what the initiator learns, for [`Call::trace`](super::Call::trace).
     pub traces: bool,
 }
 
 impl CallOptions {
+    /// Whether a call of several branches may begin flat.
+    #[cfg(feature = "runtime")]
+    pub(crate) fn suits_fan(&self) -> bool {
+        let Self { predicate, keeps_late, traces, tells_sent, .. } = self;
+        predicate.is_none() && !*keeps_late && !*traces && !*tells_sent
+    }
+
     /// Whether nothing was asked for.
     #[cfg(feature = "runtime")]
     pub(crate) fn is_default(&self) -> bool {
-        let Self { predicate, is_flat, cancels_late, keeps_late, traces } = self;
-        predicate.is_none() && !is_flat && !cancels_late && !keeps_late && !traces
+        let Self { predicate, is_flat, cancels_late, keeps_late, traces, .. } = self;
+        let Self { runs_on, tells_silent, tells_sent, .. } = self;
+        let is_told = *tells_silent || *tells_sent;
+        predicate.is_none()
+            && !(*is_flat || *cancels_late || *keeps_late || *traces || *runs_on || is_told)
     }
 }
 
@@ -142,6 +166,9 @@ impl fmt::Debug for CallOptions {
             .field("is_flat", &self.is_flat)
             .field("cancels_late", &self.cancels_late)
             .field("keeps_late", &self.keeps_late)
+            .field("runs_on", &self.runs_on)
+            .field("tells_silent", &self.tells_silent)
+            .field("tells_sent", &self.tells_sent)
             .field("traces", &self.traces)
             .finish()
     }

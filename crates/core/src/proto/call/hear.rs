@@ -330,6 +330,9 @@ impl Call {
                 if is_news {
                     self.liveness.note_progress(now);
                     self.liveness.note_news(&task.path);
+                    if children == 0 && replies == 0 {
+                        self.tell_silent(&task.path);
+                    }
                 }
                 is_news
             }
@@ -337,6 +340,12 @@ impl Call {
                 self.contradict(now, task, fault);
                 false
             }
+        }
+    }
+
+    fn tell_silent(&mut self, path: &Path) {
+        if self.options.tells_silent && self.end.is_none() {
+            self.events.push_back(CallEvent::Silent(path.clone()));
         }
     }
 

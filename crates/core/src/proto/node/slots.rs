@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 use crate::transport::Lane;
 use crate::wire::{Extension, Frame, Header, Message};
 
-use super::super::call::{LinkView as _, RootBranch, root_path, root_request};
+use super::super::call::{CallOptions, LinkView as _, RootBranch, root_path, root_request};
 use super::super::initiator::{SlotPoll, TooManyCalls};
 use super::super::slot::{Errand, Fan, Leg};
 use super::super::{Transmit, key};
@@ -73,6 +73,7 @@ impl Node {
         &mut self,
         now: Timestamp,
         budget: Option<Duration>,
+        options: CallOptions,
         branches: impl IntoIterator<Item = RootBranch>,
     ) -> Result<CallId, TooManyCalls> {
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
@@ -83,7 +84,7 @@ impl Node {
             life: self.links.incarnation(branch.to),
             is_answered: false,
         });
-        let fan = Fan::new(now, now + budget, legs);
+        let fan = Fan::new(now, now + budget, options, legs);
         let opened = self.initiator.open_fan(fan)?;
         for (index, branch) in (0..).zip(branches) {
             let RootBranch { to, method, extensions, payload } = branch;

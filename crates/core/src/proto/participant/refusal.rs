@@ -1,5 +1,7 @@
 //! Which requests a node refuses before they run, and how it says so.
 
+use bytes::Bytes;
+
 use crate::id::TaskKey;
 use crate::wire::{Cause, Entry, Executed, Extension, Fail, Message, Request, extension};
 
@@ -42,7 +44,21 @@ impl Participant {
         if request.extensions.iter().any(is_unknown_and_critical) {
             return refuse(Cause::BadRequest, "a critical extension is unknown here");
         }
-        None
+        self.stale(&request.extensions).map(|failure| Refusal { failure, unrecorded: false })
+    }
+
+    /// Why a request with these extensions is not of the present configuration, or of a later one.
+    fn stale(&self, extensions: &[Extension]) -> Option<TaskFailure> {
+        let Ok(epoch) = Extension::epoch_among(extensions) else {
+            let text = "its epoch is not of eight bytes";
+            return Some(TaskFailure::new(Cause::BadRequest, Executed::No, text));
+        };
+        let is_stale = epoch != 0 && epoch < self.epoch;
+        is_stale.then(|| {
+            let text = format!("it is of epoch {epoch}, the present one is {}", self.epoch);
+            let details = Bytes::copy_from_slice(&self.epoch.to_le_bytes());
+            TaskFailure { details, ..TaskFailure::new(Cause::StaleEpoch, Executed::No, text) }
+        })
     }
 }
 
@@ -63,5 +79,5 @@ pub(super) fn unrecorded_fail(failure: TaskFailure, inherited: Vec<Entry>) -> Me
 }
 
 fn is_unknown_and_critical(extension: &Extension) -> bool {
-    extension.tag & extension::CRITICAL != 0
+    extension.tag & extension::CRITICAL != 0 && extension.tag != extension::EPOCH
 }

@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 use crate::wire::{Reply, ReplyKind};
 
 use super::super::Arrival;
+use super::super::call::CallOptions;
 use super::Answer;
 
 /// The call.
@@ -17,6 +18,7 @@ use super::Answer;
 pub(crate) struct Fan {
     pub(crate) opened_at: Timestamp,
     pub(crate) deadline: Timestamp,
+    pub(crate) options: CallOptions,
     /// The branches, by index.
     pub(crate) legs: SmallVec<[Leg; 4]>,
     /// What came, in order, and of which branch. The payload of what was read is gone.
@@ -63,11 +65,13 @@ impl Fan {
     pub(crate) fn new(
         opened_at: Timestamp,
         deadline: Timestamp,
+        options: CallOptions,
         legs: impl Iterator<Item = Leg>,
     ) -> Self {
         Self {
             opened_at,
             deadline,
+            options,
             legs: legs.collect(),
             answers: SmallVec::new(),
             heard_at: opened_at,

@@ -187,6 +187,7 @@ impl Twin {
                 CallEvent::Reply(d) | CallEvent::Late(d) => format!("{} {:?}", d.from, d.payload),
                 CallEvent::Failure(failure) => failure.to_string(),
                 CallEvent::Ended(end) => format!("{end:?}"),
+                CallEvent::Sent(_) | CallEvent::Silent(_) => unreachable!("nobody asked"),
             });
         }
     }

@@ -267,6 +267,7 @@ fn control() -> Vec<Golden> {
         phase: 1,
         sender: 2,
         budget_us: BUDGET_US,
+        epoch: 0,
         digest: 0x0102_0304_0506_0708,
         payload: Bytes::from_static(b"v"),
     };
@@ -403,6 +404,7 @@ fn causes_keep_their_numbers() {
         (16, Cause::Protocol),
         (17, Cause::ShuttingDown),
         (18, Cause::ResourceExhausted),
+        (19, Cause::StaleEpoch),
     ];
     for (number, cause) in numbers {
         assert_eq!((cause.to_wire(), Cause::from_wire(number)), (number, Ok(cause)));

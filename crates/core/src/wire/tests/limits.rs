@@ -81,8 +81,14 @@ fn typical_frames_are_this_small() {
     let closed = |replies_by| TaskStatus::Closed { entry: leaf_entry().into(), replies_by };
     let probe = Probe { fence: false, budget_us: BUDGET_US, tasks: vec![key("/2")] };
     let link_down = LinkDown { node: node(9), children: vec![key("/2/1")], entries: Vec::new() };
-    let cast =
-        Cast { phase: 0, sender: 2, budget_us: BUDGET_US, digest: u64::MAX, payload: Bytes::new() };
+    let cast = Cast {
+        phase: 0,
+        sender: 2,
+        budget_us: BUDGET_US,
+        epoch: 0,
+        digest: u64::MAX,
+        payload: Bytes::new(),
+    };
     let sizes = [
         ("request", task(Message::Request(request(Vec::new()))), 31),
         ("request with an entry", task(Message::Request(request(vec![leaf_entry()]))), 38),

@@ -245,11 +245,12 @@ fn link_down() -> impl Strategy<Value = LinkDown> {
 }
 
 fn cast() -> impl Strategy<Value = Cast> {
-    (number_u16(), number_u16(), number(), any::<u64>(), payload()).prop_map(
-        |(phase, sender, budget_us, digest, payload)| Cast {
+    (number_u16(), number_u16(), number(), number(), any::<u64>(), payload()).prop_map(
+        |(phase, sender, budget_us, epoch, digest, payload)| Cast {
             phase,
             sender,
             budget_us,
+            epoch,
             digest,
             payload,
         },

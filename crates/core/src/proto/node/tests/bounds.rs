@@ -204,7 +204,14 @@ fn the_casts_of_all_calls_share_one_bound() {
     server.handle_link_up(NOW, &link(3, 13));
     let cast = || {
         let payload = Bytes::from_static(&[0; 100]);
-        Message::Cast(Cast { phase: 0, sender: 0, budget_us: 1_000_000, digest: 0, payload })
+        Message::Cast(Cast {
+            phase: 0,
+            sender: 0,
+            budget_us: 1_000_000,
+            epoch: 0,
+            digest: 0,
+            payload,
+        })
     };
     (1..=20).for_each(|seq| take(&mut server, 3, header(3, seq, task(&[])), cast()));
     assert_eq!(server.participant().visit_count(), 10);

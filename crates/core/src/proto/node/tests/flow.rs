@@ -95,7 +95,14 @@ fn casts_of_calls_that_never_come_are_bounded_and_forgotten() {
     let now = mesh.now;
     for seq in 0..100 {
         let call = CallId { origin: Incarnation(777), seq };
-        let cast = Cast { phase: 0, sender: 0, budget_us: 1_000, digest: 0, payload: Bytes::new() };
+        let cast = Cast {
+            phase: 0,
+            sender: 0,
+            budget_us: 1_000,
+            epoch: 0,
+            digest: 0,
+            payload: Bytes::new(),
+        };
         mesh.with(1, |node| node.send_cast(now, call, id(2), cast));
     }
     mesh.deliver_all();
@@ -111,7 +118,14 @@ fn a_cast_before_the_request_waits_for_it() {
     let mut mesh = Mesh::connected(3);
     let call = mesh.call(1, &[2], CallOptions::default());
     let now = mesh.now;
-    let cast = Cast { phase: 1, sender: 2, budget_us: 1_000_000, digest: 5, payload: Bytes::new() };
+    let cast = Cast {
+        phase: 1,
+        sender: 2,
+        budget_us: 1_000_000,
+        epoch: 0,
+        digest: 5,
+        payload: Bytes::new(),
+    };
     mesh.with(3, |node| node.send_cast(now, call, id(2), cast.clone()));
     let request = mesh.hold_back("REQUEST");
     mesh.deliver_all();

@@ -246,6 +246,8 @@ impl Mesh {
             CallEvent::Late(d) => format!("late {}", d.path),
             CallEvent::Failure(failure) => failure.to_string(),
             CallEvent::Ended(end) => format!("{end:?}"),
+            CallEvent::Sent(path) => format!("sent {path}"),
+            CallEvent::Silent(path) => format!("silent {path}"),
         };
         self.events(at, call).into_iter().map(line).collect()
     }

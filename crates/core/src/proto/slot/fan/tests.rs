@@ -45,16 +45,17 @@ struct Twin {
 
 impl Twin {
     /// A call of three branches, to the nodes 2 to 4.
-    fn new(is_flat: bool) -> Self {
+    fn new(is_flat: bool, (runs_on, tells_silent): (bool, bool)) -> Self {
+        let options = CallOptions { runs_on, tells_silent, ..CallOptions::default() };
         let mut initiator = Initiator::new(ORIGIN, &Limits::default());
         let now = Timestamp::from_nanos(1);
         let deadline = now + Duration::from_secs(1);
         let call = if is_flat {
             let leg = |to| Leg { to, link: Some(LINK), life: LIFE, is_answered: false };
-            let fan = Fan::new(now, deadline, (2..5).map(node).map(leg));
+            let fan = Fan::new(now, deadline, options, (2..5).map(node).map(leg));
             initiator.open_fan(fan).unwrap().call
         } else {
-            let call = initiator.open(now, deadline, CallOptions::default()).unwrap();
+            let call = initiator.open(now, deadline, options).unwrap();
             for to in (2..5).map(node) {
                 let (method, payload) = (MethodId(1), Bytes::new());
                 let path = initiator.branch(now, call, to, method, Vec::new(), payload).unwrap();
@@ -106,14 +107,18 @@ fn tell(event: &CallEvent) -> String {
     match event {
         CallEvent::Reply(d) | CallEvent::Late(d) => format!("{d:?}"),
         CallEvent::Failure(failure) => failure.to_string(),
+        CallEvent::Sent(path) | CallEvent::Silent(path) => format!("{path} in silence"),
         CallEvent::Ended(end) => format!("{end:?}"),
     }
 }
 
 proptest! {
     #[test]
-    fn a_flat_call_is_told_and_says_what_a_full_one_does(steps in vec(step(), 1..20)) {
-        let (mut flat, mut full) = (Twin::new(true), Twin::new(false));
+    fn a_flat_call_is_told_and_says_what_a_full_one_does(
+        steps in vec(step(), 1..20),
+        options in any::<(bool, bool)>(),
+    ) {
+        let (mut flat, mut full) = (Twin::new(true, options), Twin::new(false, options));
         let mut now = Timestamp::from_nanos(1);
         for step in steps {
             if let Step::Input(Input::Pass(millis)) = step {
@@ -130,7 +135,7 @@ proptest! {
 
     #[test]
     fn a_reader_is_called_once_for_as_many_replies_as_it_waits_for(count in 1..4_usize) {
-        let mut initiator = Twin::new(true);
+        let mut initiator = Twin::new(true, (false, false));
         initiator.initiator.wake_after(initiator.call, count);
         initiator.initiator.park(initiator.call, Waker::noop());
         for index in 0..3_u32 {
