@@ -122,7 +122,7 @@ fn typical_frames_are_this_small() {
 
 #[test]
 fn reserved_flags_are_refused() {
-    let in_use = [0x83, 0xff, 0x80, 0x83, 0x80, 0x81, 0x80, 0x80, 0x80, 0x80];
+    let in_use = [0x83, 0xff, 0x80, 0x83, 0x80, 0x81, 0x80, 0x80, 0x80, 0x81];
     for golden in golden::all() {
         let bytes = golden.frame.to_bytes();
         let reserved = !in_use[usize::from((bytes[0] & 0x0f) - 1)];
@@ -267,7 +267,7 @@ fn values_out_of_range_are_refused() {
         ("a number beyond 64 bits", raw(9, 0, &[&[0], &[0xff; 9], &[0x02]])),
         ("a reply index beyond 32 bits", raw(9, 0, &[&[0x80, 0x80, 0x80, 0x80, 0x10, 0]])),
         ("a phase beyond 16 bits", raw(10, 0, &[&[0x80, 0x80, 0x04, 0, 0], &[0; 8]])),
-        ("no such cause", raw(4, 0, &[&[19, 1, 0, 0, 0, 0], &[0; 8], &[0, 0]])),
+        ("no such cause", raw(4, 0, &[&[20, 1, 0, 0, 0, 0], &[0; 8], &[0, 0]])),
         ("cause 0 of a FAIL", raw(4, 0, &[&[0, 1, 0, 0, 0, 0], &[0; 8], &[0, 0]])),
         ("no such executed", raw(4, 0, &[&[1, 3, 0, 0, 0, 0], &[0; 8], &[0, 0]])),
         ("text that is not UTF-8", raw(4, 0, &[&[1, 1, 0, 0, 0, 0], &[0; 8], &[1, 0xff, 0]])),
