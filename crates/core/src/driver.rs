@@ -51,6 +51,7 @@ pub use load::Load;
 pub use peers::PeerState;
 use peers::Peers;
 use promise::Promise;
+pub(crate) use run_queue::answer_later;
 pub(crate) use slot::{FlushDuty, SlotOpened, SlotRequest};
 
 /// Everything of an endpoint that its handles share.
@@ -358,8 +359,10 @@ impl Driver {
         if aftermath.is_closing {
             self.idle.notify_waiters();
         }
-        for event in aftermath.events {
-            self.handle_event(event);
+        if !aftermath.events.is_empty() {
+            run_queue::together(|| {
+                aftermath.events.into_iter().for_each(|event| self.handle_event(event));
+            });
         }
     }
 

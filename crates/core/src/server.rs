@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, answer_later};
 use crate::error::{StartError, Status};
 use crate::id::{MethodId, NodeId};
 use crate::method::{Method, metadata};
@@ -304,23 +304,30 @@ impl TaskHandle {
     }
 
     /// The handler ended.
-    pub(crate) fn finish(&self, result: HandlerResult) {
+    pub(crate) fn finish(self: &Arc<Self>, result: HandlerResult) {
         self.probe.finished(&result);
-        let result = match result {
-            HandlerResult::Replied(payload) => HandlerResult::Replied(self.packed(payload)),
-            result => result,
-        };
-        self.driver.with_node(|node, now| match result {
-            HandlerResult::Finished => node.finish(now, self.task()),
+        match result {
+            HandlerResult::Finished => {
+                self.driver.with_node(|node, now| node.finish(now, self.task()));
+            }
             HandlerResult::Replied(payload) => {
-                if let Err(refusal) = node.answer(now, self.task(), payload) {
-                    let failure = TaskFailure::from(Status::from(refusal));
-                    node.fail(now, self.task(), failure);
+                if let Err(payload) = answer_later(self, self.packed(payload)) {
+                    self.driver.with_node(|node, now| self.answer(node, now, payload));
                 }
             }
-            HandlerResult::Failed(failure) => node.fail(now, self.task(), failure),
-        });
+            HandlerResult::Failed(failure) => {
+                self.driver.with_node(|node, now| node.fail(now, self.task(), failure));
+            }
+        }
         self.end();
+    }
+
+    /// Sends the only reply.
+    pub(crate) fn answer(&self, node: &mut Node, now: Timestamp, payload: Bytes) {
+        if let Err(refusal) = node.answer(now, self.task(), payload) {
+            let failure = TaskFailure::from(Status::from(refusal));
+            node.fail(now, self.task(), failure);
+        }
     }
 
     /// The driver will keep something by the name of the task, until it ends.

@@ -47,7 +47,7 @@ pub use status::{ReplyPath, Status, TaskStatus};
 use bytes::Bytes;
 
 use crate::id::NodeId;
-use codec::{Count, Out, Reader, Slice};
+use codec::{Count, Out, Reader, Scratch, Slice};
 
 /// Version of the wire format, in the high half of the first byte.
 pub const VERSION: u8 = 1;
@@ -208,6 +208,13 @@ impl Frame {
         let mut out = Slice::new(to);
         self.write_head(&mut out);
         out.finish();
+    }
+
+    /// Gives everything before the payload to `act`, encoded.
+    pub(crate) fn with_head<T>(&self, act: impl FnOnce(&[u8]) -> T) -> T {
+        let mut head = Scratch::new();
+        self.write_head(&mut head);
+        act(head.as_bytes())
     }
 
     /// Writes the whole frame.

@@ -139,16 +139,18 @@ pub(super) fn append(
     connection: &dyn Connection,
     transmit: &Transmit,
 ) -> Result<Appended, NotWritable> {
-    let frame = &transmit.frame;
-    match frame.message.payload() {
+    let payload = transmit.frame.message.payload();
+    transmit.frame.with_head(|head| match payload {
         Some(payload) if payload.len() >= HAND_OVER_BYTES_MIN => {
-            let mut head = vec![0; frame.head_len()];
-            frame.encode_head(&mut head);
-            connection.append_bytes(transmit.lane, &head, payload.clone())
+            connection.append_bytes(transmit.lane, head, payload.clone())
         }
-        _ => {
-            let len = frame.encoded_len();
-            connection.append(transmit.lane, len, &mut |to| frame.encode(to))
+        payload => {
+            let payload = payload.map_or(&[][..], |bytes| &bytes[..]);
+            connection.append(transmit.lane, head.len() + payload.len(), &mut |to| {
+                let (to_head, to_payload) = to.split_at_mut(head.len());
+                to_head.copy_from_slice(head);
+                to_payload.copy_from_slice(payload);
+            })
         }
-    }
+    })
 }

@@ -2,13 +2,17 @@
 //!
 //! A handler that is polled in place may, by ending or by asking its own node, cause the next one to
 //! start. Started from within, each would stand on the other's stack; so they queue, and whoever came
-//! first starts them all.
+//! first starts them all. What those that end at once have to say is sent for all of them together, under
+//! one lock.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::proto::participant::Start;
+use crate::server::TaskHandle;
 
 use super::Driver;
 use super::gate::GateKey;
@@ -23,6 +27,8 @@ pub(super) struct Job {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// Replies of handlers that have ended meanwhile.
+    answers: Vec<(Arc<TaskHandle>, Bytes)>,
     is_draining: bool,
 }
 
@@ -36,23 +42,70 @@ const IN_A_ROW_MAX: usize = 256;
 
 /// Starts a handler, now or after those that are being started on this thread.
 pub(super) fn run(job: Job) {
-    let is_draining = QUEUE.with_borrow_mut(|queue| {
-        queue.jobs.push_back(job);
-        std::mem::replace(&mut queue.is_draining, true)
-    });
+    together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job)));
+}
+
+/// Starts the handlers that `act` brings, all of them after it.
+pub(super) fn together(act: impl FnOnce()) {
+    let is_draining =
+        QUEUE.with_borrow_mut(|queue| std::mem::replace(&mut queue.is_draining, true));
     if is_draining {
-        return;
+        return act();
     }
     let _draining = Draining;
+    act();
     for _ in 0..IN_A_ROW_MAX {
-        let Some(job) = QUEUE.with_borrow_mut(|queue| queue.jobs.pop_front()) else { return };
-        let driver = job.driver.clone();
-        driver.run_handler(job.start, job.gate);
+        match QUEUE.with_borrow_mut(|queue| queue.jobs.pop_front()) {
+            Some(job) => {
+                let driver = job.driver.clone();
+                driver.run_handler(job.start, job.gate);
+            }
+            None if send_answers() => {}
+            None => return,
+        }
     }
+    send_answers();
     let rest = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.jobs));
     if let Some(runtime) = rest.front().map(|job| job.driver.runtime.clone()) {
         runtime.spawn(async move { rest.into_iter().for_each(run) });
     }
+}
+
+/// Leaves the reply that ends a task to be sent with others, if handlers are being started on this thread;
+/// otherwise gives it back.
+pub(crate) fn answer_later(handle: &Arc<TaskHandle>, payload: Bytes) -> Result<(), Bytes> {
+    QUEUE.with_borrow_mut(|queue| {
+        if !queue.is_draining {
+            return Err(payload);
+        }
+        queue.answers.push((handle.clone(), payload));
+        Ok(())
+    })
+}
+
+/// Whether there were any.
+fn send_answers() -> bool {
+    let mut answers = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.answers));
+    let has_some = !answers.is_empty();
+    let mut left = answers.drain(..).peekable();
+    while let Some((handle, payload)) = left.next() {
+        let driver = handle.driver();
+        driver.with_node(|node, now| {
+            handle.answer(node, now, payload);
+            let is_of_driver =
+                |(next, _): &(Arc<TaskHandle>, _)| Arc::ptr_eq(next.driver(), driver);
+            while let Some((handle, payload)) = left.next_if(is_of_driver) {
+                handle.answer(node, now, payload);
+            }
+        });
+    }
+    drop(left);
+    QUEUE.with_borrow_mut(|queue| {
+        if queue.answers.is_empty() {
+            queue.answers = answers; // Its room, for the next batch.
+        }
+    });
+    has_some
 }
 
 /// Ends the draining however it ends.

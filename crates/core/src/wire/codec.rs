@@ -40,19 +40,27 @@ pub enum WireError {
 pub(super) trait Out {
     fn bytes(&mut self, bytes: &[u8]);
 
+    /// As [`Out::bytes`], of a length that is known when this is compiled.
+    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.bytes(&bytes);
+    }
+
     fn u8(&mut self, value: u8) {
-        self.bytes(&[value]);
+        self.array([value]);
     }
 
     fn u32(&mut self, value: u32) {
-        self.bytes(&value.to_le_bytes());
+        self.array(value.to_le_bytes());
     }
 
     fn u64(&mut self, value: u64) {
-        self.bytes(&value.to_le_bytes());
+        self.array(value.to_le_bytes());
     }
 
     fn varint(&mut self, value: u64) {
+        if value < 0x80 {
+            return self.u8((value & 0x7f) as u8);
+        }
         let mut buffer = [0; 10];
         let (mut len, mut rest) = (0, value);
         while rest >= 0x80 {
@@ -76,9 +84,14 @@ pub(super) trait Out {
     }
 
     fn path(&mut self, path: &Path) {
-        let bytes = path.as_wire();
-        self.u8(u8::try_from(bytes.len()).expect("a path has at most 64 bytes"));
-        self.bytes(bytes);
+        match path.as_wire() {
+            // Most frames are about the only branch of a call.
+            [level] => self.array([1, *level]),
+            bytes => {
+                self.u8(u8::try_from(bytes.len()).expect("a path has at most 64 bytes"));
+                self.bytes(bytes);
+            }
+        }
     }
 
     fn key(&mut self, key: &TaskKey) {
@@ -105,6 +118,56 @@ impl Count {
 impl Out for Count {
     fn bytes(&mut self, bytes: &[u8]) {
         self.0 += bytes.len();
+    }
+}
+
+/// What is written once and copied to where it leaves from; the usual head of a frame needs no allocation.
+pub(super) struct Scratch {
+    inline: [u8; SCRATCH_BYTES],
+    len: usize,
+    spilled: Vec<u8>,
+}
+
+const SCRATCH_BYTES: usize = 96;
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Self { inline: [0; SCRATCH_BYTES], len: 0, spilled: Vec::new() }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled }
+    }
+
+    #[cold]
+    fn spill(&mut self, bytes: &[u8]) {
+        if self.spilled.is_empty() {
+            self.spilled.extend_from_slice(&self.inline[..self.len]);
+            self.len = SCRATCH_BYTES; // Nothing fits any more.
+        }
+        self.spilled.extend_from_slice(bytes);
+    }
+}
+
+impl Out for Scratch {
+    fn bytes(&mut self, bytes: &[u8]) {
+        if let Some(to) = self.inline.get_mut(self.len..self.len + bytes.len()) {
+            to.copy_from_slice(bytes);
+            self.len += bytes.len();
+        } else {
+            self.spill(bytes);
+        }
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
+        match self.inline.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut) {
+            Some(to) => {
+                *to = bytes;
+                self.len += N;
+            }
+            None => self.spill(&bytes),
+        }
     }
 }
 

@@ -73,11 +73,17 @@ struct Ring {
 
 impl Ring {
     fn position(&self, seq: u64) -> Result<usize, usize> {
-        // Most come in order, and most are asked for soon.
-        match self.briefs.back() {
-            None => Err(0),
-            Some(last) if last.seq < seq => Err(self.briefs.len()),
-            Some(_) => self.briefs.binary_search_by_key(&seq, |brief| brief.seq),
+        // Most come in order; where an initiator asks nobody else, without gaps.
+        let (Some(first), Some(last)) = (self.briefs.front(), self.briefs.back()) else {
+            return Err(0);
+        };
+        if last.seq < seq {
+            return Err(self.briefs.len());
+        }
+        let guess = usize::try_from(seq.saturating_sub(first.seq)).unwrap_or(usize::MAX);
+        match self.briefs.get(guess) {
+            Some(brief) if brief.seq == seq => Ok(guess),
+            _ => self.briefs.binary_search_by_key(&seq, |brief| brief.seq),
         }
     }
 
