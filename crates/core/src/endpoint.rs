@@ -407,7 +407,8 @@ impl Endpoint {
         &self.inner.limits
     }
 
-    pub(crate) fn deadline_default(&self) -> Duration {
+    /// How long a call may take that says nothing else.
+    pub fn deadline_default(&self) -> Duration {
         self.inner.limits.deadline_default
     }
 }

@@ -110,6 +110,13 @@ impl Configuration {
         Self { set: Arc::new(Set { epoch, members, addresses }) }
     }
 
+    /// Those of some distinct members.
+    pub(crate) fn of_nodes(nodes: impl Iterator<Item = NodeId>, epoch: u64) -> Self {
+        let mut members: Vec<Peer> = nodes.map(|node| Peer::from(node).at_epoch(epoch)).collect();
+        members.sort();
+        Self::of(epoch, members.into(), BTreeMap::new())
+    }
+
     /// The same members in this epoch.
     #[must_use]
     pub fn with_epoch(&self, epoch: u64) -> Self {

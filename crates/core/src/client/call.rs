@@ -274,20 +274,6 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         Outcome { end: self.end.unwrap_or(End::Cancelled), failures }
     }
 
-    /// Gives the call up: what still runs is cancelled, also where the call [runs
-    /// on](crate::CallBuilder::runs_on). Does nothing after the end.
-    pub fn cancel(self) {
-        self.endpoint.driver().with_node(|node, now| node.cancel_call(now, self.id));
-    }
-
-    /// Lets go of a call that [runs on](crate::CallBuilder::runs_on): its owner has decided. Any other call is
-    /// cancelled, as if dropped.
-    pub fn decided(mut self) {
-        if self.end.is_none() {
-            self.probe.ended(End::Decided);
-        }
-    }
-
     /// How it ended, once it has been read to its end.
     pub fn end(&self) -> Option<End> {
         self.end
@@ -398,6 +384,22 @@ fn decode<Resp: prost::Message + Default>(
     match unpack(packing, payload) {
         Ok(message) => Progress::Reply(Reply { message, from, is_authenticated, path, item }),
         Err(message) => Progress::Undecodable { path, from, message },
+    }
+}
+
+impl<Resp> Call<Resp> {
+    /// Gives the call up: what still runs is cancelled, also where the call [runs
+    /// on](crate::CallBuilder::runs_on). Does nothing after the end.
+    pub fn cancel(self) {
+        self.endpoint.driver().with_node(|node, now| node.cancel_call(now, self.id));
+    }
+
+    /// Lets go of a call that [runs on](crate::CallBuilder::runs_on): its owner has decided. Any other call is
+    /// cancelled, as if dropped.
+    pub fn decided(mut self) {
+        if self.end.is_none() {
+            self.probe.ended(End::Decided);
+        }
     }
 }
 

@@ -1,0 +1,143 @@
+//! Requests whose replies nobody waits for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use convoke_core::{Call, CallBuilder, Failure, NodeId, Path, Progress};
+
+use crate::QuorumError;
+use crate::member_set::MemberSet;
+
+/// One-way requests on their way; see [`QuorumBuilder::send`](crate::QuorumBuilder::send).
+///
+/// # Cancel safety
+/// Dropped before it resolves, what was sent stays sent.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Sending<Resp>(State<Resp>);
+
+enum State<Resp> {
+    Ready(CallBuilder<Resp>),
+    Open { call: Call<Resp>, members: Vec<NodeId>, unsent: MemberSet, failed: Vec<Unsent> },
+    Over,
+}
+
+/// A member to which a one-way request was not sent.
+pub type Unsent = (NodeId, Failure);
+
+/// Some one-way requests were not sent; the others were.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} of {members} requests were not sent: {}", failed.len(), Listed(failed))]
+#[non_exhaustive]
+pub struct SendFailed {
+    /// How many were to be sent.
+    pub members: usize,
+    /// Those that were not, and why.
+    pub failed: Vec<Unsent>,
+}
+
+struct Listed<'a>(&'a [Unsent]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (_, failure)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{failure}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why one-way requests were not all sent.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// None was.
+    #[error(transparent)]
+    NotOpened(#[from] QuorumError),
+    /// Some were not.
+    #[error(transparent)]
+    Members(#[from] SendFailed),
+}
+
+/// # Errors
+/// [`QuorumError::NotOpened`]; nothing was sent then.
+pub(crate) fn send_and_forget<Resp: prost::Message + Default>(
+    call: CallBuilder<Resp>,
+) -> Result<(), QuorumError> {
+    call.runs_on().open()?.decided();
+    Ok(())
+}
+
+impl<Resp: prost::Message + Default> Sending<Resp> {
+    pub(crate) fn new(call: CallBuilder<Resp>) -> Self {
+        Self(State::Ready(call))
+    }
+
+    fn open(&mut self) -> Result<(), QuorumError> {
+        let State::Ready(builder) = std::mem::replace(&mut self.0, State::Over) else {
+            return Ok(());
+        };
+        let me = builder.endpoint().node();
+        let members: Vec<NodeId> = builder.branches().map(|(peer, _)| peer.node()).collect();
+        // What is for this node itself is there already.
+        let remote = members.iter().enumerate().filter(|(_, node)| **node != me);
+        let unsent: MemberSet = remote.map(|(index, _)| index).collect();
+        let call = builder.runs_on().tell_sent().open()?;
+        self.0 = State::Open { call, members, unsent, failed: Vec::new() };
+        Ok(())
+    }
+}
+
+fn root_of(path: &Path) -> Option<usize> {
+    path.indices().next().map(|index| index as usize)
+}
+
+impl<Resp: prost::Message + Default> Future for Sending<Resp> {
+    type Output = Result<(), SendError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.open()?;
+        let State::Open { call, members, unsent, failed } = &mut this.0 else {
+            panic!("polled after it was ready");
+        };
+        while !unsent.is_empty() {
+            // At the end everything was sent or has failed.
+            let Some(progress) = ready!(call.poll_progress(cx)) else { break };
+            match progress {
+                Progress::Sent(path) => {
+                    root_of(&path).map(|index| unsent.remove(index));
+                }
+                Progress::Failed(failure) => {
+                    let index = root_of(&failure.task.path).filter(|index| unsent.remove(*index));
+                    let member = index.and_then(|index| members.get(index).copied());
+                    failed.extend(member.map(|member| (member, failure)));
+                }
+                _ => {}
+            }
+        }
+        let (members, failed) = (members.len(), std::mem::take(failed));
+        if let State::Open { call, .. } = std::mem::replace(&mut this.0, State::Over) {
+            call.decided();
+        }
+        match failed.is_empty() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Ready(Err(SendFailed { members, failed }.into())),
+        }
+    }
+}
+
+// Nothing of it is pinned.
+impl<Resp> Unpin for Sending<Resp> {}
+
+impl<Resp> fmt::Debug for Sending<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            State::Ready(call) => f.debug_tuple("Sending").field(call).finish(),
+            State::Open { unsent, .. } => f.debug_tuple("Sending").field(unsent).finish(),
+            State::Over => f.write_str("Sending(over)"),
+        }
+    }
+}

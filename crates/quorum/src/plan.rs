@@ -1,0 +1,173 @@
+//! Requests that are sent later than the others: retries and hedges.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use convoke_core::{CallBuilder, Cause, Code, Endpoint, Failure, Peer, Request};
+use tokio::time::{Instant, Sleep};
+
+/// How often the request of a member is sent again, and after what pause; for
+/// [`QuorumBuilder::retry`](crate::QuorumBuilder::retry).
+///
+/// Only of methods that are [idempotent](convoke_core::Method::idempotent), and only after failures that may
+/// pass: the member was not reached, went down, was shutting down, or had no room
+/// ([`Code::Unavailable`] of a service, too). The deadline is that of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    attempts: u32,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Up to this many times more, after 20 ms, 40 ms, 80 ms, ...
+    pub const fn times(attempts: u32) -> Self {
+        Self { attempts, pause: Duration::from_millis(20) }
+    }
+
+    /// After this pause, doubling. Default 20 ms.
+    #[must_use]
+    pub const fn pause(self, pause: Duration) -> Self {
+        Self { pause, ..self }
+    }
+
+    fn pause_before(self, attempt: u32) -> Duration {
+        self.pause.saturating_mul(2_u32.saturating_pow(attempt))
+    }
+}
+
+/// Whom to ask first; see [`QuorumBuilder::hedge`](crate::QuorumBuilder::hedge).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hedge {
+    pub(crate) first: usize,
+    pub(crate) every: Duration,
+}
+
+/// What is to be sent later.
+pub(crate) struct Plan<Resp> {
+    endpoint: Endpoint,
+    deadline: Instant,
+    requests: Vec<(Peer, Request<Resp>)>,
+    retry: Option<Retry>,
+    is_hedged: bool,
+    waiting: Vec<Waiting>,
+    attempts: Vec<u32>,
+    sleep: Pin<Box<Sleep>>,
+}
+
+struct Waiting {
+    at: Instant,
+    branch: usize,
+    is_hedge: bool,
+}
+
+impl<Resp: prost::Message + Default> Plan<Resp> {
+    /// The plan for a call, and what of the call is to be sent now.
+    pub(crate) fn new(
+        call: CallBuilder<Resp>,
+        retry: Option<Retry>,
+        hedge: Option<Hedge>,
+    ) -> (CallBuilder<Resp>, Box<Self>) {
+        let now = Instant::now();
+        let endpoint = call.endpoint().clone();
+        let budget = call.deadline_set().unwrap_or(endpoint.deadline_default());
+        let requests: Vec<(Peer, Request<Resp>)> =
+            call.branches().map(|(peer, request)| (*peer, request.clone())).collect();
+        let first = hedge.map_or(requests.len(), |hedge| hedge.first.clamp(1, requests.len()));
+        let every = hedge.map_or(Duration::ZERO, |hedge| hedge.every);
+        let deadline = now + budget;
+        let later = (first..requests.len()).zip(1_u32..);
+        let later = later.map(|(branch, turn)| {
+            let at = now + every.saturating_mul(turn).min(budget);
+            Waiting { at, branch, is_hedge: true }
+        });
+        // Whoever would be asked at the deadline is not asked at all.
+        let waiting: Vec<Waiting> = later.filter(|waiting| waiting.at < deadline).collect();
+        let plan = Self {
+            sleep: Box::pin(tokio::time::sleep_until(deadline)),
+            attempts: vec![0; requests.len()],
+            is_hedged: hedge.is_some(),
+            endpoint,
+            deadline,
+            requests,
+            retry,
+            waiting,
+        };
+        let now = CallBuilder::new(&plan.endpoint).deadline(budget);
+        let now = plan.requests[..first]
+            .iter()
+            .fold(now, |now, (peer, request)| now.branch(request.clone(), peer));
+        (now, Box::new(plan))
+    }
+
+    /// A branch has failed. Whether it is asked again, so that nobody need know yet.
+    pub(crate) fn repeat(&mut self, branch: usize, failure: &Failure) -> bool {
+        let is_repeated = self.plan_retry(branch, failure);
+        if !is_repeated && self.is_hedged {
+            // The next one need not wait for its turn.
+            let next = self.waiting.iter_mut().filter(|waiting| waiting.is_hedge);
+            if let Some(next) = next.min_by_key(|waiting| waiting.at) {
+                next.at = Instant::now();
+            }
+        }
+        is_repeated
+    }
+
+    fn plan_retry(&mut self, branch: usize, failure: &Failure) -> bool {
+        let (Some(retry), Some(attempt)) = (self.retry, self.attempts.get_mut(branch)) else {
+            return false;
+        };
+        let at = Instant::now() + retry.pause_before(*attempt);
+        if *attempt >= retry.attempts || !may_pass(failure) || at >= self.deadline {
+            return false;
+        }
+        *attempt += 1;
+        self.waiting.push(Waiting { at, branch, is_hedge: false });
+        true
+    }
+
+    /// The next request that is due, and its branch; otherwise wakes when one is.
+    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<(usize, CallBuilder<Resp>)> {
+        let (index, next) =
+            self.waiting.iter().enumerate().min_by_key(|(_, waiting)| waiting.at)?;
+        if next.at > Instant::now() {
+            if self.sleep.deadline() != next.at {
+                self.sleep.as_mut().reset(next.at);
+            }
+            if self.sleep.as_mut().poll(cx) == Poll::Pending {
+                return None;
+            }
+        }
+        let branch = self.waiting.swap_remove(index).branch;
+        let (peer, request) = self.requests.get(branch)?;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let call = CallBuilder::new(&self.endpoint).branch(request.clone(), peer);
+        Some((branch, call.deadline(left)))
+    }
+
+    /// Whether something is due that was not when it was last polled.
+    pub(crate) fn is_due(&self) -> bool {
+        let now = Instant::now();
+        self.waiting.iter().any(|waiting| waiting.at <= now)
+    }
+
+    /// Whether anything is to be sent yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+/// Whether the same request to the same member may go better after a while.
+fn may_pass(failure: &Failure) -> bool {
+    match failure.cause {
+        Cause::NodeDown
+        | Cause::Unreachable
+        | Cause::Lost
+        | Cause::ReplyLost
+        | Cause::Overloaded
+        | Cause::ShuttingDown => true,
+        Cause::Application => Code::from_number(failure.code) == Code::Unavailable,
+        _ => false,
+    }
+}

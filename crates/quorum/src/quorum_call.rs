@@ -1,0 +1,276 @@
+//! One request to all members, and the stream of what they answer.
+
+mod builder;
+mod deciding;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use convoke_core::proto::call::End;
+use convoke_core::{Cause, NodeId};
+use futures_core::Stream;
+use tokio::time::Instant;
+
+use crate::error::MemberError;
+use crate::latency::Latencies;
+use crate::replies::Replies;
+use crate::roster::Worth;
+use crate::source::{Event, Source};
+use crate::system::{All, First, Majority, Threshold};
+use crate::{Configuration, QuorumError, QuorumFunction, Verdict};
+
+pub use builder::{QuorumBuilder, QuorumExt, each};
+pub use deciding::{Decided, Deciding, Detailed};
+
+/// A quorum call under way: a stream of members and their answers, as they come.
+///
+/// Each member that is asked answers once, with a reply or the reason why there is none; one that streams
+/// answers with each item. What does not prove to come from a member is no answer. The combinators of
+/// `futures::StreamExt` and the like filter and map it; [`QuorumCall::quorum`] decides on it.
+///
+/// Dropping it cancels what still runs. [`QuorumCall::let_run`] does not, and neither does a decision.
+pub struct QuorumCall<Resp> {
+    source: Source<Resp>,
+    replies: Replies<Resp>,
+    /// Members are the leaves of a tree: whoever replies, not the branches of the root.
+    is_tree: bool,
+    /// Which member each branch asks, where some are not asked.
+    asked: Option<Vec<usize>>,
+    members: Members,
+    latencies: Option<Latencies>,
+    late: Option<Follow<Resp>>,
+    /// Somebody ran into the deadline.
+    is_late: bool,
+}
+
+/// The members as they were given, for the configuration of those who answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Members {
+    Of(Configuration),
+    /// Peers of this epoch.
+    Peers(u64),
+}
+
+/// Follows a call after its decision.
+pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>) + Send>;
+
+/// What a quorum call learns of one member.
+pub(crate) enum News<Resp> {
+    Reply(usize, Resp),
+    Lost(usize, MemberError),
+}
+
+impl<Resp: prost::Message + Default> QuorumCall<Resp> {
+    /// Decides on the members' replies. Those that were read already count for nothing: decide on a call that
+    /// was just opened.
+    pub fn quorum<F: QuorumFunction<Resp>>(self, function: F) -> Deciding<Resp, F> {
+        Deciding::of(self, function)
+    }
+
+    /// Decides by a function, whose types are inferred.
+    pub fn quorum_by<T, F>(self, function: F) -> Deciding<Resp, F>
+    where
+        F: FnMut(&Replies<Resp>) -> Verdict<T>,
+    {
+        Deciding::of(self, function)
+    }
+
+    /// The reply of whoever is first.
+    ///
+    /// # Errors
+    /// [`QuorumError`] when nobody replies.
+    pub async fn first(self) -> Result<Resp, QuorumError> {
+        self.quorum(First).await
+    }
+
+    /// The first reply, once a majority has replied.
+    ///
+    /// # Errors
+    /// [`QuorumError`] as soon as there can be none.
+    pub async fn majority(self) -> Result<Resp, QuorumError> {
+        self.quorum(Majority).await
+    }
+
+    /// The first reply, once `count` members have replied.
+    ///
+    /// # Errors
+    /// [`QuorumError`] as soon as there cannot be as many.
+    pub async fn threshold(self, count: usize) -> Result<Resp, QuorumError> {
+        self.quorum(Threshold(count)).await
+    }
+
+    /// The first reply, once all have replied.
+    ///
+    /// # Errors
+    /// [`QuorumError`] as soon as one member fails.
+    pub async fn all(self) -> Result<Resp, QuorumError> {
+        self.quorum(All).await
+    }
+
+    /// Reads to the end: the replies in order of arrival, and who gave none. The last one of each member counts.
+    pub async fn collect(mut self) -> (Vec<(NodeId, Resp)>, Vec<(NodeId, MemberError)>) {
+        while let Some(news) = poll_fn(|cx| self.poll_news(cx)).await {
+            if let News::Reply(index, message) = news {
+                self.replies.store(index, message);
+            }
+        }
+        let failed = self.replies.failed().map(|(node, error)| (node, error.clone())).collect();
+        (self.replies.take_all(), failed)
+    }
+
+    /// The next answer; `None` when none can come any more.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing is lost.
+    pub async fn next(&mut self) -> Option<(NodeId, Result<Resp, MemberError>)> {
+        poll_fn(|cx| self.poll_answer(cx)).await
+    }
+
+    /// How many members have answered well so far.
+    pub fn replied_count(&self) -> usize {
+        self.replies.replied().len()
+    }
+
+    /// Lets go of it. What was asked runs on to its end or deadline: a write still reaches the slow members.
+    /// What they answer goes to the callback for late replies, if there is one.
+    pub fn let_run(mut self) {
+        match self.late.take() {
+            Some(follow) => follow(self),
+            None => self.source.let_run(),
+        }
+    }
+
+    /// The members that have replied so far: to ask exactly these again.
+    pub fn answered(&self) -> Configuration {
+        let replied = self.replies.replied();
+        let nodes = replied.iter().filter_map(|index| self.replies.member(index));
+        match &self.members {
+            Members::Of(all) => all.subset(|member| {
+                self.replies.index_of(member.node()).is_some_and(|index| replied.contains(index))
+            }),
+            Members::Peers(epoch) => Configuration::of_nodes(nodes, *epoch),
+        }
+    }
+
+    fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(NodeId, Result<Resp, MemberError>)>> {
+        let Some(news) = ready!(self.poll_news(cx)) else { return Poll::Ready(None) };
+        let (index, answer) = match news {
+            News::Reply(index, message) => (index, Ok(message)),
+            News::Lost(index, error) => (index, Err(error)),
+        };
+        Poll::Ready(self.replies.member(index).map(|member| (member, answer)))
+    }
+
+    /// What it learns next of a member; `None` when nothing can come any more.
+    pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Option<News<Resp>>> {
+        loop {
+            let Some(event) = ready!(self.source.poll_event(cx)) else { return Poll::Ready(None) };
+            if let Some(news) = self.take(event) {
+                return Poll::Ready(Some(news));
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event<Resp>) -> Option<News<Resp>> {
+        match event {
+            Event::Reply { branch, from, is_authenticated, is_item, asked_at, message } => {
+                match self.replies.hear(from, is_authenticated) {
+                    Worth::New(index) => {
+                        if let Some(latencies) = &self.latencies {
+                            latencies.observe(from, Instant::now() - asked_at);
+                        }
+                        Some(News::Reply(index, message))
+                    }
+                    Worth::Again(index) if is_item => Some(News::Reply(index, message)),
+                    Worth::Again(_) => None,
+                    Worth::Nothing if self.is_tree || is_item => None,
+                    Worth::Nothing => {
+                        self.lose(branch, MemberError::NotItself { from, is_authenticated })
+                    }
+                }
+            }
+            Event::Undecodable { branch, from, message } => {
+                let error = MemberError::Undecodable { message };
+                match self.is_tree {
+                    true => self.lose_member(self.replies.index_of(from)?, error),
+                    false => self.lose(branch, error),
+                }
+            }
+            Event::Failed { branch, is_root, failure } => {
+                self.is_late |= failure.cause == Cause::Deadline;
+                let index = match (self.is_tree, failure.node) {
+                    (true, Some(node)) => self.replies.index_of(node),
+                    (true, None) => None,
+                    (false, _) => is_root.then(|| self.member_of(branch)).flatten(),
+                };
+                match index {
+                    Some(index) => self.lose_member(index, MemberError::Failed(failure)),
+                    None => {
+                        self.replies.note(failure);
+                        None
+                    }
+                }
+            }
+            Event::Silent { .. } if self.is_tree => None,
+            Event::Silent { branch } => self.lose(branch, MemberError::Silent),
+            Event::NotSent { branch, reason } => self.lose(branch, MemberError::NotSent { reason }),
+        }
+    }
+
+    fn lose(&mut self, branch: usize, error: MemberError) -> Option<News<Resp>> {
+        self.lose_member(self.member_of(branch)?, error)
+    }
+
+    fn lose_member(&mut self, index: usize, error: MemberError) -> Option<News<Resp>> {
+        self.replies.lose(index, error.clone()).then_some(News::Lost(index, error))
+    }
+
+    /// The member that a branch asks.
+    fn member_of(&self, branch: usize) -> Option<usize> {
+        match &self.asked {
+            Some(asked) => asked.get(branch).copied(),
+            None => Some(branch),
+        }
+    }
+
+    /// Why there is no quorum.
+    pub(crate) fn error(&mut self, cx: &mut Context<'_>) -> QuorumError {
+        // What failed at the same moment belongs to it, too.
+        while let Poll::Ready(Some(_)) = self.poll_news(cx) {}
+        let shortfall = Box::new(self.replies.shortfall());
+        match self.source.end() {
+            end @ End::Exhausted => QuorumError::Ended { end, shortfall },
+            _ if self.is_late => QuorumError::Deadline(shortfall),
+            _ => QuorumError::Impossible(shortfall),
+        }
+    }
+
+    pub(crate) fn replies_mut(&mut self) -> &mut Replies<Resp> {
+        &mut self.replies
+    }
+}
+
+impl<Resp: prost::Message + Default> Stream for QuorumCall<Resp> {
+    type Item = (NodeId, Result<Resp, MemberError>);
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_answer(cx)
+    }
+}
+
+// Nothing of it is pinned.
+impl<Resp> Unpin for QuorumCall<Resp> {}
+
+impl<Resp> fmt::Debug for QuorumCall<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumCall")
+            .field("members", &self.replies.members())
+            .field("replied", &self.replies.replied())
+            .finish_non_exhaustive()
+    }
+}

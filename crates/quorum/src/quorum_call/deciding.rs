@@ -1,0 +1,160 @@
+//! A quorum call that is awaited for its decision.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use convoke_core::NodeId;
+
+use crate::error::MemberError;
+use crate::{Configuration, QuorumError, QuorumFunction, Verdict};
+
+use super::{News, QuorumBuilder, QuorumCall};
+
+/// A quorum call and the rule that decides it: resolves to the answer, or to the reason why there is none, as
+/// soon as either is certain. Nothing is cancelled by the decision: what was asked runs on.
+///
+/// # Cancel safety
+/// Dropped before it resolves, what still runs is cancelled.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Deciding<Resp, F>(State<Resp, F>);
+
+enum State<Resp, F> {
+    Ready(QuorumBuilder<Resp>, F),
+    Open(QuorumCall<Resp>, F),
+    Over,
+}
+
+/// What was decided, and the call as it was then.
+type Settled<Resp, T> = Result<(T, QuorumCall<Resp>), QuorumError>;
+
+/// A decision, and who had a part in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Decided<T> {
+    /// The answer.
+    pub value: T,
+    /// The members that had replied by then: to ask exactly these again.
+    pub answered: Configuration,
+    /// The members that had failed by then.
+    pub failed: Vec<(NodeId, MemberError)>,
+}
+
+impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> {
+    pub(super) fn new(builder: QuorumBuilder<Resp>, function: F) -> Self {
+        Self(State::Ready(builder, function))
+    }
+
+    pub(super) fn of(call: QuorumCall<Resp>, function: F) -> Self {
+        Self(State::Open(call, function))
+    }
+
+    /// Resolves to the answer together with who replied and who failed.
+    pub fn detailed(self) -> Detailed<Resp, F> {
+        Detailed(self)
+    }
+
+    /// What is decided, and the call as it is then.
+    fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Settled<Resp, F::Output>> {
+        if matches!(self.0, State::Ready(..)) {
+            self.open()?;
+        }
+        let State::Open(call, function) = &mut self.0 else {
+            panic!("polled after it was ready");
+        };
+        let decided = ready!(poll_verdict(call, function, cx));
+        let State::Open(call, _) = std::mem::replace(&mut self.0, State::Over) else {
+            unreachable!("it was open above");
+        };
+        Poll::Ready(match decided {
+            Ok(value) => Ok((value, call)),
+            Err(error) => {
+                call.let_run();
+                Err(error)
+            }
+        })
+    }
+
+    fn open(&mut self) -> Result<(), QuorumError> {
+        let State::Ready(builder, function) = std::mem::replace(&mut self.0, State::Over) else {
+            return Ok(());
+        };
+        let roster = builder.roster()?;
+        function.check(roster.members())?;
+        self.0 = State::Open(builder.open_with(roster)?, function);
+        Ok(())
+    }
+}
+
+fn poll_verdict<Resp: prost::Message + Default, F: QuorumFunction<Resp>>(
+    call: &mut QuorumCall<Resp>,
+    function: &mut F,
+    cx: &mut Context<'_>,
+) -> Poll<Result<F::Output, QuorumError>> {
+    loop {
+        let news = ready!(call.poll_news(cx));
+        let is_over = news.is_none();
+        match news {
+            Some(News::Reply(index, message)) => call.replies_mut().store(index, message),
+            Some(News::Lost(..)) => {}
+            None => call.replies_mut().close(),
+        }
+        match function.decide(call.replies_mut()) {
+            Verdict::Done(value) => return Poll::Ready(Ok(value)),
+            Verdict::Continue if !is_over => {}
+            Verdict::Continue | Verdict::Impossible => return Poll::Ready(Err(call.error(cx))),
+        }
+    }
+}
+
+impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Future for Deciding<Resp, F> {
+    type Output = Result<F::Output, QuorumError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let decided = ready!(self.get_mut().poll_decision(cx));
+        Poll::Ready(decided.map(|(value, call)| {
+            call.let_run();
+            value
+        }))
+    }
+}
+
+/// A [`Deciding`] that resolves to a [`Decided`].
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Detailed<Resp, F>(Deciding<Resp, F>);
+
+impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Future for Detailed<Resp, F> {
+    type Output = Result<Decided<F::Output>, QuorumError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let decided = ready!(self.get_mut().0.poll_decision(cx));
+        Poll::Ready(decided.map(|(value, call)| {
+            let answered = call.answered();
+            let failed = call.replies.failed().map(|(node, error)| (node, error.clone()));
+            let failed = failed.collect();
+            call.let_run();
+            Decided { value, answered, failed }
+        }))
+    }
+}
+
+// Neither the call nor the function is pinned.
+impl<Resp, F> Unpin for Deciding<Resp, F> {}
+impl<Resp, F> Unpin for Detailed<Resp, F> {}
+
+impl<Resp, F> fmt::Debug for Deciding<Resp, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            State::Ready(builder, _) => f.debug_tuple("Deciding").field(builder).finish(),
+            State::Open(call, _) => f.debug_tuple("Deciding").field(call).finish(),
+            State::Over => f.write_str("Deciding(over)"),
+        }
+    }
+}
+
+impl<Resp, F> fmt::Debug for Detailed<Resp, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Detailed").field(&self.0).finish()
+    }
+}

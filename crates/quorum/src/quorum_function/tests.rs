@@ -1,0 +1,193 @@
+//! Verdicts over random histories, against what all their continuations could give.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::MemberError;
+use crate::roster::{Roster, Worth};
+
+/// What may happen to a member: it replies with a small number, or is lost.
+type Fate = Option<u8>;
+
+fn node(index: usize) -> NodeId {
+    NodeId::new(index as u64 + 1).expect("not zero")
+}
+
+fn replies(count: usize) -> Replies<u8> {
+    Replies::new(Roster::new((0..count).map(node)).expect("distinct members"))
+}
+
+/// A reply of a member. Whether it counts.
+fn say(replies: &mut Replies<u8>, index: usize, is_authenticated: bool, value: u8) -> bool {
+    match replies.hear(node(index), is_authenticated) {
+        Worth::New(index) | Worth::Again(index) => {
+            replies.store(index, value);
+            true
+        }
+        Worth::Nothing => false,
+    }
+}
+
+fn apply(replies: &mut Replies<u8>, index: usize, fate: Fate) {
+    match fate {
+        Some(value) => assert!(say(replies, index, true, value)),
+        None => assert!(replies.lose(index, MemberError::Silent)),
+    }
+}
+
+/// Which values the answers of a few members' quorum function may be.
+type Function = Box<dyn QuorumFunction<u8, Output = u8>>;
+
+fn functions_for(count: usize) -> Vec<fn(usize) -> Function> {
+    let mut all: Vec<fn(usize) -> Function> = vec![
+        |_| Box::new(First),
+        |_| Box::new(Majority),
+        |_| Box::new(All),
+        |n| Box::new(Threshold(n.div_ceil(2))),
+        |n| Box::new(Byzantine { faulty: (n - 1) / 3 }),
+        |n| Box::new(Weighted::majority((0..n).map(|i| (node(i), u32::try_from(i).unwrap() + 1)))),
+        |n| Box::new(matching::<u8>(n / 2 + 1)),
+        |_| Box::new(matching::<u8>(1)),
+        |n| Box::new(newest_of(n / 2 + 1, |value: &u8| *value)),
+    ];
+    if count.is_multiple_of(2) {
+        all.push(|_| Box::new(Grid { columns: 2 }));
+    }
+    all
+}
+
+/// Whether some completion of a history gets an answer.
+fn can_be_done(make: fn(usize) -> Function, count: usize, history: &[(usize, Fate)]) -> bool {
+    let mut state = replies(count);
+    history.iter().for_each(|(index, fate)| apply(&mut state, *index, *fate));
+    if matches!(make(count).decide(&mut state), Verdict::Done(_)) {
+        return true;
+    }
+    let next = (0..count).find(|index| history.iter().all(|(seen, _)| seen != index));
+    next.is_some_and(|index| {
+        // That all who are left reply alike with some value is the best that can happen to any rule here.
+        [Some(0), Some(1), Some(2)].into_iter().any(|fate| {
+            let mut longer = history.to_vec();
+            longer.push((index, fate));
+            can_be_done(make, count, &longer)
+        })
+    })
+}
+
+fn history() -> impl Strategy<Value = (usize, Vec<(usize, Fate)>)> {
+    (2_usize..6).prop_flat_map(|count| {
+        let order = Just((0..count).collect::<Vec<_>>()).prop_shuffle();
+        let fates = prop::collection::vec(prop::option::weighted(0.7, 0_u8..3), count);
+        let events =
+            (order, fates).prop_map(|(order, fates)| order.into_iter().zip(fates).collect());
+        (Just(count), events)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn impossible_is_said_exactly_when_no_completion_could_be_done((count, events) in history()) {
+        for make in functions_for(count) {
+            for len in 0..=events.len() {
+                let (mut state, history) = (replies(count), &events[..len]);
+                history.iter().for_each(|(index, fate)| apply(&mut state, *index, *fate));
+                let verdict = make(count).decide(&mut state);
+                let is_hopeless = !can_be_done(make, count, history);
+                prop_assert_eq!(verdict == Verdict::Impossible, is_hopeless, "{:?}", history);
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_never_reverts((count, events) in history()) {
+        for make in functions_for(count) {
+            let mut is_done = false;
+            let mut is_impossible = false;
+            for len in 0..=events.len() {
+                let mut state = replies(count);
+                events[..len].iter().for_each(|(index, fate)| apply(&mut state, *index, *fate));
+                match make(count).decide(&mut state) {
+                    Verdict::Continue => prop_assert!(!is_done && !is_impossible),
+                    Verdict::Done(_) => {
+                        prop_assert!(!is_impossible);
+                        is_done = true;
+                    }
+                    Verdict::Impossible => {
+                        prop_assert!(!is_done);
+                        is_impossible = true;
+                    }
+                }
+            }
+            prop_assert!(is_done || is_impossible, "everybody has been heard");
+        }
+    }
+
+    #[test]
+    fn whoever_says_it_as_often_as_it_likes_a_member_counts_once(
+        said in prop::collection::vec((0_usize..6, any::<bool>(), any::<u8>()), 0..40),
+    ) {
+        // Five members; index 5 is a stranger.
+        let mut state = replies(5);
+        for (index, is_authenticated, value) in &said {
+            let counts = say(&mut state, *index, *is_authenticated, *value);
+            prop_assert_eq!(counts, *is_authenticated && *index < 5);
+        }
+        let mut distinct: Vec<usize> = said
+            .iter()
+            .filter(|(index, is_authenticated, _)| *is_authenticated && *index < 5)
+            .map(|(index, ..)| *index)
+            .collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        prop_assert_eq!(state.len(), distinct.len());
+        prop_assert_eq!(state.iter().count(), distinct.len());
+        prop_assert_eq!(state.remaining(), 5 - distinct.len());
+    }
+}
+
+#[test]
+fn skipped_members_are_no_success_and_shrink_what_is_possible() {
+    let mut roster = Roster::new((0..4).map(node)).unwrap();
+    roster.skip(0);
+    roster.skip(1);
+    let mut state: Replies<u8> = Replies::new(roster);
+    assert_eq!((state.len(), state.remaining()), (0, 2));
+    assert_eq!(Majority.decide(&mut state), Verdict::Impossible);
+    assert!(!say(&mut state, 0, true, 1), "nobody asked it");
+    assert!(say(&mut state, 2, true, 7));
+    assert_eq!(Threshold(2).decide(&mut state), Verdict::Continue);
+    assert!(state.lose(3, MemberError::Silent));
+    assert_eq!(Threshold(2).decide(&mut state), Verdict::Impossible);
+    let short = state.shortfall();
+    assert_eq!((short.replied, short.skipped), (vec![node(2)], vec![node(0), node(1)]));
+}
+
+#[test]
+fn a_member_that_failed_and_replies_after_all_counts() {
+    let mut state = replies(3);
+    assert!(state.lose(0, MemberError::Silent));
+    assert!(say(&mut state, 0, true, 1));
+    assert_eq!((state.len(), state.failed().count(), state.remaining()), (1, 0, 2));
+    assert!(!state.lose(0, MemberError::Silent), "it has replied");
+}
+
+#[test]
+fn answers_are_the_replies_they_should_be() {
+    let mut state = replies(3);
+    let said = [(2, 5), (0, 9), (1, 9)];
+    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
+    assert_eq!(state.latest(), Some((node(1), &9)));
+    let all = vec![(node(2), 5), (node(0), 9), (node(1), 9)];
+    assert_eq!(matching::<u8>(2).decide(&mut state), Verdict::Done(9));
+    let mut state = replies(3);
+    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
+    assert_eq!(newest_of(3, |value: &u8| *value).decide(&mut state), Verdict::Done(9));
+    let mut state = replies(3);
+    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
+    assert_eq!(Gathered(Majority).decide(&mut state), Verdict::Done(all.clone()));
+    let mut state = replies(3);
+    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
+    assert_eq!(First.decide(&mut state), Verdict::Done(5));
+}

@@ -1,0 +1,122 @@
+//! Who is asked, who has replied, and who still may: the arithmetic of a quorum call, without its messages.
+
+use convoke_core::NodeId;
+use smallvec::SmallVec;
+
+use crate::{MemberSet, Unsuitable};
+
+/// The members of one quorum call.
+#[derive(Clone, Debug)]
+pub(crate) struct Roster {
+    members: SmallVec<[NodeId; 8]>,
+    /// Sorted by id, so that a member is found by bisection.
+    is_sorted: bool,
+    replied: MemberSet,
+    /// Members that will not reply any more, and have not.
+    lost: MemberSet,
+    skipped: MemberSet,
+}
+
+/// What a reply is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// The first of this member.
+    New(usize),
+    /// A further one of this member.
+    Again(usize),
+    /// It is from no member, or cannot be known to be.
+    Nothing,
+}
+
+impl Roster {
+    /// # Errors
+    /// [`Unsuitable`] when there is nobody, or a member comes twice.
+    pub(crate) fn new(members: impl IntoIterator<Item = NodeId>) -> Result<Self, Unsuitable> {
+        let members: SmallVec<[NodeId; 8]> = members.into_iter().collect();
+        if members.is_empty() {
+            return Err(Unsuitable::NoMembers);
+        }
+        let is_sorted = members.is_sorted();
+        let duplicate = if is_sorted {
+            twice(&members)
+        } else {
+            let mut sorted = members.clone();
+            sorted.sort_unstable();
+            twice(&sorted)
+        };
+        if let Some(node) = duplicate {
+            return Err(Unsuitable::DuplicateMember { node });
+        }
+        let none = MemberSet::new;
+        Ok(Self { members, is_sorted, replied: none(), lost: none(), skipped: none() })
+    }
+
+    /// There is no request for this member.
+    pub(crate) fn skip(&mut self, index: usize) {
+        self.skipped.insert(index);
+        self.lost.insert(index);
+    }
+
+    /// A reply of this node has come.
+    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool) -> Worth {
+        let Some(index) = self.index_of(from).filter(|_| is_authenticated) else {
+            return Worth::Nothing;
+        };
+        // Nobody asked it, so it is not known what it answers.
+        if self.skipped.contains(index) {
+            return Worth::Nothing;
+        }
+        self.lost.remove(index);
+        if self.replied.insert(index) { Worth::New(index) } else { Worth::Again(index) }
+    }
+
+    /// This member will not reply any more. Whether that is news: it has not replied before.
+    pub(crate) fn lose(&mut self, index: usize) -> bool {
+        !self.replied.contains(index) && self.lost.insert(index)
+    }
+
+    /// Nobody replies any more.
+    pub(crate) fn close(&mut self) {
+        (0..self.members.len()).for_each(|index| {
+            self.lose(index);
+        });
+    }
+
+    pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
+        if self.is_sorted {
+            self.members.binary_search(&node).ok()
+        } else {
+            self.members.iter().position(|member| *member == node)
+        }
+    }
+
+    pub(crate) fn members(&self) -> &[NodeId] {
+        &self.members
+    }
+
+    pub(crate) fn member(&self, index: usize) -> Option<NodeId> {
+        self.members.get(index).copied()
+    }
+
+    pub(crate) fn replied(&self) -> &MemberSet {
+        &self.replied
+    }
+
+    pub(crate) fn skipped(&self) -> &MemberSet {
+        &self.skipped
+    }
+
+    /// Members that have replied or still may.
+    pub(crate) fn possible(&self) -> MemberSet {
+        (0..self.members.len()).filter(|index| !self.lost.contains(*index)).collect()
+    }
+
+    /// How many have not replied and still may.
+    pub(crate) fn remaining(&self) -> usize {
+        self.members.len() - self.replied.len() - self.lost.len()
+    }
+}
+
+fn twice(sorted: &[NodeId]) -> Option<NodeId> {
+    sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}

@@ -1,0 +1,184 @@
+//! Where the news of a quorum call come from: one core call, and those that a plan adds to it later.
+
+use std::task::{Context, Poll};
+
+use convoke_core::proto::call::End;
+use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Progress};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use crate::plan::Plan;
+
+/// Everything that a quorum call hears, in order of arrival. Dropped, it cancels what it has opened.
+pub(crate) struct Source<Resp> {
+    rounds: SmallVec<[Round<Resp>; 1]>,
+    plan: Option<Box<Plan<Resp>>>,
+    cancels_late: bool,
+    end: End,
+}
+
+/// One core call.
+struct Round<Resp> {
+    call: Call<Resp>,
+    opened_at: Instant,
+    /// The first of its branches in the order in which the quorum call numbers them; the rest follow.
+    first: usize,
+}
+
+/// What a quorum call hears.
+#[derive(Debug)]
+pub(crate) enum Event<Resp> {
+    /// A reply.
+    Reply {
+        /// The root branch it belongs to.
+        branch: usize,
+        from: NodeId,
+        is_authenticated: bool,
+        /// It is an item of a stream, of which more may come.
+        is_item: bool,
+        asked_at: Instant,
+        message: Resp,
+    },
+    /// A reply that is none.
+    Undecodable { branch: usize, from: NodeId, message: String },
+    /// A branch failed; `is_root` when it is the root branch itself.
+    Failed { branch: usize, is_root: bool, failure: Failure },
+    /// The root branch ended without a reply.
+    Silent { branch: usize },
+    /// A request that was to be sent later could not be.
+    NotSent { branch: usize, reason: String },
+}
+
+impl<Resp: prost::Message + Default> Source<Resp> {
+    /// Sends the requests, or those that the plan has not put off.
+    ///
+    /// # Errors
+    /// As [`CallBuilder::open`].
+    pub(crate) fn open(
+        call: CallBuilder<Resp>,
+        plan: Option<Box<Plan<Resp>>>,
+        cancels_late: bool,
+    ) -> Result<Self, CallError> {
+        let round = Round::open(call, 0, cancels_late)?;
+        let rounds = SmallVec::from_iter([round]);
+        Ok(Self { rounds, plan, cancels_late, end: End::Complete })
+    }
+
+    /// What it hears next; `None` when nothing can come any more.
+    pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<Resp>>> {
+        loop {
+            if let Some(event) = self.open_due(cx) {
+                return Poll::Ready(Some(event));
+            }
+            if let Some(event) = self.poll_rounds(cx) {
+                return Poll::Ready(Some(event));
+            }
+            match &mut self.plan {
+                // What the failure of a branch has brought forward.
+                Some(plan) if plan.is_due() => {}
+                Some(plan) if plan.is_waiting() => return Poll::Pending,
+                _ if self.rounds.is_empty() => return Poll::Ready(None),
+                _ => return Poll::Pending,
+            }
+        }
+    }
+
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Option<Event<Resp>> {
+        let mut index = 0;
+        while let Some(round) = self.rounds.get_mut(index) {
+            match round.call.poll_progress(cx) {
+                Poll::Pending => index += 1,
+                Poll::Ready(Some(progress)) => {
+                    let event = round.event(progress);
+                    if let Some(event) = event.and_then(|event| self.unless_repeated(event)) {
+                        return Some(event);
+                    }
+                }
+                Poll::Ready(None) => {
+                    let end = round.call.end().filter(|end| *end == End::Exhausted);
+                    self.end = end.unwrap_or(self.end);
+                    self.rounds.remove(index);
+                }
+            }
+        }
+        None
+    }
+
+    /// The event, unless the plan makes up for it.
+    fn unless_repeated(&mut self, event: Event<Resp>) -> Option<Event<Resp>> {
+        let Some(plan) = &mut self.plan else { return Some(event) };
+        match event {
+            Event::Failed { branch, is_root: true, failure } => {
+                let is_repeated = plan.repeat(branch, &failure);
+                (!is_repeated).then_some(Event::Failed { branch, is_root: true, failure })
+            }
+            event => Some(event),
+        }
+    }
+
+    /// Sends what is due. An event when that is not possible.
+    fn open_due(&mut self, cx: &mut Context<'_>) -> Option<Event<Resp>> {
+        let plan = self.plan.as_mut()?;
+        while let Some((branch, call)) = plan.poll_due(cx) {
+            match Round::open(call, branch, self.cancels_late) {
+                Ok(round) => self.rounds.push(round),
+                Err(error) => return Some(Event::NotSent { branch, reason: error.to_string() }),
+            }
+        }
+        None
+    }
+
+    /// How it ended, where that is not for want of replies.
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
+    /// The caller has decided: what was asked runs on, what was not asked yet is not asked.
+    pub(crate) fn let_run(mut self) {
+        self.rounds.drain(..).for_each(|round| round.call.decided());
+    }
+}
+
+impl<Resp: prost::Message + Default> Round<Resp> {
+    fn open(call: CallBuilder<Resp>, first: usize, cancels_late: bool) -> Result<Self, CallError> {
+        let opened_at = Instant::now();
+        let call = call.runs_on().tell_silent();
+        let call = if cancels_late { call.cancel_late().open()? } else { call.open()? };
+        Ok(Self { call, opened_at, first })
+    }
+
+    fn event(&self, progress: Progress<Resp>) -> Option<Event<Resp>> {
+        Some(match progress {
+            Progress::Reply(reply) => Event::Reply {
+                branch: self.branch(reply.path())?,
+                from: reply.from(),
+                is_authenticated: reply.is_authenticated(),
+                is_item: reply.item().is_some(),
+                asked_at: self.opened_at,
+                message: reply.into_inner(),
+            },
+            Progress::Undecodable { path, from, message } => {
+                Event::Undecodable { branch: self.branch(&path)?, from, message }
+            }
+            Progress::Failed(failure) => {
+                let path = &failure.task.path;
+                let (branch, is_root) = (self.branch(path)?, path.level_count() == 1);
+                Event::Failed { branch, is_root, failure }
+            }
+            Progress::Silent(path) if path.level_count() == 1 => {
+                Event::Silent { branch: self.branch(&path)? }
+            }
+            _ => return None,
+        })
+    }
+
+    fn branch(&self, path: &Path) -> Option<usize> {
+        Some(self.first + path.indices().next()? as usize)
+    }
+}
+
+impl<Resp> Drop for Source<Resp> {
+    fn drop(&mut self) {
+        self.rounds.drain(..).for_each(|round| round.call.cancel());
+    }
+}

@@ -1,0 +1,76 @@
+//! Quorum systems: which sets of members are enough.
+
+mod grid;
+mod threshold;
+mod weighted;
+
+use convoke_core::NodeId;
+
+use crate::MemberSet;
+
+pub use grid::Grid;
+pub(crate) use threshold::check_count;
+pub use threshold::{All, Byzantine, First, Majority, Threshold};
+pub use weighted::Weighted;
+
+/// Which sets of members are enough, whatever they say.
+///
+/// A system is *monotone*: a set that has a quorum in it is one. So it is known at once when none can be
+/// reached any more: when all that have replied and all that still may are none together.
+pub trait QuorumSystem {
+    /// Whether these members can form a quorum at all. Asked before anything is sent.
+    ///
+    /// # Errors
+    /// [`Unsuitable`] says what does not fit.
+    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable>;
+
+    /// Whether `present`, by their index among `members`, are a quorum.
+    fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool;
+}
+
+/// A quorum rule that does not fit the members it is to be used with: the caller's doing. Nothing was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsuitable {
+    /// Nobody is asked.
+    #[error("there are no members to ask")]
+    NoMembers,
+    /// One node is asked twice.
+    #[error("{node} is asked twice in one quorum call")]
+    DuplicateMember {
+        /// The node.
+        node: NodeId,
+    },
+    /// No reply at all would be enough.
+    #[error("a threshold of 0 needs no reply: use 1 or more")]
+    ThresholdZero,
+    /// More replies are needed than there are members, or more weight than they have.
+    #[error("a threshold of {threshold} is more than the {available} there are")]
+    ThresholdTooHigh {
+        /// What is needed.
+        threshold: u64,
+        /// What all members together have.
+        available: u64,
+    },
+    /// So many Byzantine members are too many.
+    #[error("{members} members cannot bear {faulty} Byzantine ones: it takes {needed}")]
+    TooManyFaulty {
+        /// How many may be faulty.
+        faulty: usize,
+        /// How many there are.
+        members: usize,
+        /// How many it takes: 3f + 1.
+        needed: usize,
+    },
+    /// The members do not fill the rows.
+    #[error("{members} members are no grid of {columns} columns")]
+    NoGrid {
+        /// How many there are.
+        members: usize,
+        /// How many there are in a row.
+        columns: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! Replicas that do as they are told, on a simulated network or on loopback.
+#![allow(dead_code, reason = "each test file uses its part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::{
+    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Invocation, Limits, Method,
+    NodeId, Peer, Service, Status, Task,
+};
+use convoke_quorum::{Configuration, Member};
+use convoke_sim::transport::SimNetwork;
+use parking_lot::Mutex;
+
+/// What a replica answers.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Answer {
+    /// Who says it.
+    #[prost(uint64, tag = "1")]
+    pub node: u64,
+    /// What was asked, or what its behaviour says.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+}
+
+/// Answers as the replica is told to.
+pub const ASK: Method<u64, Answer> = Method::new("test.Replica/Ask");
+/// The same, and may run twice.
+pub const REPEAT: Method<u64, Answer> = Method::new("test.Replica/Repeat").idempotent();
+/// The same, and changes nothing.
+pub const READ: Method<u64, Answer> = Method::new("test.Replica/Read").read_only();
+/// Notes the number, in order.
+pub const NOTE: Method<u64, Answer> = Method::new("test.Replica/Note").ordered();
+/// Streams this many items, 10 ms apart.
+pub const STREAM: Method<u64, Answer> = Method::new("test.Replica/Stream");
+/// Asks all other replicas on behalf of the initiator.
+pub const LEAD: Method<u64, Answer> = Method::new("test.Replica/Lead");
+
+/// What a replica does when it is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Answers at once with the number asked.
+    #[default]
+    Reply,
+    /// Answers with this number.
+    Say(u64),
+    /// Answers after so many milliseconds.
+    After(u64),
+    /// Answers with an error.
+    Refuse,
+    /// Answers the first time that it is not available, then well.
+    Stumble,
+    /// Never answers.
+    Hang,
+    /// Ends without an answer.
+    Silent,
+    /// Answers twice.
+    Twice,
+    /// Hands the request on to replica 9, which is no member.
+    HandOn,
+}
+
+/// One replica, as tests see it.
+#[derive(Debug, Default)]
+pub struct Replica {
+    behaviour: Mutex<Behaviour>,
+    runs: Mutex<Vec<u64>>,
+    stopped: Mutex<u64>,
+}
+
+impl Replica {
+    pub fn will(&self, behaviour: Behaviour) {
+        *self.behaviour.lock() = behaviour;
+    }
+
+    /// The numbers it was asked, in order.
+    pub fn asked(&self) -> Vec<u64> {
+        self.runs.lock().clone()
+    }
+
+    /// How many handlers were dropped before they ended.
+    pub fn stopped(&self) -> u64 {
+        *self.stopped.lock()
+    }
+}
+
+/// Counts a handler that is dropped before it ends.
+struct Running<'a>(&'a Replica, bool);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            *self.0.stopped.lock() += 1;
+        }
+    }
+}
+
+async fn ask(replica: Arc<Replica>, number: u64, task: Task<Answer>) -> Result<Finish, Status> {
+    replica.runs.lock().push(number);
+    let me = task.context().me().get();
+    let mut running = Running(&replica, false);
+    let behaviour = *replica.behaviour.lock();
+    let answer = |number| Answer { node: me, number };
+    match behaviour {
+        Behaviour::Reply => task.reply(&answer(number))?,
+        Behaviour::Say(other) => task.reply(&answer(other))?,
+        Behaviour::After(ms) => {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            task.reply(&answer(number))?;
+        }
+        Behaviour::Refuse => {
+            running.1 = true;
+            return Err(Status::new(Code::FailedPrecondition, "it refuses"));
+        }
+        Behaviour::Stumble if replica.runs.lock().len() == 1 => {
+            running.1 = true;
+            return Err(Status::new(Code::Unavailable, "not yet"));
+        }
+        Behaviour::Stumble => task.reply(&answer(number))?,
+        Behaviour::Hang => std::future::pending().await,
+        Behaviour::Silent => {}
+        Behaviour::Twice => {
+            task.reply(&answer(number))?;
+            task.reply(&answer(number))?;
+        }
+        Behaviour::HandOn => {
+            running.1 = true;
+            return Ok(task.tail(ASK.request(number), &Peer::from(node(9))).await?);
+        }
+    }
+    running.1 = true;
+    Ok(task.finish())
+}
+
+/// What a replica serves.
+pub fn service(replica: &Arc<Replica>, others: &Configuration) -> Service {
+    let asked = |replica: &Arc<Replica>| {
+        let replica = replica.clone();
+        move |number: u64, task: Task<Answer>| ask(replica.clone(), number, task)
+    };
+    let (noting, streaming, others) = (replica.clone(), replica.clone(), others.clone());
+    Service::new()
+        .tree(ASK, asked(replica))
+        .tree(REPEAT, asked(replica))
+        .tree(READ, asked(replica))
+        .unary(NOTE, move |number, context: Context| {
+            noting.runs.lock().push(number);
+            let me = context.me().get();
+            async move { Ok(Answer { node: me, number }) }
+        })
+        .tree(STREAM, move |count, task: Task<Answer>| {
+            let replica = streaming.clone();
+            async move {
+                let behaviour = *replica.behaviour.lock();
+                let me = task.context().me().get();
+                let items = task.stream()?;
+                for number in 0..count {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    items.send(&Answer { node: me, number }).await?;
+                    if behaviour == Behaviour::Hang {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                items.end()?;
+                Ok(task.finish())
+            }
+        })
+        .tree(LEAD, move |number, task: Task<Answer>| {
+            let others = others.without([task.context().me()]);
+            async move {
+                let parts = others.members().iter().map(|member| (*member, number));
+                task.fan_out(parts.collect::<Vec<_>>(), |number| ASK.request(number)).await
+            }
+        })
+}
+
+/// Replicas 1 to n, and a client that is none of them.
+pub struct Cluster {
+    pub network: SimNetwork,
+    pub client: Endpoint,
+    pub endpoints: Vec<Option<Endpoint>>,
+    pub replicas: Vec<Arc<Replica>>,
+    pub members: Configuration,
+}
+
+/// The client's name.
+pub const CLIENT: u64 = 100;
+
+/// How long a frame takes.
+pub const HOP: Duration = Duration::from_millis(10);
+
+pub fn node(id: u64) -> NodeId {
+    NodeId::new(id).expect("tests number nodes from 1")
+}
+
+pub fn nodes(ids: impl IntoIterator<Item = u64>) -> Vec<NodeId> {
+    ids.into_iter().map(node).collect()
+}
+
+pub fn addressed(count: u64) -> Configuration {
+    let members = (1..=count).map(|id| Member::at(node(id), &format!("sim://n{id}")).unwrap());
+    Configuration::new(members).expect("distinct ids")
+}
+
+pub fn endpoint(network: &SimNetwork, id: u64) -> EndpointBuilder {
+    let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
+    builder.listen(format!("sim://n{id}")).seed(id)
+}
+
+impl Cluster {
+    /// All connected to all, [`HOP`] apart.
+    pub async fn start(count: u64) -> Self {
+        Self::start_with(count, Limits::default()).await
+    }
+
+    pub async fn start_with(count: u64, limits: Limits) -> Self {
+        let network = SimNetwork::new(7);
+        let members = addressed(count);
+        let replicas: Vec<Arc<Replica>> = (0..count).map(|_| Arc::default()).collect();
+        let mut endpoints = Vec::new();
+        for (id, replica) in (1..).zip(&replicas) {
+            let builder = endpoint(&network, id).serve(service(replica, &members));
+            endpoints.push(Some(builder.limits(limits.clone()).start().await.expect("free name")));
+        }
+        let client = endpoint(&network, CLIENT).limits(limits).start().await.expect("free name");
+        let cluster = Self { network, client, endpoints, replicas, members };
+        for endpoint in cluster.endpoints.iter().flatten().chain([&cluster.client]) {
+            cluster.members.introduce(endpoint).expect("they are addresses");
+            endpoint.peer(node(CLIENT), [format!("sim://n{CLIENT}")]).expect("it is an address");
+        }
+        for endpoint in cluster.endpoints.iter().flatten().chain([&cluster.client]) {
+            for member in &cluster.members {
+                endpoint.warm_up(member).await.expect("it listens");
+            }
+        }
+        cluster.network.default_latency(HOP);
+        cluster
+    }
+
+    pub fn endpoint(&self, id: u64) -> &Endpoint {
+        self.endpoints[id as usize - 1].as_ref().expect("it was not stopped")
+    }
+
+    pub fn replica(&self, id: u64) -> &Arc<Replica> {
+        &self.replicas[id as usize - 1]
+    }
+
+    pub fn will(&self, id: u64, behaviour: Behaviour) {
+        self.replica(id).will(behaviour);
+    }
+
+    /// Kills a replica's process.
+    pub fn crash(&mut self, id: u64) {
+        self.network.crash(node(id));
+        self.endpoints[id as usize - 1] = None;
+    }
+
+    /// A request of the client to all replicas.
+    pub fn all(&self, method: Method<u64, Answer>, number: u64) -> CallBuilder<Answer> {
+        Invocation::new(&self.client, method.request(number)).to_all(&self.members)
+    }
+
+    pub async fn settle(&self) {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+}
