@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use convoke::{
-    Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer, Request, Service,
-    Status, Task, TcpTransport,
+    CastBody, Code, Context, Digest, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer,
+    Request, Service, Status, Task, TcpTransport,
 };
 
 /// A request of the test service: what to do, and on which nodes after this one.
@@ -169,15 +169,18 @@ async fn ordered(log: Log, ask: Ask, context: Context) -> Result<Answer, Status>
 }
 
 async fn echo_phase(endpoint: Endpoint, ask: Ask, context: Context) -> Result<Answer, Status> {
-    for stop in &ask.route {
-        let to = to_peer(&endpoint, stop);
-        context.cast(&to, 0, 0, endpoint.node().get(), ask.text.clone());
-    }
-    let mut text = String::new();
-    for _ in &ask.route {
-        let cast = context.next_cast().await;
-        assert_eq!(cast.digest, cast.from.get());
-        text += std::str::from_utf8(&cast.payload).expect("it was text");
+    let port = context.casts().expect("one round per call");
+    let to = ask.route.iter().map(|stop| to_peer(&endpoint, stop).node());
+    let mut digest = Digest::ZERO;
+    digest.0[..8].copy_from_slice(&endpoint.node().get().to_le_bytes());
+    let payload = ask.text.clone().into();
+    port.send(to, CastBody { phase: 0, sender: 0, epoch: 0, digest, payload });
+    std::future::poll_fn(|cx| port.poll_waiting(cx, ask.route.len())).await;
+    let (mut text, mut casts) = (String::new(), Vec::new());
+    port.take(&mut casts);
+    for cast in casts {
+        assert_eq!(cast.body.digest.0[..8], cast.from.get().to_le_bytes());
+        text += std::str::from_utf8(&cast.body.payload).expect("it was text");
     }
     Ok(Answer { text, node: endpoint.node().get(), filling: Vec::new() })
 }

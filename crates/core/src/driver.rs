@@ -39,7 +39,7 @@ use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
 use crate::time::Timestamp;
 use crate::transport::{Address, Connection, Transport};
-use crate::wire::{Cast, Cause, Executed};
+use crate::wire::{Cause, Executed};
 
 use drain::{Aftermath, append};
 pub(crate) use flush::FlushScope;
@@ -82,7 +82,6 @@ struct State {
     connections: BTreeMap<(NodeId, LinkNonce), Attached>,
     advertised: Vec<Address>,
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
-    cast_wakers: BTreeMap<CallId, Waker>,
     stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
     gates: Gates,
     armed: Timestamp,
@@ -127,7 +126,6 @@ impl Driver {
             connections: BTreeMap::new(),
             advertised: Vec::new(),
             stream_wakers: BTreeMap::new(),
-            cast_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),
             gates: Gates::default(),
             armed: Timestamp::MAX,
@@ -237,16 +235,9 @@ impl Driver {
         }
     }
 
-    /// The oldest cast of a call; keeps the waker when there is none.
-    pub(crate) fn poll_cast(&self, call: CallId, waker: &Waker) -> Option<(NodeId, Cast)> {
-        let (cast, _dropped_unlocked) = {
-            let mut state = self.state.lock();
-            let cast = state.node.take_cast(call);
-            let is_none = cast.is_none();
-            let old = is_none.then(|| state.cast_wakers.insert(call, waker.clone()));
-            (cast, old)
-        };
-        cast
+    /// Looks at mailboxes, or takes from them, which causes nothing to be sent.
+    pub(crate) fn with_mail<T>(&self, act: impl FnOnce(&mut Node) -> T) -> T {
+        act(&mut self.state.lock().node)
     }
 
     /// The handler of a task has ended.
@@ -254,7 +245,6 @@ impl Driver {
         let mut state = self.state.lock();
         let _stopper = state.stoppers.remove(task);
         let _streams = state.stream_wakers.remove(task);
-        let _casts = state.cast_wakers.remove(&task.call);
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {

@@ -93,10 +93,13 @@ pub use packing::Compression;
 pub use proto::call::{Decision, End, Tally};
 pub use proto::failure::Failure;
 pub use proto::limits::{Limits, ReplyDial};
+pub use proto::mailbox::{Announce, CastsDropped, JoinRefusal, SpaceTaken};
+pub use proto::node::Reach;
 pub use proto::task::TaskRefusal;
 #[cfg(feature = "runtime")]
 pub use server::{
-    Caller, Context, Finish, ReceivedCast, Refused, ReplyStream, SendError, Service, Task,
+    Caller, CastBody, CastPort, CastSpace, Context, Finish, ReceivedCast, Refused, ReplyStream,
+    SendError, Service, Task,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};
@@ -106,4 +109,4 @@ pub use telemetry::Propagator;
 pub use trace_context::{TraceContext, TraceContextError};
 #[cfg(feature = "runtime")]
 pub use transport::Principal;
-pub use wire::{Cause, Executed};
+pub use wire::{Cause, Digest, Executed};

@@ -29,7 +29,7 @@ mod request;
 mod status;
 
 pub use cancel::{Cancel, CancelReason};
-pub use cast::Cast;
+pub use cast::{Cast, Digest};
 pub use codec::{TASKS_MAX, WireError};
 pub use credit::Credit;
 pub use entry::{Entry, Outcome};

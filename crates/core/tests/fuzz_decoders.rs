@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use convoke_core::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use convoke_core::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Entry, Executed, Extension, Fail, Frame, Header,
-    LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
-    Request, Status, TaskStatus, extension,
+    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
+    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
+    ReplyRoute, Request, Status, TaskStatus, extension,
 };
 
 /// Rounds even where the clock has run out, so that a slow machine tests something too.
@@ -291,11 +291,12 @@ fn openings() -> Vec<Message> {
         ..plain.clone()
     };
     let cast = Cast {
+        view: Some(9),
         phase: 1,
         sender: 2,
+        epoch: 3,
         budget_us: 10_000_000,
-        epoch: 7,
-        digest: 0x0102_0304_0506_0708,
+        digest: Digest([7; 32]),
         payload: Bytes::from_static(b"value"),
     };
     vec![Message::Request(plain), Message::Request(full), Message::Cast(cast)]

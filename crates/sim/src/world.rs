@@ -302,7 +302,6 @@ impl World {
                 self.stop_handler(place, &task, cause);
             }
             NodeEvent::Task(ParticipantEvent::Writable(task)) => self.unblock_handler(place, &task),
-            NodeEvent::Task(ParticipantEvent::Cast(_)) => {}
         }
     }
 

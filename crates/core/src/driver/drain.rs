@@ -42,6 +42,7 @@ impl State {
             self.sort_event(event, aftermath);
         }
         aftermath.wakers.extend(self.node.take_woken());
+        aftermath.wakers.extend(self.node.mailboxes_mut().take_woken());
         // Who is not parked will ask.
         while self.node.poll_ready().is_some() {}
         self.arm(aftermath);
@@ -65,9 +66,6 @@ impl State {
             }
             NodeEvent::Task(ParticipantEvent::Writable(task)) => {
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
-            }
-            NodeEvent::Task(ParticipantEvent::Cast(call)) => {
-                aftermath.wakers.extend(self.cast_wakers.remove(&call));
             }
             NodeEvent::Reset { node, link } => {
                 let attached = self.connections.get(&(node, link));

@@ -23,6 +23,8 @@ pub struct Load {
     pub remembered: usize,
     /// Calls of any node of which anything is known here.
     pub visits: usize,
+    /// Calls and tags that casts are about: read by somebody, waiting for it, or with casts still to come late.
+    pub mailboxes: usize,
     /// Handlers that are to be told something: that wait for credit, for casts or for their turn, or can be
     /// stopped.
     pub waiting: usize,
@@ -49,6 +51,7 @@ impl Driver {
             tasks: participant.running_count(),
             remembered: participant.remembered_count(),
             visits: participant.visit_count(),
+            mailboxes: state.node.mailboxes().count(),
             waiting: state.waiting(),
             connections: state.connections.len(),
             nodes: state.node.links().known_count(),
@@ -59,7 +62,8 @@ impl Driver {
 impl State {
     fn waiting(&self) -> usize {
         let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
-        for_credit + self.cast_wakers.len() + self.stoppers.len() + self.gates.waiting_count()
+        let for_casts = self.node.mailboxes().waiting_count();
+        for_credit + for_casts + self.stoppers.len() + self.gates.waiting_count()
     }
 }
 

@@ -32,11 +32,13 @@ pub struct Limits {
     pub children_max: u32,
     /// Requests of a fan-out that carry the entry of a task which ends with it. Default 2.
     pub carry_copies: usize,
-    /// Casts of one sender that are taken for one call, read or not: count. Default 1,024.
+    /// Casts of one sender that are taken for one call or tag, read or not: count. Default 1,024.
     pub casts_max: usize,
-    /// Casts kept for one call from one sender: bytes. Default 1 MiB.
+    /// Casts of one sender that wait for one call to be counted: bytes, 128 more for each. Default 1 MiB.
     pub cast_bytes_max: usize,
-    /// Casts kept for all calls: bytes, and 64 more for each until its call is forgotten. Default 64 MiB.
+    /// Casts of one sender that wait, for all calls: bytes, 128 more for each. Default 8 MiB.
+    pub cast_bytes_sender_max: usize,
+    /// Casts of all senders that wait: bytes, 128 more for each. Default 64 MiB.
     pub cast_bytes_total_max: usize,
     /// Frames held for one node while it is being dialled: bytes. Default 4 MiB.
     pub dial_queue_bytes_max: usize,
@@ -87,6 +89,7 @@ impl Default for Limits {
             carry_copies: 2,
             casts_max: 1024,
             cast_bytes_max: 1 << 20,
+            cast_bytes_sender_max: 8 << 20,
             cast_bytes_total_max: 64 << 20,
             dial_queue_bytes_max: 4 << 20,
             grace: Duration::from_millis(20),

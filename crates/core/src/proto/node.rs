@@ -3,6 +3,7 @@
 //! The driver feeds frames, connections and time, then drains `poll_transmit` and `poll_event`. Frames
 //! of the node to itself go around in here.
 
+mod casts;
 mod routing;
 mod slots;
 
@@ -14,15 +15,18 @@ use bytes::Bytes;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
 use crate::transport::{Address, Link};
-use crate::wire::{Cast, Extension, Frame, Message};
+use crate::wire::{Extension, Frame, Message};
 
 use super::call::{Call, CallEvent, CallMisuse, CallOptions};
 use super::initiator::{Initiator, TooManyCalls};
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
+use super::mailbox::Mailboxes;
 use super::participant::{Branch, Participant, ParticipantEvent, TaskRef};
 use super::task::{TaskFailure, TaskRefusal};
 use super::{Fault, Outbound, Transmit};
+
+pub use casts::Reach;
 
 /// Who a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,7 @@ pub struct Node {
     identity: Identity,
     initiator: Initiator,
     participant: Participant,
+    mailboxes: Mailboxes,
     links: Links,
     loopback: VecDeque<Frame>,
     transmits: VecDeque<Transmit>,
@@ -91,6 +96,7 @@ impl Node {
             identity,
             initiator: Initiator::new(identity.incarnation, limits),
             participant: Participant::new(identity.node, limits),
+            mailboxes: Mailboxes::new(limits),
             links: Links::new(identity.node, limits, seed),
             loopback: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -140,6 +146,7 @@ impl Node {
         if self.links.handle_down(now, node, link) {
             self.initiator.handle_peer_down(now, node, &self.links);
             self.participant.handle_link_lost(now, node, link, &mut self.links);
+            self.mailboxes.wake_readers();
         }
         self.pump(now);
     }
@@ -150,6 +157,7 @@ impl Node {
             self.handle_undeliverable(now, outbound);
         }
         self.participant.handle_dial_failed(now, node, &mut self.links);
+        self.mailboxes.wake_readers();
         self.pump(now);
     }
 
@@ -183,6 +191,7 @@ impl Node {
         self.observe(now);
         self.initiator.handle_timeout(now, &self.links);
         self.participant.handle_timeout(now, &mut self.links);
+        self.mailboxes.handle_timeout(now);
         self.pump(now);
     }
 
@@ -190,7 +199,11 @@ impl Node {
     /// so that a pause of the process is noticed.
     pub fn poll_timeout(&self) -> Timestamp {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
-        let cores = [self.initiator.poll_timeout(), self.participant.poll_timeout()];
+        let cores = [
+            self.initiator.poll_timeout(),
+            self.participant.poll_timeout(),
+            self.mailboxes.poll_timeout(),
+        ];
         cores.into_iter().flatten().fold(tick, Timestamp::min)
     }
 
@@ -401,19 +414,6 @@ impl Node {
         self.task(now, |tasks, links| tasks.fail(now, task, failure, links));
     }
 
-    /// Sends a cast of a call to a node.
-    pub fn send_cast(&mut self, now: Timestamp, call: CallId, to: NodeId, cast: Cast) {
-        let task = TaskKey { path: Path::root(), hop: 0 };
-        let header = crate::wire::Header { call, task };
-        self.send(now, Outbound::new(to, header, Message::Cast(cast)));
-        self.pump(now);
-    }
-
-    /// The oldest cast of a call that waits, with its authenticated sender.
-    pub fn take_cast(&mut self, call: CallId) -> Option<(NodeId, Cast)> {
-        self.participant.take_cast(call)
-    }
-
     /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.
     pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit, text: &str) {
         let Transmit { to, frame, .. } = transmit;
@@ -460,6 +460,11 @@ impl Node {
     /// Its tasks.
     pub fn participant(&self) -> &Participant {
         &self.participant
+    }
+
+    /// Its mailboxes.
+    pub fn mailboxes(&self) -> &Mailboxes {
+        &self.mailboxes
     }
 
     /// Its connections.

@@ -17,12 +17,11 @@ use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Cast, Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
+use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
 
 use super::admission;
 use super::limits::Limits;
 use super::links::Links;
-use super::mailbox::{Mailbox, Posted};
 use super::mutant::{self, Mutant};
 use super::task::{Task, TaskOutput, TaskRefusal};
 use super::timers::Timers;
@@ -76,8 +75,6 @@ pub enum ParticipantEvent {
     },
     /// A stream of this task has credit again.
     Writable(TaskRef),
-    /// Casts of this call wait to be taken.
-    Cast(CallId),
 }
 
 /// The tasks of one node.
@@ -94,8 +91,6 @@ pub struct Participant {
     visit_count: usize,
     /// How many fences a peer has asked for.
     fences_of: BTreeMap<NodeId, usize>,
-    /// Bytes of the casts in all mailboxes.
-    cast_bytes: usize,
     /// How many visits have branches at a node.
     branch_visits: BTreeMap<NodeId, usize>,
     /// When which brief task is too old to stay one; those that are none by then are still in it.
@@ -117,7 +112,6 @@ impl Participant {
             epoch: 0,
             visit_count: 0,
             fences_of: BTreeMap::new(),
-            cast_bytes: 0,
             branch_visits: BTreeMap::new(),
             ageing: VecDeque::new(),
             timers: Timers::new(),
@@ -212,7 +206,7 @@ impl Participant {
         let vouched = self.vouched_floor(call, &request);
         let visit = self.visit(call, origin, call_deadline);
         if visit.tasks.is_empty() || request.reply_route == ReplyRoute::Sender {
-            // A cancel, fence or cast that came first may not have known, another's request may have lied.
+            // A cancel or fence that came first may not have known, another's request may have lied.
             visit.origin = origin;
             visit.floor = vouched;
         }
@@ -291,41 +285,6 @@ impl Participant {
         }
     }
 
-    /// A CAST for a call, which may come before the call's request.
-    pub(crate) fn handle_cast(&mut self, now: Timestamp, by: Arrival, call: CallId, cast: Cast) {
-        if cast.epoch != 0 && cast.epoch < self.epoch {
-            return; // Of a configuration that is no more.
-        }
-        let is_new = self.visit_mut(call).is_none_or(|visit| visit.mailbox.is_none());
-        if is_new && self.remembered + self.running >= self.limits.remembered_max {
-            return;
-        }
-        let held = Mailbox::cost(&cast);
-        if self.cast_bytes + held > self.limits.cast_bytes_total_max {
-            return;
-        }
-        let budget = Duration::from_micros(cast.budget_us).min(self.limits.deadline_max);
-        let (casts_max, bytes_max) = (self.limits.casts_max, self.limits.cast_bytes_max);
-        let visit = self.visit(call, by.from, now + budget);
-        let mailbox =
-            visit.mailbox.get_or_insert_with(|| Box::new(Mailbox::new(casts_max, bytes_max)));
-        if mailbox.post(by.via, cast) == Posted::Kept {
-            self.cast_bytes += held;
-            self.events.push_back(ParticipantEvent::Cast(call));
-        }
-        if is_new {
-            self.remembered += 1;
-            self.arm(call);
-        }
-    }
-
-    /// The oldest cast of a call that waits, with its authenticated sender.
-    pub(crate) fn take_cast(&mut self, call: CallId) -> Option<(NodeId, Cast)> {
-        let (from, cast) = self.visit_mut(call)?.mailbox.as_mut()?.take()?;
-        self.cast_bytes -= cast.payload.len();
-        Some((from, cast))
-    }
-
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let ageing = self.ageing.front().map(|(at, _)| *at);
         self.timers.next().into_iter().chain(ageing).min()
@@ -368,7 +327,7 @@ impl Participant {
         self.running
     }
 
-    /// Finished tasks, fences, cancel marks and mailboxes remembered.
+    /// Finished tasks, fences and cancel marks remembered.
     pub fn remembered_count(&self) -> usize {
         self.remembered
     }

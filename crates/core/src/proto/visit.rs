@@ -1,5 +1,5 @@
 //! What a node knows of one call of another node: its tasks, finished ones remembered as tombstones,
-//! fences, cancel marks, casts, and the way back to the initiator.
+//! fences, cancel marks, and the way back to the initiator.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque, btree_map};
@@ -9,7 +9,6 @@ use crate::time::Timestamp;
 use crate::wire::{Cause, Entry, Extension, LinkDown, Message, Outcome, ReplyPath, TaskStatus};
 
 use super::key;
-use super::mailbox::Mailbox;
 use super::task::{Finished, Task};
 
 /// The way to the initiator, fixed at the first output and given up only when it breaks.
@@ -76,7 +75,6 @@ pub(crate) struct Visit {
     /// How many of the fences which peer asked for.
     fenced_by: Vec<(NodeId, usize)>,
     pub(crate) cancelled: Vec<CancelMark>,
-    pub(crate) mailbox: Option<Box<Mailbox>>,
     /// By which connection the first branch to a node left.
     branch_links: BTreeMap<NodeId, LinkNonce>,
     /// Branches that left by another one to the same node.
@@ -129,7 +127,6 @@ impl Visit {
             fences: BTreeSet::new(),
             fenced_by: Vec::new(),
             cancelled: Vec::new(),
-            mailbox: None,
             branch_links: BTreeMap::new(),
             other_links: BTreeMap::new(),
             running: 0,
@@ -239,10 +236,10 @@ impl Visit {
         self.running
     }
 
-    /// Tombstones, fences, marks and a mailbox.
+    /// Tombstones, fences and marks.
     pub(crate) fn remembered_count(&self) -> usize {
         let over = self.tasks.len() - self.running;
-        over + self.fences.len() + self.cancelled.len() + usize::from(self.mailbox.is_some())
+        over + self.fences.len() + self.cancelled.len()
     }
 
     /// Where a frame of `task` on its way up goes next: to who sent the request of its highest ancestor

@@ -1,59 +1,225 @@
-//! Casts between the participants of a call: the frame and its bounded mailbox. Echo phases are built on
-//! them.
+//! Casts among members: the port by which a handler, or whoever else counts them, sends and takes them. Echo
+//! phases are built on it.
 
-use std::future::poll_fn;
-use std::task::Poll;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::Peer;
+use crate::driver::Driver;
+use crate::endpoint::Endpoint;
 use crate::id::NodeId;
-use crate::wire::Cast;
+use crate::proto::mailbox::{Announce, JoinRefusal, MailKey, SpaceTaken, Tag};
+use crate::proto::node::Reach;
+use crate::time::Timestamp;
+use crate::wire::{Cast, Digest};
 
 use super::Context;
 
-/// A cast that another participant of the call sent here.
+/// What a cast says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceivedCast {
-    /// Who sent it: authenticated by its connection.
-    pub from: NodeId,
-    /// Which phase.
+pub struct CastBody {
+    /// Which phase, from 0.
     pub phase: u16,
     /// The sender's index in the configuration, as it says.
     pub sender: u16,
+    /// The epoch of the configuration; 0 where there are no epochs.
+    pub epoch: u64,
     /// Digest of the value it speaks for.
-    pub digest: u64,
+    pub digest: Digest,
     /// The value, or nothing where the digest is enough.
     pub payload: Bytes,
 }
 
+/// A cast that another member sent here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedCast {
+    /// Who sent it: authenticated by its connection.
+    pub from: NodeId,
+    /// What it says.
+    pub body: CastBody,
+}
+
+/// Sends casts about one call or tag, and takes those that come. While it lives, no other is about the same at
+/// this node; dropped, it leaves a mailbox that keeps nothing.
+pub struct CastPort {
+    driver: Arc<Driver>,
+    key: MailKey,
+    /// For a call, its deadline.
+    deadline: Option<Timestamp>,
+    lifetime: Duration,
+    late_count: u32,
+}
+
 impl Context {
-    /// Sends a one-way message to another participant of this call, or to this node itself. It is not a
-    /// branch: nobody waits for it, and completion does not depend on it. It may arrive before the
-    /// request that starts the participant, whose mailbox keeps it.
-    pub fn cast(&self, to: &Peer, phase: u16, sender: u16, digest: u64, payload: impl Into<Bytes>) {
-        let payload = payload.into();
-        let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
-        let epoch = if to.epoch() == 0 { self.epoch() } else { to.epoch() };
-        let cast = Cast { phase, sender, budget_us, epoch, digest, payload };
-        let call = self.task().call;
-        self.handle.driver.with_node(|node, now| node.send_cast(now, call, to.node(), cast));
+    /// The port for casts about this call. What came before is in it.
+    ///
+    /// # Errors
+    /// [`JoinRefusal`] when this call has, or had, one at this node.
+    pub fn casts(&self) -> Result<CastPort, JoinRefusal> {
+        let (driver, deadline) = (&self.handle.driver, self.handle.start.deadline);
+        CastPort::open(driver, MailKey::Call(self.task().call), Some(deadline), Duration::ZERO)
+    }
+}
+
+impl CastPort {
+    fn open(
+        driver: &Arc<Driver>,
+        key: MailKey,
+        deadline: Option<Timestamp>,
+        lifetime: Duration,
+    ) -> Result<Self, JoinRefusal> {
+        driver.with_mail(|node| node.mailboxes_mut().join(key))?;
+        Ok(Self { driver: driver.clone(), key, deadline, lifetime, late_count: u32::MAX })
     }
 
-    /// The next cast for this call at this node.
+    /// The node it is at.
+    pub fn node(&self) -> NodeId {
+        self.driver.identity().node
+    }
+
+    /// What remains until the call's deadline. For a tag: how long a member that has not opened it keeps
+    /// what is cast about it.
+    pub fn remaining(&self) -> Duration {
+        self.deadline.map_or(self.lifetime, |deadline| deadline.since(self.driver.now()))
+    }
+
+    /// Sends a one-way message to each of these nodes. It is no branch: nobody waits for it, and completion
+    /// does not depend on it. It may arrive before the receiver's port is there, whose mailbox keeps it. To
+    /// a node that cannot be reached it is lost.
+    pub fn send(&self, to: impl IntoIterator<Item = NodeId>, body: CastBody) {
+        let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
+        let CastBody { phase, sender, epoch, digest, payload } = body;
+        let cast = Cast { view: None, phase, sender, epoch, budget_us, digest, payload };
+        self.driver.with_node(|node, now| node.send_casts(now, self.key, to, cast));
+    }
+
+    /// Takes all that came, oldest first.
+    pub fn take(&self, into: &mut Vec<ReceivedCast>) {
+        let mut casts = Vec::new();
+        self.driver.with_mail(|node| node.mailboxes_mut().take(self.key, &mut casts));
+        into.extend(casts.into_iter().map(|(from, cast)| {
+            let Cast { phase, sender, epoch, digest, payload, .. } = cast;
+            ReceivedCast { from, body: CastBody { phase, sender, epoch, digest, payload } }
+        }));
+    }
+
+    /// Ready when `count` casts wait, or at once when none are asked for. Whoever waits is woken once so many
+    /// do, not for each; and when a connection was lost or a node could not be dialled, since then fewer may
+    /// come.
     ///
-    /// # Cancel safety
-    /// Dropped before it resolves, nothing is lost. One task of a call at a node may wait at a time.
-    pub async fn next_cast(&self) -> ReceivedCast {
-        let (driver, call) = (&self.handle.driver, self.task().call);
-        self.handle.note_kept();
-        poll_fn(|cx| match driver.poll_cast(call, cx.waker()) {
-            Some((from, cast)) => {
-                let Cast { phase, sender, digest, payload, .. } = cast;
-                Poll::Ready(ReceivedCast { from, phase, sender, digest, payload })
-            }
-            None => Poll::Pending,
-        })
-        .await
+    /// Keeps the waker of the last poll.
+    pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Poll<()> {
+        let (is_ready, _dropped_unlocked) = self
+            .driver
+            .with_mail(|node| node.mailboxes_mut().poll_waiting(self.key, cx.waker(), count));
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// What is known of the ways to these nodes.
+    pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<Reach> {
+        let nodes = nodes.into_iter();
+        self.driver.with_mail(|node| nodes.map(|of| node.reach(of)).collect())
+    }
+
+    /// Says how many casts may still come when it is dropped. With the last of them the call is forgotten
+    /// here; otherwise at its deadline. Means nothing for a tag, which is remembered until its space is told
+    /// that it is over.
+    pub fn expect_late(&mut self, count: u32) {
+        self.late_count = count;
+    }
+}
+
+impl Drop for CastPort {
+    fn drop(&mut self) {
+        let (left, forget_at) = match self.key {
+            MailKey::Call(_) => (self.late_count, self.deadline.unwrap_or(Timestamp::MAX)),
+            MailKey::Tag(_) => (u32::MAX, Timestamp::MAX),
+        };
+        let _dropped_unlocked =
+            self.driver.with_mail(|node| node.mailboxes_mut().close(self.key, left, forget_at));
+    }
+}
+
+impl fmt::Debug for CastPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastPort").field("about", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// The tags of one service or group at this node, for phases that outlive a call. Closed when dropped.
+pub struct CastSpace {
+    driver: Arc<Driver>,
+    name: u64,
+}
+
+impl Endpoint {
+    /// Reads the tags of a space from now on; what came before waits in it. A member may begin `window` tags
+    /// that nobody has opened here.
+    ///
+    /// # Errors
+    /// [`SpaceTaken`] while it is open at this endpoint.
+    pub fn cast_space(
+        &self,
+        name: u64,
+        window: usize,
+        announce: Announce,
+    ) -> Result<CastSpace, SpaceTaken> {
+        let driver = self.driver();
+        driver.with_mail(|node| node.mailboxes_mut().open_space(name, window, announce))?;
+        Ok(CastSpace { driver: driver.clone(), name })
+    }
+}
+
+impl CastSpace {
+    /// The port for casts about a tag. What came before is in it. Members that have not opened the tag keep
+    /// what is sent for `lifetime`.
+    ///
+    /// # Errors
+    /// [`JoinRefusal`] when the tag has or had one, or is over.
+    pub fn open(
+        &self,
+        view: u64,
+        sequence: u64,
+        lifetime: Duration,
+    ) -> Result<CastPort, JoinRefusal> {
+        let key = MailKey::Tag(Tag { space: self.name, view, sequence });
+        CastPort::open(&self.driver, key, None, lifetime)
+    }
+
+    /// A tag that is worth a port and has none.
+    ///
+    /// Keeps the waker of the last poll.
+    pub fn poll_announced(&self, cx: &mut TaskContext<'_>) -> Poll<(u64, u64)> {
+        let (tag, _dropped_unlocked) = self
+            .driver
+            .with_mail(|node| node.mailboxes_mut().poll_announced(self.name, cx.waker()));
+        tag.map_or(Poll::Pending, |tag| Poll::Ready((tag.view, tag.sequence)))
+    }
+
+    /// All tags below are over: what comes about them is dropped, and none can be opened.
+    pub fn raise_floor(&self, view: u64, sequence: u64) {
+        let floor = (view, sequence);
+        self.driver.with_mail(|node| node.mailboxes_mut().raise_floor(self.name, floor));
+    }
+
+    /// The lowest tag that is not over.
+    pub fn floor(&self) -> (u64, u64) {
+        self.driver.with_mail(|node| node.mailboxes_mut().floor(self.name))
+    }
+}
+
+impl Drop for CastSpace {
+    fn drop(&mut self) {
+        let _dropped_unlocked =
+            self.driver.with_mail(|node| node.mailboxes_mut().close_space(self.name));
+    }
+}
+
+impl fmt::Debug for CastSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastSpace").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -34,7 +34,12 @@ impl Node {
                 let (header, links) = (&frame.header, &mut self.links);
                 self.participant.handle_cancel(now, via, is_initiators, header, &cancel, links);
             }
-            Message::Cast(cast) => self.participant.handle_cast(now, by, call, cast),
+            Message::Cast(cast) => {
+                if frame.relayed_from.is_some() {
+                    return Err(Fault::Misrouted);
+                }
+                self.handle_cast(now, via, call, cast);
+            }
             Message::Probe(_) | Message::Credit(_) => self.dispatch_down(now, by, frame)?,
             Message::Reply(_)
             | Message::Manifest(_)

@@ -87,7 +87,6 @@ impl Participant {
         let Some(visit) = origin.visits.remove(&call.seq) else { return };
         self.remembered -= visit.remembered_count();
         self.visit_count -= 1;
-        self.cast_bytes -= visit.mailbox.as_ref().map_or(0, |mailbox| mailbox.held_bytes());
         visit.branch_nodes().for_each(|node| lower(&mut self.branch_visits, node, 1));
         visit
             .fenced_by()

@@ -5,9 +5,9 @@ use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Entry, Executed, Extension, Fail, Frame, Header,
-    LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
-    Request, Status, TaskStatus, extension,
+    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
+    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
+    ReplyRoute, Request, Status, TaskStatus, extension,
 };
 
 /// A frame and its fields on the wire: hex and what it is.
@@ -264,13 +264,24 @@ fn control() -> Vec<Golden> {
     let cancel = Cancel { reason: CancelReason::Late, budget_us: BUDGET_US };
     let credit = Credit { index: 0, limit_bytes: 1 << 20 };
     let cast = Cast {
+        view: None,
         phase: 1,
         sender: 2,
+        epoch: 3,
         budget_us: BUDGET_US,
-        epoch: 0,
-        digest: 0x0102_0304_0506_0708,
+        digest: Digest([0xd1; 32]),
         payload: Bytes::from_static(b"v"),
     };
+    let digest = "d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1";
+    let vote = [
+        ("01", "phase 1"),
+        ("02", "sender 2"),
+        ("03", "epoch 3"),
+        BUDGET,
+        (digest, "digest"),
+        ("76", "payload"),
+    ];
+    let tagged = Cast { view: Some(9), ..cast.clone() };
     vec![
         Golden::new(
             "CANCEL",
@@ -288,16 +299,17 @@ fn control() -> Vec<Golden> {
         ),
         Golden::new(
             "CAST",
-            Frame::new(header("/2"), Message::Cast(cast)),
+            Frame::new(header("/"), Message::Cast(cast)),
             &[("1a", "version 1, kind 10"), ("00", "no flags")],
-            TASK,
-            &[
-                ("01", "phase 1"),
-                ("02", "sender 2"),
-                BUDGET,
-                ("0807060504030201", "digest"),
-                ("76", "payload"),
-            ],
+            ROOT,
+            &vote,
+        ),
+        Golden::new(
+            "CAST",
+            Frame::new(header("/"), Message::Cast(tagged)),
+            &[("1a", "version 1, kind 10"), ("01", "TAGGED")],
+            ROOT,
+            &[&[("09", "view 9")], &vote[..]].concat(),
         ),
     ]
 }

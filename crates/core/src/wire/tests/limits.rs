@@ -6,9 +6,9 @@ use super::golden::{self, header, key, leaf_entry, node};
 use crate::wire::entry::CHILDREN_MAX;
 use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Entry, Executed, Extension, Fail, Frame, LinkDown,
-    Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request,
-    Status, TASKS_MAX, TaskStatus, WireError,
+    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
+    LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
+    Request, Status, TASKS_MAX, TaskStatus, WireError,
 };
 
 /// What TCP adds: the frame's length.
@@ -81,13 +81,9 @@ fn typical_frames_are_this_small() {
     let closed = |replies_by| TaskStatus::Closed { entry: leaf_entry().into(), replies_by };
     let probe = Probe { fence: false, budget_us: BUDGET_US, tasks: vec![key("/2")] };
     let link_down = LinkDown { node: node(9), children: vec![key("/2/1")], entries: Vec::new() };
-    let cast = Cast {
-        phase: 0,
-        sender: 2,
-        budget_us: BUDGET_US,
-        epoch: 0,
-        digest: u64::MAX,
-        payload: Bytes::new(),
+    let cast = |view| {
+        let (digest, payload) = (Digest([7; 32]), Bytes::new());
+        Cast { view, phase: 0, sender: 2, epoch: 0, budget_us: BUDGET_US, digest, payload }
     };
     let sizes = [
         ("request", task(Message::Request(request(Vec::new()))), 31),
@@ -112,7 +108,8 @@ fn typical_frames_are_this_small() {
         ("status of a task that replied", status(closed(ReplyPath::Relay(node(6)))), 41),
         ("link down", task(Message::LinkDown(link_down)), 34),
         ("credit of 1 MiB", task(Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 })), 24),
-        ("cast", task(Message::Cast(cast)), 34),
+        ("cast", Frame::new(header("/"), Message::Cast(cast(None))), 58),
+        ("cast about a tag", Frame::new(header("/"), Message::Cast(cast(Some(7)))), 59),
     ];
     for (name, frame, size) in sizes {
         assert_eq!(LENGTH_BYTES + frame.encoded_len(), size, "{name}");

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::transport::Address;
 use crate::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Entry, Executed, Extension, Fail, Frame, Header,
-    LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
-    Request, Status, TaskStatus,
+    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
+    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
+    ReplyRoute, Request, Status, TaskStatus,
 };
 
 /// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
@@ -245,12 +245,15 @@ fn link_down() -> impl Strategy<Value = LinkDown> {
 }
 
 fn cast() -> impl Strategy<Value = Cast> {
-    (number_u16(), number_u16(), number(), number(), any::<u64>(), payload()).prop_map(
-        |(phase, sender, budget_us, epoch, digest, payload)| Cast {
+    let digest = any::<[u8; 32]>().prop_map(Digest);
+    let numbers = (number_u16(), number_u16(), number(), number());
+    (option::of(number()), numbers, digest, payload()).prop_map(
+        |(view, (phase, sender, epoch, budget_us), digest, payload)| Cast {
+            view,
             phase,
             sender,
-            budget_us,
             epoch,
+            budget_us,
             digest,
             payload,
         },

@@ -1,9 +1,10 @@
 //! What one peer can make a node keep is bounded.
 
 use super::super::*;
-use super::mesh::{METHOD, branch, id, millis};
+use super::mesh::{METHOD, branch, cast, id, millis};
 use crate::id::Path;
 use crate::proto::call::{CallOptions, Decision, End};
+use crate::proto::mailbox::MailKey;
 use crate::transport::Hello;
 use crate::wire::{
     Cancel, CancelReason, Entry, Header, LinkDown, Outcome, Probe, Reply, ReplyRoute, Request,
@@ -199,30 +200,22 @@ fn the_marks_of_one_call_are_bounded_and_its_tasks_are_stopped_all_the_same() {
 
 #[test]
 fn the_casts_of_all_calls_share_one_bound() {
-    let limits = Limits { cast_bytes_total_max: 10 * (100 + 64), ..Limits::default() };
+    let limits = Limits { cast_bytes_total_max: 10 * (100 + 128), ..Limits::default() };
     let mut server = node(9, &limits);
     server.handle_link_up(NOW, &link(3, 13));
-    let cast = || {
-        let payload = Bytes::from_static(&[0; 100]);
-        Message::Cast(Cast {
-            phase: 0,
-            sender: 0,
-            budget_us: 1_000_000,
-            epoch: 0,
-            digest: 0,
-            payload,
-        })
-    };
+    let cast = || Message::Cast(cast(0, &[0; 100]));
     (1..=20).for_each(|seq| take(&mut server, 3, header(3, seq, task(&[])), cast()));
-    assert_eq!(server.participant().visit_count(), 10);
-    assert!(server.take_cast(CallId { origin: Incarnation(3), seq: 1 }).is_some());
+    assert_eq!(server.mailboxes().count(), 10);
+    let key = MailKey::Call(CallId { origin: Incarnation(3), seq: 1 });
+    server.mailboxes_mut().join(key).unwrap();
+    let mut taken = Vec::new();
+    server.mailboxes_mut().take(key, &mut taken);
+    assert_eq!(taken.len(), 1);
     take(&mut server, 3, header(3, 21, task(&[])), cast());
-    assert_eq!(server.participant().visit_count(), 10, "the name of the one taken is still held");
-    server.handle_timeout(NOW + Duration::from_secs(6));
-    server.handle_timeout(NOW + Duration::from_secs(12));
-    assert_eq!(server.participant().visit_count(), 0);
-    (30..=50).for_each(|seq| take(&mut server, 3, header(3, seq, task(&[])), cast()));
-    assert_eq!(server.participant().visit_count(), 10, "with their calls all are forgotten");
+    assert_eq!(server.mailboxes().count(), 11, "what is taken makes room");
+    server.handle_timeout(NOW + Duration::from_secs(1));
+    assert_eq!(server.mailboxes().count(), 1, "the one that is read");
+    assert_eq!(server.participant().visit_count(), 0, "a cast is no task");
 }
 
 #[test]

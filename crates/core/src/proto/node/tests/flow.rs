@@ -1,8 +1,9 @@
 //! Replies, streams, credits, deadlines, bounds.
 
 use super::super::*;
-use super::mesh::{METHOD, Mesh, branch, id, millis};
+use super::mesh::{METHOD, Mesh, branch, cast, id, millis};
 use crate::proto::call::{CallEvent, CallOptions, End};
+use crate::proto::mailbox::MailKey;
 
 #[test]
 fn one_branch_and_one_reply_cost_two_frames() {
@@ -90,26 +91,19 @@ fn running_tasks_have_their_place_in_memory_reserved() {
 
 #[test]
 fn casts_of_calls_that_never_come_are_bounded_and_forgotten() {
-    let limits = Limits { remembered_max: 10, ..Limits::default() };
+    let limits = Limits { cast_bytes_sender_max: 10 * 128, ..Limits::default() };
     let mut mesh = Mesh::connected_with(2, &limits);
     let now = mesh.now;
     for seq in 0..100 {
-        let call = CallId { origin: Incarnation(777), seq };
-        let cast = Cast {
-            phase: 0,
-            sender: 0,
-            budget_us: 1_000,
-            epoch: 0,
-            digest: 0,
-            payload: Bytes::new(),
-        };
-        mesh.with(1, |node| node.send_cast(now, call, id(2), cast));
+        let call = MailKey::Call(CallId { origin: Incarnation(777), seq });
+        mesh.with(1, |node| node.send_casts(now, call, [id(2)], cast(0, b"")));
     }
     mesh.deliver_all();
-    assert_eq!(mesh.nodes[&2].participant().remembered_count(), 10);
-    mesh.pass(Duration::from_secs(5));
-    mesh.pass(Duration::from_secs(6));
-    assert_eq!(mesh.nodes[&2].participant().visit_count(), 0);
+    assert_eq!(mesh.nodes[&2].mailboxes().count(), 10);
+    assert_eq!(mesh.nodes[&2].mailboxes().dropped().over_limit, 90);
+    mesh.pass(Duration::from_secs(1));
+    assert_eq!(mesh.nodes[&2].mailboxes().count(), 0);
+    assert_eq!(mesh.nodes[&2].mailboxes().dropped().expired, 10);
 }
 
 /// I22: the mailbox of a participant is there before its request.
@@ -118,21 +112,19 @@ fn a_cast_before_the_request_waits_for_it() {
     let mut mesh = Mesh::connected(3);
     let call = mesh.call(1, &[2], CallOptions::default());
     let now = mesh.now;
-    let cast = Cast {
-        phase: 1,
-        sender: 2,
-        budget_us: 1_000_000,
-        epoch: 0,
-        digest: 5,
-        payload: Bytes::new(),
-    };
-    mesh.with(3, |node| node.send_cast(now, call, id(2), cast.clone()));
+    let (key, cast) = (MailKey::Call(call), cast(1, b""));
+    mesh.with(3, |node| node.send_casts(now, key, [id(2)], cast.clone()));
     let request = mesh.hold_back("REQUEST");
     mesh.deliver_all();
     mesh.wire.extend(request);
     mesh.deliver_all();
     assert_eq!(mesh.task("/0").0, 2);
-    assert_eq!(mesh.with(2, |node| node.take_cast(call)), Some((id(3), cast)));
+    let mut taken = Vec::new();
+    mesh.with(2, |node| {
+        node.mailboxes_mut().join(key).unwrap();
+        node.mailboxes_mut().take(key, &mut taken);
+    });
+    assert_eq!(taken, [(id(3), cast)]);
     mesh.answer("/0", b"");
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);

@@ -6,7 +6,7 @@ use super::super::*;
 use crate::proto::call::{CallEvent, CallOptions, End};
 use crate::proto::participant::Start;
 use crate::transport::Hello;
-use crate::wire::Cause;
+use crate::wire::{Cast, Cause, Digest};
 
 pub(super) const METHOD: MethodId = MethodId(7);
 
@@ -255,6 +255,11 @@ impl Mesh {
     pub(super) fn end(&self, at: u64, call: CallId) -> Option<End> {
         self.nodes[&at].call(call).and_then(crate::proto::call::Call::end)
     }
+}
+
+pub(super) fn cast(phase: u16, payload: &'static [u8]) -> Cast {
+    let (payload, digest) = (Bytes::from_static(payload), Digest::ZERO);
+    Cast { view: None, phase, sender: 0, epoch: 0, budget_us: 1_000_000, digest, payload }
 }
 
 pub(super) fn branch(to: u64) -> Branch {
