@@ -1,5 +1,7 @@
 //! What the tests of endpoints over real sockets share: a small service and ways to start it.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use convoke::{
@@ -175,7 +177,11 @@ async fn echo_phase(endpoint: Endpoint, ask: Ask, context: Context) -> Result<An
     digest.0[..8].copy_from_slice(&endpoint.node().get().to_le_bytes());
     let payload = ask.text.clone().into();
     port.send(to, CastBody { phase: 0, sender: 0, epoch: 0, digest, payload });
-    std::future::poll_fn(|cx| port.poll_waiting(cx, ask.route.len())).await;
+    let all_wait = |cx: &mut _| match port.poll_waiting(cx, ask.route.len()).is_ready {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    };
+    poll_fn(all_wait).await;
     let (mut text, mut casts) = (String::new(), Vec::new());
     port.take(&mut casts);
     for cast in casts {

@@ -99,7 +99,7 @@ pub use proto::task::TaskRefusal;
 #[cfg(feature = "runtime")]
 pub use server::{
     Caller, CastBody, CastPort, CastSpace, Context, Finish, ReceivedCast, Refused, ReplyStream,
-    SendError, Service, Task,
+    SendError, Service, Task, Waiting,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};

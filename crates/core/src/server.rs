@@ -33,7 +33,7 @@ use crate::wire::{Cause, Executed, Extension};
 
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
-pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast};
+pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast, Waiting};
 #[cfg(feature = "tower")]
 pub use layer::{Handled, HandlerService, Incoming};
 pub use stream::{ReplyStream, SendError};

@@ -5,6 +5,7 @@
 
 mod configuration;
 mod correctable;
+pub mod echo;
 mod error;
 mod latency;
 mod member_set;

@@ -90,6 +90,8 @@ pub struct Mailboxes {
     bytes_of: BTreeMap<NodeId, usize>,
     bytes: usize,
     woken: Vec<Waker>,
+    /// How often something else than casts may have concerned the readers.
+    changes: u64,
     dropped: CastsDropped,
     bounds: Bounds,
 }
@@ -160,6 +162,7 @@ impl Mailboxes {
             bytes_of: BTreeMap::new(),
             bytes: 0,
             woken: Vec::new(),
+            changes: 0,
             dropped: CastsDropped::default(),
             bounds,
         }
@@ -339,11 +342,17 @@ impl Mailboxes {
 
     /// Wakes every reader: something else than casts may concern it.
     pub(crate) fn wake_readers(&mut self) {
+        self.changes += 1;
         for state in self.boxes.values_mut() {
             if let State::Open(_, reader) = state {
                 self.woken.extend(reader.waker.take());
             }
         }
+    }
+
+    /// How often every reader was woken.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Who is to be woken.

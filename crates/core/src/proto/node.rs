@@ -138,6 +138,7 @@ impl Node {
             self.send(now, outbound);
         }
         self.participant.handle_link_up(now, link.peer.node, &mut self.links);
+        self.mailboxes.wake_readers();
         self.pump(now);
     }
 

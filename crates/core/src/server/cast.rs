@@ -42,6 +42,15 @@ pub struct ReceivedCast {
     pub body: CastBody,
 }
 
+/// How it is about the casts of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Whether as many wait as were asked for.
+    pub is_ready: bool,
+    /// How often a connection was made or lost, or a node could not be dialled, in all.
+    pub changes: u64,
+}
+
 /// Sends casts about one call or tag, and takes those that come. While it lives, no other is about the same at
 /// this node; dropped, it leaves a mailbox that keeps nothing.
 pub struct CastPort {
@@ -106,22 +115,25 @@ impl CastPort {
         }));
     }
 
-    /// Ready when `count` casts wait, or at once when none are asked for. Whoever waits is woken once so many
-    /// do, not for each; and when a connection was lost or a node could not be dialled, since then fewer may
-    /// come.
+    /// Whether `count` casts wait. If not, the waker is kept until so many do, and is not woken for each; or
+    /// until a connection is made or lost, or a node cannot be dialled, since then fewer may come.
     ///
     /// Keeps the waker of the last poll.
-    pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Poll<()> {
-        let (is_ready, _dropped_unlocked) = self
-            .driver
-            .with_mail(|node| node.mailboxes_mut().poll_waiting(self.key, cx.waker(), count));
-        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Waiting {
+        let (waiting, _dropped_unlocked) = self.driver.with_mail(|node| {
+            let mailboxes = node.mailboxes_mut();
+            let (is_ready, old) = mailboxes.poll_waiting(self.key, cx.waker(), count);
+            (Waiting { is_ready, changes: mailboxes.changes() }, old)
+        });
+        waiting
     }
 
-    /// What is known of the ways to these nodes.
-    pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<Reach> {
+    /// What is known of the ways to these nodes, and after how many changes.
+    pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
         let nodes = nodes.into_iter();
-        self.driver.with_mail(|node| nodes.map(|of| node.reach(of)).collect())
+        self.driver.with_mail(|node| {
+            (nodes.map(|of| node.reach(of)).collect(), node.mailboxes().changes())
+        })
     }
 
     /// Says how many casts may still come when it is dropped. With the last of them the call is forgotten

@@ -15,7 +15,7 @@ pub struct Reach {
     /// There is no connection, and none is being made: it was lost, dialling failed, or nobody knows where
     /// the node is.
     pub is_down: bool,
-    /// Which life of the node was last connected.
+    /// Which life of the node there is a connection to.
     pub life: Option<Incarnation>,
 }
 
@@ -58,9 +58,8 @@ impl Node {
 
     /// Whether a node can be asked at the moment.
     pub fn reach(&self, node: NodeId) -> Reach {
-        let is_up = node == self.identity.node
-            || self.links.current(node).is_some()
-            || self.links.is_dialling(node);
-        Reach { is_down: !is_up, life: self.links.incarnation(node) }
+        let is_connected = node == self.identity.node || self.links.current(node).is_some();
+        let life = if is_connected { self.incarnation_of(node) } else { None };
+        Reach { is_down: !is_connected && !self.links.is_dialling(node), life }
     }
 }

@@ -1,0 +1,42 @@
+//! Echo phases: members of a configuration vote among themselves, all to all, in one-way messages.
+//!
+//! ```text
+//!             write                echo phase                reply
+//!   client ──REQUEST──▶ member 0 ──CAST──▶ members 1, 2, 3 ──REPLY──▶ client
+//!          ──REQUEST──▶ member 1 ──CAST──▶ members 0, 2, 3 ──REPLY──▶
+//!          ──REQUEST──▶ member 2 ──CAST──▶ ...
+//!          ──REQUEST──▶ member 3
+//! ```
+//! A phase ends at a member with a quorum of equal votes, its own among them. With `p` phases, a call to `n`
+//! members costs `2n + p·n(n-1)` messages and `2 + p` one-way delays.
+//!
+//! # Which kind
+//! - [`echo_phases`]: in a handler, `p` majority phases, one after the other. For crashes only.
+//! - [`EchoRound`]: any phases with any rules ([`EchoPlan`]), in a handler or about a tag.
+//! - [`EchoSpace`]: rounds about names of the application's own, for phases that outlive a call.
+//! - [`EchoCore`]: the same without I/O and clock, for protocols and simulations.
+//!
+//! # What is promised
+//! - A member counts once in a phase, this node itself as well. Who it is says its connection.
+//! - A second, different vote is [`Evidence`], and no vote.
+//! - This node casts once in a phase.
+//! - What comes early waits, within bounds, and what comes late is harmless.
+//! - When a quorum cannot be reached any more, the phase fails at once and names who is missing.
+//!
+//! # What is not
+//! Votes are not signed: one member cannot prove to another what a third has said. They are not sent again: a
+//! member whose connection broke may miss votes, and must be helped by the application.
+
+mod digest;
+mod error;
+mod machine;
+mod plan;
+mod round;
+mod tally;
+
+pub use digest::digest_of;
+pub use error::{CastRefused, EchoError, QuorumNotReached};
+pub use machine::{EchoCore, EchoVote, Reached};
+pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
+pub use round::{EchoOutcome, EchoRound, echo_phases};
+pub use tally::{Evidence, Heard, Refusal, Refused, Vote};

@@ -1,0 +1,118 @@
+//! What goes wrong in a round.
+
+use std::fmt;
+
+use convoke_core::{Code, Digest, JoinRefusal, NodeId, Status};
+
+use super::plan::PlanError;
+
+/// Why a round does not begin, or a phase of it has no quorum.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EchoError {
+    /// This node is none of the members. The caller's doing: the configuration is another's.
+    #[error("{node} is no member of the configuration that votes")]
+    NotMember {
+        /// This node.
+        node: NodeId,
+    },
+    /// The plan is for another number of members.
+    #[error("the plan is for {plan} members, the configuration has {members}")]
+    Members {
+        /// Of the plan.
+        plan: usize,
+        /// Of the configuration.
+        members: usize,
+    },
+    /// The phases make no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The call or tag has, or had, a round at this node.
+    #[error(transparent)]
+    Join(#[from] JoinRefusal),
+    /// A cast is not possible.
+    #[error(transparent)]
+    Cast(#[from] CastRefused),
+    /// A phase can have no quorum any more: members are down, or the votes are split. Without the members that
+    /// are missing it cannot be repeated with success.
+    #[error("{0}")]
+    QuorumNotReached(Box<QuorumNotReached>),
+    /// Most members have voted for another value than this node was asked to echo: whoever asked has told
+    /// members different things.
+    #[error("in echo phase {phase} a quorum has cast {reached:?}, not {own:?}")]
+    OtherValue {
+        /// In which phase.
+        phase: u16,
+        /// What has the quorum.
+        reached: Digest,
+        /// What this node has cast.
+        own: Digest,
+    },
+}
+
+/// A phase without a quorum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuorumNotReached {
+    /// Which phase.
+    pub phase: u16,
+    /// What it is called.
+    pub name: &'static str,
+    /// Equal votes that it takes.
+    pub needed: usize,
+    /// Members there are.
+    pub members: usize,
+    /// The most equal votes there were.
+    pub votes: usize,
+    /// Members without a vote that are known to be down.
+    pub missing: Vec<NodeId>,
+}
+
+impl fmt::Display for QuorumNotReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { phase, name, needed, members, votes, missing } = self;
+        write!(f, "echo phase {phase} ({name}) has {votes} of the {needed} equal votes it takes ")?;
+        write!(f, "among {members} members")?;
+        if missing.is_empty() {
+            return f.write_str(": the votes are split");
+        }
+        f.write_str(", down are ")?;
+        missing.iter().enumerate().try_for_each(|(at, node)| match at {
+            0 => write!(f, "{node}"),
+            _ => write!(f, ", {node}"),
+        })
+    }
+}
+
+/// Why this node cannot cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CastRefused {
+    /// There is no such phase.
+    #[error("the plan has no phase {phase}")]
+    UnknownPhase {
+        /// Which.
+        phase: u16,
+    },
+    /// Nobody votes twice.
+    #[error("this node has cast {digest:?} in phase {phase} already")]
+    AlreadyCast {
+        /// In which.
+        phase: u16,
+        /// For what.
+        digest: Digest,
+    },
+}
+
+impl From<EchoError> for Status {
+    /// What a handler answers with. The text names the missing members.
+    fn from(error: EchoError) -> Self {
+        let code = match &error {
+            EchoError::QuorumNotReached(_) => Code::Unavailable,
+            EchoError::OtherValue { .. } => Code::Aborted,
+            EchoError::NotMember { .. } | EchoError::Join(_) => Code::FailedPrecondition,
+            _ => Code::Internal,
+        };
+        Self::new(code, error.to_string())
+    }
+}

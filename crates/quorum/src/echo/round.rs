@@ -1,0 +1,271 @@
+//! A round as a handler sees it: casts and quorums to await.
+
+use std::future::poll_fn;
+use std::task::{Context as TaskContext, Poll};
+
+use bytes::Bytes;
+use convoke_core::id::Incarnation;
+use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, ReceivedCast};
+
+use crate::Configuration;
+
+use super::error::{EchoError, QuorumNotReached};
+use super::machine::{EchoCore, EchoVote, Reached};
+use super::plan::EchoPlan;
+use super::tally::{Evidence, Refused};
+
+/// A round of echo phases among the participants of a call, or about a tag.
+///
+/// Casts that came before are counted when it is joined. Nothing is counted while nobody awaits a quorum, but
+/// nothing is lost either, within the bounds of a mailbox ([`Limits`](convoke_core::Limits)).
+///
+/// ```
+/// # use convoke_core::{Context, Status};
+/// # use convoke_quorum::{Configuration, echo::{EchoPlan, EchoRound, digest_of}};
+/// /// Echoes in two phases; the second begins by itself when the first has a majority.
+/// async fn agree(context: &Context, members: &Configuration, value: &[u8]) -> Result<(), Status> {
+///     let plan = EchoPlan::majority(members.len(), 2).map_err(|error| Status::internal(error.to_string()))?;
+///     let mut round = EchoRound::join(context, members, plan)?;
+///     round.cast(0, digest_of(value))?;
+///     round.quorum(0).await?;
+///     round.quorum(1).await?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct EchoRound {
+    core: EchoCore,
+    port: CastPort,
+    /// Whether a member that lost its life has lost its part in the round as well.
+    is_call: bool,
+    /// Which lives of the members the first cast went to.
+    lives: Vec<Option<Incarnation>>,
+    /// Members that are down, when last looked.
+    down: Vec<NodeId>,
+    /// After how many changes that was.
+    seen: Option<u64>,
+    casts: Vec<ReceivedCast>,
+}
+
+impl EchoRound {
+    /// Begins the round about the call of a handler. A call has one round at a node.
+    ///
+    /// # Errors
+    /// [`EchoError`] when this node is no member, the plan is not for these members, or the call has, or had,
+    /// a round here.
+    pub fn join(
+        context: &Context,
+        members: &Configuration,
+        plan: EchoPlan,
+    ) -> Result<Self, EchoError> {
+        Self::with_port(context.casts()?, members, plan, true)
+    }
+
+    pub(super) fn with_port(
+        port: CastPort,
+        members: &Configuration,
+        plan: EchoPlan,
+        is_call: bool,
+    ) -> Result<Self, EchoError> {
+        let core = EchoCore::new(port.node(), members, plan)?;
+        let (lives, down, casts) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { core, port, is_call, lives, down, seen: None, casts })
+    }
+
+    /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a rule
+    /// ([`Phase::cast_on`](super::Phase::cast_on)) carries no payload.
+    ///
+    /// # Errors
+    /// [`EchoError::Cast`] when there is no such phase, or this node has cast another digest in it.
+    pub fn cast(
+        &mut self,
+        phase: u16,
+        digest: Digest,
+        payload: impl Into<Bytes>,
+    ) -> Result<(), EchoError> {
+        self.core.cast(phase, digest)?;
+        let payload = payload.into();
+        self.transmit(|vote| if vote.phase == phase { payload.clone() } else { Bytes::new() });
+        Ok(())
+    }
+
+    /// Casts again what this node had cast in an earlier life, before anything else is.
+    ///
+    /// # Errors
+    /// As [`Self::cast`].
+    pub fn restore(&mut self, votes: impl IntoIterator<Item = EchoVote>) -> Result<(), EchoError> {
+        for vote in votes {
+            self.core.restore(vote)?;
+        }
+        self.transmit(|_| Bytes::new());
+        Ok(())
+    }
+
+    fn transmit(&mut self, payload: impl Fn(EchoVote) -> Bytes) {
+        while let Some(vote) = self.core.poll_transmit() {
+            self.note_lives();
+            let (members, me) = (self.core.members(), self.port.node());
+            let body = CastBody {
+                phase: vote.phase,
+                sender: self.core.index(),
+                epoch: members.epoch(),
+                digest: vote.digest,
+                payload: payload(vote),
+            };
+            self.port.send(members.nodes().filter(|node| *node != me), body);
+        }
+    }
+
+    fn note_lives(&mut self) {
+        if self.is_call && self.lives.is_empty() {
+            let (reach, _) = self.port.reach(self.core.members().nodes());
+            self.lives = reach.into_iter().map(|reach| reach.life).collect();
+        }
+    }
+
+    /// Waits until a phase has a quorum, and counts in all phases meanwhile. Resolves at once if it has one.
+    ///
+    /// # Errors
+    /// [`EchoError::QuorumNotReached`] as soon as it can have none, because members without a vote have no
+    /// connection to this node, or the votes are split. [`EchoError::Cast`] when there is no such phase.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing is lost.
+    pub async fn quorum(&mut self, phase: u16) -> Result<Reached, EchoError> {
+        poll_fn(|cx| self.poll_quorum(cx, phase)).await
+    }
+
+    fn poll_quorum(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+        phase: u16,
+    ) -> Poll<Result<Reached, EchoError>> {
+        loop {
+            if let Some(reached) = self.core.reached(phase) {
+                return Poll::Ready(Ok(reached));
+            }
+            let is_possible = self.core.is_possible(phase, |node| self.down.contains(&node));
+            if !is_possible && !self.count_waiting() {
+                return Poll::Ready(Err(self.not_reached(phase)));
+            }
+            let waiting = self.port.poll_waiting(cx, self.core.needed(phase));
+            if waiting.is_ready {
+                self.count_waiting();
+            } else if self.seen != Some(waiting.changes) {
+                self.look_who_is_down();
+            } else {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Counts what waits. Whether anything did.
+    fn count_waiting(&mut self) -> bool {
+        let mut casts = std::mem::take(&mut self.casts);
+        self.port.take(&mut casts);
+        let has_some = !casts.is_empty();
+        for ReceivedCast { from, body } in casts.drain(..) {
+            // What is refused is the sender's doing, and has been noted.
+            let _ = self.core.handle_cast(from, body);
+        }
+        self.casts = casts;
+        self.transmit(|_| Bytes::new());
+        has_some
+    }
+
+    fn look_who_is_down(&mut self) {
+        let (reach, changes) = self.port.reach(self.core.members().nodes());
+        self.seen = Some(changes);
+        self.down.clear();
+        for (at, (node, reach)) in self.core.members().nodes().zip(reach).enumerate() {
+            let before = self.lives.get(at).copied().flatten();
+            let is_another_life = before.is_some() && reach.life.is_some() && reach.life != before;
+            if reach.is_down || is_another_life {
+                self.down.push(node);
+            }
+        }
+    }
+
+    fn not_reached(&self, phase: u16) -> EchoError {
+        let Some(of) = self.core.plan().phase(phase) else {
+            return super::CastRefused::UnknownPhase { phase }.into();
+        };
+        let is_missing = |node: &NodeId| self.down.contains(node);
+        EchoError::QuorumNotReached(Box::new(QuorumNotReached {
+            phase,
+            name: of.name(),
+            needed: of.quorum(),
+            members: self.core.plan().members(),
+            votes: self.core.count_max(phase),
+            missing: self.core.silent(phase).filter(is_missing).collect(),
+        }))
+    }
+
+    /// Who has voted twice, so far.
+    pub fn evidence(&self) -> &[Evidence] {
+        self.core.evidence()
+    }
+
+    /// How many casts were none of this round, so far.
+    pub fn refused(&self) -> Refused {
+        self.core.refused()
+    }
+
+    /// The votes and what follows from them.
+    pub fn core(&self) -> &EchoCore {
+        &self.core
+    }
+}
+
+impl Drop for EchoRound {
+    fn drop(&mut self) {
+        self.port.expect_late(u32::try_from(self.core.outstanding()).unwrap_or(u32::MAX));
+    }
+}
+
+/// What has come of the echo phases of a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EchoOutcome {
+    /// Votes in the last phase when it had its quorum.
+    pub votes: usize,
+    /// Who has voted twice.
+    pub evidence: Vec<Evidence>,
+}
+
+/// Echoes in `phases` phases, one after the other, each of a majority of all members; then the handler may
+/// reply. For crashes only: see [`EchoPlan::majority`].
+///
+/// ```
+/// # use convoke_core::{Context, Status};
+/// # use convoke_quorum::{Configuration, echo::{digest_of, echo_phases}};
+/// # async fn handler(context: Context, members: Configuration, value: String) -> Result<(), Status> {
+/// echo_phases(&context, &members, 1, digest_of(value.as_bytes())).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`EchoError`]; [`EchoError::OtherValue`] when a majority has another digest than this node.
+///
+/// # Cancel safety
+/// Dropped before it resolves, what this node has cast stands, and it casts nothing more.
+pub async fn echo_phases(
+    context: &Context,
+    members: &Configuration,
+    phases: u16,
+    digest: Digest,
+) -> Result<EchoOutcome, EchoError> {
+    let plan = EchoPlan::majority(members.len(), phases)?;
+    let mut round = EchoRound::join(context, members, plan)?;
+    round.cast(0, digest, Bytes::new())?;
+    let mut votes = 0;
+    for phase in 0..phases {
+        let reached = round.quorum(phase).await?;
+        if reached.digest != digest {
+            return Err(EchoError::OtherValue { phase, reached: reached.digest, own: digest });
+        }
+        votes = reached.count;
+    }
+    Ok(EchoOutcome { votes, evidence: round.evidence().to_vec() })
+}
