@@ -229,7 +229,8 @@ pub fn endpoint() -> EndpointBuilder {
 /// Sets up an endpoint that is the node `identity` proves, and takes nobody's word: with certificates
 /// of both ends, at `tls://` and `quic://` addresses, as far as the features bring them.
 ///
-/// Where an endpoint has plain `tcp://` besides, whoever reaches it there can claim any name.
+/// Where an endpoint has plain `tcp://` besides, whoever reaches it there can claim any name that is not
+/// known by a certificate.
 #[cfg(any(feature = "quic", feature = "tls"))]
 pub fn secure_endpoint(identity: Identity) -> EndpointBuilder {
     let builder = Endpoint::builder().node(identity.node());

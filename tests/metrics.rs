@@ -287,6 +287,8 @@ async fn the_guide_lists_every_metric_with_its_labels_and_no_other() -> Result {
     let nobody = NodeId::new(9).ok_or("a node is never 0")?;
     let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
     assert!(Invocation::new(&client, ECHO.request(String::new())).to(&nobody).await.is_err());
+    let namesake = builder(1).start().await?;
+    assert!(namesake.connect(server.addresses()[0].as_str()).await.is_err());
     client.shutdown(Duration::from_secs(60)).await;
     // The server sees the end of the connection a moment later.
     let mut seen = BTreeSet::new();

@@ -127,8 +127,8 @@ async fn a_connection_without_proof_borrows_no_principal() {
     let honest = honest.expect("nothing is listened on");
     let to_server = honest.connect(secure.as_str()).await.expect("its certificate is good");
     ask(&honest, &to_server, WHO, 0).await.expect("it has proof");
-    // Somebody else says that it is node 2, too, where nobody asks for proof.
-    let liar = convoke::endpoint().node(node(2)).start().await.expect("nothing is listened on");
-    let from_liar = liar.connect(plain.as_str()).await.expect("anybody may connect there");
-    assert_denied(ask(&liar, &from_liar, WHO, 0).await, "n2 may not call test.Secure/Who");
+    // Somebody says that it is node 3, where nobody asks for proof.
+    let liar = convoke::endpoint().node(node(3)).start().await.expect("nothing is listened on");
+    let from_liar = liar.connect(plain.as_str()).await.expect("nobody has proven to be node 3");
+    assert_denied(ask(&liar, &from_liar, WHO, 0).await, "n3 may not call test.Secure/Who");
 }

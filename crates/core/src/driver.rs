@@ -15,6 +15,7 @@ mod held;
 mod load;
 mod peers;
 mod promise;
+mod proof;
 mod run_queue;
 mod sink;
 mod slot;
@@ -51,6 +52,8 @@ pub use load::Load;
 pub use peers::PeerState;
 use peers::Peers;
 use promise::Promise;
+use proof::Proofs;
+pub(crate) use proof::Unwanted;
 pub(crate) use run_queue::answer_later;
 pub(crate) use slot::{FlushDuty, SlotOpened, SlotRequest};
 
@@ -84,6 +87,7 @@ struct State {
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
     stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
     gates: Gates,
+    proofs: Proofs,
     armed: Timestamp,
     is_closing: bool,
     telemetry: Telemetry,
@@ -128,6 +132,7 @@ impl Driver {
             stream_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),
             gates: Gates::default(),
+            proofs: Proofs::new(&transports),
             armed: Timestamp::MAX,
             is_closing: false,
             telemetry: telemetry.clone(),
@@ -172,12 +177,20 @@ impl Driver {
 
     /// Lets the node work on some input, then carries out what it wants.
     pub(crate) fn with_node<T>(self: &Arc<Self>, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
+        self.with_state(|state, now, _| act(&mut state.node, now))
+    }
+
+    /// The same for what concerns its connections, too.
+    fn with_state<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut State, Timestamp, &mut Aftermath) -> T,
+    ) -> T {
         let _flush_unlocked = FlushScope::enter();
         let now = self.now();
         let mut aftermath = Aftermath::default();
         let result = {
             let mut state = self.state.lock();
-            let result = act(&mut state.node, now);
+            let result = act(&mut state, now, &mut aftermath);
             state.drain(now, &mut aftermath);
             result
         };

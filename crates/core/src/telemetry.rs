@@ -12,7 +12,7 @@ mod span;
 use std::marker::PhantomData;
 
 use crate::client::Peer;
-use crate::driver::Driver;
+use crate::driver::{Driver, Unwanted};
 use crate::id::CallId;
 #[cfg(feature = "metrics")]
 use crate::id::NodeId;
@@ -60,6 +60,13 @@ impl Telemetry {
         #[cfg(feature = "metrics")]
         self.meters.iter().for_each(|meters| meters.on_open(link));
         let _ = link;
+    }
+
+    /// A connection was not taken.
+    pub(crate) fn on_refused(&self, link: &Link, unwanted: Unwanted) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_refused(link, unwanted));
+        let _ = (link, unwanted);
     }
 
     /// A connection has ended.

@@ -238,6 +238,9 @@ pub enum CloseReason {
     /// or the peer has started again since.
     #[error("stale: this process was paused for too long, or the peer has restarted")]
     Stale,
+    /// The peer had only claimed to be a node, and another connection has proven to be that node.
+    #[error("another connection has proven to be the node that this one claimed to be")]
+    Unproven,
 }
 
 impl CloseReason {
@@ -342,7 +345,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// A text when the endpoint does not want it (it shuts down, or the peer claims this node's own
-    /// name); the transport then closes it with that text, and no `on_closed` follows.
+    /// name, or without proof that of a node which is known by proof); the transport then closes it with that text, and no `on_closed` follows.
     fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String>;
 
     /// Frames of one read, in order; at least one. Never waits on a network or an application. What
@@ -467,6 +470,20 @@ pub enum ListenError {
 pub trait Transport: Send + Sync + fmt::Debug {
     /// The address schemes it serves, such as `tcp`.
     fn schemes(&self) -> &'static [&'static str];
+
+    /// Whether its connections prove who the peer is, so that each has a [`principal`](Link::principal).
+    /// Default: no.
+    fn proves_peers(&self) -> bool {
+        false
+    }
+
+    /// Whether it trusts a certificate of this very node, rather than of an authority: then nobody may
+    /// claim the node's name without that proof, over any transport of the endpoint. Asked for every
+    /// connection that opens. Default: no.
+    fn trusts_node(&self, node: NodeId) -> bool {
+        let _ = node;
+        false
+    }
 
     /// Starts to accept at `address`; connections go to `sink`.
     fn listen(

@@ -74,6 +74,14 @@ impl Transport for DelayLine {
         self.inner.schemes()
     }
 
+    fn proves_peers(&self) -> bool {
+        self.inner.proves_peers()
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        self.inner.trusts_node(node)
+    }
+
     fn listen(
         &self,
         address: &Address,

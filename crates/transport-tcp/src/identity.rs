@@ -145,7 +145,7 @@ impl Identity {
     fn from_credentials(source: Source, credentials: Credentials) -> Result<Self, IdentityError> {
         let provider = Arc::new(provider());
         let (naming, nodes) = Naming::of_own(credentials.leaf())?;
-        let current = RwLock::new(Arc::new(Current::new(credentials, &provider)?));
+        let current = RwLock::new(Arc::new(Current::new(credentials, &naming, &provider)?));
         let reloading = Mutex::default();
         let shared = Shared { source, naming, nodes, current, provider, reloading };
         Ok(Self { shared: Arc::new(shared) })
@@ -198,7 +198,7 @@ impl Identity {
                 found: naming.describe(&nodes),
             });
         }
-        let current = Arc::new(Current::new(credentials, &shared.provider)?);
+        let current = Arc::new(Current::new(credentials, &naming, &shared.provider)?);
         *shared.current.write() = current;
         tracing::info!(node = %self.node(), "certificates reloaded");
         Ok(())
@@ -245,6 +245,12 @@ impl Identity {
             return Ok(principal);
         }
         Err(IdentityMismatch::OtherNode { claimed, proven: names::list(&nodes) })
+    }
+
+    /// Whether this node is known by its own certificate, rather than by its authority's: that is trusted
+    /// by itself, or this node's own names it, too.
+    pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
+        self.shared.nodes.contains(&node) || self.shared.current().trusts_node(node)
     }
 
     /// Whether the peer with these verified certificates is any node of this one's trust domain.

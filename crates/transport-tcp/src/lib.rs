@@ -207,6 +207,14 @@ impl Transport for TcpTransport {
         self.config.security.schemes()
     }
 
+    fn proves_peers(&self) -> bool {
+        self.config.security.proves_peers()
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        self.config.security.trusts_node(node)
+    }
+
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
     /// may still open.
     fn listen(

@@ -143,6 +143,14 @@ impl Transport for QuicTransport {
         &[SCHEME]
     }
 
+    fn proves_peers(&self) -> bool {
+        true
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        self.shared.identity.trusts_node(node)
+    }
+
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
     /// may still open. The port is free once the last connection over it has ended.
     fn listen(

@@ -68,6 +68,21 @@ impl Security {
         self.schemes()[0]
     }
 
+    /// Whether peers prove who they are.
+    pub(crate) fn proves_peers(&self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+
+    /// Whether a certificate of this very node is trusted.
+    pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
+        let _ = node;
+        match self {
+            Self::Plain => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => tls.identity().trusts_node(node),
+        }
+    }
+
     /// Whether this end can prove to be `node`; says why not.
     pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
         let _ = node;

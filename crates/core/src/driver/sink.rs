@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 use crate::wire::{Frame, Glance};
 
-use super::{Attached, Driver, FlushScope};
+use super::proof::Unwanted;
+use super::{Driver, FlushScope};
 
 impl Sink for Driver {
     fn hello(&self) -> Hello {
@@ -19,22 +20,21 @@ impl Sink for Driver {
 
     fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
         let link = connection.link().clone();
-        if link.peer.node == self.identity.node {
-            return Err(format!("{} is this node's own name", link.peer.node));
+        let driver = self.as_arc();
+        let is_trusted = self.transports.iter().any(|one| one.trusts_node(link.peer.node));
+        // Before the node sends anything over it; what is refused sends nothing.
+        self.packing.announce(connection.as_ref());
+        let opened = driver.with_state(|state, now, aftermath| {
+            state.open(now, &connection, is_trusted, aftermath)?;
+            state.node.handle_link_up(now, &link);
+            Ok(())
+        });
+        if let Err(unwanted) = opened {
+            self.refuse(&link, unwanted);
+            return Err(unwanted.to_string());
         }
         tracing::debug!(peer = %link.peer.node, scheme = link.scheme, "connection open");
-        let opened = connection.clone();
-        {
-            let mut state = self.state.lock();
-            if state.is_closing {
-                return Err("the endpoint is shutting down".to_owned());
-            }
-            state.connections.insert((link.peer.node, link.nonce), Attached::new(connection));
-        }
         self.telemetry.on_open(&link);
-        self.packing.announce(opened.as_ref());
-        let driver = self.as_arc();
-        driver.with_node(|node, now| node.handle_link_up(now, &link));
         driver.peer_changed(link.peer.node);
         driver.drain_doubles(link.peer.node);
         Ok(())
@@ -85,5 +85,16 @@ impl Sink for Driver {
         }
         self.as_arc().with_node(|node, now| node.handle_link_down(now, peer, nonce));
         self.peer_changed(peer);
+    }
+}
+
+impl Driver {
+    fn refuse(&self, link: &Link, unwanted: Unwanted) {
+        let (peer, scheme, reason) = (link.peer.node, link.scheme, unwanted.name());
+        match unwanted {
+            Unwanted::ShuttingDown => tracing::debug!(%peer, scheme, reason, "connection refused"),
+            _ => tracing::warn!(%peer, scheme, reason, "connection refused: {unwanted}"),
+        }
+        self.telemetry.on_refused(link, unwanted);
     }
 }

@@ -136,6 +136,11 @@ impl Links {
         all
     }
 
+    /// Where the owner of this endpoint said that this node can be dialled.
+    pub(crate) fn configured(&self, node: NodeId) -> &[Address] {
+        self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
+    }
+
     /// Whether the owner of this endpoint named this node.
     pub fn is_configured(&self, node: NodeId) -> bool {
         self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.configured.is_empty())

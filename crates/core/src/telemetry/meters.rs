@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::client::Peer;
-use crate::driver::Driver;
+use crate::driver::{Driver, Unwanted};
 use crate::id::{MethodId, NodeId};
 use crate::method::Request;
 use crate::proto::Transmit;
@@ -115,6 +115,15 @@ impl Meters {
     pub(super) fn on_open(&self, link: &Link) {
         let labels = [("node", self.node.clone()), ("scheme", link.scheme.to_owned())];
         metrics::counter!("convoke_connections_opened_total", &labels).increment(1);
+    }
+
+    pub(super) fn on_refused(&self, link: &Link, unwanted: Unwanted) {
+        let labels = [
+            ("node", self.node.clone()),
+            ("scheme", link.scheme.to_owned()),
+            ("reason", unwanted.name().to_owned()),
+        ];
+        metrics::counter!("convoke_connections_refused_total", &labels).increment(1);
     }
 
     pub(super) fn on_closed(&self, connection: &dyn Connection, reason: &CloseReason) {
@@ -298,6 +307,7 @@ fn describe() {
     histogram!("convoke_batch_frames", count, "frames that one read brought");
     counter!("convoke_connections_opened_total", count, "connections that opened");
     counter!("convoke_connections_closed_total", count, "connections that closed, by reason");
+    counter!("convoke_connections_refused_total", count, "connections not taken, by reason");
     counter!(
         "convoke_dials_failed_total",
         count,
@@ -322,6 +332,7 @@ fn reason_name(reason: &CloseReason) -> &'static str {
         CloseReason::Network(_) => "network",
         CloseReason::Overloaded => "overloaded",
         CloseReason::Stale => "stale",
+        CloseReason::Unproven => "unproven",
     }
 }
 

@@ -106,6 +106,15 @@ impl Naming {
         }
     }
 
+    /// The nodes that a certificate proves under this rule, if it is one of a node.
+    pub(crate) fn nodes_of(&self, certificate: &CertificateDer<'_>) -> Vec<NodeId> {
+        let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
+        match self {
+            Self::Spiffe { domain } => nodes_of(&certificate, domain).collect(),
+            Self::KeyHash => node_of_hash(key_hash(&certificate)).into_iter().collect(),
+        }
+    }
+
     /// For a message about a change.
     pub(crate) fn describe(&self, nodes: &[NodeId]) -> String {
         match self {

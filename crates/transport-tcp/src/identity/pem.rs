@@ -23,6 +23,8 @@ pub(crate) struct Credentials {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) roots: RootCertStore,
+    /// What `roots` is made of.
+    pub(crate) trusted: Vec<CertificateDer<'static>>,
 }
 
 /// The texts of one load, to see whether they changed.
@@ -79,13 +81,14 @@ fn parse(texts: &[Vec<u8>; 3], names: [String; 3]) -> Result<Credentials, Identi
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|error| IdentityError::Pem { what: of_key, message: error.to_string() })?;
     let mut roots = RootCertStore::empty();
-    for root in certificates(trust, &of_trust)? {
-        roots.add(root).map_err(|error| IdentityError::Pem {
+    let trusted = certificates(trust, &of_trust)?;
+    for root in &trusted {
+        roots.add(root.clone()).map_err(|error| IdentityError::Pem {
             what: of_trust.clone(),
             message: error.to_string(),
         })?;
     }
-    Ok(Credentials { chain, key, roots })
+    Ok(Credentials { chain, key, roots, trusted })
 }
 
 fn certificates(text: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {

@@ -1,8 +1,10 @@
 //! What rustls asks during a handshake, answered from what is loaded at that moment.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use convoke_core::id::NodeId;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -16,6 +18,7 @@ use rustls::{
     SignatureScheme,
 };
 
+use crate::identity::names::Naming;
 use crate::identity::pem::Credentials;
 use crate::identity::{IdentityError, Shared};
 
@@ -24,27 +27,36 @@ pub(crate) struct Current {
     key: Arc<CertifiedKey>,
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
+    /// The nodes whose own certificates are trusted.
+    nodes: BTreeSet<NodeId>,
 }
 
 impl Current {
     pub(crate) fn new(
         credentials: Credentials,
+        naming: &Naming,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, IdentityError> {
         let unusable = |error: &dyn fmt::Display| IdentityError::Unusable(error.to_string());
-        let Credentials { chain, key, roots } = credentials;
+        let Credentials { chain, key, roots, trusted } = credentials;
+        let nodes = trusted.iter().flat_map(|certificate| naming.nodes_of(certificate)).collect();
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| unusable(&error))?;
         let roots = Arc::new(roots);
         let clients =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider))
                 .build()
                 .map_err(|error| unusable(&error))?;
-        Ok(Self { key: Arc::new(key), roots, clients })
+        Ok(Self { key: Arc::new(key), roots, clients, nodes })
+    }
+
+    /// Whether a certificate of this very node is trusted.
+    pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
+        self.nodes.contains(&node)
     }
 }
 
 impl Shared {
-    fn current(&self) -> Arc<Current> {
+    pub(super) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.current.read())
     }
 
