@@ -256,6 +256,7 @@ impl CloseReason {
             Self::Overloaded => "this end did not read what it sent".into(),
             Self::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
             Self::Stale => "it was paused for too long, or the other has restarted".into(),
+            Self::Unproven => self.to_string(),
             Self::Fault(text) | Self::Peer(text) | Self::Network(text) => text.clone(),
         }
     }

@@ -6,13 +6,14 @@
 mod casts;
 mod routing;
 mod slots;
+mod tasks;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::transport::{Address, Link};
 use crate::wire::{Extension, Frame, Message};
@@ -22,8 +23,7 @@ use super::initiator::{Initiator, TooManyCalls};
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
-use super::participant::{Branch, Participant, ParticipantEvent, TaskRef};
-use super::task::{TaskFailure, TaskRefusal};
+use super::participant::{Participant, ParticipantEvent, TaskRef};
 use super::{Fault, Outbound, Transmit};
 
 pub use casts::Reach;
@@ -302,119 +302,6 @@ impl Node {
         self.initiator.call(call)
     }
 
-    // Tasks
-
-    /// Sends a whole reply of a task.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`].
-    pub fn reply(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        payload: Bytes,
-    ) -> Result<(), TaskRefusal> {
-        self.task(now, |tasks, links| tasks.reply(now, task, payload, links))
-    }
-
-    /// Sends the only reply of a task and ends it.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`]; then the task goes on.
-    pub fn answer(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        payload: Bytes,
-    ) -> Result<(), TaskRefusal> {
-        self.task(now, |tasks, links| tasks.answer(now, task, payload, links))
-    }
-
-    /// Begins a streamed reply and names it.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`].
-    pub fn stream(&mut self, now: Timestamp, task: &TaskRef) -> Result<u32, TaskRefusal> {
-        self.task(now, |tasks, links| tasks.stream(now, task, links))
-    }
-
-    /// Whether a stream takes another item now.
-    ///
-    /// # Errors
-    /// [`TaskRefusal::Ended`].
-    pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, TaskRefusal> {
-        self.participant.has_stream_credit(task, index)
-    }
-
-    /// Sends an item of a stream.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`].
-    pub fn stream_item(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        index: u32,
-        payload: Bytes,
-    ) -> Result<(), TaskRefusal> {
-        self.task(now, |tasks, links| tasks.stream_item(now, task, index, payload, links))
-    }
-
-    /// Ends a stream.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`].
-    pub fn stream_end(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        index: u32,
-    ) -> Result<(), TaskRefusal> {
-        self.task(now, |tasks, links| tasks.stream_end(now, task, index, links))
-    }
-
-    /// Opens a branch of a task.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`]; then no branch was opened.
-    pub fn delegate(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        branch: Branch,
-    ) -> Result<TaskKey, TaskRefusal> {
-        self.task(now, |tasks, links| tasks.delegate(now, task, branch, links))
-    }
-
-    /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure record
-    /// at the initiator.
-    ///
-    /// # Errors
-    /// [`TaskRefusal`].
-    pub fn delegate_to_dead(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        to: NodeId,
-    ) -> Result<(), TaskRefusal> {
-        self.task(now, |tasks, links| tasks.delegate_to_dead(now, task, to, links))
-    }
-
-    /// The handler of a task waits for something: what is held back leaves.
-    pub fn handle_yield(&mut self, now: Timestamp, task: &TaskRef) {
-        self.task(now, |tasks, links| tasks.handle_yield(now, task, links));
-    }
-
-    /// The handler of a task returned.
-    pub fn finish(&mut self, now: Timestamp, task: &TaskRef) {
-        self.task(now, |tasks, links| tasks.finish(now, task, links));
-    }
-
-    /// The handler of a task failed.
-    pub fn fail(&mut self, now: Timestamp, task: &TaskRef, failure: TaskFailure) {
-        self.task(now, |tasks, links| tasks.fail(now, task, failure, links));
-    }
-
     /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.
     pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit, text: &str) {
         let Transmit { to, frame, .. } = transmit;
@@ -476,16 +363,6 @@ impl Node {
     /// The largest message it sends.
     pub fn message_bytes_max(&self) -> usize {
         self.message_bytes_max
-    }
-
-    fn task<T>(
-        &mut self,
-        now: Timestamp,
-        act: impl FnOnce(&mut Participant, &mut Links) -> T,
-    ) -> T {
-        let result = act(&mut self.participant, &mut self.links);
-        self.pump(now);
-        result
     }
 
     /// After a pause longer than the keep-alive timeout every connection is reset before anything is

@@ -3,6 +3,8 @@
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
 use crate::proto::call::{CallOptions, End};
+use crate::proto::participant::Branch;
+use crate::proto::task::{TaskFailure, TaskRefusal};
 use crate::wire::{Cause, Probe, TaskStatus};
 
 /// Found by the simulation: the timer of a call was armed before its first branch, when there was nothing

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
 use crate::proto::call::{CallEvent, CallOptions, End};
-use crate::proto::participant::Start;
+use crate::proto::participant::{Branch, Start};
 use crate::transport::Hello;
 use crate::wire::{Cast, Cause, Digest};
 

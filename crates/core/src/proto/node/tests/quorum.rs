@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::super::*;
 use super::mesh::Mesh;
 use crate::proto::call::{CallOptions, Decision, End, Predicate};
+use crate::proto::task::TaskFailure;
 use crate::wire::{Cause, Executed};
 
 /// Replies of `k` distinct authenticated nodes.

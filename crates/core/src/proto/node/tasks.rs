@@ -1,0 +1,134 @@
+//! What handlers do with their tasks at a node: reply, stream, delegate, wait, end.
+
+use bytes::Bytes;
+
+use crate::id::{NodeId, TaskKey};
+use crate::time::Timestamp;
+
+use super::super::links::Links;
+use super::super::participant::{Branch, Participant, TaskRef};
+use super::super::task::{TaskFailure, TaskRefusal};
+use super::Node;
+
+impl Node {
+    /// Sends a whole reply of a task.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn reply(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.reply(now, task, payload, links))
+    }
+
+    /// Sends the only reply of a task and ends it.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`]; then the task goes on.
+    pub fn answer(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        payload: Bytes,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.answer(now, task, payload, links))
+    }
+
+    /// Begins a streamed reply and names it.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn stream(&mut self, now: Timestamp, task: &TaskRef) -> Result<u32, TaskRefusal> {
+        self.task(now, |tasks, links| tasks.stream(now, task, links))
+    }
+
+    /// Whether a stream takes another item now.
+    ///
+    /// # Errors
+    /// [`TaskRefusal::Ended`].
+    pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, TaskRefusal> {
+        self.participant.has_stream_credit(task, index)
+    }
+
+    /// Sends an item of a stream.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn stream_item(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        payload: Bytes,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.stream_item(now, task, index, payload, links))
+    }
+
+    /// Ends a stream.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn stream_end(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.stream_end(now, task, index, links))
+    }
+
+    /// Opens a branch of a task.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`]; then no branch was opened.
+    pub fn delegate(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        branch: Branch,
+    ) -> Result<TaskKey, TaskRefusal> {
+        self.task(now, |tasks, links| tasks.delegate(now, task, branch, links))
+    }
+
+    /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure record
+    /// at the initiator.
+    ///
+    /// # Errors
+    /// [`TaskRefusal`].
+    pub fn delegate_to_dead(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        to: NodeId,
+    ) -> Result<(), TaskRefusal> {
+        self.task(now, |tasks, links| tasks.delegate_to_dead(now, task, to, links))
+    }
+
+    /// The handler of a task waits for something: what is held back leaves.
+    pub fn handle_yield(&mut self, now: Timestamp, task: &TaskRef) {
+        self.task(now, |tasks, links| tasks.handle_yield(now, task, links));
+    }
+
+    /// The handler of a task returned.
+    pub fn finish(&mut self, now: Timestamp, task: &TaskRef) {
+        self.task(now, |tasks, links| tasks.finish(now, task, links));
+    }
+
+    /// The handler of a task failed.
+    pub fn fail(&mut self, now: Timestamp, task: &TaskRef, failure: TaskFailure) {
+        self.task(now, |tasks, links| tasks.fail(now, task, failure, links));
+    }
+
+    fn task<T>(
+        &mut self,
+        now: Timestamp,
+        act: impl FnOnce(&mut Participant, &mut Links) -> T,
+    ) -> T {
+        let result = act(&mut self.participant, &mut self.links);
+        self.pump(now);
+        result
+    }
+}
