@@ -30,13 +30,17 @@
 mod digest;
 mod error;
 mod machine;
+mod payloads;
 mod plan;
 mod round;
+mod space;
 mod tally;
 
 pub use digest::digest_of;
 pub use error::{CastRefused, EchoError, QuorumNotReached};
 pub use machine::{EchoCore, EchoVote, Reached};
+pub use payloads::{Payloads, PullError, Pulled};
 pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
 pub use round::{EchoOutcome, EchoRound, echo_phases};
+pub use space::{EchoSpace, EchoSpaceBuilder};
 pub use tally::{Evidence, Heard, Refusal, Refused, Vote};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use convoke_core::{Code, Digest, JoinRefusal, NodeId, Status};
+use convoke_core::{Code, Digest, JoinRefusal, NodeId, SpaceTaken, Status};
 
 use super::plan::PlanError;
 
@@ -30,6 +30,9 @@ pub enum EchoError {
     /// The call or tag has, or had, a round at this node.
     #[error(transparent)]
     Join(#[from] JoinRefusal),
+    /// The space is open at this endpoint already.
+    #[error(transparent)]
+    Space(#[from] SpaceTaken),
     /// A cast is not possible.
     #[error(transparent)]
     Cast(#[from] CastRefused),

@@ -16,8 +16,9 @@ use super::tally::{Evidence, Refused};
 
 /// A round of echo phases among the participants of a call, or about a tag.
 ///
-/// Casts that came before are counted when it is joined. Nothing is counted while nobody awaits a quorum, but
-/// nothing is lost either, within the bounds of a mailbox ([`Limits`](convoke_core::Limits)).
+/// Casts that came before are counted when it is joined. A round counts, and casts what its plan makes of it,
+/// only while it is awaited; nothing is lost meanwhile, within the bounds of a mailbox
+/// ([`Limits`](convoke_core::Limits)).
 ///
 /// ```
 /// # use convoke_core::{Context, Status};
@@ -36,7 +37,7 @@ use super::tally::{Evidence, Refused};
 pub struct EchoRound {
     core: EchoCore,
     port: CastPort,
-    /// Whether a member that lost its life has lost its part in the round as well.
+    /// About a call, in which a member has no part any more once it is down. About a tag it may come back.
     is_call: bool,
     /// Which lives of the members the first cast went to.
     lives: Vec<Option<Incarnation>>,
@@ -89,7 +90,8 @@ impl EchoRound {
         Ok(())
     }
 
-    /// Casts again what this node had cast in an earlier life, before anything else is.
+    /// Casts again what this node had cast in an earlier life, before anything else is: nobody may say another
+    /// thing after a crash.
     ///
     /// # Errors
     /// As [`Self::cast`].
@@ -101,19 +103,29 @@ impl EchoRound {
         Ok(())
     }
 
+    /// Sends the votes of this node again, without payloads, to a member whose connection was broken. Those
+    /// that it has are not counted again.
+    pub fn repeat_to(&self, member: NodeId) {
+        for phase in 0..self.core.plan().phase_count() {
+            if let Some(digest) = self.core.cast_in(phase) {
+                self.port.send([member], self.body(EchoVote { phase, digest }, Bytes::new()));
+            }
+        }
+    }
+
     fn transmit(&mut self, payload: impl Fn(EchoVote) -> Bytes) {
         while let Some(vote) = self.core.poll_transmit() {
             self.note_lives();
             let (members, me) = (self.core.members(), self.port.node());
-            let body = CastBody {
-                phase: vote.phase,
-                sender: self.core.index(),
-                epoch: members.epoch(),
-                digest: vote.digest,
-                payload: payload(vote),
-            };
+            let body = self.body(vote, payload(vote));
             self.port.send(members.nodes().filter(|node| *node != me), body);
         }
+    }
+
+    fn body(&self, vote: EchoVote, payload: Bytes) -> CastBody {
+        let EchoVote { phase, digest } = vote;
+        let (sender, epoch) = (self.core.index(), self.core.members().epoch());
+        CastBody { phase, sender, epoch, digest, payload }
     }
 
     fn note_lives(&mut self) {
@@ -126,13 +138,34 @@ impl EchoRound {
     /// Waits until a phase has a quorum, and counts in all phases meanwhile. Resolves at once if it has one.
     ///
     /// # Errors
-    /// [`EchoError::QuorumNotReached`] as soon as it can have none, because members without a vote have no
-    /// connection to this node, or the votes are split. [`EchoError::Cast`] when there is no such phase.
+    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split, or, in a call, members
+    /// without a vote have no connection to this node. About a tag they may come back and vote; who does
+    /// not want to wait for that sets a timeout. [`EchoError::Cast`] when there is no such phase.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
     pub async fn quorum(&mut self, phase: u16) -> Result<Reached, EchoError> {
         poll_fn(|cx| self.poll_quorum(cx, phase)).await
+    }
+
+    /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that a plan
+    /// cannot express; [`Self::quorum`] wakes less often.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing is lost.
+    pub async fn until<T>(&mut self, mut look: impl FnMut(&EchoCore) -> Option<T>) -> T {
+        poll_fn(|cx| {
+            loop {
+                if let Some(found) = look(&self.core) {
+                    return Poll::Ready(found);
+                }
+                if !self.port.poll_waiting(cx, 1).is_ready {
+                    return Poll::Pending;
+                }
+                self.count_waiting();
+            }
+        })
+        .await
     }
 
     fn poll_quorum(
@@ -145,8 +178,12 @@ impl EchoRound {
                 return Poll::Ready(Ok(reached));
             }
             let is_possible = self.core.is_possible(phase, |node| self.down.contains(&node));
-            if !is_possible && !self.count_waiting() {
-                return Poll::Ready(Err(self.not_reached(phase)));
+            if !is_possible {
+                // What waits below the number that would wake may be of those who are down by now.
+                match self.count_waiting() {
+                    true => continue,
+                    false => return Poll::Ready(Err(self.not_reached(phase))),
+                }
             }
             let waiting = self.port.poll_waiting(cx, self.core.needed(phase));
             if waiting.is_ready {
@@ -177,6 +214,9 @@ impl EchoRound {
         let (reach, changes) = self.port.reach(self.core.members().nodes());
         self.seen = Some(changes);
         self.down.clear();
+        if !self.is_call {
+            return;
+        }
         for (at, (node, reach)) in self.core.members().nodes().zip(reach).enumerate() {
             let before = self.lives.get(at).copied().flatten();
             let is_another_life = before.is_some() && reach.life.is_some() && reach.life != before;

@@ -1,0 +1,143 @@
+//! Rounds about names of the application's own, for phases that outlive a call.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use convoke_core::{Announce, CastSpace, Endpoint, NodeId};
+
+use crate::Configuration;
+
+use super::digest::digest_of;
+use super::error::EchoError;
+use super::plan::EchoPlan;
+use super::round::EchoRound;
+
+/// The tags of one service or group at this node: pairs of numbers, such as view and sequence, each of which
+/// members vote on in a round of its own.
+///
+/// A tag has one round at a node, ever: joined again it is refused, until [`Self::close_below`] has closed it
+/// for good. The space is closed when it is dropped.
+///
+/// ```
+/// # use convoke_core::Endpoint;
+/// # use convoke_quorum::{Configuration, echo::{EchoError, EchoPlan, EchoSpace, digest_of}};
+/// # async fn log(endpoint: &Endpoint, members: &Configuration) -> Result<(), EchoError> {
+/// let space = EchoSpace::builder("log", members).open(endpoint)?;
+/// let plan = EchoPlan::majority(members.len(), 2)?;
+/// let mut slot = space.join(0, 7, plan)?;
+/// slot.cast(0, digest_of(b"heron"), "")?;
+/// slot.quorum(1).await?;
+/// space.close_below(0, 8);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct EchoSpace {
+    space: CastSpace,
+    members: Configuration,
+    keep: Duration,
+}
+
+/// Sets up an [`EchoSpace`].
+#[derive(Clone, Debug)]
+pub struct EchoSpaceBuilder {
+    name: u64,
+    members: Configuration,
+    window: usize,
+    keep: Duration,
+    announce: Announce,
+}
+
+impl EchoSpaceBuilder {
+    /// How many tags, not joined here, one member may begin. What it says of more is dropped. Default 256.
+    #[must_use]
+    pub fn window(mut self, tags: usize) -> Self {
+        self.window = tags;
+        self
+    }
+
+    /// How long the other members keep what this one casts about a tag that they have not joined. Default 10 s.
+    #[must_use]
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.keep = time;
+        self
+    }
+
+    /// How many members must have cast about a tag that is not joined for [`EchoSpace::next`] to tell of it.
+    /// With one more than may be faulty, one that tells the truth is among them. Default 1.
+    #[must_use]
+    pub fn announce_at(mut self, members: usize) -> Self {
+        self.announce.senders_min = members;
+        self
+    }
+
+    /// Tells of a tag at the first cast of this member, too. Default: none is special.
+    #[must_use]
+    pub fn source(mut self, member: NodeId) -> Self {
+        self.announce.source = Some(member);
+        self
+    }
+
+    /// Opens it. What members have cast before is in it.
+    ///
+    /// # Errors
+    /// [`EchoError::NotMember`], or [`EchoError::Space`] when the endpoint has it open.
+    pub fn open(self, endpoint: &Endpoint) -> Result<EchoSpace, EchoError> {
+        let Self { name, members, window, keep, announce } = self;
+        let node = endpoint.node();
+        if !members.contains(node) {
+            return Err(EchoError::NotMember { node });
+        }
+        Ok(EchoSpace { space: endpoint.cast_space(name, window, announce)?, members, keep })
+    }
+}
+
+impl EchoSpace {
+    /// A space of this name, in which these members vote. The name must be the same at all of them, and no
+    /// other group's that shares an endpoint.
+    pub fn builder(name: &str, members: &Configuration) -> EchoSpaceBuilder {
+        let mut first = [0; 8];
+        first.copy_from_slice(&digest_of(name.as_bytes()).0[..8]);
+        EchoSpaceBuilder {
+            name: u64::from_le_bytes(first),
+            members: members.clone(),
+            window: 256,
+            keep: Duration::from_secs(10),
+            announce: Announce { senders_min: 1, source: None },
+        }
+    }
+
+    /// Begins the round about a tag. What members have cast about it before is counted.
+    ///
+    /// # Errors
+    /// [`EchoError::Join`] when the tag has, or had, a round here, or is closed.
+    pub fn join(&self, view: u64, sequence: u64, plan: EchoPlan) -> Result<EchoRound, EchoError> {
+        let port = self.space.open(view, sequence, self.keep)?;
+        EchoRound::with_port(port, &self.members, plan, false)
+    }
+
+    /// The next tag, view and sequence, that enough members have cast about and that is not joined. Each is
+    /// told of once, the lowest first.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, no tag is lost.
+    pub async fn next(&self) -> (u64, u64) {
+        poll_fn(|cx| self.space.poll_announced(cx)).await
+    }
+
+    /// Closes all tags below this one, by view first: what waits for them is dropped, what comes is late, and
+    /// none can be joined. Rounds that run go on.
+    pub fn close_below(&self, view: u64, sequence: u64) {
+        self.space.raise_floor(view, sequence);
+    }
+
+    /// The lowest tag that is not closed.
+    pub fn floor(&self) -> (u64, u64) {
+        self.space.floor()
+    }
+
+    /// Who votes.
+    pub fn members(&self) -> &Configuration {
+        &self.members
+    }
+}

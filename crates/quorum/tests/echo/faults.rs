@@ -1,0 +1,114 @@
+//! Members that crash, are slow, or never came; and what is left behind of calls.
+
+use std::time::Duration;
+
+use convoke_core::{Cause, Code};
+
+use crate::support::{CLIENT, Cluster, DELAY, node, storage};
+
+#[tokio::test(start_paused = true)]
+async fn one_crashed_member_of_four_does_not_matter() {
+    let mut cluster = Cluster::start(1, 4, storage(2)).await;
+    cluster.crash(2);
+    let written = cluster.write("heron").await;
+    let from: Vec<_> = written.replies.iter().map(|(from, _)| from.get()).collect();
+    assert_eq!(from, [1, 3, 4]);
+    assert!(written.replies.iter().all(|(_, after)| *after == 4 * DELAY), "{written:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_majority_is_down_the_phase_fails_at_once_and_names_who_is_missing() {
+    let mut cluster = Cluster::start(1, 4, storage(1)).await;
+    cluster.crash(2);
+    cluster.crash(3);
+    cluster.settle().await;
+    let alive = [1, 4].map(|id| node(id).into());
+    let written = cluster.write_to("heron", &alive, Duration::from_secs(5)).await;
+    assert!(written.replies.is_empty(), "{written:?}");
+    for (failure, after) in written.failures {
+        assert_eq!((failure.cause, failure.code), (Cause::Application, Code::Unavailable as u32));
+        assert!(failure.text.contains("1 of the 3 equal votes"), "{}", failure.text);
+        assert!(failure.text.ends_with("down are n2, n3"), "{}", failure.text);
+        assert!(after <= 3 * DELAY, "{after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_crash_during_a_phase_fail_it_when_their_connections_end() {
+    let mut cluster = Cluster::start(1, 4, storage(1)).await;
+    // Members 2 and 3 hear nothing of the client, so they never cast.
+    for id in [2, 3] {
+        cluster.network.partition(node(CLIENT), node(id));
+    }
+    let crash_at = Duration::from_millis(500);
+    let crash = async {
+        tokio::time::sleep(crash_at).await;
+        for id in [2, 3] {
+            cluster.network.crash(node(id));
+        }
+    };
+    let alive = [1, 4].map(|id| node(id).into());
+    let write = cluster.write_to("heron", &alive, Duration::from_secs(5));
+    let (written, ()) = tokio::join!(write, crash);
+    assert_eq!(written.failures.len(), 2, "{written:?}");
+    for (failure, after) in &written.failures {
+        assert!(failure.text.ends_with("down are n2, n3"), "{failure}");
+        let late = *after - crash_at;
+        assert!(late <= 2 * DELAY, "{late:?} after the crash");
+    }
+    cluster.crash(2);
+    cluster.crash(3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_member_delays_nobody() {
+    let cluster = Cluster::start(1, 4, storage(2)).await;
+    for other in [1, 2, 4] {
+        cluster.network.partition(node(3), node(other));
+        cluster.network.partition(node(other), node(3));
+    }
+    let others = [1, 2, 4].map(|id| node(id).into());
+    for _ in 0..3 {
+        let written = cluster.write_to("heron", &others, Duration::from_secs(5)).await;
+        assert_eq!(written.replies.len(), 3);
+        assert!(written.replies.iter().all(|(_, after)| *after == 4 * DELAY), "{written:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_comes_back_votes_again_in_later_calls() {
+    let mut cluster = Cluster::start(1, 3, storage(1)).await;
+    cluster.crash(2);
+    cluster.crash(3);
+    cluster.settle().await;
+    let alone = [node(1).into()];
+    let written = cluster.write_to("heron", &alone, Duration::from_secs(5)).await;
+    assert_eq!(written.failures.len(), 1);
+    let service = storage(1)(node(2), cluster.members.clone());
+    let again = Cluster::server(&cluster.network, 2, 3).seed(22).serve(service);
+    let again = again.start().await.expect("the name is free again");
+    again.warm_up(&node(1).into()).await.expect("it listens");
+    cluster.client.warm_up(&node(2).into()).await.expect("it listens again");
+    cluster.servers[1] = Some(again);
+    let two = [1, 2].map(|id| node(id).into());
+    let written = cluster.write_to("heron", &two, Duration::from_secs(5)).await;
+    assert_eq!(written.replies.len(), 2, "{written:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_a_vote_in_vain_leave_nothing_behind() {
+    let cluster = Cluster::start(1, 4, storage(1)).await;
+    for id in [2, 3] {
+        cluster.network.partition(node(CLIENT), node(id));
+    }
+    let some = [1, 4].map(|id| node(id).into());
+    for _ in 0..50 {
+        let written = cluster.write_to("heron", &some, Duration::from_millis(100)).await;
+        assert!(written.replies.is_empty(), "{written:?}");
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for server in cluster.servers.iter().flatten() {
+        let load = server.load();
+        assert_eq!((load.mailboxes, load.tasks, load.waiting), (0, 0, 0), "{load:?}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Echo phases among endpoints on a simulated network, in virtual time.
+
+mod counts;
+mod faults;
+mod pull;
+mod spaces;
+mod support;
+mod swarm;

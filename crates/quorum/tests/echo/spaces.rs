@@ -1,0 +1,168 @@
+//! Rounds about tags: before anybody joins, across crashes, after they are over.
+
+use std::time::Duration;
+
+use convoke_core::{Digest, Endpoint, Service};
+use convoke_quorum::echo::{
+    EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, byzantine_quorum,
+    digest_of,
+};
+use convoke_quorum::{Configuration, echo::Phase, echo::Rule};
+
+use crate::support::{Cluster, DELAY, node};
+
+async fn cluster(members: u64) -> Cluster {
+    Cluster::start(members, members, |_, _| Service::new()).await
+}
+
+fn spaces(cluster: &Cluster) -> Vec<EchoSpace> {
+    cluster.servers.iter().flatten().map(|server| open(cluster, server, |space| space)).collect()
+}
+
+fn open(
+    cluster: &Cluster,
+    server: &Endpoint,
+    with: impl FnOnce(EchoSpaceBuilder) -> EchoSpaceBuilder,
+) -> EchoSpace {
+    with(EchoSpace::builder("log", &cluster.members)).open(server).expect("once")
+}
+
+/// Echo by hand, ready on enough echoes or on enough that are.
+fn plan(members: &Configuration) -> EchoPlan {
+    let (n, f) = (members.len(), (members.len() - 1) / 3);
+    let ready = Rule::on(0, byzantine_quorum(n, f)).or(Rule::on(1, f + 1));
+    let phases =
+        [Phase::new("echo", byzantine_quorum(n, f)), Phase::new("ready", 2 * f + 1).cast_on(ready)];
+    EchoPlan::new(n, phases).expect("it is a plan")
+}
+
+async fn agree(mut round: EchoRound, digest: Digest) -> Digest {
+    round.cast(0, digest, "").expect("it is the first");
+    round.quorum(1).await.expect("nobody lies").digest
+}
+
+/// Awaits all at once: a round counts, and casts what follows, while it is awaited.
+async fn all_reach(rounds: Vec<EchoRound>, digest: Digest) -> Vec<EchoRound> {
+    let tasks = rounds.into_iter().map(|mut round| {
+        tokio::spawn(async move {
+            assert_eq!(round.quorum(1).await.expect("enough agree").digest, digest);
+            round
+        })
+    });
+    let mut reached = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        let round = tokio::time::timeout(Duration::from_secs(5), task).await;
+        reached.push(round.expect("they are connected").expect("it does not panic"));
+    }
+    reached
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_agree_on_tags_of_their_own_in_any_order_of_joining() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    for sequence in 0..5_u64 {
+        let digest = digest_of(&sequence.to_le_bytes());
+        let mut rounds = tokio::task::JoinSet::new();
+        for (at, space) in (0..).zip(&spaces) {
+            // The last joins long after all others have cast.
+            let round = space.join(3, sequence, plan(space.members())).expect("it is new");
+            let late = DELAY * at * 7;
+            rounds.spawn(async move {
+                tokio::time::sleep(late).await;
+                agree(round, digest).await
+            });
+        }
+        assert_eq!(rounds.join_all().await, [digest; 4]);
+    }
+    let again = spaces[0].join(3, 2, plan(&cluster.members));
+    assert!(matches!(again, Err(EchoError::Join(_))), "nobody votes twice");
+    spaces.iter().for_each(|space| space.close_below(3, 5));
+    cluster.settle().await;
+    let load = cluster.servers[0].as_ref().map(Endpoint::load).expect("it lives");
+    assert_eq!(load.mailboxes, 0, "{load:?}");
+    assert!(spaces[0].join(3, 4, plan(&cluster.members)).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tag_is_announced_to_those_who_have_not_joined_when_enough_speak_of_it() {
+    let cluster = cluster(4).await;
+    let others = spaces(&cluster);
+    let [first, second, ..] = &others[..] else { panic!("four members") };
+    let server = cluster.servers[3].clone().expect("it lives");
+    let taken = EchoSpace::builder("log", &cluster.members).open(&server);
+    assert!(matches!(taken, Err(EchoError::Space(_))));
+
+    let mut one = first.join(0, 9, plan(&cluster.members)).expect("it is new");
+    let listener = EchoSpace::builder("quiet", &cluster.members).announce_at(2);
+    let quiet = listener.open(&server).expect("another name");
+    one.cast(0, Digest::ZERO, "").expect("it is the first");
+    assert_eq!(others[3].next().await, (0, 9), "one is enough by default");
+    drop(second.join(0, 9, plan(&cluster.members)).expect("it is new"));
+    let waits = tokio::time::timeout(Duration::from_secs(1), quiet.next()).await;
+    assert!(waits.is_err(), "another space");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_cut_off_catches_up_when_votes_are_repeated() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let digest = digest_of(b"heron");
+    let mut rounds: Vec<EchoRound> = spaces
+        .iter()
+        .map(|space| space.join(0, 1, plan(space.members())).expect("it is new"))
+        .collect();
+    let cut_off = rounds.pop().expect("four");
+    // What is on its way is lost with the connections, and the way back is closed for now.
+    for other in 1..=3 {
+        cluster.network.partition(node(other), node(4));
+    }
+    for round in &mut rounds {
+        round.cast(0, digest, "").expect("it is the first");
+    }
+    let rounds = all_reach(rounds, digest).await;
+    for other in 1..=3 {
+        assert_eq!(cluster.network.cut(node(other), node(4)), 1);
+    }
+    cluster.network.heal_all();
+    cluster.settle().await;
+    for (at, server) in cluster.servers[..3].iter().flatten().enumerate() {
+        server.warm_up(&node(4).into()).await.expect("it listens");
+        rounds[at].repeat_to(node(4));
+    }
+    let agreed = tokio::time::timeout(Duration::from_secs(1), agree(cut_off, digest)).await;
+    assert_eq!(agreed, Ok(digest));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_a_member_says_what_it_said_before() {
+    let mut cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let mut first = spaces[1].join(0, 1, plan(&cluster.members)).expect("it is new");
+    first.cast(0, digest_of(b"heron"), "").expect("it is the first");
+    let said: Vec<EchoVote> = (0..2)
+        .filter_map(|phase| Some(EchoVote { phase, digest: first.core().cast_in(phase)? }))
+        .collect();
+    cluster.crash(2);
+    drop(first);
+    let again = Cluster::server(&cluster.network, 2, 4).seed(22);
+    let again = again.start().await.expect("the name is free again");
+    for other in [1, 3, 4] {
+        again.warm_up(&node(other).into()).await.expect("it listens");
+    }
+    let space = open(&cluster, &again, |space| space);
+    let mut second = space.join(0, 1, plan(&cluster.members)).expect("new in this life");
+    second.restore(said).expect("nothing was cast");
+    let refused = second.cast(0, digest_of(b"crane"), "");
+    assert!(matches!(refused, Err(EchoError::Cast(_))), "{refused:?}");
+    let mut others: Vec<EchoRound> = [0, 2]
+        .map(|at: usize| spaces[at].join(0, 1, plan(&cluster.members)).expect("it is new"))
+        .into();
+    for round in &mut others {
+        round.cast(0, digest_of(b"heron"), "").expect("it is the first");
+    }
+    others.push(second);
+    for round in all_reach(others, digest_of(b"heron")).await {
+        assert!(round.evidence().is_empty(), "{:?}", round.evidence());
+    }
+}
