@@ -3,9 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use convoke_core::{Call, CallBuilder, Failure, NodeId, Path, Progress};
+use convoke_core::{Call, CallBuilder, Cause, Failure, NodeId, Path, Progress};
 
 use crate::QuorumError;
 use crate::member_set::MemberSet;
@@ -76,8 +76,11 @@ impl<Resp: prost::Message + Default> Sending<Resp> {
     }
 
     fn open(&mut self) -> Result<(), QuorumError> {
-        let State::Ready(builder) = std::mem::replace(&mut self.0, State::Over) else {
+        if !matches!(self.0, State::Ready(_)) {
             return Ok(());
+        }
+        let State::Ready(builder) = std::mem::replace(&mut self.0, State::Over) else {
+            unreachable!("it was seen above");
         };
         let me = builder.endpoint().node();
         let members: Vec<NodeId> = builder.branches().map(|(peer, _)| peer.node()).collect();
@@ -103,19 +106,30 @@ impl<Resp: prost::Message + Default> Future for Sending<Resp> {
         let State::Open { call, members, unsent, failed } = &mut this.0 else {
             panic!("polled after it was ready");
         };
-        while !unsent.is_empty() {
-            // At the end everything was sent or has failed.
-            let Some(progress) = ready!(call.poll_progress(cx)) else { break };
+        loop {
+            let progress = match call.poll_progress(cx) {
+                Poll::Ready(progress) => progress,
+                // A connection that had no room says so right after it was given the request.
+                Poll::Pending if unsent.is_empty() => break,
+                Poll::Pending => return Poll::Pending,
+            };
             match progress {
-                Progress::Sent(path) => {
+                Some(Progress::Sent(path)) => {
                     root_of(&path).map(|index| unsent.remove(index));
                 }
-                Progress::Failed(failure) => {
-                    let index = root_of(&failure.task.path).filter(|index| unsent.remove(*index));
+                Some(Progress::Failed(failure)) => {
+                    let index = root_of(&failure.task.path);
+                    let was_unsent = index.is_some_and(|index| unsent.remove(index));
                     let member = index.and_then(|index| members.get(index).copied());
-                    failed.extend(member.map(|member| (member, failure)));
+                    if let Some(member) = member
+                        && (was_unsent || failure.cause == Cause::Unreachable)
+                    {
+                        failed.push((member, failure));
+                    }
                 }
-                _ => {}
+                Some(_) => {}
+                // Everything was sent or has failed.
+                None => break,
             }
         }
         let (members, failed) = (members.len(), std::mem::take(failed));
