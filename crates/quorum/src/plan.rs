@@ -146,12 +146,6 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
         Some((branch, call.deadline(left)))
     }
 
-    /// Whether something is due that was not when it was last polled.
-    pub(crate) fn is_due(&self) -> bool {
-        let now = Instant::now();
-        self.waiting.iter().any(|waiting| waiting.at <= now)
-    }
-
     /// Whether anything is to be sent yet.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()

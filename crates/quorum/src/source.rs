@@ -67,19 +67,24 @@ impl<Resp: prost::Message + Default> Source<Resp> {
     /// What it hears next; `None` when nothing can come any more.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<Resp>>> {
         loop {
-            if let Some(event) = self.open_due(cx) {
-                return Poll::Ready(Some(event));
-            }
             if let Some(event) = self.poll_rounds(cx) {
                 return Poll::Ready(Some(event));
             }
-            match &mut self.plan {
-                // What the failure of a branch has brought forward.
-                Some(plan) if plan.is_due() => {}
-                Some(plan) if plan.is_waiting() => return Poll::Pending,
-                _ if self.rounds.is_empty() => return Poll::Ready(None),
-                _ => return Poll::Pending,
+            // After the rounds, for their failures bring forward what waits.
+            let Some(plan) = &mut self.plan else { break };
+            let Some((branch, call)) = plan.poll_due(cx) else { break };
+            match Round::open(call, branch, self.cancels_late) {
+                Ok(round) => self.rounds.push(round),
+                Err(error) => {
+                    let reason = error.to_string();
+                    return Poll::Ready(Some(Event::NotSent { branch, reason }));
+                }
             }
+        }
+        let is_waiting = self.plan.as_ref().is_some_and(|plan| plan.is_waiting());
+        match self.rounds.is_empty() && !is_waiting {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
         }
     }
 
@@ -114,18 +119,6 @@ impl<Resp: prost::Message + Default> Source<Resp> {
             }
             event => Some(event),
         }
-    }
-
-    /// Sends what is due. An event when that is not possible.
-    fn open_due(&mut self, cx: &mut Context<'_>) -> Option<Event<Resp>> {
-        let plan = self.plan.as_mut()?;
-        while let Some((branch, call)) = plan.poll_due(cx) {
-            match Round::open(call, branch, self.cancels_late) {
-                Ok(round) => self.rounds.push(round),
-                Err(error) => return Some(Event::NotSent { branch, reason: error.to_string() }),
-            }
-        }
-        None
     }
 
     /// How it ended, where that is not for want of replies.

@@ -14,31 +14,31 @@ use parking_lot::Mutex;
 
 /// What a replica answers.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Who says it.
     #[prost(uint64, tag = "1")]
-    pub node: u64,
+    pub(crate) node: u64,
     /// What was asked, or what its behaviour says.
     #[prost(uint64, tag = "2")]
-    pub number: u64,
+    pub(crate) number: u64,
 }
 
 /// Answers as the replica is told to.
-pub const ASK: Method<u64, Answer> = Method::new("test.Replica/Ask");
+pub(crate) const ASK: Method<u64, Answer> = Method::new("test.Replica/Ask");
 /// The same, and may run twice.
-pub const REPEAT: Method<u64, Answer> = Method::new("test.Replica/Repeat").idempotent();
+pub(crate) const REPEAT: Method<u64, Answer> = Method::new("test.Replica/Repeat").idempotent();
 /// The same, and changes nothing.
-pub const READ: Method<u64, Answer> = Method::new("test.Replica/Read").read_only();
+pub(crate) const READ: Method<u64, Answer> = Method::new("test.Replica/Read").read_only();
 /// Notes the number, in order.
-pub const NOTE: Method<u64, Answer> = Method::new("test.Replica/Note").ordered();
+pub(crate) const NOTE: Method<u64, Answer> = Method::new("test.Replica/Note").ordered();
 /// Streams this many items, 10 ms apart.
-pub const STREAM: Method<u64, Answer> = Method::new("test.Replica/Stream");
+pub(crate) const STREAM: Method<u64, Answer> = Method::new("test.Replica/Stream");
 /// Asks all other replicas on behalf of the initiator.
-pub const LEAD: Method<u64, Answer> = Method::new("test.Replica/Lead");
+pub(crate) const LEAD: Method<u64, Answer> = Method::new("test.Replica/Lead");
 
 /// What a replica does when it is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// Answers at once with the number asked.
     #[default]
     Reply,
@@ -61,25 +61,31 @@ pub enum Behaviour {
 }
 
 /// One replica, as tests see it.
-#[derive(Debug, Default)]
-pub struct Replica {
+#[derive(Debug)]
+pub(crate) struct Replica {
+    id: u64,
     behaviour: Mutex<Behaviour>,
     runs: Mutex<Vec<u64>>,
     stopped: Mutex<u64>,
 }
 
 impl Replica {
-    pub fn will(&self, behaviour: Behaviour) {
+    pub(crate) fn new(id: u64) -> Arc<Self> {
+        let (behaviour, runs, stopped) = Default::default();
+        Arc::new(Self { id, behaviour, runs, stopped })
+    }
+
+    pub(crate) fn will(&self, behaviour: Behaviour) {
         *self.behaviour.lock() = behaviour;
     }
 
     /// The numbers it was asked, in order.
-    pub fn asked(&self) -> Vec<u64> {
+    pub(crate) fn asked(&self) -> Vec<u64> {
         self.runs.lock().clone()
     }
 
     /// How many handlers were dropped before they ended.
-    pub fn stopped(&self) -> u64 {
+    pub(crate) fn stopped(&self) -> u64 {
         *self.stopped.lock()
     }
 }
@@ -97,7 +103,7 @@ impl Drop for Running<'_> {
 
 async fn ask(replica: Arc<Replica>, number: u64, task: Task<Answer>) -> Result<Finish, Status> {
     replica.runs.lock().push(number);
-    let me = task.context().me().get();
+    let me = replica.id;
     let mut running = Running(&replica, false);
     let behaviour = *replica.behaviour.lock();
     let answer = |number| Answer { node: me, number };
@@ -133,27 +139,28 @@ async fn ask(replica: Arc<Replica>, number: u64, task: Task<Answer>) -> Result<F
 }
 
 /// What a replica serves.
-pub fn service(replica: &Arc<Replica>, others: &Configuration) -> Service {
+pub(crate) fn service(replica: &Arc<Replica>, others: &Configuration) -> Service {
     let asked = |replica: &Arc<Replica>| {
         let replica = replica.clone();
         move |number: u64, task: Task<Answer>| ask(replica.clone(), number, task)
     };
     let (noting, streaming, others) = (replica.clone(), replica.clone(), others.clone());
+    let leader = node(replica.id);
     Service::new()
         .tree(ASK, asked(replica))
         .tree(REPEAT, asked(replica))
         .tree(READ, asked(replica))
-        .unary(NOTE, move |number, context: Context| {
+        .unary(NOTE, move |number, _: Context| {
             noting.runs.lock().push(number);
-            let me = context.me().get();
+            let me = noting.id;
             async move { Ok(Answer { node: me, number }) }
         })
         .tree(STREAM, move |count, task: Task<Answer>| {
             let replica = streaming.clone();
             async move {
                 let behaviour = *replica.behaviour.lock();
-                let me = task.context().me().get();
-                let items = task.stream()?;
+                let me = replica.id;
+                let mut items = task.stream()?;
                 for number in 0..count {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     items.send(&Answer { node: me, number }).await?;
@@ -161,12 +168,12 @@ pub fn service(replica: &Arc<Replica>, others: &Configuration) -> Service {
                         std::future::pending::<()>().await;
                     }
                 }
-                items.end()?;
+                drop(items);
                 Ok(task.finish())
             }
         })
         .tree(LEAD, move |number, task: Task<Answer>| {
-            let others = others.without([task.context().me()]);
+            let others = others.without([leader]);
             async move {
                 let parts = others.members().iter().map(|member| (*member, number));
                 task.fan_out(parts.collect::<Vec<_>>(), |number| ASK.request(number)).await
@@ -175,48 +182,52 @@ pub fn service(replica: &Arc<Replica>, others: &Configuration) -> Service {
 }
 
 /// Replicas 1 to n, and a client that is none of them.
-pub struct Cluster {
-    pub network: SimNetwork,
-    pub client: Endpoint,
-    pub endpoints: Vec<Option<Endpoint>>,
-    pub replicas: Vec<Arc<Replica>>,
-    pub members: Configuration,
+pub(crate) struct Cluster {
+    pub(crate) network: SimNetwork,
+    pub(crate) client: Endpoint,
+    pub(crate) endpoints: Vec<Option<Endpoint>>,
+    pub(crate) replicas: Vec<Arc<Replica>>,
+    pub(crate) members: Configuration,
 }
 
 /// The client's name.
-pub const CLIENT: u64 = 100;
+pub(crate) const CLIENT: u64 = 100;
 
 /// How long a frame takes.
-pub const HOP: Duration = Duration::from_millis(10);
+pub(crate) const HOP: Duration = Duration::from_millis(10);
 
-pub fn node(id: u64) -> NodeId {
+pub(crate) fn node(id: u64) -> NodeId {
     NodeId::new(id).expect("tests number nodes from 1")
 }
 
-pub fn nodes(ids: impl IntoIterator<Item = u64>) -> Vec<NodeId> {
+fn index(id: u64) -> usize {
+    usize::try_from(id).expect("tests have few nodes") - 1
+}
+
+pub(crate) fn nodes(ids: impl IntoIterator<Item = u64>) -> Vec<NodeId> {
     ids.into_iter().map(node).collect()
 }
 
-pub fn addressed(count: u64) -> Configuration {
+pub(crate) fn addressed(count: u64) -> Configuration {
     let members = (1..=count).map(|id| Member::at(node(id), &format!("sim://n{id}")).unwrap());
     Configuration::new(members).expect("distinct ids")
 }
 
-pub fn endpoint(network: &SimNetwork, id: u64) -> EndpointBuilder {
+pub(crate) fn endpoint(network: &SimNetwork, id: u64) -> EndpointBuilder {
     let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
     builder.listen(format!("sim://n{id}")).seed(id)
 }
 
 impl Cluster {
     /// All connected to all, [`HOP`] apart.
-    pub async fn start(count: u64) -> Self {
+    pub(crate) async fn start(count: u64) -> Self {
         Self::start_with(count, Limits::default()).await
     }
 
-    pub async fn start_with(count: u64, limits: Limits) -> Self {
+    pub(crate) async fn start_with(count: u64, limits: Limits) -> Self {
         let network = SimNetwork::new(7);
         let members = addressed(count);
-        let replicas: Vec<Arc<Replica>> = (0..count).map(|_| Arc::default()).collect();
+        let replicas: Vec<Arc<Replica>> = (1..=count).map(Replica::new).collect();
         let mut endpoints = Vec::new();
         for (id, replica) in (1..).zip(&replicas) {
             let builder = endpoint(&network, id).serve(service(replica, &members));
@@ -237,30 +248,30 @@ impl Cluster {
         cluster
     }
 
-    pub fn endpoint(&self, id: u64) -> &Endpoint {
-        self.endpoints[id as usize - 1].as_ref().expect("it was not stopped")
+    pub(crate) fn endpoint(&self, id: u64) -> &Endpoint {
+        self.endpoints[index(id)].as_ref().expect("it was not stopped")
     }
 
-    pub fn replica(&self, id: u64) -> &Arc<Replica> {
-        &self.replicas[id as usize - 1]
+    pub(crate) fn replica(&self, id: u64) -> &Arc<Replica> {
+        &self.replicas[index(id)]
     }
 
-    pub fn will(&self, id: u64, behaviour: Behaviour) {
+    pub(crate) fn will(&self, id: u64, behaviour: Behaviour) {
         self.replica(id).will(behaviour);
     }
 
     /// Kills a replica's process.
-    pub fn crash(&mut self, id: u64) {
+    pub(crate) fn crash(&mut self, id: u64) {
         self.network.crash(node(id));
-        self.endpoints[id as usize - 1] = None;
+        self.endpoints[index(id)] = None;
     }
 
     /// A request of the client to all replicas.
-    pub fn all(&self, method: Method<u64, Answer>, number: u64) -> CallBuilder<Answer> {
+    pub(crate) fn all(&self, method: Method<u64, Answer>, number: u64) -> CallBuilder<Answer> {
         Invocation::new(&self.client, method.request(number)).to_all(&self.members)
     }
 
-    pub async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }

@@ -1,0 +1,549 @@
+//! Quorum calls over a simulated network in virtual time.
+
+#[path = "support/cluster.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::{Cause, Endpoint, Executed, Invocation};
+use convoke_quorum::{
+    All, Byzantine, Configuration, First, Gathered, Grid, Majority, MemberError, QuorumError,
+    QuorumExt, Replies, Retry, Threshold, Unsuitable, Verdict, Weighted, each, matching, newest_of,
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use support::{ASK, Answer, Behaviour, Cluster, HOP, NOTE, READ, REPEAT, STREAM, node, nodes};
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_is_there_after_one_round_trip_and_the_slow_member_still_gets_the_request() {
+    let cluster = Cluster::start(3).await;
+    cluster.network.latency(node(support::CLIENT), node(3), 50 * HOP);
+    let start = Instant::now();
+    let answer = cluster.all(ASK, 7).quorum(Majority).await.unwrap();
+    assert_eq!((answer.number, start.elapsed()), (7, 2 * HOP));
+    assert!(cluster.replica(3).asked().is_empty());
+    cluster.settle().await;
+    assert_eq!(cluster.replica(3).asked(), [7]);
+    assert_eq!(cluster.replica(3).stopped(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_k_of_three_stopped_first_majority_and_all_succeed_as_they_should() {
+    for stopped in 0..=3_u64 {
+        let mut cluster = Cluster::start(3).await;
+        (1..=stopped).for_each(|id| cluster.crash(id));
+        tokio::time::sleep(10 * HOP).await;
+        let first = cluster.all(ASK, 1).quorum(First).await;
+        let majority = cluster.all(ASK, 2).quorum(Majority).await;
+        let all = cluster.all(ASK, 3).quorum(All).await;
+        assert_eq!(
+            (first.is_ok(), majority.is_ok(), all.is_ok()),
+            (stopped <= 2, stopped <= 1, stopped == 0)
+        );
+        for error in [first.err(), majority.err(), all.err()].into_iter().flatten() {
+            assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
+            let failed: Vec<_> = error.failed(|_| true).collect();
+            assert_eq!(failed, nodes(1..=stopped), "{error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn impossible_is_noticed_with_the_reply_that_makes_it_so() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::Refuse);
+    cluster.will(2, Behaviour::Refuse);
+    cluster.will(3, Behaviour::Hang);
+    let start = Instant::now();
+    let error = cluster.all(ASK, 7).quorum(Majority).await.unwrap_err();
+    assert_eq!(start.elapsed(), 2 * HOP);
+    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
+    assert_eq!((&short.silent, short.failed.len()), (&nodes([3]), 2));
+    assert_eq!(error.missing().collect::<Vec<_>>(), nodes([1, 2, 3]));
+    assert!(
+        error.to_string().contains("n1") && error.to_string().contains("it refuses"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_is_told_apart_and_names_who_was_late() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(2, Behaviour::Hang);
+    cluster.will(3, Behaviour::Hang);
+    let start = Instant::now();
+    let deadline = Duration::from_millis(500);
+    let call = cluster.all(ASK, 7).deadline(deadline);
+    let error = call.quorum(Majority).await.unwrap_err();
+    assert_eq!(start.elapsed(), deadline);
+    let QuorumError::Deadline(short) = &error else { panic!("{error}") };
+    assert_eq!(short.replied, nodes([1]));
+    let late = error.failed(|error| error.cause() == Some(Cause::Deadline));
+    assert_eq!(late.collect::<Vec<_>>(), nodes([2, 3]));
+    // What is asked next is asked of the others.
+    let rest = cluster.members.without(error.missing());
+    assert_eq!(rest.nodes().collect::<Vec<_>>(), nodes([1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_end_without_a_reply_are_noticed_at_once() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::Silent);
+    cluster.will(2, Behaviour::Silent);
+    cluster.will(3, Behaviour::Hang);
+    let start = Instant::now();
+    let error = cluster.all(ASK, 7).quorum(Majority).await.unwrap_err();
+    assert_eq!(start.elapsed(), 2 * HOP);
+    let silent = error.failed(|error| *error == MemberError::Silent);
+    assert_eq!(silent.collect::<Vec<_>>(), nodes([1, 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_do_not_fit_are_refused_before_anything_is_sent() {
+    let cluster = Cluster::start(4).await;
+    let before = cluster.network.total_traffic().frames();
+    let none = cluster.members.without(cluster.members.nodes());
+    let unsuitable = |error: QuorumError| match error {
+        QuorumError::Unsuitable(unsuitable) => unsuitable,
+        error => panic!("{error}"),
+    };
+    let threshold = |count| cluster.all(ASK, 1).quorum(Threshold(count));
+    assert_eq!(unsuitable(threshold(0).await.unwrap_err()), Unsuitable::ThresholdZero);
+    let too_high = Unsuitable::ThresholdTooHigh { threshold: 5, available: 4 };
+    assert_eq!(unsuitable(threshold(5).await.unwrap_err()), too_high);
+    let faulty = cluster.all(ASK, 1).quorum(Byzantine { faulty: 2 }).await;
+    assert!(matches!(unsuitable(faulty.unwrap_err()), Unsuitable::TooManyFaulty { .. }));
+    let grid = cluster.all(ASK, 1).quorum(Grid { columns: 3 }).await;
+    assert!(matches!(unsuitable(grid.unwrap_err()), Unsuitable::NoGrid { .. }));
+    let newest = cluster.all(ASK, 1).quorum(newest_of(5, |a: &Answer| a.number)).await;
+    assert_eq!(unsuitable(newest.unwrap_err()), too_high);
+    let same = cluster.all(ASK, 1).quorum(matching(0)).await;
+    assert_eq!(unsuitable(same.unwrap_err()), Unsuitable::ThresholdZero);
+    let invoke = || Invocation::new(&cluster.client, ASK.request(1));
+    let nobody = invoke().to_all(&none).quorum(First).await;
+    assert_eq!(unsuitable(nobody.unwrap_err()), Unsuitable::NoMembers);
+    let one = cluster.members.members()[0];
+    let twice = invoke().to_all(&[one, one]).quorum(First).await;
+    let duplicate = Unsuitable::DuplicateMember { node: node(1) };
+    assert_eq!(unsuitable(twice.unwrap_err()), duplicate);
+    let retried = cluster.all(ASK, 1).members().retry(Retry::times(1)).quorum(First).await;
+    assert!(matches!(retried, Err(QuorumError::NotIdempotent { method }) if method == ASK.name()));
+    let retried = cluster.all(ASK, 1).members().retry(Retry::times(1)).open();
+    assert!(matches!(retried, Err(QuorumError::NotIdempotent { .. })));
+    cluster.settle().await;
+    assert_eq!(cluster.network.total_traffic().frames(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_system_gives_the_answer_it_should() {
+    let cluster = Cluster::start(4).await;
+    [5, 9, 9, 2].into_iter().zip(1..).for_each(|(n, id)| cluster.will(id, Behaviour::Say(n)));
+    let ask = || cluster.all(ASK, 0);
+    let newest = ask().quorum(newest_of(4, |answer: &Answer| answer.number)).await.unwrap();
+    assert_eq!(newest.number, 9);
+    let by_number = |a: &Answer, b: &Answer| a.number == b.number;
+    let agreed = convoke_quorum::matching_by(2, by_number);
+    assert_eq!(ask().quorum(agreed).await.unwrap().number, 9);
+    let torn = convoke_quorum::matching_by(3, by_number);
+    assert!(matches!(ask().quorum(torn).await, Err(QuorumError::Impossible(_))));
+    let three = ask().quorum(Gathered(Byzantine { faulty: 1 })).await.unwrap();
+    assert_eq!(three.len(), 3);
+    cluster.will(4, Behaviour::Hang);
+    let heavy = Weighted::majority(nodes(1..=4).into_iter().zip([3, 1, 1, 1]));
+    assert!(ask().quorum(heavy).await.is_ok());
+    let heavy = Weighted::majority(nodes(1..=4).into_iter().zip([1, 1, 1, 4]));
+    let call = ask().deadline(Duration::from_secs(1));
+    assert!(matches!(call.quorum(heavy).await, Err(QuorumError::Deadline(_))));
+    assert_eq!(ask().quorum(Grid { columns: 2 }).await.unwrap().number, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_of_ones_own_sums_and_stops_at_what_it_asked_for() {
+    let cluster = Cluster::start(3).await;
+    [10, 20, 30].into_iter().zip(1..).for_each(|(n, id)| cluster.will(id, Behaviour::Say(n)));
+    let sum = |replies: &Replies<Answer>| match replies.len() {
+        3 => Verdict::Done(replies.iter().map(|(_, answer)| answer.number).sum::<u64>()),
+        _ => Verdict::Continue,
+    };
+    assert_eq!(cluster.all(ASK, 0).quorum(sum).await.unwrap(), 60);
+    let total = cluster.all(ASK, 0).quorum_by(|replies| match replies.reach(&Threshold(2)) {
+        true => Verdict::Done(replies.len()),
+        false => Verdict::Continue,
+    });
+    assert_eq!(total.await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_gives_every_member_once_and_can_be_left_early() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(2, Behaviour::Refuse);
+    cluster.will(3, Behaviour::Twice);
+    let call = cluster.all(ASK, 5).members().open().unwrap();
+    let (replies, failed) = call.collect().await;
+    let mut members: Vec<_> = replies.iter().map(|(member, _)| member.get()).collect();
+    members.sort_unstable();
+    assert_eq!(members, [1, 3, 4]);
+    assert_eq!(failed.iter().map(|(member, _)| *member).collect::<Vec<_>>(), nodes([2]));
+    assert_eq!(failed[0].1.failure().unwrap().executed, Executed::Yes);
+
+    let mut call = cluster.all(ASK, 6).members().open().unwrap();
+    let mut good = 0;
+    while let Some((_, answer)) = call.next().await {
+        good += u64::from(answer.is_ok());
+        if good == 2 {
+            break;
+        }
+    }
+    assert_eq!((good, call.replied_count(), call.answered().len()), (2, 2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ready_made_ends_of_an_open_call_are_those_of_the_systems() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(3, Behaviour::Refuse);
+    let open = || cluster.all(ASK, 5).members().open().unwrap();
+    assert_eq!(open().first().await.unwrap().number, 5);
+    assert_eq!(open().majority().await.unwrap().number, 5);
+    assert_eq!(open().threshold(2).await.unwrap().number, 5);
+    assert!(matches!(open().all().await, Err(QuorumError::Impossible(_))));
+    assert!(open().quorum_by(|_| Verdict::Done(())).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_replies_reach_the_callback_and_a_decision_cancels_nothing() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(2, Behaviour::After(300));
+    cluster.will(3, Behaviour::Refuse);
+    let seen: Arc<Mutex<Vec<(u64, bool)>>> = Arc::default();
+    let heard = seen.clone();
+    let call = cluster.all(ASK, 5).members().late(move |member, answer| {
+        heard.lock().push((member.get(), answer.is_ok()));
+    });
+    call.quorum(First).await.unwrap();
+    assert!(seen.lock().is_empty());
+    cluster.settle().await;
+    assert_eq!(*seen.lock(), [(3, false), (2, true)]);
+    assert_eq!(cluster.client.load().calls, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_may_be_cancelled_once_decided_writes_may_not() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(3, Behaviour::Hang);
+    let deadline = Duration::from_secs(5);
+    let write = cluster.all(ASK, 1).deadline(deadline).members().cancel_late();
+    write.quorum(Majority).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(cluster.replica(3).stopped(), 0);
+    let read = cluster.all(READ, 1).deadline(deadline).members().cancel_late();
+    read.quorum(Majority).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(cluster.replica(3).stopped(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn exactly_those_who_answered_can_be_asked_again() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(1, Behaviour::Hang);
+    let members = cluster.members.with_epoch(3);
+    let call = Invocation::new(&cluster.client, ASK.request(1)).to_all(&members);
+    let decided = call.quorum(Threshold(3)).detailed().await.unwrap();
+    assert_eq!(decided.answered.nodes().collect::<Vec<_>>(), nodes([2, 3, 4]));
+    assert_eq!(decided.answered.epoch(), 3);
+    let again = Invocation::new(&cluster.client, ASK.request(2)).to_all(&decided.answered);
+    again.quorum(All).await.unwrap();
+    assert_eq!(cluster.replica(1).asked(), [1]);
+    assert_eq!(cluster.replica(4).asked(), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_member_gets_its_own_argument_exactly_once() {
+    for count in [1_u64, 3, 9] {
+        let cluster = Cluster::start(count).await;
+        for round in 0..50 {
+            let request =
+                |member: convoke_core::Peer| Some(NOTE.request(round + member.node().get()));
+            let call = each(&cluster.client, &cluster.members, request);
+            if round % 2 == 0 {
+                call.quorum(All).await.unwrap();
+            } else {
+                call.send().await.unwrap();
+            }
+        }
+        cluster.settle().await;
+        for id in 1..=count {
+            let expected: Vec<u64> = (0..50).map(|round| round + id).collect();
+            assert_eq!(cluster.replica(id).asked(), expected);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_without_an_argument_are_not_asked_and_shrink_what_is_possible() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(4, Behaviour::Refuse);
+    let ask = || {
+        let odd = |member: convoke_core::Peer| {
+            (member.node().get() % 2 == 1 || member.node().get() == 4).then(|| ASK.request(1))
+        };
+        each(&cluster.client, &cluster.members, odd)
+    };
+    ask().quorum(Threshold(2)).await.unwrap();
+    let error = ask().quorum(Majority).await.unwrap_err();
+    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
+    assert_eq!((&short.skipped, error.missing().next()), (&nodes([2]), Some(node(4))));
+    let nobody = each(&cluster.client, &cluster.members, |_| None::<convoke_core::Request<Answer>>);
+    assert!(matches!(nobody.quorum(First).await, Err(QuorumError::Impossible(_))));
+    assert!(cluster.replica(2).asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_member_is_asked_again_only_where_that_is_safe() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::Stumble);
+    cluster.crash(2);
+    cluster.will(3, Behaviour::Refuse);
+    tokio::time::sleep(10 * HOP).await;
+    let call = cluster.all(REPEAT, 1).deadline(Duration::from_secs(2));
+    let error = call.members().retry(Retry::times(3)).quorum(All).await.unwrap_err();
+    assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
+    let call = cluster.all(REPEAT, 2).deadline(Duration::from_secs(2));
+    let call = call.members().retry(Retry::times(2).pause(Duration::from_millis(5)));
+    let decided = call.quorum(First).detailed().await.unwrap();
+    assert_eq!(decided.answered.nodes().collect::<Vec<_>>(), nodes([1]));
+    cluster.settle().await;
+    // The refusal is an answer, and is not asked for again.
+    assert_eq!(cluster.replica(3).asked(), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_stumbles_is_asked_until_it_answers() {
+    let cluster = Cluster::start(1).await;
+    cluster.will(1, Behaviour::Stumble);
+    let start = Instant::now();
+    let call = cluster.all(REPEAT, 1).members().retry(Retry::times(1));
+    assert_eq!(call.quorum(First).await.unwrap().number, 1);
+    assert_eq!(start.elapsed(), 4 * HOP + Duration::from_millis(20));
+    assert_eq!(cluster.replica(1).asked(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hedged_call_asks_one_more_only_when_the_first_is_slow_or_fails() {
+    let cluster = Cluster::start(3).await;
+    let hedged = || cluster.all(READ, 1).members().hedge(1, Duration::from_millis(50));
+    assert_eq!(hedged().quorum(First).await.unwrap().node, 1);
+    cluster.settle().await;
+    assert!(cluster.replica(2).asked().is_empty());
+
+    cluster.will(1, Behaviour::Hang);
+    let start = Instant::now();
+    assert_eq!(hedged().cancel_late().quorum(First).await.unwrap().node, 2);
+    assert_eq!(start.elapsed(), Duration::from_millis(50) + 2 * HOP);
+    assert!(cluster.replica(3).asked().is_empty());
+    tokio::time::sleep(2 * HOP).await;
+    assert_eq!(cluster.replica(1).stopped(), 1, "the slow read is not wanted any more");
+
+    cluster.will(1, Behaviour::Refuse);
+    let start = Instant::now();
+    assert_eq!(hedged().quorum(First).await.unwrap().node, 2);
+    assert_eq!(start.elapsed(), 4 * HOP);
+
+    cluster.will(2, Behaviour::Refuse);
+    cluster.will(3, Behaviour::Refuse);
+    let error = hedged().quorum(First).await.unwrap_err();
+    assert_eq!(error.failed(|_| true).count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_calls_arrive_at_each_member_in_order_also_mixed_with_calls_to_one() {
+    let cluster = Cluster::start(4).await;
+    let mut open = Vec::new();
+    for number in 0..100_u64 {
+        if number % 2 == 0 {
+            open.push(cluster.all(NOTE, number).members().open().unwrap());
+        } else {
+            for member in &cluster.members {
+                let invocation = Invocation::new(&cluster.client, NOTE.request(number));
+                open.push(invocation.to(member).members().open().unwrap());
+            }
+        }
+    }
+    for call in open {
+        call.all().await.unwrap();
+    }
+    let expected: Vec<u64> = (0..100).collect();
+    assert!((1..=4).all(|id| cluster.replica(id).asked() == expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_calls_of_two_clients_each_get_their_own_replies() {
+    let cluster = Cluster::start(3).await;
+    let other = support::endpoint(&cluster.network, 200).start().await.unwrap();
+    cluster.members.introduce(&other).unwrap();
+    let calls = |client: Endpoint| {
+        let members = cluster.members.clone();
+        (0..100_u64).map(move |number| {
+            let call = Invocation::new(&client, ASK.request(number)).to_all(&members);
+            (number, call.quorum(Majority))
+        })
+    };
+    let started: Vec<_> = calls(cluster.client.clone())
+        .chain(calls(other))
+        .map(|(number, call)| tokio::spawn(async move { (number, call.await.unwrap().number) }))
+        .collect();
+    for task in started {
+        let (asked, answered) = task.await.unwrap();
+        assert_eq!(asked, answered);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_endpoint_itself_is_a_member_under_the_same_rules() {
+    let cluster = Cluster::start(3).await;
+    let me = cluster.endpoint(1);
+    let ask = |number| Invocation::new(me, ASK.request(number)).to_all(&cluster.members);
+    let start = Instant::now();
+    let all = ask(4).quorum(Gathered(All)).await.unwrap();
+    assert_eq!((all[0].0, start.elapsed()), (node(1), 2 * HOP));
+    assert_eq!(cluster.replica(1).asked(), [4]);
+    cluster.will(1, Behaviour::Refuse);
+    let error = ask(5).quorum(All).await.unwrap_err();
+    assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes([1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn streamed_replies_are_news_of_one_member_each() {
+    let cluster = Cluster::start(3).await;
+    let mut call = cluster.all(STREAM, 3).members().open().unwrap();
+    let mut items = Vec::new();
+    while let Some((member, answer)) = call.next().await {
+        items.push((member.get(), answer.unwrap().number));
+    }
+    items.sort_unstable();
+    let expected = (1..=3).flat_map(|id| (0..3).map(move |number| (id, number)));
+    assert!(items.into_iter().eq(expected));
+    // The latest of each member is what it says.
+    let newest = cluster.all(STREAM, 3).quorum_by(|replies| {
+        let is_there = replies.iter().filter(|(_, answer)| answer.number == 2).count() == 3;
+        if is_there { Verdict::Done(replies.len()) } else { Verdict::Continue }
+    });
+    assert_eq!(newest.await.unwrap(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_of_the_leaves_takes_three_one_way_delays_and_through_the_leader_four() {
+    let cluster = Cluster::start(4).await;
+    let leader = cluster.members.members()[0];
+    let acceptors = cluster.members.without([leader.node()]);
+    let lead = |number| {
+        let call = Invocation::new(&cluster.client, support::LEAD.request(number)).to(&leader);
+        call.among(&acceptors)
+    };
+    let start = Instant::now();
+    let answers = lead(7).quorum(Gathered(Majority)).await.unwrap();
+    assert_eq!((answers.len(), start.elapsed()), (2, 3 * HOP));
+    assert!(answers.iter().all(|(member, answer)| member.get() == answer.node));
+
+    // One acceptor is down, one refuses: impossible as soon as both are known.
+    cluster.will(2, Behaviour::Refuse);
+    cluster.will(3, Behaviour::Refuse);
+    cluster.will(4, Behaviour::Hang);
+    let start = Instant::now();
+    let error = lead(8).quorum(Majority).await.unwrap_err();
+    assert_eq!(start.elapsed(), 3 * HOP);
+    assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes([2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acceptor_counts_once_however_often_it_replies() {
+    let cluster = Cluster::start(4).await;
+    let leader = cluster.members.members()[0];
+    cluster.will(2, Behaviour::Twice);
+    cluster.will(3, Behaviour::Hang);
+    cluster.will(4, Behaviour::After(100));
+    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let acceptors = cluster.members.without([leader.node()]);
+    let start = Instant::now();
+    let decided = call.among(&acceptors).quorum(Majority).detailed().await.unwrap();
+    assert_eq!(start.elapsed(), 3 * HOP + Duration::from_millis(100));
+    assert_eq!(decided.answered.nodes().collect::<Vec<_>>(), nodes([2, 4]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_down_makes_it_impossible_at_once() {
+    let mut cluster = Cluster::start(4).await;
+    let leader = cluster.members.members()[0];
+    cluster.crash(1);
+    tokio::time::sleep(10 * HOP).await;
+    let acceptors = cluster.members.without([leader.node()]);
+    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let start = Instant::now();
+    let error = call.among(&acceptors).quorum(Majority).await.unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
+    assert_eq!((&short.silent, short.others.len()), (&nodes([2, 3, 4]), 1), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
+    use convoke_core::{Context, Method, Peer, Service, Status};
+    const OUTER: Method<u64, u64> = Method::new("test.Nested/Outer");
+    const INNER: Method<u64, u64> = Method::new("test.Nested/Inner");
+
+    let network = convoke_sim::transport::SimNetwork::new(7);
+    let members = support::addressed(3);
+    let mut replicas = Vec::new();
+    for id in 1..=3 {
+        let later: Arc<std::sync::OnceLock<std::sync::Weak<Endpoint>>> = Arc::default();
+        let (me, all) = (later.clone(), members.clone());
+        let service = Service::new()
+            .unary(INNER, |number, _: Context| async move { Ok::<_, Status>(number) })
+            .unary(OUTER, move |number, _: Context| {
+                let me = me.get().and_then(std::sync::Weak::upgrade).expect("it has started");
+                let call = Invocation::new(&me, INNER.request(number)).to_all(&all);
+                async move {
+                    let replies = call.quorum(Gathered(All)).await;
+                    replies.map(|all| all.len() as u64).map_err(|error| {
+                        Status::new(convoke_core::Code::Internal, error.to_string())
+                    })
+                }
+            });
+        let endpoint = support::endpoint(&network, id).serve(service).start().await.unwrap();
+        members.introduce(&endpoint).unwrap();
+        let endpoint = Arc::new(endpoint);
+        later.set(Arc::downgrade(&endpoint)).expect("it is set once");
+        replicas.push(endpoint);
+    }
+    for endpoint in &replicas {
+        let peers: Vec<Peer> = members.members().to_vec();
+        let call = Invocation::new(endpoint, OUTER.request(1)).to_all(&peers);
+        let (replies, failed) = call.members().open().unwrap().collect().await;
+        assert_eq!(
+            (replies.iter().map(|(_, n)| *n).collect::<Vec<_>>(), failed.len()),
+            (vec![3; 3], 0)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_calls_back_clients_that_only_dialled_it() {
+    let network = convoke_sim::transport::SimNetwork::new(7);
+    let hub = support::endpoint(&network, 50).start().await.unwrap();
+    let mut clients = Vec::new();
+    for id in 1..=3 {
+        let replica = support::Replica::new(id);
+        let service = support::service(&replica, &support::addressed(1));
+        let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
+        let client = builder.serve(service).start().await.unwrap();
+        client.connect("sim://n50").await.unwrap();
+        clients.push((client, replica));
+    }
+    let members = Configuration::new(nodes(1..=3)).unwrap();
+    let call = Invocation::new(&hub, ASK.request(4)).to_all(&members);
+    assert_eq!(call.quorum(Gathered(All)).await.unwrap().len(), 3);
+    Invocation::new(&hub, NOTE.request(5)).to_all(&members).send().await.unwrap();
+    tokio::time::sleep(HOP).await;
+    assert!(clients.iter().all(|(_, replica)| replica.asked() == [4, 5]));
+}
