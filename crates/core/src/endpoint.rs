@@ -201,14 +201,19 @@ impl EndpointBuilder {
     /// Starts the endpoint on the current tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] when an address is none or cannot be listened on, limits contradict each other, or
-    /// two methods have the same name.
+    /// [`StartError`] when an address is none or cannot be listened on, limits contradict each other, two
+    /// methods have the same name, or a service does not fit the node.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn start(self) -> Result<Endpoint, StartError> {
+        let identity = Identity {
+            node: self.node.unwrap_or_else(random_node),
+            incarnation: Incarnation(self.seed.unwrap_or_else(rand::random)),
+        };
         let mut methods = MethodTable::default();
         for service in self.services.into_iter().chain(self.health.as_ref().map(Health::service)) {
+            service.check(identity.node)?;
             methods.add(service)?;
         }
         methods.authorize_by(self.rule.0);
@@ -216,10 +221,6 @@ impl EndpointBuilder {
         let advertise = self.advertise.as_deref().map(parse).transpose()?;
         let peers = self.peers.iter().map(|(node, texts)| Ok((*node, parse(texts)?)));
         let peers: Vec<(NodeId, Vec<Address>)> = peers.collect::<Result<_, AddressError>>()?;
-        let identity = Identity {
-            node: self.node.unwrap_or_else(random_node),
-            incarnation: Incarnation(self.seed.unwrap_or_else(rand::random)),
-        };
         let seed = self.seed.unwrap_or_else(rand::random);
         let limits = &self.limits;
         let telemetry = self.telemetry;

@@ -269,6 +269,12 @@ pub enum StartError {
     /// Two methods have the same name, or the same 32-bit hash of it: rename one.
     #[error("the methods {0} and {1} cannot be told apart on the wire: rename one")]
     MethodClash(&'static str, &'static str),
+    /// A service cannot be served by this node: it was set up without something, or for others.
+    #[error("a service does not fit this node: {reason}")]
+    Unfit {
+        /// What it says.
+        reason: String,
+    },
 }
 
 /// Why a peer could not be connected.

@@ -83,7 +83,12 @@ pub(crate) struct MethodEntry {
 pub struct Service {
     methods: Vec<(MethodId, MethodEntry)>,
     order_by: Option<&'static str>,
+    /// Asked before an endpoint starts.
+    requirements: Vec<Requirement>,
 }
+
+/// Whether a service can be served by a node, else why not.
+type Requirement = Box<dyn Fn(NodeId) -> Result<(), String> + Send + Sync>;
 
 impl Service {
     /// A service without methods.
@@ -138,6 +143,25 @@ impl Service {
                 }
             })
         })
+    }
+
+    /// Lets an endpoint start with this service only if `fits` says yes to its node. Otherwise it fails with
+    /// [`StartError::Unfit`] and the reason that is given, before anything is listened on.
+    #[must_use]
+    pub fn requires(
+        mut self,
+        fits: impl Fn(NodeId) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.requirements.push(Box::new(fits));
+        self
+    }
+
+    /// # Errors
+    /// [`StartError::Unfit`] when the node does not do.
+    pub(crate) fn check(&self, node: NodeId) -> Result<(), StartError> {
+        let mut requirements = self.requirements.iter();
+        let checked = requirements.try_for_each(|fits| fits(node));
+        checked.map_err(|reason| StartError::Unfit { reason })
     }
 
     fn add<Req, Resp>(
