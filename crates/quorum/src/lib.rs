@@ -25,7 +25,7 @@ pub use error::{MemberError, QuorumError, Shortfall};
 pub use latency::{Latencies, LatencyOrder};
 pub use member_set::MemberSet;
 pub use membership::{MemberChange, Membership, Stopped};
-pub use multicast::{SendError, SendFailed, Sending, Unsent};
+pub use multicast::{Multicast, SendError, SendFailed, Sending, Unsent};
 pub use plan::Retry;
 pub use quorum_call::{Decided, Deciding, Detailed, QuorumBuilder, QuorumCall, QuorumExt, each};
 pub use quorum_function::{

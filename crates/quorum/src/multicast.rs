@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use convoke_core::{Call, CallBuilder, Cause, Failure, NodeId, Path, Progress};
 
@@ -35,6 +36,42 @@ pub struct SendFailed {
     pub members: usize,
     /// Those that were not, and why.
     pub failed: Vec<Unsent>,
+}
+
+/// A one-way message to members, of a method whose replies say nothing.
+#[must_use = "nothing is sent until it is told how"]
+pub struct Multicast<Resp>(CallBuilder<Resp>);
+
+impl<Resp: prost::Message + Default> Multicast<Resp> {
+    /// Of the request of each root branch to its peer.
+    pub fn new(call: CallBuilder<Resp>) -> Self {
+        Self(call)
+    }
+
+    /// Handlers are stopped after `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self(self.0.deadline(deadline))
+    }
+
+    /// Sends it, in order. Resolves when it has been handed to a connection to each member, which is not to say
+    /// that it arrived. Nothing is sent until it is awaited.
+    pub fn send(self) -> Sending<Resp> {
+        Sending::new(self.0)
+    }
+
+    /// Sends it now, in order, and forgets it. A member that cannot be reached does not get it.
+    ///
+    /// # Errors
+    /// [`QuorumError::NotOpened`] when there are too many calls or it is too large; nothing was sent then.
+    pub fn send_and_forget(self) -> Result<(), QuorumError> {
+        send_and_forget(self.0)
+    }
+}
+
+impl<Resp> fmt::Debug for Multicast<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Multicast").field(&self.0).finish()
+    }
 }
 
 struct Listed<'a>(&'a [Unsent]);

@@ -148,6 +148,20 @@ impl EchoRound {
         poll_fn(|cx| self.poll_quorum(cx, phase)).await
     }
 
+    /// Casts the digest, and waits for a quorum of it in every phase of the plan.
+    pub(super) async fn agree(mut self, digest: Digest) -> Result<EchoOutcome, EchoError> {
+        self.cast(0, digest, Bytes::new())?;
+        let mut votes = 0;
+        for phase in 0..self.core.plan().phase_count() {
+            let reached = self.quorum(phase).await?;
+            if reached.digest != digest {
+                return Err(EchoError::OtherValue { phase, reached: reached.digest, own: digest });
+            }
+            votes = reached.count;
+        }
+        Ok(EchoOutcome { votes, evidence: self.evidence().to_vec() })
+    }
+
     /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that a plan
     /// cannot express; [`Self::quorum`] wakes less often.
     ///
@@ -297,15 +311,5 @@ pub async fn echo_phases(
     digest: Digest,
 ) -> Result<EchoOutcome, EchoError> {
     let plan = EchoPlan::majority(members.len(), phases)?;
-    let mut round = EchoRound::join(context, members, plan)?;
-    round.cast(0, digest, Bytes::new())?;
-    let mut votes = 0;
-    for phase in 0..phases {
-        let reached = round.quorum(phase).await?;
-        if reached.digest != digest {
-            return Err(EchoError::OtherValue { phase, reached: reached.digest, own: digest });
-        }
-        votes = reached.count;
-    }
-    Ok(EchoOutcome { votes, evidence: round.evidence().to_vec() })
+    EchoRound::join(context, members, plan)?.agree(digest).await
 }

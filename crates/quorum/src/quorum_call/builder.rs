@@ -13,6 +13,7 @@ use crate::plan::{Hedge, Plan, Retry};
 use crate::replies::Replies;
 use crate::roster::Roster;
 use crate::source::Source;
+use crate::system::{All, First, Majority, Threshold};
 use crate::{Configuration, QuorumError, QuorumFunction, Verdict};
 
 use super::{Deciding, Follow, Members, QuorumCall};
@@ -182,6 +183,26 @@ impl<Resp: prost::Message + Default> QuorumBuilder<Resp> {
         F: FnMut(&Replies<Resp>) -> Verdict<T>,
     {
         Deciding::new(self, function)
+    }
+
+    /// The reply of whoever is first.
+    pub fn first(self) -> Deciding<Resp, First> {
+        self.quorum(First)
+    }
+
+    /// The first reply, once a majority has replied.
+    pub fn majority(self) -> Deciding<Resp, Majority> {
+        self.quorum(Majority)
+    }
+
+    /// The first reply, once `count` members have replied.
+    pub fn threshold(self, count: usize) -> Deciding<Resp, Threshold> {
+        self.quorum(Threshold(count))
+    }
+
+    /// The first reply, once all have replied.
+    pub fn all(self) -> Deciding<Resp, All> {
+        self.quorum(All)
     }
 
     /// Sends the requests now, and gives an answer that gets better with every reply; see [`Correctable`].
