@@ -241,6 +241,31 @@ pub fn secure_endpoint(identity: Identity) -> EndpointBuilder {
     builder
 }
 
+/// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code that needs it.
+#[cfg(feature = "quorum")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! requires_quorum {
+    () => {};
+}
+
+/// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code that needs it.
+///
+/// ```compile_fail
+/// convoke::requires_quorum!();
+/// ```
+#[cfg(not(feature = "quorum"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! requires_quorum {
+    () => {
+        compile_error!(
+            "this service has methods for configurations (`quorum`, `multicast` or `echo_phases`): turn on \
+             the feature `quorum` of the crate `convoke`"
+        );
+    };
+}
+
 /// The code of the README, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,13 +1,17 @@
 //! What the files ask for: the options of `convoke/options.proto`, checked.
 
+mod method;
+
 use std::collections::BTreeMap;
 
 use prost_reflect::{
-    DynamicMessage, ExtensionDescriptor, FileDescriptor, MethodDescriptor, ServiceDescriptor, Value,
+    DynamicMessage, ExtensionDescriptor, FileDescriptor, ServiceDescriptor, Value,
 };
 
 use crate::compile::Compiled;
 use crate::error::Error;
+
+pub(crate) use method::MethodOptions;
 
 /// What all services ask for, by full name.
 #[derive(Debug, Default)]
@@ -23,17 +27,6 @@ pub(crate) struct ServiceOptions {
     pub(crate) is_ordered: bool,
 }
 
-/// What a method asks for, its service's wishes included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MethodOptions {
-    /// The handler holds a task.
-    pub(crate) is_tree: bool,
-    /// Handlers run one at a time for each peer.
-    pub(crate) is_ordered: bool,
-    /// It changes nothing.
-    pub(crate) is_read_only: bool,
-}
-
 impl Options {
     /// Reads those of all services.
     pub(crate) fn read(compiled: &Compiled) -> Result<Self, Error> {
@@ -45,7 +38,7 @@ impl Options {
             options.services.insert(service.full_name().to_owned(), of_service);
             for method in service.methods() {
                 let name = format!("{}/{}", service.full_name(), method.name());
-                let of_method = read_method(&method, of_service).map_err(|what| {
+                let of_method = method::read(&method, of_service).map_err(|what| {
                     misuse(compiled, &service.parent_file(), method.path(), &name, what)
                 })?;
                 options.methods.insert(name, of_method);
@@ -69,49 +62,18 @@ fn read_service(service: &ServiceDescriptor) -> Result<ServiceOptions, String> {
     let mut options = ServiceOptions::default();
     for (name, value) in ours(&service.options()) {
         match (name.as_str(), value) {
-            ("convoke.ordered_service", Some(value)) => options.is_ordered = value,
+            ("convoke.ordered_service", Value::Bool(value)) => options.is_ordered = value,
             _ => return Err(unknown(&name)),
         }
     }
     Ok(options)
 }
 
-fn read_method(method: &MethodDescriptor, of: ServiceOptions) -> Result<MethodOptions, String> {
-    let (mut tree, mut ordered, mut read_only) = (None, None, None);
-    for (name, value) in ours(&method.options()) {
-        match (name.as_str(), value) {
-            ("convoke.tree", Some(value)) => tree = Some(value),
-            ("convoke.ordered", Some(value)) => ordered = Some(value),
-            ("convoke.read_only", Some(value)) => read_only = Some(value),
-            _ => return Err(unknown(&name)),
-        }
-    }
-    let streams = method.is_server_streaming();
-    let contradiction = if method.is_client_streaming() {
-        Some("a stream of requests is not supported: take one message, or open a call for each")
-    } else if streams && tree == Some(false) {
-        Some("`returns (stream ..)` implies `tree`, which the option denies: remove one of them")
-    } else if of.is_ordered && ordered == Some(false) {
-        Some("`ordered_service` orders all methods, and the option denies it: remove one of them")
-    } else {
-        None
-    };
-    match contradiction {
-        Some(contradiction) => Err(contradiction.to_owned()),
-        None => Ok(MethodOptions {
-            is_tree: streams || tree == Some(true),
-            is_ordered: of.is_ordered || ordered == Some(true),
-            is_read_only: read_only == Some(true),
-        }),
-    }
-}
-
-/// The options of package `convoke`, with their values where they are true or false.
-fn ours(options: &DynamicMessage) -> Vec<(String, Option<bool>)> {
+/// The options of package `convoke`.
+fn ours(options: &DynamicMessage) -> Vec<(String, Value)> {
     let is_ours = |extension: &ExtensionDescriptor| extension.package_name() == "convoke";
     let set = options.extensions().filter(|(extension, _)| is_ours(extension));
-    set.map(|(extension, value)| (extension.full_name().to_owned(), Value::as_bool(value)))
-        .collect()
+    set.map(|(extension, value)| (extension.full_name().to_owned(), value.clone())).collect()
 }
 
 fn unknown(name: &str) -> String {

@@ -77,8 +77,9 @@ fn check_names(
         if let Some(other) = seen.insert(name.to_string(), kind) {
             let message = format!(
                 "package `{package}`: `{name}` would be the name of {other} and of {kind}. A service \
-                 `Graph` makes `Graph`, `GraphServer`, `GraphClient` and the module `graph`; a message \
-                 with others inside makes a module too: rename one in the .proto file"
+                 `Graph` makes `Graph`, `GraphServer`, `GraphClient`, the module `graph` and, for \
+                 configurations, `GraphMembers`; a message with others inside makes a module too: rename \
+                 one in the .proto file"
             );
             return Err(Error::NameClash { message });
         }

@@ -1,8 +1,13 @@
 //! The code of a service: constants, trait, server, client.
 
-use prost_build::{Comments, Method, Service, ServiceGenerator};
+mod members;
+mod method;
 
-use crate::options::{MethodOptions, Options};
+use prost_build::{Comments, Service, ServiceGenerator};
+
+use crate::options::Options;
+
+use method::MethodCode;
 
 /// Generates what a service becomes, and lets another generator do the same.
 pub(crate) struct Generator {
@@ -56,17 +61,6 @@ struct ServiceCode<'a> {
     methods: Vec<MethodCode<'a>>,
 }
 
-struct MethodCode<'a> {
-    method: &'a Method,
-    /// In the trait and the client.
-    name: String,
-    constant: String,
-    /// `package.Service/Method`.
-    full_name: String,
-    options: MethodOptions,
-    docs: String,
-}
-
 impl<'a> ServiceCode<'a> {
     fn new(convoke: &'a str, options: &Options, service: &'a Service) -> Self {
         let full_name = match service.package.as_str() {
@@ -77,7 +71,10 @@ impl<'a> ServiceCode<'a> {
             let full_name = format!("{full_name}/{}", method.proto_name);
             MethodCode::new(method, options.method(&full_name), full_name)
         });
-        let methods = methods.collect();
+        let mut methods: Vec<_> = methods.collect();
+        if methods.iter().any(MethodCode::has_members) {
+            methods.iter_mut().for_each(MethodCode::make_room_for_on);
+        }
         let is_ordered = options.service(&full_name).is_ordered;
         Self {
             convoke,
@@ -91,8 +88,8 @@ impl<'a> ServiceCode<'a> {
     }
 
     fn all(&self) -> String {
-        [self.constants(), self.service_trait(), self.server(), self.conversion(), self.client()]
-            .concat()
+        let parts = [self.constants(), self.service_trait(), self.server(), self.conversion()];
+        parts.concat() + &self.client() + &self.at_members()
     }
 
     fn constants(&self) -> String {
@@ -118,9 +115,10 @@ impl<'a> ServiceCode<'a> {
 
     fn server(&self) -> String {
         let Self { name, full_name, .. } = self;
+        let [field, none, setter] = self.echo_members();
         format!(
             "/// Serves `{full_name}` by an implementation of [`{name}`]: an endpoint's `serve` takes it.
-            pub struct {name}Server<T> {{ inner: ::std::sync::Arc<T> }}
+            pub struct {name}Server<T> {{ inner: ::std::sync::Arc<T>, {field} }}
 
             impl<T: {name}> {name}Server<T> {{
                 /// Serves by `inner`.
@@ -130,8 +128,9 @@ impl<'a> ServiceCode<'a> {
 
                 /// Serves by `inner`, which others hold too.
                 pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {{
-                    Self {{ inner }}
+                    Self {{ inner, {none} }}
                 }}
+                {setter}
             }}
 
             impl<T> ::core::fmt::Debug for {name}Server<T> {{
@@ -147,12 +146,14 @@ impl<'a> ServiceCode<'a> {
         let new = format!("{convoke}::Service::new()");
         let ordered =
             if self.is_ordered { format!(".ordered(\"{full_name}\")") } else { String::new() };
+        let required = self.require_members();
         let add = |method: &MethodCode<'_>| method.registration(convoke, &self.module, name);
         let methods: String = self.methods.iter().map(add).collect();
         format!(
             "impl<T: {name}> ::core::convert::From<{name}Server<T>> for {convoke}::Service {{
                 fn from(server: {name}Server<T>) -> Self {{
                     let service = {new}{ordered};
+                    {required}
                     {methods}
                     service
                 }}
@@ -164,6 +165,7 @@ impl<'a> ServiceCode<'a> {
         let Self { convoke, name, full_name, module, .. } = self;
         let methods: String =
             self.methods.iter().map(|method| method.call(convoke, module)).collect();
+        let on = self.on();
         format!(
             "/// Calls `{full_name}`. Cheap to clone.
             #[derive(Clone, Debug)]
@@ -174,78 +176,8 @@ impl<'a> ServiceCode<'a> {
                 pub fn new(endpoint: &{convoke}::Endpoint) -> Self {{
                     Self {{ endpoint: ::core::clone::Clone::clone(endpoint) }}
                 }}
+                {on}
                 {methods}
-            }}"
-        )
-    }
-}
-
-impl<'a> MethodCode<'a> {
-    fn new(method: &'a Method, options: MethodOptions, full_name: String) -> Self {
-        Self {
-            name: method_name(&method.name),
-            constant: method.name.trim_start_matches("r#").to_uppercase(),
-            docs: docs(&method.comments, &format!("The method `{full_name}`.")),
-            method,
-            full_name,
-            options,
-        }
-    }
-
-    fn constant(&self, convoke: &str) -> String {
-        let Self { constant, full_name, docs, .. } = self;
-        let (input, output) =
-            (one_below(&self.method.input_type), one_below(&self.method.output_type));
-        let ordered = if self.options.is_ordered { ".ordered()" } else { "" };
-        let read_only = if self.options.is_read_only { ".read_only()" } else { "" };
-        format!(
-            "{docs}
-            pub const {constant}: {convoke}::Method<{input}, {output}> =
-                {convoke}::Method::new(\"{full_name}\"){ordered}{read_only};"
-        )
-    }
-
-    fn signature(&self, convoke: &str) -> String {
-        let Self { name, docs, method, .. } = self;
-        let (input, output) = (&method.input_type, &method.output_type);
-        let (argument, answer) = if self.options.is_tree {
-            (format!("task: {convoke}::Task<{output}>"), format!("{convoke}::Finish"))
-        } else {
-            (format!("context: &{convoke}::Context"), output.clone())
-        };
-        format!(
-            "{docs}
-            fn {name}(&self, request: {input}, {argument}) -> impl ::core::future::Future<
-                Output = ::core::result::Result<{answer}, {convoke}::Status>,
-            > + ::core::marker::Send;"
-        )
-    }
-
-    fn registration(&self, convoke: &str, module: &str, service: &str) -> String {
-        let Self { name, constant, .. } = self;
-        let (kind, argument, passed) = if self.options.is_tree {
-            ("tree", format!("task: {convoke}::Task<_>"), "task")
-        } else {
-            ("unary", format!("context: {convoke}::Context"), "&context")
-        };
-        format!(
-            "let inner = ::std::sync::Arc::clone(&server.inner);
-            let service = service.{kind}({module}::{constant}, move |request, {argument}| {{
-                let inner = ::std::sync::Arc::clone(&inner);
-                async move {{ <T as {service}>::{name}(&inner, request, {passed}).await }}
-            }});"
-        )
-    }
-
-    fn call(&self, convoke: &str, module: &str) -> String {
-        let Self { name, constant, docs, method, .. } = self;
-        let (input, output) = (&method.input_type, &method.output_type);
-        let deprecated = if method.options.deprecated() { "#[deprecated]" } else { "" };
-        format!(
-            "{docs}
-            {deprecated}
-            pub fn {name}(&self, request: {input}) -> {convoke}::Invocation<{output}> {{
-                {convoke}::Invocation::new(&self.endpoint, {module}::{constant}.request(request))
             }}"
         )
     }
@@ -264,19 +196,3 @@ fn module_name(service: &str) -> String {
     let module = prost_build::Module::from_protobuf_package_name(service);
     module.to_string()
 }
-
-/// A client has functions `new` and `clone` already.
-fn method_name(name: &str) -> String {
-    if matches!(name, "new" | "clone") { format!("{name}_") } else { name.to_owned() }
-}
-
-/// How a type is called one module further down.
-fn one_below(rust_type: &str) -> String {
-    let is_local = !rust_type.starts_with("::")
-        && !rust_type.starts_with("crate::")
-        && !NOT_PATHS.contains(&rust_type);
-    if is_local { format!("super::{rust_type}") } else { rust_type.to_owned() }
-}
-
-/// What prost makes of `google.protobuf.Empty`, `BoolValue` and the like, as far as these are not paths.
-const NOT_PATHS: [&str; 8] = ["()", "bool", "f32", "f64", "i32", "i64", "u32", "u64"];

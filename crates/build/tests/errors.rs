@@ -149,6 +149,87 @@ fn an_unordered_method_of_an_ordered_service_is_refused() {
     assert!(said.starts_with("a.proto:6:1: p.S/A: `ordered_service` orders all"), "{said}");
 }
 
+/// What is said of a method with these options, from its name on.
+fn complaint_of(signature: &str, options: &[(&str, &str)]) -> String {
+    let options =
+        options.iter().map(|(name, value)| format!("option (convoke.{name}) = {value}; "));
+    let options: String = options.collect();
+    let said = complaint(&format!(
+        "message N {{ uint64 n = 1; }}\nservice S {{\n  rpc {signature} {{ {options}}}\n}}"
+    ));
+    said.strip_prefix("a.proto:7:3: p.S/A: ").unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn echo_phases_are_from_one_to_sixteen() {
+    for count in [0, 17, 4_000_000_000_u32] {
+        let said = complaint_of("A(M) returns (N)", &[("echo_phases", &count.to_string())]);
+        let expected = format!(
+            "`echo_phases` is {count}, and must be from 1 to 16; without the option the reply leaves at once"
+        );
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn echo_phases_are_of_methods_with_one_reply() {
+    let said = complaint_of("A(M) returns (stream N)", &[("echo_phases", "1")]);
+    assert!(said.starts_with("`echo_phases` hold back the one reply of each member"), "{said}");
+    let tree = complaint_of("A(M) returns (N)", &[("echo_phases", "1"), ("tree", "true")]);
+    assert_eq!(tree, said);
+    let said = complaint_of("A(stream M) returns (N)", &[("echo_phases", "1")]);
+    assert!(said.starts_with("a stream of requests is not supported"), "{said}");
+}
+
+#[test]
+fn echo_phases_are_about_one_call_of_a_configuration() {
+    for option in [("read_only", "true"), ("idempotent", "true")] {
+        let said = complaint_of("A(M) returns (N)", &[("echo_phases", "1"), option]);
+        assert!(said.starts_with("members echo about one call"), "{said}");
+    }
+    let said = complaint_of("A(M) returns (N)", &[("echo_phases", "1"), ("quorum", "false")]);
+    assert!(said.starts_with("`echo_phases` implies `quorum`, which the option denies"), "{said}");
+}
+
+#[test]
+fn a_quorum_takes_one_request() {
+    let said = complaint_of("A(stream M) returns (N)", &[("quorum", "true")]);
+    assert!(said.starts_with("a stream of requests is not supported"), "{said}");
+}
+
+#[test]
+fn a_multicast_has_no_answer() {
+    let said = complaint_of("A(M) returns (N)", &[("multicast", "true")]);
+    assert!(said.starts_with("nobody reads what a `multicast` method answers"), "{said}");
+    for option in [("quorum", "true"), ("echo_phases", "1")] {
+        let said = complaint_of("A(M) returns (M)", &[("multicast", "true"), option]);
+        assert!(said.contains("`quorum` and `echo_phases` are about its replies"), "{said}");
+    }
+    let tree = complaint_of("A(M) returns (M)", &[("multicast", "true"), ("tree", "true")]);
+    let stream = complaint_of("A(M) returns (stream M)", &[("multicast", "true")]);
+    assert!(tree.starts_with("nobody waits for a `multicast` method, and a tree"), "{tree}");
+    assert_eq!(tree, stream);
+}
+
+#[test]
+fn a_method_that_changes_nothing_is_idempotent() {
+    let said = complaint_of("A(M) returns (N)", &[("read_only", "true"), ("idempotent", "false")]);
+    assert_eq!(
+        said,
+        "`read_only` implies `idempotent`, which the option denies: remove one of them"
+    );
+}
+
+#[test]
+fn a_message_with_the_name_of_the_members_is_refused() {
+    let rpc = "rpc A(M) returns (M) { option (convoke.quorum) = true; }";
+    let said = complaint(&format!("message SMembers {{}} service S {{ {rpc} }}"));
+    assert!(said.starts_with("package `p`: `SMembers` would be the name of"), "{said}");
+    let said =
+        complaint(&format!("service S {{ {rpc} rpc On(M) returns (M); rpc On_(M) returns (M); }}"));
+    assert!(said.starts_with("package `p`: two methods of `S` would be called `on_`"), "{said}");
+}
+
 #[test]
 fn a_message_with_the_name_of_a_client_is_refused() {
     let said = complaint("message SClient {} service S {}");

@@ -25,6 +25,20 @@ fn convoke_may_be_elsewhere() {
 }
 
 #[test]
+fn convoke_may_be_elsewhere_for_configurations_too() {
+    let out = tempfile::tempdir().unwrap();
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let builder = configure().out_dir(out.path()).emit_rerun_if_changed(false);
+    let builder =
+        builder.convoke_path("crate::rpc").extern_path(".replicated.Entry", "crate::Entry");
+    builder.compile_protos(&["storage.proto"], &[testdata]).unwrap();
+    let code = fs::read_to_string(out.path().join("replicated.rs")).unwrap();
+    assert!(code.contains("crate::rpc::requires_quorum!();"), "{code}");
+    assert!(code.contains("-> crate::rpc::quorum::QuorumBuilder<crate::Entry>"), "{code}");
+    assert!(!code.contains("::convoke::"), "{code}");
+}
+
+#[test]
 fn messages_may_come_from_another_crate() {
     let out = tempfile::tempdir().unwrap();
     let code = social(out.path(), |builder| builder.extern_path(".social.Change", "crate::Change"));
@@ -102,7 +116,15 @@ fn another_generator_sees_every_service() {
 
 #[test]
 fn the_embedded_options_are_the_published_ones() {
-    for option in ["bool tree = 50801", "bool ordered = 50802", "bool read_only = 50803"] {
+    for option in [
+        "bool tree = 50801",
+        "bool ordered = 50802",
+        "bool read_only = 50803",
+        "bool idempotent = 50804",
+        "bool quorum = 50805",
+        "bool multicast = 50806",
+        "uint32 echo_phases = 50807",
+    ] {
         assert!(convoke_build::OPTIONS_PROTO.contains(option), "{option} is on people's disks");
     }
 }
