@@ -78,6 +78,11 @@ impl EchoSpaceBuilder {
         self
     }
 
+    /// The number that stands for the name in casts.
+    pub fn id(&self) -> u64 {
+        self.name
+    }
+
     /// Opens it. What members have cast before is in it.
     ///
     /// # Errors

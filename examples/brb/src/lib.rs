@@ -1,0 +1,22 @@
+//! Bracha's reliable broadcast: a source sends a value to all members; whatever it and up to `f` of `n >= 3f + 1`
+//! others do, the correct ones deliver the same value, or none does.
+//!
+//! ```text
+//!   source ──SEND(value)──▶ all ──ECHO(digest)──▶ all ──READY(digest)──▶ all ──▶ deliver
+//!                                 on the value          on ceil((n+f+1)/2) ECHO      on 2f+1 READY
+//!                                                       or f+1 READY                 and the value
+//! ```
+//! Votes carry digests; who is to deliver and lacks the value pulls it from those who echoed it.
+//!
+//! - [`protocol`]: what a member does next, from the votes it has. Pure; `tests/swarm.rs` tries it on liars,
+//!   crashes, copies and any order.
+//! - [`node`]: members over endpoints, by [`EchoSpace`](convoke::quorum::echo::EchoSpace).
+//! - [`liar`]: a member that tells each other one what it likes.
+//! - [`demo`]: four of them in one process.
+
+#![forbid(unsafe_code)]
+
+pub mod demo;
+pub mod liar;
+pub mod node;
+pub mod protocol;

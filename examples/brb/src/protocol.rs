@@ -1,0 +1,127 @@
+//! What a member does next about one broadcast. No I/O, no clock.
+//!
+//! After Gabriel Bracha, *Asynchronous Byzantine Agreement Protocols*, 1987, with digests in place of values in
+//! the votes.
+
+use bytes::Bytes;
+use convoke::quorum::echo::{
+    EchoCore, EchoPlan, Phase, PlanError, Rule, byzantine_quorum, digest_of,
+};
+use convoke::{Digest, NodeId};
+
+/// The source's own: the value.
+pub const SEND: u16 = 0;
+/// Who has the value.
+pub const ECHO: u16 = 1;
+/// Who knows that it is the only one.
+pub const READY: u16 = 2;
+
+/// The phases for so many members, of whom so many may lie.
+///
+/// # Errors
+/// [`PlanError::TooManyFaulty`] unless there are `3f + 1`.
+pub fn plan(members: usize, faulty: usize) -> Result<EchoPlan, PlanError> {
+    if members < 3 * faulty + 1 {
+        return Err(PlanError::TooManyFaulty { members, faulty });
+    }
+    let enough = byzantine_quorum(members, faulty);
+    let ready = Rule::on(ECHO, enough).or(Rule::on(READY, faulty + 1));
+    EchoPlan::new(
+        members,
+        [
+            Phase::new("send", 1),
+            Phase::new("echo", enough), // by hand: only who has the value echoes
+            Phase::new("ready", 2 * faulty + 1).cast_on(ready),
+        ],
+    )
+}
+
+/// What a member must do about a broadcast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Cast this in [`ECHO`].
+    Echo(Digest),
+    /// Get the value of this digest from one of these, most likely the first, and say so with
+    /// [`Broadcast::handle_value`].
+    Pull(Digest, Vec<NodeId>),
+    /// The value is broadcast; nothing more is to be done.
+    Deliver(Bytes),
+}
+
+/// One broadcast at one member, beside its votes.
+#[derive(Clone, Debug)]
+pub struct Broadcast {
+    source: NodeId,
+    value: Option<(Digest, Bytes)>,
+    is_pulling: bool,
+    is_delivered: bool,
+}
+
+impl Broadcast {
+    /// Of this source, which may be the member itself.
+    pub fn of(source: NodeId) -> Self {
+        Self { source, value: None, is_pulling: false, is_delivered: false }
+    }
+
+    /// The value came, by a pull, or from the source's own hand.
+    pub fn handle_value(&mut self, value: Bytes) {
+        self.value = Some((digest_of(&value), value));
+    }
+
+    /// The value, if it is here.
+    pub fn value(&self) -> Option<&Bytes> {
+        self.value.as_ref().map(|(_, value)| value)
+    }
+
+    /// What is to be done next; to be asked again after each vote and each step.
+    pub fn next(&mut self, votes: &EchoCore) -> Option<Step> {
+        self.take_sent(votes);
+        if self.is_delivered {
+            return None;
+        }
+        if let Some(reached) = votes.reached(READY) {
+            return self.next_when_ready(votes, reached.digest);
+        }
+        let has_echoed = votes.cast_in(ECHO).is_some();
+        let sent = self.sent(votes)?;
+        let (digest, _) = self.value.as_ref()?;
+        (!has_echoed && *digest == sent).then_some(Step::Echo(sent))
+    }
+
+    /// Takes the value that came with the source's vote, if it is what it says. Otherwise the source lies, and
+    /// nothing is echoed.
+    fn take_sent(&mut self, votes: &EchoCore) {
+        if self.value.is_some() {
+            return;
+        }
+        let (sent, payload) = (self.sent(votes), votes.payload(SEND, self.source));
+        self.value = sent.zip(payload.cloned()).filter(|(sent, value)| digest_of(value) == *sent);
+    }
+
+    fn sent(&self, votes: &EchoCore) -> Option<Digest> {
+        let mut sent = votes.votes(SEND);
+        sent.find(|(node, _)| *node == self.source).map(|(_, digest)| digest)
+    }
+
+    fn next_when_ready(&mut self, votes: &EchoCore, ready: Digest) -> Option<Step> {
+        match &self.value {
+            Some((digest, value)) if *digest == ready => {
+                self.is_delivered = true;
+                Some(Step::Deliver(value.clone()))
+            }
+            _ if self.is_pulling => None,
+            _ => {
+                self.is_pulling = true;
+                Some(Step::Pull(ready, holders(votes, ready)))
+            }
+        }
+    }
+}
+
+/// Who has the value most likely: those who echoed it here, then all others, whose echoes may be on their way.
+fn holders(votes: &EchoCore, digest: Digest) -> Vec<NodeId> {
+    let echoed = |node: &NodeId| votes.votes(ECHO).any(|vote| vote == (*node, digest));
+    let (mut first, then): (Vec<_>, Vec<_>) = votes.members().nodes().partition(echoed);
+    first.extend(then);
+    first
+}
