@@ -68,6 +68,11 @@ impl Broadcast {
         self.value = Some((digest_of(&value), value));
     }
 
+    /// It was delivered in an earlier life of this member, which still votes.
+    pub fn note_delivered(&mut self) {
+        self.is_delivered = true;
+    }
+
     /// The value, if it is here.
     pub fn value(&self) -> Option<&Bytes> {
         self.value.as_ref().map(|(_, value)| value)
