@@ -230,6 +230,8 @@ impl Run {
             (member.disk, member.delivered) = (disk, delivered);
             self.drive(node);
             self.repeat_to(node);
+            // Whoever has forgotten what it said can now be made to say another thing.
+            (0..30).for_each(|_| self.lie());
         }
     }
 
