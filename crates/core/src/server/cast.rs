@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::id::NodeId;
-use crate::proto::mailbox::{Announce, JoinRefusal, MailKey, SpaceTaken, Tag};
+use crate::proto::mailbox::{Announce, CastsDropped, JoinRefusal, MailKey, SpaceTaken, Tag};
 use crate::proto::node::Reach;
 use crate::time::Timestamp;
 use crate::wire::{Cast, Digest};
@@ -182,6 +182,11 @@ impl Endpoint {
         let driver = self.driver();
         driver.with_mail(|node| node.mailboxes_mut().open_space(name, window, announce))?;
         Ok(CastSpace { driver: driver.clone(), name })
+    }
+
+    /// How many casts this endpoint has not kept since it began, by reason.
+    pub fn casts_dropped(&self) -> CastsDropped {
+        self.driver().with_mail(|node| node.mailboxes().dropped())
     }
 }
 

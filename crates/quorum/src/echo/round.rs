@@ -22,10 +22,10 @@ use super::tally::{Evidence, Refused};
 ///
 /// ```
 /// # use convoke_core::{Context, Status};
-/// # use convoke_quorum::{Configuration, echo::{EchoPlan, EchoRound, digest_of}};
+/// # use convoke_quorum::{Configuration, echo::{EchoError, EchoPlan, EchoRound, digest_of}};
 /// /// Echoes in two phases; the second begins by itself when the first has a majority.
 /// async fn agree(context: &Context, members: &Configuration, value: &[u8]) -> Result<(), Status> {
-///     let plan = EchoPlan::majority(members.len(), 2).map_err(|error| Status::internal(error.to_string()))?;
+///     let plan = EchoPlan::majority(members.len(), 2).map_err(EchoError::from)?;
 ///     let mut round = EchoRound::join(context, members, plan)?;
 ///     round.cast(0, digest_of(value))?;
 ///     round.quorum(0).await?;

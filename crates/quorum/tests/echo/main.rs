@@ -2,6 +2,7 @@
 
 mod counts;
 mod faults;
+mod floods;
 mod pull;
 mod spaces;
 mod support;
