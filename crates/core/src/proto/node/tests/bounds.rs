@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::mesh::{METHOD, branch, cast, id, millis};
-use crate::id::Path;
+use crate::id::{Path, TaskKey};
 use crate::proto::call::{CallOptions, Decision, End};
 use crate::proto::mailbox::MailKey;
 use crate::transport::Hello;
