@@ -231,8 +231,8 @@ async fn defect_7_not_even_a_hundred_thousand_of_them_do() {
             assert!(matches!(call.majority().await, Err(QuorumError::Deadline(_))));
         }
     }
-    assert_eq!(cluster.replica(1).stopped(), 100_000);
     cluster.settle().await;
+    assert_eq!(cluster.replica(1).stopped(), 100_000);
     for endpoint in [cluster.endpoint(1), &cluster.client] {
         let load = endpoint.load();
         let held = load.calls + load.unsettled + load.tasks + load.remembered + load.visits;

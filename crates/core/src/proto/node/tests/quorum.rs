@@ -97,3 +97,46 @@ fn a_read_only_quorum_cancels_what_is_late() {
     mesh.deliver_all();
     assert_eq!(mesh.stops.iter().map(|(at, ..)| *at).collect::<Vec<_>>(), [3]);
 }
+
+#[test]
+fn a_call_that_runs_on_is_decided_by_letting_go_of_it_and_cancelled_only_when_told() {
+    let options = || CallOptions { runs_on: true, ..CallOptions::default() };
+    let mut mesh = Mesh::connected(3);
+    let call = mesh.call(1, &[2, 3], options());
+    mesh.deliver_all();
+    mesh.answer("/0", b"");
+    let now = mesh.now;
+    mesh.with(1, |node| node.detach_call(now, call));
+    mesh.deliver_all();
+    assert!(mesh.stops.is_empty(), "the other one runs on");
+    assert_eq!(mesh.nodes[&1].initiator().call_count(), 1, "and is counted");
+    mesh.answer("/1", b"");
+    mesh.deliver_all();
+    let initiator = mesh.nodes[&1].initiator();
+    assert_eq!((initiator.call_count(), initiator.unsettled_count()), (0, 0));
+
+    let call = mesh.call(1, &[2], options());
+    mesh.deliver_all();
+    let now = mesh.now;
+    mesh.with(1, |node| node.cancel_call(now, call));
+    mesh.deliver_all();
+    assert_eq!(mesh.stops.len(), 1);
+}
+
+#[test]
+fn an_initiator_that_asks_is_told_of_requests_that_left_and_of_branches_without_a_reply() {
+    let options = CallOptions { tells_silent: true, tells_sent: true, ..CallOptions::default() };
+    let mut mesh = Mesh::connected(4);
+    let call = mesh.call(1, &[2, 3, 1], options);
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["sent /0", "sent /1"], "what is for itself goes nowhere");
+    mesh.finish("/0");
+    mesh.delegate("/1", &[4]);
+    mesh.finish("/1");
+    mesh.answer("/2", b"");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /2", "silent /0"], "the second has moved on");
+    mesh.finish("/1");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["silent /1", "Complete"]);
+}
