@@ -23,6 +23,7 @@ examples! {
     "tcp": streaming in "../examples/streaming.rs",
     "tcp": partial in "../examples/partial.rs",
     "tcp": first_of in "../examples/first_of.rs",
+    "quorum": quorum in "../examples/quorum.rs",
     "quorum": echo in "../examples/echo.rs",
     "tcp": operations in "../examples/operations.rs",
     "tcp": node in "../examples/node.rs",

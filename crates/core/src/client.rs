@@ -137,12 +137,8 @@ impl<Resp: prost::Message + Default> Invocation<Resp> {
     /// The same to each of several peers, one branch each.
     pub fn to_all<'a>(self, peers: impl IntoIterator<Item = &'a Peer>) -> CallBuilder<Resp> {
         let deadline = self.request.deadline;
-        let branches = peers.into_iter().map(|peer| (self.request.clone(), peer));
-        let builder = branches
-            .fold(CallBuilder::new(&self.endpoint), |builder, (request, peer)| {
-                builder.branch(request, peer)
-            });
-        deadline.into_iter().fold(builder, CallBuilder::deadline)
+        let branches = peers.into_iter().map(|peer| (*peer, self.request.clone())).collect();
+        CallBuilder { deadline, branches, ..CallBuilder::new(&self.endpoint) }
     }
 }
 

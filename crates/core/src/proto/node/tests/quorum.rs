@@ -136,7 +136,4 @@ fn an_initiator_that_asks_is_told_of_requests_that_left_and_of_branches_without_
     mesh.answer("/2", b"");
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /2", "silent /0"], "the second has moved on");
-    mesh.finish("/1");
-    mesh.deliver_all();
-    assert_eq!(mesh.told(1, call), ["silent /1", "Complete"]);
 }

@@ -1,0 +1,53 @@
+//! What a quorum call allocates: client and members in this process, on one thread, over TCP.
+
+#[path = "support/cluster.rs"]
+mod support;
+
+use alloc_tracker::{Allocator, Session};
+use convoke_core::{Context, Endpoint, Invocation, Service, Status};
+use convoke_quorum::{Configuration, Majority, Member, QuorumExt};
+use convoke_transport_tcp::TcpTransport;
+
+use support::{ASK, Answer, node};
+
+#[global_allocator]
+static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
+
+const CALLS: u64 = 1_000;
+
+/// Four members and their configuration.
+async fn members() -> (Vec<Endpoint>, Configuration) {
+    let (mut servers, mut members) = (Vec::new(), Vec::new());
+    for id in 1..=4 {
+        let service = Service::new().unary(ASK, move |number, _: Context| async move {
+            Ok::<_, Status>(Answer { node: id, number })
+        });
+        let server = Endpoint::builder().node(node(id)).transport(TcpTransport::new());
+        let server = server.serve(service).listen("tcp://127.0.0.1:0").start().await.unwrap();
+        members.push(Member::at(node(id), server.addresses()[0].as_str()).unwrap());
+        servers.push(server);
+    }
+    (servers, Configuration::new(members).unwrap())
+}
+
+#[tokio::test]
+async fn a_majority_of_four_allocates_at_most_ten_times_a_member_on_both_sides_together() {
+    let (_servers, members) = members().await;
+    let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
+    members.introduce(&client).unwrap();
+    let ask = async |count| {
+        for number in 0..count {
+            let call = Invocation::new(&client, ASK.request(number)).to_all(&members);
+            assert_eq!(call.quorum(Majority).await.unwrap().number, number);
+        }
+    };
+    ask(100).await;
+    let session = Session::new();
+    let span = session.operation("calls").measure_thread();
+    ask(CALLS).await;
+    drop(span);
+    let report = session.to_report();
+    let count: u64 = report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
+    println!("{count} allocations in {CALLS} calls to 4 members");
+    assert!(count <= 10 * 4 * CALLS, "{count} allocations");
+}
