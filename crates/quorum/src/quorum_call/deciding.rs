@@ -20,6 +20,7 @@ use super::{News, QuorumBuilder, QuorumCall};
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Deciding<Resp, F>(State<Resp, F>);
 
+#[allow(clippy::large_enum_variant, reason = "a box would be an allocation for every call")]
 enum State<Resp, F> {
     Ready(QuorumBuilder<Resp>, F),
     Open(QuorumCall<Resp>, F),
