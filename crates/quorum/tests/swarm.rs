@@ -42,6 +42,8 @@ struct Register {
     writes: BTreeMap<u64, u32>,
     delay_ms: u64,
     is_refusing: bool,
+    /// It refuses writes, and so falls behind.
+    is_full: bool,
 }
 
 fn serve(register: &Arc<Mutex<Register>>) -> Service {
@@ -53,6 +55,9 @@ fn serve(register: &Arc<Mutex<Register>>) -> Service {
                 *register.lock().writes.entry(version).or_default() += 1;
                 behave(&register).await?;
                 let mut register = register.lock();
+                if register.is_full {
+                    return Err(Status::new(Code::ResourceExhausted, "the disk is full"));
+                }
                 register.value = register.value.max(version);
                 Ok(version)
             }
@@ -107,27 +112,30 @@ impl Swarm {
     fn disturb(&mut self) {
         let id = self.member();
         let at = usize::try_from(id).unwrap() - 1;
-        match self.random.below(8) {
+        match self.random.below(9) {
             0 => drop(self.network.cut(node(CLIENT), node(id))),
             1 => self.network.partition(node(CLIENT), node(id)),
             2 => self.network.partition(node(id), node(CLIENT)),
             3 => self.network.heal_all(),
             4 => self.registers[at].lock().delay_ms = self.random.below(600),
             5 => self.registers[at].lock().is_refusing = true,
-            _ => self.registers.iter().for_each(|register| {
-                let mut register = register.lock();
-                (register.delay_ms, register.is_refusing) = (0, false);
-            }),
+            6 => self.registers[at].lock().is_full ^= true,
+            _ => self.repair(),
+        }
+    }
+
+    fn repair(&self) {
+        for register in &self.registers {
+            let mut register = register.lock();
+            (register.delay_ms, register.is_refusing) = (0, false);
         }
     }
 
     /// Ends all faults.
     async fn heal(&mut self) {
         self.network.heal_all();
-        for register in &self.registers {
-            let mut register = register.lock();
-            (register.delay_ms, register.is_refusing) = (0, false);
-        }
+        self.repair();
+        self.registers.iter().for_each(|register| register.lock().is_full = false);
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }
