@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
+use crate::id::TaskKey;
 use crate::proto::call::{CallOptions, End};
 use crate::proto::participant::Branch;
 use crate::proto::task::{TaskFailure, TaskRefusal};

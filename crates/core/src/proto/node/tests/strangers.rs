@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::mesh::{Mesh, id, millis};
+use crate::id::TaskKey;
 use crate::proto::call::{CallEvent, CallOptions};
 use crate::transport::Hello;
 use crate::wire::{
