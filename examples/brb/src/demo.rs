@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use convoke::quorum::Configuration;
 use convoke::quorum::echo::Payloads;
@@ -22,10 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// When the members do not behave as they must.
 pub async fn run() -> Result<()> {
-    let ids = [1, 2, 3, 4].map(|id| NodeId::new(id).expect("not zero"));
-    let members = Configuration::new(ids)?;
+    let members = Configuration::new((1..=4).filter_map(NodeId::new))?;
     let (endpoints, stores) = start(&members).await?;
-    let (liars, honest) = endpoints.split_last().expect("there are four");
+    let (liars, honest) = endpoints.split_last().context("there are four")?;
     let mut correct = Vec::new();
     for (endpoint, payloads) in honest.iter().zip(&stores) {
         correct.push(Member::start(endpoint, &members, FAULTY, payloads)?);
@@ -69,7 +68,7 @@ async fn deliver(correct: &mut [Member]) -> Result<Vec<Delivery>> {
     let mut delivered = Vec::new();
     for (at, member) in correct.iter_mut().enumerate() {
         let next = timeout(PATIENCE, member.next()).await?;
-        let delivery = next.ok_or_else(|| anyhow::anyhow!("the member has ended"))?;
+        let delivery = next.context("the member has ended")?;
         let value = String::from_utf8_lossy(&delivery.value);
         let liars: Vec<NodeId> = delivery.evidence.iter().map(|evidence| evidence.node).collect();
         println!("  n{} delivers {value:?} of {}; voted twice: {liars:?}", at + 1, delivery.source);

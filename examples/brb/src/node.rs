@@ -1,4 +1,8 @@
 //! A member over an endpoint: broadcasts, takes part in the broadcasts of all, and hands out what is delivered.
+//!
+//! What it does about one broadcast is [`protocol`](crate::protocol)'s. It keeps nothing on disk, and does not tell
+//! members again what they missed while a connection was broken; `EchoRound::restore` and `repeat_to` are for
+//! that.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
