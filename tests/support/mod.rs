@@ -177,10 +177,11 @@ async fn echo_phase(endpoint: Endpoint, ask: Ask, context: Context) -> Result<An
     digest.0[..8].copy_from_slice(&endpoint.node().get().to_le_bytes());
     let payload = ask.text.clone().into();
     port.send(to, CastBody { phase: 0, sender: 0, epoch: 0, digest, payload });
-    let all_wait = |cx: &mut _| match port.poll_waiting(cx, ask.route.len()).is_ready {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
-    };
+    let all_wait =
+        |cx: &mut std::task::Context<'_>| match port.poll_waiting(cx, ask.route.len()).is_ready {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
     poll_fn(all_wait).await;
     let (mut text, mut casts) = (String::new(), Vec::new());
     port.take(&mut casts);

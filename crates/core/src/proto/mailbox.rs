@@ -260,7 +260,7 @@ impl Mailboxes {
     ///
     /// # Errors
     /// [`JoinRefusal`].
-    pub(crate) fn join(&mut self, key: MailKey) -> Result<(), JoinRefusal> {
+    pub fn join(&mut self, key: MailKey) -> Result<(), JoinRefusal> {
         if let MailKey::Tag(tag) = key
             && self.spaces.get(tag.space).is_some_and(|space| space.is_over(tag))
         {
@@ -283,7 +283,7 @@ impl Mailboxes {
     }
 
     /// Takes all that waits, oldest first, with the authenticated senders.
-    pub(crate) fn take(&mut self, key: MailKey, into: &mut Vec<(NodeId, Cast)>) {
+    pub fn take(&mut self, key: MailKey, into: &mut Vec<(NodeId, Cast)>) {
         let Some(State::Open(mail, _)) = self.boxes.get_mut(&key) else { return };
         for sender in &mut mail.senders {
             lower(&mut self.bytes_of, sender.node, sender.bytes);
@@ -295,7 +295,7 @@ impl Mailboxes {
 
     /// Whether `wake_at` casts wait; if not, keeps the waker until they do. Returns the one kept before, to be
     /// dropped without a lock.
-    pub(crate) fn poll_waiting(
+    pub fn poll_waiting(
         &mut self,
         key: MailKey,
         waker: &Waker,
@@ -313,7 +313,7 @@ impl Mailboxes {
 
     /// The reader is gone. `left` casts may still come; if nothing else does, they are remembered until
     /// `forget_at`. Returns what may call back and is to be dropped without a lock.
-    pub(crate) fn close(
+    pub fn close(
         &mut self,
         key: MailKey,
         left: u32,
@@ -356,7 +356,7 @@ impl Mailboxes {
     }
 
     /// Who is to be woken.
-    pub(crate) fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
+    pub fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
         self.woken.drain(..)
     }
 

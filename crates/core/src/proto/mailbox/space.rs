@@ -96,7 +96,7 @@ impl Mailboxes {
     ///
     /// # Errors
     /// [`SpaceTaken`].
-    pub(crate) fn open_space(
+    pub fn open_space(
         &mut self,
         name: u64,
         window: usize,
@@ -129,11 +129,7 @@ impl Mailboxes {
 
     /// The next tag that is worth a reader and has none; keeps the waker when there is no such. Returns the
     /// one kept before, to be dropped without a lock.
-    pub(crate) fn poll_announced(
-        &mut self,
-        name: u64,
-        waker: &Waker,
-    ) -> (Option<Tag>, Option<Waker>) {
+    pub fn poll_announced(&mut self, name: u64, waker: &Waker) -> (Option<Tag>, Option<Waker>) {
         let Some(space) = self.spaces.get_mut(name) else { return (None, None) };
         match space.announced.pop_first() {
             Some(tag) => (Some(tag), None),
@@ -142,7 +138,7 @@ impl Mailboxes {
     }
 
     /// All tags below are over: what waits for them goes, and what comes for them is late.
-    pub(crate) fn raise_floor(&mut self, name: u64, floor: (u64, u64)) {
+    pub fn raise_floor(&mut self, name: u64, floor: (u64, u64)) {
         let Some(space) = self.spaces.get_mut(name) else { return };
         if floor <= space.floor {
             return;
@@ -152,12 +148,12 @@ impl Mailboxes {
     }
 
     /// The lowest tag that is not over.
-    pub(crate) fn floor(&self, name: u64) -> (u64, u64) {
+    pub fn floor(&self, name: u64) -> (u64, u64) {
         self.spaces.get(name).map_or((0, 0), |space| space.floor)
     }
 
     /// Nobody reads the tags of a space any more. What may call back is to be dropped without a lock.
-    pub(crate) fn close_space(&mut self, name: u64) -> Option<Waker> {
+    pub fn close_space(&mut self, name: u64) -> Option<Waker> {
         self.drop_readerless(tags_from(name, (0, 0))..=last_of(name));
         self.spaces.0.remove(&name)?.waker
     }
