@@ -376,7 +376,7 @@ impl Driver {
 
     fn handle_event(self: &Arc<Self>, event: NodeEvent) {
         match event {
-            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(start),
+            NodeEvent::Task(ParticipantEvent::Start(start)) => run_queue::run(self, start),
             NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
             // Drained under the lock, where the maps are.
             NodeEvent::Task(_) | NodeEvent::Reset { .. } => {}

@@ -18,7 +18,7 @@ use crate::transport::BoxFuture;
 use crate::wire::{Cause, Executed};
 
 use super::gate::GateKey;
-use super::run_queue::{self, Job};
+use super::run_queue;
 use super::{Driver, FlushScope, State};
 
 /// Tells a running handler to stop: its future is dropped at the next chance.
@@ -51,18 +51,18 @@ struct Running {
 }
 
 impl Driver {
-    /// Starts a handler, unless its method is ordered and an earlier one of the same peer still runs.
+    /// Starts a handler that has its turn, unless its method is ordered and an earlier one of the same peer still runs.
     pub(super) fn start_handler(self: &Arc<Self>, start: Box<Start>) {
         if let Some(denied) = self.denial(&start) {
             self.with_node(|node, now| node.fail(now, &start.task, denied));
             return;
         }
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
-        let Some(name) = gate else { return self.enqueue(start, None) };
+        let Some(name) = gate else { return self.run_handler(start, None) };
         let key = (start.from, name);
         let passed = self.state.lock().gates.enter(key, start);
         if let Some(start) = passed {
-            self.enqueue(start, Some(key));
+            self.run_handler(start, Some(key));
         }
     }
 
@@ -96,10 +96,6 @@ impl Driver {
         Caller::new(start.from, principal, is_local)
     }
 
-    fn enqueue(self: &Arc<Self>, start: Box<Start>, gate: Option<GateKey>) {
-        run_queue::run(Job { driver: self.clone(), start, gate });
-    }
-
     /// Lets the next handler through a gate, past those whose task was stopped while it waited.
     pub(crate) fn leave_gate(self: &Arc<Self>, key: GateKey) {
         let next = {
@@ -107,7 +103,7 @@ impl Driver {
             std::iter::from_fn(|| gates.leave(key)).find(|start| node.is_running(&start.task))
         };
         if let Some(start) = next {
-            self.enqueue(start, Some(key));
+            run_queue::run_next(self, start, key);
         }
     }
 

@@ -18,10 +18,21 @@ use super::Driver;
 use super::gate::GateKey;
 
 /// A handler to be started.
-pub(super) struct Job {
-    pub(super) driver: Arc<Driver>,
-    pub(super) start: Box<Start>,
-    pub(super) gate: Option<GateKey>,
+struct Job {
+    driver: Arc<Driver>,
+    start: Box<Start>,
+    /// The gate that it waited at and has passed.
+    gate: Option<GateKey>,
+}
+
+impl Job {
+    fn run(self) {
+        let Self { driver, start, gate } = self;
+        match gate {
+            None => driver.start_handler(start),
+            passed => driver.run_handler(start, passed),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -41,8 +52,15 @@ thread_local! {
 const IN_A_ROW_MAX: usize = 256;
 
 /// Starts a handler, now or after those that are being started on this thread.
-pub(super) fn run(job: Job) {
+pub(super) fn run(driver: &Arc<Driver>, start: Box<Start>) {
+    let job = Job { driver: driver.clone(), start, gate: None };
     together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job)));
+}
+
+/// Starts a handler that has waited at a gate: before those whose turn came later than its own.
+pub(super) fn run_next(driver: &Arc<Driver>, start: Box<Start>, gate: GateKey) {
+    let job = Job { driver: driver.clone(), start, gate: Some(gate) };
+    together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.push_front(job)));
 }
 
 /// Starts the handlers that `act` brings, all of them after it.
@@ -57,8 +75,7 @@ pub(super) fn together(act: impl FnOnce()) {
     for _ in 0..IN_A_ROW_MAX {
         match QUEUE.with_borrow_mut(|queue| queue.jobs.pop_front()) {
             Some(job) => {
-                let driver = job.driver.clone();
-                driver.run_handler(job.start, job.gate);
+                job.run();
             }
             None if send_answers() => {}
             None => return,
@@ -67,7 +84,9 @@ pub(super) fn together(act: impl FnOnce()) {
     send_answers();
     let rest = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.jobs));
     if let Some(runtime) = rest.front().map(|job| job.driver.runtime.clone()) {
-        runtime.spawn(async move { rest.into_iter().for_each(run) });
+        runtime.spawn(async move {
+            together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.extend(rest)));
+        });
     }
 }
 
