@@ -32,6 +32,7 @@
 //! | `trait Graph` | to implement, with `async fn`s |
 //! | `GraphServer<T>` | `GraphServer::new(shard)` turns it into a [`Service`] to serve |
 //! | `GraphClient` | `GraphClient::new(&endpoint).profile(request)` gives an [`Invocation`] |
+//! | `GraphMembers` | where methods are for configurations: `client.on(&replicas).profile(request)` gives a [`QuorumBuilder`] |
 //!
 //! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the same
 //! bytes. The including crate depends on `convoke` and `prost` (and `prost-types`, for a `Timestamp` and
@@ -45,6 +46,10 @@
 //! | `option (convoke.tree) = true;` | gets a [`Task`]: replies often, streams, delegates. So does one that `returns (stream ..)` |
 //! | `option (convoke.ordered) = true;` | runs alone for each peer, in the order of submission |
 //! | `option (convoke.read_only) = true;` | changes nothing, and may be cancelled once a call is decided |
+//! | `option (convoke.idempotent) = true;` | may run twice: a quorum call may ask a member again |
+//! | `option (convoke.quorum) = true;` | is asked of a configuration: `client.on(&replicas)` has it |
+//! | `option (convoke.multicast) = true;` | is told to a configuration, one-way; its response is empty |
+//! | `option (convoke.echo_phases) = 2;` | has its reply held back for so many echo phases among the members |
 //! | `option (convoke.ordered_service) = true;` | of the service: its methods are ordered among each other |
 //!
 //! # What it does **not** do
@@ -54,6 +59,7 @@
 //! [`Method`]: https://docs.rs/convoke/latest/convoke/struct.Method.html
 //! [`Service`]: https://docs.rs/convoke/latest/convoke/struct.Service.html
 //! [`Invocation`]: https://docs.rs/convoke/latest/convoke/struct.Invocation.html
+//! [`QuorumBuilder`]: https://docs.rs/convoke/latest/convoke/quorum/struct.QuorumBuilder.html
 //! [`Task`]: https://docs.rs/convoke/latest/convoke/struct.Task.html
 //! [protox]: https://docs.rs/protox
 //! [prost-build]: https://docs.rs/prost-build
@@ -119,6 +125,34 @@ pub fn configure() -> Builder {
 /// # use social::{Change, ProfileRequest};
 /// async fn last(task: Task<Change>) -> Result<Finish, Status> {
 ///     task.answer(&ProfileRequest::default())
+/// }
+/// ```
+///
+/// Where members echo, all of them are asked by one call,
+/// ```
+/// # mod replicated { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/replicated.rs")); }
+/// # use convoke::quorum::{Configuration, QuorumError};
+/// # use replicated::{Entry, Key, StorageClient, Stored};
+/// async fn write(storage: &StorageClient, replicas: &Configuration) -> Result<Stored, QuorumError> {
+///     storage.on(replicas).forget(Key::default()).send_and_forget()?;
+///     storage.on(replicas).write_echo(Entry::default()).majority().await
+/// }
+/// ```
+/// never one alone,
+/// ```compile_fail,E0599
+/// # mod replicated { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/replicated.rs")); }
+/// # use replicated::{Entry, StorageClient};
+/// fn write(storage: &StorageClient) {
+///     let _ = storage.write_echo(Entry::default());
+/// }
+/// ```
+/// and nobody waits for the answers to a multicast.
+/// ```compile_fail,E0599
+/// # mod replicated { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/replicated.rs")); }
+/// # use convoke::quorum::Configuration;
+/// # use replicated::{Key, StorageClient};
+/// fn forget(storage: &StorageClient, replicas: &Configuration) {
+///     let _ = storage.on(replicas).forget(Key::default()).majority();
 /// }
 /// ```
 #[cfg(doctest)]

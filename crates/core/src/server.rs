@@ -147,6 +147,21 @@ impl Service {
 
     /// Lets an endpoint start with this service only if `fits` says yes to its node. Otherwise it fails with
     /// [`StartError::Unfit`] and the reason that is given, before anything is listened on.
+    ///
+    /// ```
+    /// # use convoke_core::{Endpoint, NodeId, Service, StartError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let seven = NodeId::new(7).expect("not zero");
+    /// let service = || Service::new().requires(|node| match node.get() {
+    ///     7 => Ok(()),
+    ///     _ => Err(format!("{node} is not n7")),
+    /// });
+    /// assert!(Endpoint::builder().node(seven).serve(service()).start().await.is_ok());
+    /// let error = Endpoint::builder().serve(service()).start().await.unwrap_err();
+    /// assert!(matches!(error, StartError::Unfit { .. }));
+    /// # }
+    /// ```
     #[must_use]
     pub fn requires(
         mut self,
