@@ -63,8 +63,8 @@ pub(crate) enum News<Resp> {
 }
 
 impl<Resp: prost::Message + Default> QuorumCall<Resp> {
-    /// Decides on the members' replies. Those that were read already count for nothing: decide on a call that
-    /// was just opened.
+    /// Decides on the replies that were not read yet: a member whose reply was, counts no more, and shrinks what
+    /// is possible.
     pub fn quorum<F: QuorumFunction<Resp>>(self, function: F) -> Deciding<Resp, F> {
         Deciding::of(self, function)
     }

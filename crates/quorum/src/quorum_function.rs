@@ -25,7 +25,7 @@ pub enum Verdict<T> {
 /// Decides a quorum call.
 ///
 /// It is asked on the caller's task after every reply and every failure, and for the last time when nothing
-/// can come any more. Any function is one; `quorum_by` of a call infers its types:
+/// can come any more; where members are skipped also before anything is sent. Any function is one; `quorum_by` of a call infers its types:
 /// ```
 /// use convoke_quorum::{Majority, Replies, Verdict};
 ///

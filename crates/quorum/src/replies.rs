@@ -62,6 +62,19 @@ impl<Resp> Replies<Resp> {
         self.others.push(failure);
     }
 
+    /// Replies that were given away count no more.
+    pub(crate) fn discount_taken(&mut self) {
+        let Self { roster, values, order, .. } = self;
+        order.retain(|index| {
+            let index = *index as usize;
+            let is_here = values.get(index).is_some_and(Option::is_some);
+            if !is_here {
+                roster.discount(index);
+            }
+            is_here
+        });
+    }
+
     /// Nothing comes any more.
     pub(crate) fn close(&mut self) {
         self.roster.close();

@@ -75,6 +75,13 @@ impl Roster {
         !self.replied.contains(index) && self.lost.insert(index)
     }
 
+    /// The reply of this member was given away: it counts no more, and is not possible any more.
+    pub(crate) fn discount(&mut self, index: usize) {
+        if self.replied.remove(index) {
+            self.lost.insert(index);
+        }
+    }
+
     /// Nobody replies any more.
     pub(crate) fn close(&mut self) {
         (0..self.members.len()).for_each(|index| {

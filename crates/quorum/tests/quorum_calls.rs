@@ -209,6 +209,23 @@ async fn the_ready_made_ends_of_an_open_call_are_those_of_the_systems() {
     assert_eq!(open().threshold(2).await.unwrap().number, 5);
     assert!(matches!(open().all().await, Err(QuorumError::Impossible(_))));
     assert!(open().quorum_by(|_| Verdict::Done(())).await.is_ok());
+    let zero = open().threshold(0).await;
+    assert!(matches!(zero, Err(QuorumError::Unsuitable(Unsuitable::ThresholdZero))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_was_read_is_not_decided_on() {
+    let cluster = Cluster::start(4).await;
+    let open = async |read| {
+        let mut call = cluster.all(ASK, 5).members().open().unwrap();
+        for _ in 0..read {
+            assert!(call.next().await.is_some_and(|(_, answer)| answer.is_ok()));
+        }
+        call
+    };
+    assert_eq!(open(1).await.quorum(Gathered(Majority)).await.unwrap().len(), 3);
+    let error = open(2).await.quorum(Gathered(Majority)).await.unwrap_err();
+    assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,6 +311,10 @@ async fn members_without_an_argument_are_not_asked_and_shrink_what_is_possible()
     let error = ask().quorum(Majority).await.unwrap_err();
     let QuorumError::Impossible(short) = &error else { panic!("{error}") };
     assert_eq!((&short.skipped, error.missing().next()), (&nodes([2]), Some(node(4))));
+    let asked = cluster.replica(1).asked().len();
+    assert!(matches!(ask().quorum(All).await, Err(QuorumError::Impossible(_))));
+    cluster.settle().await;
+    assert_eq!(cluster.replica(1).asked().len(), asked, "it was hopeless before it was sent");
     let nobody = each(&cluster.client, &cluster.members, |_| None::<convoke_core::Request<Answer>>);
     assert!(matches!(nobody.quorum(First).await, Err(QuorumError::Impossible(_))));
     assert!(cluster.replica(2).asked().is_empty());
@@ -327,6 +348,25 @@ async fn a_member_that_stumbles_is_asked_until_it_answers() {
     assert_eq!(call.quorum(First).await.unwrap().number, 1);
     assert_eq!(start.elapsed(), 4 * HOP + Duration::from_millis(20));
     assert_eq!(cluster.replica(1).asked(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn giving_up_reaches_the_handlers_of_all_members_that_live_also_below_a_leader() {
+    let mut cluster = Cluster::start(4).await;
+    (2..=4).for_each(|id| cluster.will(id, Behaviour::Hang));
+    cluster.crash(4);
+    tokio::time::sleep(10 * HOP).await;
+    let leader = cluster.members.members()[0];
+    let lead = || Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let acceptors = cluster.members.without([leader.node()]);
+    let given_up = tokio::time::timeout(5 * HOP, lead().among(&acceptors).quorum(All)).await;
+    // One that is down makes all of them impossible, and what was asked runs on.
+    assert!(matches!(given_up, Ok(Err(QuorumError::Impossible(_)))), "{given_up:?}");
+    assert_eq!((cluster.replica(2).stopped(), cluster.replica(3).stopped()), (0, 0));
+    let given_up = tokio::time::timeout(5 * HOP, lead().among(&acceptors).quorum(Majority)).await;
+    assert!(given_up.is_err());
+    tokio::time::sleep(3 * HOP).await;
+    assert_eq!((cluster.replica(2).stopped(), cluster.replica(3).stopped()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

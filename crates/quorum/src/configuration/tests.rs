@@ -87,6 +87,17 @@ fn addresses_stay_with_their_members() {
     assert_eq!(rest.address_of(node(2)).map(Address::as_str), Some("sim://2"));
 }
 
+#[test]
+fn what_no_failure_concerns_stays_the_same_set_and_results_leave_their_sources_alone() {
+    let all = of([1, 2, 3]);
+    let same = all.without([node(9)]);
+    assert!(Arc::ptr_eq(&all.set, &same.set));
+    let fewer = all.without([node(2)]);
+    assert_eq!((ids(&fewer), ids(&all)), (vec![1, 3], vec![1, 2, 3]));
+    let nobody = all.without(all.nodes());
+    assert!(nobody.is_empty() && nobody.members().is_empty() && nobody.union(&all) == all);
+}
+
 fn sets() -> impl Strategy<Value = (Configuration, Configuration)> {
     let set = || prop::collection::btree_set(1u64..30, 1..20).prop_map(of);
     (set(), set())

@@ -8,7 +8,9 @@ use std::task::{Context, Poll, ready};
 use convoke_core::NodeId;
 
 use crate::error::MemberError;
-use crate::{Configuration, QuorumError, QuorumFunction, Verdict};
+use crate::replies::Replies;
+use crate::roster::Roster;
+use crate::{Configuration, QuorumError, QuorumFunction, Unsuitable, Verdict};
 
 use super::{News, QuorumBuilder, QuorumCall};
 
@@ -24,6 +26,8 @@ pub struct Deciding<Resp, F>(State<Resp, F>);
 enum State<Resp, F> {
     Ready(QuorumBuilder<Resp>, F),
     Open(QuorumCall<Resp>, F),
+    /// The rule does not fit.
+    Refused(Unsuitable),
     Over,
 }
 
@@ -47,8 +51,14 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
         Self(State::Ready(builder, function))
     }
 
-    pub(super) fn of(call: QuorumCall<Resp>, function: F) -> Self {
-        Self(State::Open(call, function))
+    pub(super) fn of(mut call: QuorumCall<Resp>, function: F) -> Self {
+        Self(match function.check(call.replies.members()) {
+            Ok(()) => {
+                call.replies.discount_taken();
+                State::Open(call, function)
+            }
+            Err(unsuitable) => State::Refused(unsuitable),
+        })
     }
 
     /// Resolves to the answer together with who replied and who failed.
@@ -58,9 +68,7 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
 
     /// What is decided, and the call as it is then.
     fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Settled<Resp, F::Output>> {
-        if matches!(self.0, State::Ready(..)) {
-            self.open()?;
-        }
+        self.open()?;
         let State::Open(call, function) = &mut self.0 else {
             panic!("polled after it was ready");
         };
@@ -78,13 +86,35 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
     }
 
     fn open(&mut self) -> Result<(), QuorumError> {
-        let State::Ready(builder, function) = std::mem::replace(&mut self.0, State::Over) else {
+        if matches!(self.0, State::Open(..)) {
             return Ok(());
-        };
-        let roster = builder.roster()?;
-        function.check(roster.members())?;
-        self.0 = State::Open(builder.open_with(roster)?, function);
-        Ok(())
+        }
+        match std::mem::replace(&mut self.0, State::Over) {
+            State::Ready(builder, mut function) => {
+                let roster = builder.roster()?;
+                function.check(roster.members())?;
+                if !roster.skipped().is_empty() {
+                    refuse_hopeless(&roster, &mut function)?;
+                }
+                self.0 = State::Open(builder.open_with(roster)?, function);
+                Ok(())
+            }
+            State::Refused(unsuitable) => Err(unsuitable.into()),
+            State::Open(..) | State::Over => Ok(()),
+        }
+    }
+}
+
+/// # Errors
+/// When those who are asked are too few, whatever they say. Nothing was sent then.
+fn refuse_hopeless<Resp, F: QuorumFunction<Resp>>(
+    roster: &Roster,
+    function: &mut F,
+) -> Result<(), QuorumError> {
+    let mut nothing = Replies::new(roster.clone());
+    match function.decide(&mut nothing) {
+        Verdict::Impossible => Err(QuorumError::Impossible(Box::new(nothing.shortfall()))),
+        Verdict::Continue | Verdict::Done(_) => Ok(()),
     }
 }
 
@@ -149,6 +179,7 @@ impl<Resp, F> fmt::Debug for Deciding<Resp, F> {
         match &self.0 {
             State::Ready(builder, _) => f.debug_tuple("Deciding").field(builder).finish(),
             State::Open(call, _) => f.debug_tuple("Deciding").field(call).finish(),
+            State::Refused(unsuitable) => f.debug_tuple("Deciding").field(unsuitable).finish(),
             State::Over => f.write_str("Deciding(over)"),
         }
     }
