@@ -7,6 +7,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
@@ -102,6 +103,8 @@ impl CastPort {
         let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
         let CastBody { phase, sender, epoch, digest, payload } = body;
         let cast = Cast { view: None, phase, sender, epoch, budget_us, digest, payload };
+        // The caller's iterator may use the endpoint, so it is not run under its lock.
+        let to: SmallVec<[NodeId; 8]> = to.into_iter().collect();
         self.driver.with_node(|node, now| node.send_casts(now, self.key, to, cast));
     }
 
@@ -130,9 +133,9 @@ impl CastPort {
 
     /// What is known of the ways to these nodes, and after how many changes.
     pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
-        let nodes = nodes.into_iter();
+        let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
         self.driver.with_mail(|node| {
-            (nodes.map(|of| node.reach(of)).collect(), node.mailboxes().changes())
+            (nodes.into_iter().map(|of| node.reach(of)).collect(), node.mailboxes().changes())
         })
     }
 
