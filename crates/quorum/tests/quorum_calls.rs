@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use convoke_core::{Cause, Endpoint, Executed, Invocation};
 use convoke_quorum::{
-    All, Byzantine, Configuration, First, Gathered, Grid, Majority, MemberError, QuorumError,
-    QuorumExt, Replies, Retry, Threshold, Unsuitable, Verdict, Weighted, each, matching, newest_of,
+    All, Byzantine, First, Gathered, Grid, Majority, MemberError, QuorumError, QuorumExt, Replies,
+    Retry, Threshold, Unsuitable, Verdict, Weighted, each, matching, newest_of,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -351,25 +351,6 @@ async fn a_member_that_stumbles_is_asked_until_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_up_reaches_the_handlers_of_all_members_that_live_also_below_a_leader() {
-    let mut cluster = Cluster::start(4).await;
-    (2..=4).for_each(|id| cluster.will(id, Behaviour::Hang));
-    cluster.crash(4);
-    tokio::time::sleep(10 * HOP).await;
-    let leader = cluster.members.members()[0];
-    let lead = || Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
-    let acceptors = cluster.members.without([leader.node()]);
-    let given_up = tokio::time::timeout(5 * HOP, lead().among(&acceptors).quorum(All)).await;
-    // One that is down makes all of them impossible, and what was asked runs on.
-    assert!(matches!(given_up, Ok(Err(QuorumError::Impossible(_)))), "{given_up:?}");
-    assert_eq!((cluster.replica(2).stopped(), cluster.replica(3).stopped()), (0, 0));
-    let given_up = tokio::time::timeout(5 * HOP, lead().among(&acceptors).quorum(Majority)).await;
-    assert!(given_up.is_err());
-    tokio::time::sleep(3 * HOP).await;
-    assert_eq!((cluster.replica(2).stopped(), cluster.replica(3).stopped()), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hedged_call_asks_one_more_only_when_the_first_is_slow_or_fails() {
     let cluster = Cluster::start(3).await;
     let hedged = || cluster.all(READ, 1).members().hedge(1, Duration::from_millis(50));
@@ -470,120 +451,4 @@ async fn streamed_replies_are_news_of_one_member_each() {
         if is_there { Verdict::Done(replies.len()) } else { Verdict::Continue }
     });
     assert_eq!(newest.await.unwrap(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_quorum_of_the_leaves_takes_three_one_way_delays_and_through_the_leader_four() {
-    let cluster = Cluster::start(4).await;
-    let leader = cluster.members.members()[0];
-    let acceptors = cluster.members.without([leader.node()]);
-    let lead = |number| {
-        let call = Invocation::new(&cluster.client, support::LEAD.request(number)).to(&leader);
-        call.among(&acceptors)
-    };
-    let start = Instant::now();
-    let answers = lead(7).quorum(Gathered(Majority)).await.unwrap();
-    assert_eq!((answers.len(), start.elapsed()), (2, 3 * HOP));
-    assert!(answers.iter().all(|(member, answer)| member.get() == answer.node));
-
-    // One acceptor is down, one refuses: impossible as soon as both are known.
-    cluster.will(2, Behaviour::Refuse);
-    cluster.will(3, Behaviour::Refuse);
-    cluster.will(4, Behaviour::Hang);
-    let start = Instant::now();
-    let error = lead(8).quorum(Majority).await.unwrap_err();
-    assert_eq!(start.elapsed(), 3 * HOP);
-    assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes([2, 3]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_acceptor_counts_once_however_often_it_replies() {
-    let cluster = Cluster::start(4).await;
-    let leader = cluster.members.members()[0];
-    cluster.will(2, Behaviour::Twice);
-    cluster.will(3, Behaviour::Hang);
-    cluster.will(4, Behaviour::After(100));
-    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
-    let acceptors = cluster.members.without([leader.node()]);
-    let start = Instant::now();
-    let decided = call.among(&acceptors).quorum(Majority).detailed().await.unwrap();
-    assert_eq!(start.elapsed(), 3 * HOP + Duration::from_millis(100));
-    assert_eq!(decided.answered.nodes().collect::<Vec<_>>(), nodes([2, 4]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_is_down_makes_it_impossible_at_once() {
-    let mut cluster = Cluster::start(4).await;
-    let leader = cluster.members.members()[0];
-    cluster.crash(1);
-    tokio::time::sleep(10 * HOP).await;
-    let acceptors = cluster.members.without([leader.node()]);
-    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
-    let start = Instant::now();
-    let error = call.among(&acceptors).quorum(Majority).await.unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(5));
-    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
-    assert_eq!((&short.silent, short.others.len()), (&nodes([2, 3, 4]), 1), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
-    use convoke_core::{Context, Method, Peer, Service, Status};
-    const OUTER: Method<u64, u64> = Method::new("test.Nested/Outer");
-    const INNER: Method<u64, u64> = Method::new("test.Nested/Inner");
-
-    let network = convoke_sim::transport::SimNetwork::new(7);
-    let members = support::addressed(3);
-    let mut replicas = Vec::new();
-    for id in 1..=3 {
-        let later: Arc<std::sync::OnceLock<std::sync::Weak<Endpoint>>> = Arc::default();
-        let (me, all) = (later.clone(), members.clone());
-        let service = Service::new()
-            .unary(INNER, |number, _: Context| async move { Ok::<_, Status>(number) })
-            .unary(OUTER, move |number, _: Context| {
-                let me = me.get().and_then(std::sync::Weak::upgrade).expect("it has started");
-                let call = Invocation::new(&me, INNER.request(number)).to_all(&all);
-                async move {
-                    let replies = call.quorum(Gathered(All)).await;
-                    replies.map(|all| all.len() as u64).map_err(|error| {
-                        Status::new(convoke_core::Code::Internal, error.to_string())
-                    })
-                }
-            });
-        let endpoint = support::endpoint(&network, id).serve(service).start().await.unwrap();
-        members.introduce(&endpoint).unwrap();
-        let endpoint = Arc::new(endpoint);
-        later.set(Arc::downgrade(&endpoint)).expect("it is set once");
-        replicas.push(endpoint);
-    }
-    for endpoint in &replicas {
-        let peers: Vec<Peer> = members.members().to_vec();
-        let call = Invocation::new(endpoint, OUTER.request(1)).to_all(&peers);
-        let (replies, failed) = call.members().open().unwrap().collect().await;
-        assert_eq!(
-            (replies.iter().map(|(_, n)| *n).collect::<Vec<_>>(), failed.len()),
-            (vec![3; 3], 0)
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_calls_back_clients_that_only_dialled_it() {
-    let network = convoke_sim::transport::SimNetwork::new(7);
-    let hub = support::endpoint(&network, 50).start().await.unwrap();
-    let mut clients = Vec::new();
-    for id in 1..=3 {
-        let replica = support::Replica::new(id);
-        let service = support::service(&replica, &support::addressed(1));
-        let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
-        let client = builder.serve(service).start().await.unwrap();
-        client.connect("sim://n50").await.unwrap();
-        clients.push((client, replica));
-    }
-    let members = Configuration::new(nodes(1..=3)).unwrap();
-    let call = Invocation::new(&hub, ASK.request(4)).to_all(&members);
-    assert_eq!(call.quorum(Gathered(All)).await.unwrap().len(), 3);
-    Invocation::new(&hub, NOTE.request(5)).to_all(&members).send().await.unwrap();
-    tokio::time::sleep(HOP).await;
-    assert!(clients.iter().all(|(_, replica)| replica.asked() == [4, 5]));
 }
