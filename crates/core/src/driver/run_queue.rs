@@ -72,11 +72,13 @@ pub(super) fn together(act: impl FnOnce()) {
     }
     let _draining = Draining;
     act();
+    drain();
+}
+
+fn drain() {
     for _ in 0..IN_A_ROW_MAX {
         match QUEUE.with_borrow_mut(|queue| queue.jobs.pop_front()) {
-            Some(job) => {
-                job.run();
-            }
+            Some(job) => job.run(),
             None if send_answers() => {}
             None => return,
         }
@@ -84,10 +86,12 @@ pub(super) fn together(act: impl FnOnce()) {
     send_answers();
     let rest = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.jobs));
     if let Some(runtime) = rest.front().map(|job| job.driver.runtime.clone()) {
-        runtime.spawn(async move {
-            together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.extend(rest)));
-        });
+        runtime.spawn(async move { resume(rest) });
     }
+}
+
+fn resume(jobs: VecDeque<Job>) {
+    together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.extend(jobs)));
 }
 
 /// Leaves the reply that ends a task to be sent with others, if handlers are being started on this thread;

@@ -11,7 +11,7 @@
 //!    └────anything else, age──────────────────┴──▶ a full call
 //! ```
 //!
-//! An [`Errand`] has one branch, and its caller waits for nothing but the end. A [`Fan`] has several, or
+//! An `Errand` has one branch, and its caller waits for nothing but the end. A `Fan` has several, or
 //! a caller that reads replies one by one.
 //!
 //! Slots lie in a ring by call number. All are given the same time before they become full calls, so the

@@ -27,7 +27,7 @@ use super::tally::{Evidence, Refused};
 /// async fn agree(context: &Context, members: &Configuration, value: &[u8]) -> Result<(), Status> {
 ///     let plan = EchoPlan::majority(members.len(), 2).map_err(EchoError::from)?;
 ///     let mut round = EchoRound::join(context, members, plan)?;
-///     round.cast(0, digest_of(value))?;
+///     round.cast(0, digest_of(value), Vec::new())?;
 ///     round.quorum(0).await?;
 ///     round.quorum(1).await?;
 ///     Ok(())
