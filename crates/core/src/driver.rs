@@ -248,8 +248,8 @@ impl Driver {
         }
     }
 
-    /// Looks at mailboxes, or takes from them, which causes nothing to be sent.
-    pub(crate) fn with_mail<T>(&self, act: impl FnOnce(&mut Node) -> T) -> T {
+    /// For what causes nothing to be sent.
+    pub(crate) fn with_node_quietly<T>(&self, act: impl FnOnce(&mut Node) -> T) -> T {
         act(&mut self.state.lock().node)
     }
 

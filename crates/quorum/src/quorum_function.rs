@@ -56,6 +56,13 @@ pub trait QuorumFunction<Resp> {
         Ok(())
     }
 
+    /// It never decides well on fewer replies of so many members: until then the call need not be woken for
+    /// each. Default 1.
+    fn fewest(&self, members: usize) -> usize {
+        let _ = members;
+        1
+    }
+
     /// Decides. It may take the replies it decides on out, and is not asked again then.
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output>;
 }
@@ -79,6 +86,10 @@ impl<Resp, S: QuorumSystem> QuorumFunction<Resp> for Gathered<S> {
         self.0.check(members)
     }
 
+    fn fewest(&self, members: usize) -> usize {
+        self.0.fewest(members)
+    }
+
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output> {
         verdict(&self.0, replies, |replies| Some(replies.take_all()))
     }
@@ -93,6 +104,10 @@ impl<Resp, S: QuorumSystem> QuorumFunction<Resp> for Of<S> {
 
     fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
         self.0.check(members)
+    }
+
+    fn fewest(&self, members: usize) -> usize {
+        self.0.fewest(members)
     }
 
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
@@ -120,6 +135,10 @@ macro_rules! functions {
 
             fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
                 QuorumSystem::check(self, members)
+            }
+
+            fn fewest(&self, members: usize) -> usize {
+                QuorumSystem::fewest(self, members)
             }
 
             fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {

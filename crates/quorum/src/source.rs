@@ -121,6 +121,14 @@ impl<Resp: prost::Message + Default> Source<Resp> {
         }
     }
 
+    /// Nobody has to be woken for fewer replies.
+    pub(crate) fn wake_after(&self, fewest: usize) {
+        // With a plan the replies may come to several rounds.
+        if let (None, [round]) = (&self.plan, &self.rounds[..]) {
+            round.call.wake_after(fewest);
+        }
+    }
+
     /// How it ended, where that is not for want of replies.
     pub(crate) fn end(&self) -> End {
         self.end

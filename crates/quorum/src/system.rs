@@ -26,6 +26,12 @@ pub trait QuorumSystem {
 
     /// Whether `present`, by their index among `members`, are a quorum.
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool;
+
+    /// No fewer of so many members are ever a quorum: until then nobody need be woken. Default 1.
+    fn fewest(&self, members: usize) -> usize {
+        let _ = members;
+        1
+    }
 }
 
 /// A quorum rule that does not fit the members it is to be used with: the caller's doing. Nothing was sent.

@@ -195,11 +195,11 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         poll_fn(|cx| self.poll_reply(cx)).await
     }
 
-    /// Lets [`Self::next`] and the stream wait until `count` replies are there to be read, a branch has failed
-    /// or the call has ended, instead of for each reply: who needs a majority is woken once. Default 1. What
-    /// is there is given without waiting, whatever the count.
+    /// Lets the first [`Self::next`] that has to wait do so until `count` replies are there to be read, a
+    /// branch has failed or the call has ended: who needs a majority is woken once. Default 1. What is there is
+    /// given without waiting, whatever the count.
     pub fn wake_after(&self, count: usize) {
-        self.endpoint.driver().with_node(|node, _| node.wake_after(self.id, count));
+        self.endpoint.driver().with_node_quietly(|node| node.wake_after(self.id, count));
     }
 
     /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a write still

@@ -229,7 +229,8 @@ impl Call {
         self.detach(now);
     }
 
-    /// Its reader is to be woken when this many replies wait, a branch has failed, or the call has ended.
+    /// Its reader is to be woken when this many replies wait, a branch has failed, or the call has ended; once it
+    /// reads, for each.
     pub(crate) fn wake_after(&mut self, count: usize) {
         self.wake_after = count.max(1);
     }
@@ -392,6 +393,7 @@ impl Call {
     pub(crate) fn poll_event(&mut self) -> Option<CallEvent> {
         let event = self.events.pop_front()?;
         if let CallEvent::Reply(delivered) | CallEvent::Late(delivered) = &event {
+            self.wake_after = 1;
             self.inbox.consume(&delivered.path, delivered.index, delivered.payload.len());
             self.drain_credits();
         }

@@ -81,7 +81,7 @@ impl CastPort {
         deadline: Option<Timestamp>,
         lifetime: Duration,
     ) -> Result<Self, JoinRefusal> {
-        driver.with_mail(|node| node.mailboxes_mut().join(key))?;
+        driver.with_node_quietly(|node| node.mailboxes_mut().join(key))?;
         Ok(Self { driver: driver.clone(), key, deadline, lifetime, late_count: u32::MAX })
     }
 
@@ -111,7 +111,7 @@ impl CastPort {
     /// Takes all that came, oldest first.
     pub fn take(&self, into: &mut Vec<ReceivedCast>) {
         let mut casts = Vec::new();
-        self.driver.with_mail(|node| node.mailboxes_mut().take(self.key, &mut casts));
+        self.driver.with_node_quietly(|node| node.mailboxes_mut().take(self.key, &mut casts));
         into.extend(casts.into_iter().map(|(from, cast)| {
             let Cast { phase, sender, epoch, digest, payload, .. } = cast;
             ReceivedCast { from, body: CastBody { phase, sender, epoch, digest, payload } }
@@ -123,7 +123,7 @@ impl CastPort {
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Waiting {
-        let (waiting, _dropped_unlocked) = self.driver.with_mail(|node| {
+        let (waiting, _dropped_unlocked) = self.driver.with_node_quietly(|node| {
             let mailboxes = node.mailboxes_mut();
             let (is_ready, old) = mailboxes.poll_waiting(self.key, cx.waker(), count);
             (Waiting { is_ready, changes: mailboxes.changes() }, old)
@@ -134,7 +134,7 @@ impl CastPort {
     /// What is known of the ways to these nodes, and after how many changes.
     pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
         let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
-        self.driver.with_mail(|node| {
+        self.driver.with_node_quietly(|node| {
             (nodes.into_iter().map(|of| node.reach(of)).collect(), node.mailboxes().changes())
         })
     }
@@ -153,8 +153,9 @@ impl Drop for CastPort {
             MailKey::Call(_) => (self.late_count, self.deadline.unwrap_or(Timestamp::MAX)),
             MailKey::Tag(_) => (u32::MAX, Timestamp::MAX),
         };
-        let _dropped_unlocked =
-            self.driver.with_mail(|node| node.mailboxes_mut().close(self.key, left, forget_at));
+        let _dropped_unlocked = self
+            .driver
+            .with_node_quietly(|node| node.mailboxes_mut().close(self.key, left, forget_at));
     }
 }
 
@@ -183,13 +184,13 @@ impl Endpoint {
         announce: Announce,
     ) -> Result<CastSpace, SpaceTaken> {
         let driver = self.driver();
-        driver.with_mail(|node| node.mailboxes_mut().open_space(name, window, announce))?;
+        driver.with_node_quietly(|node| node.mailboxes_mut().open_space(name, window, announce))?;
         Ok(CastSpace { driver: driver.clone(), name })
     }
 
     /// How many casts this endpoint has not kept since it began, by reason.
     pub fn casts_dropped(&self) -> CastsDropped {
-        self.driver().with_mail(|node| node.mailboxes().dropped())
+        self.driver().with_node_quietly(|node| node.mailboxes().dropped())
     }
 }
 
@@ -215,26 +216,26 @@ impl CastSpace {
     pub fn poll_announced(&self, cx: &mut TaskContext<'_>) -> Poll<(u64, u64)> {
         let (tag, _dropped_unlocked) = self
             .driver
-            .with_mail(|node| node.mailboxes_mut().poll_announced(self.name, cx.waker()));
+            .with_node_quietly(|node| node.mailboxes_mut().poll_announced(self.name, cx.waker()));
         tag.map_or(Poll::Pending, |tag| Poll::Ready((tag.view, tag.sequence)))
     }
 
     /// All tags below are over: what comes about them is dropped, and none can be opened.
     pub fn raise_floor(&self, view: u64, sequence: u64) {
         let floor = (view, sequence);
-        self.driver.with_mail(|node| node.mailboxes_mut().raise_floor(self.name, floor));
+        self.driver.with_node_quietly(|node| node.mailboxes_mut().raise_floor(self.name, floor));
     }
 
     /// The lowest tag that is not over.
     pub fn floor(&self) -> (u64, u64) {
-        self.driver.with_mail(|node| node.mailboxes_mut().floor(self.name))
+        self.driver.with_node_quietly(|node| node.mailboxes_mut().floor(self.name))
     }
 }
 
 impl Drop for CastSpace {
     fn drop(&mut self) {
         let _dropped_unlocked =
-            self.driver.with_mail(|node| node.mailboxes_mut().close_space(self.name));
+            self.driver.with_node_quietly(|node| node.mailboxes_mut().close_space(self.name));
     }
 }
 

@@ -96,7 +96,10 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
                 if !roster.skipped().is_empty() {
                     refuse_hopeless(&roster, &mut function)?;
                 }
-                self.0 = State::Open(builder.open_with(roster)?, function);
+                let fewest = function.fewest(roster.members().len());
+                let call = builder.open_with(roster)?;
+                call.wake_after(fewest);
+                self.0 = State::Open(call, function);
                 Ok(())
             }
             State::Refused(unsuitable) => Err(unsuitable.into()),

@@ -32,6 +32,10 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
         check_count(self.count, members.len())
     }
 
+    fn fewest(&self, _: usize) -> usize {
+        self.count
+    }
+
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
         let count_alike = |reply: &Resp| {
             replies.iter().filter(|(_, other)| (self.are_equal)(reply, other)).count()

@@ -27,6 +27,10 @@ impl<Resp, V: Ord, K: Fn(&Resp) -> V> QuorumFunction<Resp> for NewestOf<K> {
         check_count(self.count, members.len())
     }
 
+    fn fewest(&self, _: usize) -> usize {
+        self.count
+    }
+
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
         if replies.len() >= self.count {
             let newest = replies.iter().max_by_key(|(_, reply)| (self.version)(reply));

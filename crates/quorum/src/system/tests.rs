@@ -59,6 +59,7 @@ proptest! {
         systems.push((Box::new(Threshold(k.min(count))), 0));
         for (system, _) in systems {
             for set in all_sets(count).filter(|set| system.is_quorum(&nodes, set)) {
+                prop_assert!(set.len() >= system.fewest(count));
                 for more in 0..count {
                     let larger = set.union(&[more].into_iter().collect());
                     prop_assert!(system.is_quorum(&nodes, &larger));

@@ -78,6 +78,10 @@ impl QuorumSystem for Majority {
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool {
         present.len() >= Self::of(members.len())
     }
+
+    fn fewest(&self, members: usize) -> usize {
+        Self::of(members)
+    }
 }
 
 impl QuorumSystem for All {
@@ -88,6 +92,10 @@ impl QuorumSystem for All {
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool {
         present.len() >= members.len()
     }
+
+    fn fewest(&self, members: usize) -> usize {
+        members
+    }
 }
 
 impl QuorumSystem for Threshold {
@@ -97,6 +105,10 @@ impl QuorumSystem for Threshold {
 
     fn is_quorum(&self, _: &[NodeId], present: &MemberSet) -> bool {
         present.len() >= self.0
+    }
+
+    fn fewest(&self, _: usize) -> usize {
+        self.0
     }
 }
 
@@ -113,5 +125,9 @@ impl QuorumSystem for Byzantine {
 
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool {
         present.len() >= self.of(members.len())
+    }
+
+    fn fewest(&self, members: usize) -> usize {
+        self.of(members)
     }
 }

@@ -108,8 +108,8 @@ impl Node {
         self.initiator.park(call, waker);
     }
 
-    /// A call's reader is to be woken when `count` replies wait, a branch has failed, or the call has ended.
-    /// At first 1.
+    /// A call's reader is to be woken when `count` replies wait, a branch has failed, or the call has ended; once
+    /// it reads, for each.
     pub fn wake_after(&mut self, call: CallId, count: usize) {
         self.initiator.wake_after(call, count);
     }

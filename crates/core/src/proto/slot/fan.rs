@@ -115,6 +115,7 @@ impl Fan {
         }
         if let Some((index, answer)) = self.answers.get_mut(self.read) {
             self.read += 1;
+            self.wake_after = 1;
             let payload = std::mem::take(&mut answer.payload);
             return Read::Reply { index: *index, by: answer.by, payload };
         }
