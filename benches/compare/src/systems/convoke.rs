@@ -6,11 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use convoke::quorum::{Gathered, QuorumExt as _, Threshold};
 use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 use convoke::{
-    CallBuilder, Code, Context, Decision, End, Endpoint, EndpointBuilder, Finish, Identity,
-    Invocation, Method, Peer, Request, Service, Status, Tally, Task,
+    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Identity, Invocation, Method,
+    Peer, Request, Service, Status, Task,
 };
 
 use crate::authority;
@@ -266,14 +267,10 @@ impl Caller {
     }
 
     async fn quorum(&self, work: &Work) -> Result<()> {
-        let enough = |tally: &Tally<'_>| {
-            if tally.replies.len() >= QUORUM { Decision::Done } else { Decision::Continue }
-        };
         let request = ECHO.request(counted(work, 0));
         let call = Invocation::new(&self.endpoint, request).to_all(&self.peers[..]);
-        let (replies, outcome) = call.decide(enough).flat().open()?.collect().await?;
-        ensure!(outcome.end == End::Decided, "{:?}: {:?}", outcome.end, outcome.failures);
-        replies.iter().try_for_each(|reply| expect_bytes(reply.message(), work.payload.len()))
+        let replies = call.quorum(Gathered(Threshold(QUORUM))).await?;
+        replies.iter().try_for_each(|(_, reply)| expect_bytes(reply, work.payload.len()))
     }
 }
 
