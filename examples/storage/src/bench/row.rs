@@ -1,0 +1,210 @@
+//! What is reported: the runs of a case together.
+
+use serde::Serialize;
+
+use crate::form::{Form, Phases};
+use crate::statistics::{ci95, mean, median};
+
+use super::{Case, Load, Measured};
+
+/// One run of a case.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Run {
+    /// Writes that succeeded.
+    pub operations: u64,
+    /// Writes that failed.
+    pub failed: u64,
+    /// Writes of an open loop that were not begun, because thousands were under way: it is overloaded.
+    pub not_begun: u64,
+    /// Median latency in microseconds; none when nothing succeeded.
+    pub median_us: Option<f64>,
+    /// 99th percentile.
+    pub p99_us: Option<f64>,
+    /// Writes a second.
+    pub per_second: f64,
+    /// Processor time of client and replicas for each write, in microseconds.
+    pub cpu_us_per_op: f64,
+    /// Frames of client and replicas for each write.
+    pub frames_per_op: f64,
+}
+
+/// The runs of a case. A number is the mean of the runs; `.._ci95` is half of its 95 % confidence interval.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Replicas.
+    pub n: u64,
+    /// Echo phases.
+    pub phases: Phases,
+    /// Who leads them.
+    pub form: Form,
+    /// `closed` or `open`.
+    #[serde(rename = "loop")]
+    pub kind: &'static str,
+    /// Writes under way, in a closed loop.
+    pub in_flight: Option<usize>,
+    /// Writes a second that were asked for, in an open loop.
+    pub offered_per_second: Option<f64>,
+    /// Median latency.
+    pub median_us: f64,
+    /// Of the median latency.
+    pub median_us_ci95: Option<f64>,
+    /// 99th percentile of the latency.
+    pub p99_us: f64,
+    /// Writes a second.
+    pub per_second: f64,
+    /// Of the writes a second.
+    pub per_second_ci95: Option<f64>,
+    /// Processor time of client and replicas for each write.
+    pub cpu_us_per_op: f64,
+    /// Of the processor time.
+    pub cpu_us_per_op_ci95: Option<f64>,
+    /// Frames of client and replicas for each write, credit and keep-alive included.
+    pub frames_per_op: f64,
+    /// Writes that succeeded, in all runs.
+    pub operations: u64,
+    /// Writes that failed, in all runs.
+    pub failed: u64,
+    /// Writes of an open loop that were not begun, in all runs.
+    pub not_begun: u64,
+    /// Writes a second against the nested form under the same load: median of the ratios run by run.
+    pub per_second_to_nested: Option<f64>,
+    /// Processor time against the nested form, likewise.
+    pub cpu_to_nested: Option<f64>,
+    /// What each run gave.
+    pub runs: Vec<Run>,
+}
+
+/// A row for each case.
+pub fn rows(measured: &[Measured]) -> Vec<Row> {
+    measured.iter().map(|one| row(one, nested_of(measured, one))).collect()
+}
+
+fn nested_of<'a>(all: &'a [Measured], one: &Measured) -> Option<&'a Measured> {
+    let nested = Case { form: Form::Nested, ..one.case };
+    // In an open loop each form has a rate of its own.
+    let is_closed = matches!(one.case.load, Load::Closed { .. });
+    let nested = all.iter().find(|other| other.case == nested)?;
+    (is_closed && one.case.form != Form::Nested).then_some(nested)
+}
+
+fn row(measured: &Measured, nested: Option<&Measured>) -> Row {
+    let Measured { case, offered, runs } = measured;
+    let all = |of: fn(&Run) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
+    let ratio = |of: fn(&Run) -> f64| {
+        let pairs = nested?.runs.iter().zip(runs).filter(|(nested, _)| of(nested) > 0.0);
+        let ratios: Vec<f64> = pairs.map(|(nested, run)| of(run) / of(nested)).collect();
+        median(&ratios)
+    };
+    let medians: Vec<f64> = runs.iter().filter_map(|run| run.median_us).collect();
+    let p99s: Vec<f64> = runs.iter().filter_map(|run| run.p99_us).collect();
+    let (per_second, cpu) = (all(|run| run.per_second), all(|run| run.cpu_us_per_op));
+    let (kind, in_flight) = match case.load {
+        Load::Closed { in_flight } => ("closed", Some(in_flight)),
+        Load::Open { .. } => ("open", None),
+    };
+    Row {
+        n: case.members,
+        phases: case.phases,
+        form: case.form,
+        kind,
+        in_flight,
+        offered_per_second: *offered,
+        median_us: mean(&medians),
+        median_us_ci95: ci95(&medians),
+        p99_us: mean(&p99s),
+        per_second: mean(&per_second),
+        per_second_ci95: ci95(&per_second),
+        cpu_us_per_op: mean(&cpu),
+        cpu_us_per_op_ci95: ci95(&cpu),
+        frames_per_op: mean(&all(|run| run.frames_per_op)),
+        operations: runs.iter().map(|run| run.operations).sum(),
+        failed: runs.iter().map(|run| run.failed).sum(),
+        not_begun: runs.iter().map(|run| run.not_begun).sum(),
+        per_second_to_nested: ratio(|run| run.per_second),
+        cpu_to_nested: ratio(|run| run.cpu_us_per_op),
+        runs: runs.clone(),
+    }
+}
+
+/// The rows as a table for people.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "n  write               form    load              median µs     p99 µs  per second       ±  \
+         CPU µs  frames  : nested, rate  CPU  failed  not begun\n",
+    );
+    for row in rows {
+        let load = match (row.in_flight, row.offered_per_second) {
+            (Some(in_flight), _) => format!("{in_flight} in flight"),
+            (None, offered) => format!("{:.0} a second", offered.unwrap_or_default()),
+        };
+        let ratio = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+        text += &format!(
+            "{:<2} {:19} {:7} {:16} {:10.0} {:10.0} {:11.0} {:7.0} {:7.0} {:7.1} {:>15} {:>4} {:>7} {:>10}\n",
+            row.n,
+            row.phases.name(),
+            row.form,
+            load,
+            row.median_us,
+            row.p99_us,
+            row.per_second,
+            row.per_second_ci95.unwrap_or_default(),
+            row.cpu_us_per_op,
+            row.frames_per_op,
+            ratio(row.per_second_to_nested),
+            ratio(row.cpu_to_nested),
+            row.failed,
+            row.not_begun,
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(form: Form, load: Load, per_second: [f64; 3]) -> Measured {
+        let run = |per_second| Run {
+            operations: 10,
+            failed: 1,
+            not_begun: 2,
+            median_us: Some(100.0),
+            p99_us: None,
+            per_second,
+            cpu_us_per_op: 1e6 / per_second,
+            frames_per_op: 20.0,
+        };
+        let case = Case { members: 4, phases: Phases::One, form, load };
+        Measured { case, offered: None, runs: per_second.map(run).to_vec() }
+    }
+
+    #[test]
+    fn ratios_are_taken_run_by_run() {
+        let load = Load::Closed { in_flight: 32 };
+        // The machine was slow in the second run, and in the third somebody disturbed one of them.
+        let rows = rows(&[
+            measured(Form::Echo, load, [200.0, 100.0, 300.0]),
+            measured(Form::Nested, load, [100.0, 50.0, 10.0]),
+        ]);
+        assert_eq!(rows[0].per_second_to_nested, Some(2.0));
+        assert_eq!(rows[0].cpu_to_nested, Some(0.5));
+        assert_eq!(rows[1].per_second_to_nested, None);
+        assert_eq!((rows[0].operations, rows[0].failed, rows[0].per_second), (30, 3, 200.0));
+        assert_eq!(rows[0].not_begun, 6);
+        assert!(rows[0].per_second_ci95.is_some_and(|half| half > 0.0));
+        assert_eq!(table(&rows).lines().count(), 3);
+    }
+
+    #[test]
+    fn an_open_loop_is_compared_with_nobody() {
+        let load = Load::Open { share: 0.5, per_second: 0.0 };
+        let rows =
+            rows(&[measured(Form::Echo, load, [1.0; 3]), measured(Form::Nested, load, [1.0; 3])]);
+        assert_eq!(rows[0].per_second_to_nested, None);
+        let json = serde_json::to_value(&rows).unwrap();
+        assert_eq!(json[0]["loop"], "open");
+        assert_eq!(json[0]["form"], "echo");
+        assert_eq!(json[0]["phases"], 1);
+        assert!(json[0]["in_flight"].is_null());
+    }
+}

@@ -1,0 +1,140 @@
+//! The client's side: a write in each of its forms, and a register that many clients read and write.
+
+use std::time::Duration;
+
+use convoke::Endpoint;
+use convoke::quorum::{Configuration, Gathered, Majority, QuorumBuilder, QuorumError};
+
+use crate::form::{Form, Phases};
+use crate::proto::{Key, NestedValue, StorageClient, StorageMembers, Value, WriteResponse};
+use crate::register::Version;
+
+/// The replicas as a client sees them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    storage: StorageMembers,
+    members: Configuration,
+    deadline: Duration,
+}
+
+/// Why a value was not written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// There is no quorum.
+    #[error(transparent)]
+    Quorum(#[from] QuorumError),
+    /// Somebody has written with the greatest timestamp there is: a faulty writer, who has used the key up.
+    #[error("{key:?} has the greatest timestamp there is, so nothing newer can be written")]
+    NoTimestampLeft {
+        /// The key.
+        key: String,
+    },
+}
+
+impl Client {
+    /// A client of these replicas, to which its endpoint knows the way.
+    pub fn new(endpoint: &Endpoint, members: Configuration) -> Self {
+        let storage = StorageClient::new(endpoint).on(&members);
+        let deadline = Duration::from_secs(10);
+        Self { endpoint: endpoint.clone(), storage, members, deadline }
+    }
+
+    /// Answers, or says who is missing, within `deadline`. Default 10 s.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The endpoint it asks from.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The replicas.
+    pub fn members(&self) -> &Configuration {
+        &self.members
+    }
+
+    /// Writes a value of a version chosen by the caller.
+    ///
+    /// # Errors
+    /// [`QuorumError`] as soon as no majority can answer. Replicas may have stored the value all the same.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, replicas that have the request may have stored the value.
+    pub async fn put(&self, form: Form, phases: Phases, value: Value) -> Result<(), QuorumError> {
+        if form != Form::Client {
+            self.open(form, phases, value).majority().await?;
+            return Ok(());
+        }
+        self.open(form, phases, value.clone()).majority().await?;
+        for _ in 0..phases.count() {
+            let echo = self.storage.echo_write(value.clone()).deadline(self.deadline);
+            echo.majority().await?;
+        }
+        Ok(())
+    }
+
+    /// The quorum call that a write begins with; all of it, unless the client leads the phases.
+    pub fn open(&self, form: Form, phases: Phases, value: Value) -> QuorumBuilder<WriteResponse> {
+        let call = match (form, phases) {
+            (Form::Nested, phases) => {
+                let (value, phases) = (Some(value), phases.count());
+                self.storage.nested_write(NestedValue { value, phases })
+            }
+            (Form::Client, _) | (Form::Echo, Phases::None) => self.storage.write(value),
+            (Form::Echo, Phases::One) => self.storage.write_echo(value),
+            (Form::Echo, Phases::Two) => self.storage.write_echo_echo(value),
+        };
+        call.deadline(self.deadline)
+    }
+
+    /// Writes a value that is newer than all whose write has ended: asks a majority for its versions first.
+    ///
+    /// # Errors
+    /// [`WriteError`]; replicas may have stored the value all the same.
+    pub async fn write(
+        &self,
+        form: Form,
+        phases: Phases,
+        key: &str,
+        value: &[u8],
+    ) -> Result<Version, WriteError> {
+        let newest = self.newest(key).await?.0.timestamp;
+        let Some(timestamp) = newest.checked_add(1) else {
+            return Err(WriteError::NoTimestampLeft { key: key.to_owned() });
+        };
+        let writer = self.endpoint.node().get();
+        let value = Value { key: key.to_owned(), value: value.to_vec(), timestamp, writer };
+        let version = value.version();
+        self.put(form, phases, value).await?;
+        Ok(version)
+    }
+
+    /// The newest value of a key: of the last write that has ended, or of one that runs. Where a majority does
+    /// not agree on it, it is written back first, so that nobody reads an older one afterwards.
+    ///
+    /// # Errors
+    /// [`QuorumError`] as soon as no majority can answer.
+    pub async fn read(&self, key: &str) -> Result<Value, QuorumError> {
+        let (newest, is_agreed) = self.newest(key).await?;
+        if !is_agreed {
+            self.put(Form::Echo, Phases::None, newest.clone()).await?;
+        }
+        Ok(newest)
+    }
+
+    /// The newest value of a majority, and whether all of it have that one.
+    async fn newest(&self, key: &str) -> Result<(Value, bool), QuorumError> {
+        let read = self.storage.read(Key::from(key)).deadline(self.deadline).cancel_late();
+        let values = read.quorum(Gathered(Majority)).await?;
+        let newest = values.iter().map(|(_, value)| value);
+        let newest = newest.max_by_key(|value| (value.version(), &value.value));
+        let newest = newest.cloned().unwrap_or_default();
+        let is_agreed = values.iter().all(|(_, value)| *value == newest);
+        Ok((newest, is_agreed))
+    }
+}

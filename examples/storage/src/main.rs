@@ -1,0 +1,217 @@
+//! `storage`: a replicated register with echo phases. `storage help` lists the commands.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use storage::bench::{Effort, Only, Wanted, bench, rows, table};
+use storage::client::Client;
+use storage::cluster::Cluster;
+use storage::demo;
+use storage::form::{Form, Phases};
+use storage::processes::run_child;
+use storage::replica::Fate;
+use storage::serve::Server;
+use storage::svg::figures;
+
+/// A replicated register whose replicas echo each write among themselves.
+#[derive(Debug, Parser)]
+#[command(name = "storage", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Play the executions that the paper draws: no crash, one crash, a majority crashed.
+    Demo,
+    /// Measure writes with no, one and two echo phases, in three forms.
+    Bench(Bench),
+    /// Run one replica of a cluster file.
+    Node(Node),
+    /// Write to the replicas of a cluster file, and read from them.
+    Client(Ask),
+    /// One replica of a demo or a bench: started by it.
+    #[command(hide = true)]
+    Replica(Child),
+}
+
+#[derive(Debug, Args)]
+struct Bench {
+    /// How long a run is, in seconds.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Runs of each case.
+    #[arg(long, default_value_t = 10)]
+    runs: usize,
+    /// Which cases: n=4, phases=1, form=echo, in_flight=32, loop=closed, share=0.8 (of an open loop). May be
+    /// given several times: a case must have all properties, of two values of one either. Default: all.
+    #[arg(long)]
+    only: Vec<Wanted>,
+    /// Write the rows as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write figures 4 to 7 of the paper to this folder, as far as there are rows for them.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Node {
+    /// The cluster file.
+    #[arg(long)]
+    config: PathBuf,
+    /// Which of its replicas this is.
+    #[arg(long)]
+    id: u64,
+}
+
+#[derive(Debug, Args)]
+struct Ask {
+    /// The cluster file.
+    #[arg(long)]
+    config: PathBuf,
+    /// Answer, or say who is missing, within this time, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    deadline_ms: u64,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Write a value.
+    Write {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// Who leads the echo phases: echo, nested or client.
+        #[arg(long, default_value = "echo")]
+        form: Form,
+        /// How many there are: 0, 1 or 2.
+        #[arg(long, default_value = "1")]
+        phases: Phases,
+    },
+    /// Read the newest value.
+    Read {
+        /// The key.
+        key: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Child {
+    #[arg(long)]
+    id: u64,
+    #[arg(long)]
+    replicas: u64,
+    #[arg(long)]
+    crash: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| "error".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let result = match Cli::parse().command {
+        Command::Demo => run_demo().await,
+        Command::Bench(args) => run_bench(args).await,
+        Command::Node(args) => run_node(args).await,
+        Command::Client(args) => run_client(args).await,
+        Command::Replica(args) => run_replica(args).await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("storage: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run_demo() -> Result<()> {
+    println!("A client writes to its replicas, each a process, with one echo phase among them.\n");
+    for scene in demo::figures().await? {
+        println!("{scene}");
+    }
+    #[cfg(unix)]
+    println!("{}", demo::stopped().await?);
+    Ok(())
+}
+
+async fn run_bench(args: Bench) -> Result<()> {
+    let time = Duration::try_from_secs_f64(args.seconds)
+        .with_context(|| format!("--seconds {} is not a time", args.seconds))?;
+    ensure!(args.runs > 0, "--runs 0 measures nothing");
+    if let Some(folder) = &args.svg {
+        // Sooner than after minutes of measuring.
+        let made = std::fs::create_dir_all(folder);
+        made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
+    let effort = Effort { time, runs: args.runs, only: Only::new(args.only) };
+    let rows = rows(&bench(&effort).await?);
+    ensure!(!rows.is_empty(), "no case has all of the properties that --only asks for");
+    print!("{}", table(&rows));
+    if let Some(path) = args.json {
+        write(&path, &serde_json::to_string_pretty(&rows)?)?;
+    }
+    if let Some(folder) = args.svg {
+        for figure in figures(&rows) {
+            write(&folder.join(format!("{}.svg", figure.name)), &figure.svg)?;
+        }
+    }
+    Ok(())
+}
+
+async fn run_node(args: Node) -> Result<()> {
+    let cluster = Cluster::read(&args.config)?;
+    let at = cluster.replica(args.id).with_context(|| args.config.display().to_string())?;
+    let server = Server::start(at, &cluster.members()?, Fate::Lives).await?;
+    let membership = server.join(&cluster)?;
+    println!("replica {} of {} listens at {}", at.id, cluster.replicas.len(), server.address());
+    tokio::signal::ctrl_c().await?;
+    drop(membership);
+    server.stop().await;
+    Ok(())
+}
+
+async fn run_client(args: Ask) -> Result<()> {
+    let members = Cluster::read(&args.config)?.members()?;
+    let endpoint = convoke::endpoint().start().await?;
+    members.introduce(&endpoint)?;
+    let client = Client::new(&endpoint, members);
+    let client = client.deadline(Duration::from_millis(args.deadline_ms));
+    match args.what {
+        What::Write { key, value, form, phases } => {
+            let version = client.write(form, phases, &key, value.as_bytes()).await?;
+            println!("{key} = {value}, timestamp {}", version.timestamp);
+        }
+        What::Read { key } => {
+            let value = client.read(&key).await?;
+            if value.timestamp == 0 {
+                println!("{key} was never written");
+            } else {
+                let text = String::from_utf8_lossy(&value.value);
+                println!("{key} = {text}, timestamp {}", value.timestamp);
+            }
+        }
+    }
+    endpoint.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+async fn run_replica(args: Child) -> Result<()> {
+    let fate = if args.crash { Fate::CrashesOnWrite } else { Fate::Lives };
+    run_child(args.id, args.replicas, fate).await
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

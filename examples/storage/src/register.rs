@@ -1,0 +1,195 @@
+//! The register, without I/O: for each key the newest value there was.
+
+use std::collections::BTreeMap;
+
+use crate::proto::{Key, Value, WriteResponse};
+
+/// When a value was written: by the writer's choice of a timestamp, which is greater than any it has seen.
+/// The writer decides between two that chose the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The timestamp; 0 was never written.
+    pub timestamp: u64,
+    /// Who wrote it.
+    pub writer: u64,
+}
+
+/// The registers of one replica.
+///
+/// ```
+/// use storage::proto::Value;
+/// use storage::register::Registers;
+///
+/// let value = |timestamp, value: &str| Value {
+///     key: "bird".into(),
+///     value: value.into(),
+///     timestamp,
+///     writer: 1,
+/// };
+/// let mut registers = Registers::new(1000);
+/// registers.write(value(2, "heron"))?;
+/// registers.write(value(1, "stork"))?; // It comes late.
+/// assert_eq!(registers.read("bird".into()).value, b"heron");
+/// # Ok::<(), storage::register::Refused>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registers {
+    by_key: BTreeMap<String, Register>,
+    keys_max: usize,
+}
+
+/// Ordered by version. A writer that gives two values one version is faulty; the greater value wins then, so
+/// that all replicas end with the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Register {
+    version: Version,
+    value: Vec<u8>,
+}
+
+/// Why a value is not stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Values that were written have a timestamp of 1 or more. The writer's doing.
+    #[error("a value needs a timestamp of 1 or more: read the present one, and add 1")]
+    NoTimestamp,
+    /// There is no room for another key.
+    #[error("there are {keys_max} keys already, and {key:?} is none of them")]
+    TooManyKeys {
+        /// The key.
+        key: String,
+        /// How many there may be.
+        keys_max: usize,
+    },
+}
+
+impl Registers {
+    /// No register yet, and room for this many.
+    pub fn new(keys_max: usize) -> Self {
+        Self { by_key: BTreeMap::new(), keys_max }
+    }
+
+    /// Stores a value unless there is a newer one, and says which version there is now. The same value again
+    /// changes nothing, and neither does the order in which values come.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed then.
+    pub fn write(&mut self, value: Value) -> Result<Version, Refused> {
+        let version = value.version();
+        if version.timestamp == 0 {
+            return Err(Refused::NoTimestamp);
+        }
+        let new = Register { version, value: value.value };
+        if let Some(register) = self.by_key.get_mut(&value.key) {
+            if *register < new {
+                *register = new;
+            }
+            return Ok(register.version);
+        }
+        if self.by_key.len() >= self.keys_max {
+            return Err(Refused::TooManyKeys { key: value.key, keys_max: self.keys_max });
+        }
+        self.by_key.insert(value.key, new);
+        Ok(version)
+    }
+
+    /// The newest value of a key. One that was never written is empty and has timestamp 0.
+    pub fn read(&self, key: Key) -> Value {
+        let Register { version, value } = self.by_key.get(&key.key).cloned().unwrap_or_default();
+        Value { key: key.key, value, timestamp: version.timestamp, writer: version.writer }
+    }
+}
+
+impl Value {
+    /// When it was written.
+    pub fn version(&self) -> Version {
+        Version { timestamp: self.timestamp, writer: self.writer }
+    }
+}
+
+impl From<Version> for WriteResponse {
+    fn from(Version { timestamp, writer }: Version) -> Self {
+        Self { timestamp, writer }
+    }
+}
+
+impl From<&str> for Key {
+    fn from(key: &str) -> Self {
+        Self { key: key.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn values() -> impl Strategy<Value = Vec<Value>> {
+        let value = ("[ab]", prop::collection::vec(0_u8..4, 0..2), 1_u64..5, 1_u64..3);
+        let value = value.prop_map(|(key, value, timestamp, writer)| Value {
+            key,
+            value,
+            timestamp,
+            writer,
+        });
+        prop::collection::vec(value, 0..20)
+    }
+
+    fn after(values: &[Value]) -> Registers {
+        let mut registers = Registers::new(2);
+        for value in values {
+            registers.write(value.clone()).expect("there are two keys");
+        }
+        registers
+    }
+
+    proptest! {
+        #[test]
+        fn neither_order_nor_repetition_matters(
+            (values, shuffled) in values().prop_flat_map(|values| {
+                (Just(values.clone()), Just(values).prop_shuffle())
+            }),
+        ) {
+            let twice = [shuffled.clone(), values.clone()].concat();
+            prop_assert_eq!(after(&values), after(&shuffled));
+            prop_assert_eq!(after(&values), after(&twice));
+        }
+
+        #[test]
+        fn a_read_gives_the_newest_value_that_was_written(values in values()) {
+            let registers = after(&values);
+            for key in ["a", "b"] {
+                let of_key = values.iter().filter(|value| value.key == key);
+                let newest = of_key.max_by_key(|value| (value.version(), value.value.clone()));
+                let never = Value { key: key.to_owned(), ..Value::default() };
+                prop_assert_eq!(&registers.read(key.into()), newest.unwrap_or(&never));
+            }
+        }
+
+        #[test]
+        fn a_version_never_goes_back(values in values()) {
+            let mut registers = Registers::new(2);
+            for value in values {
+                let before = registers.read(value.key.as_str().into()).version();
+                let written = value.version();
+                let key = value.key.clone();
+                let now = registers.write(value).expect("there are two keys");
+                prop_assert_eq!(now, before.max(written));
+                prop_assert_eq!(registers.read(key.as_str().into()).version(), now);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let value = |key: &str, timestamp| Value { key: key.into(), timestamp, ..Value::default() };
+        let mut registers = Registers::new(1);
+        assert_eq!(registers.write(value("a", 0)), Err(Refused::NoTimestamp));
+        registers.write(value("a", 1)).expect("there is room for one");
+        let before = registers.clone();
+        let refused = Refused::TooManyKeys { key: "b".into(), keys_max: 1 };
+        assert_eq!(registers.write(value("b", 1)), Err(refused));
+        assert_eq!(registers, before);
+        registers.write(value("a", 2)).expect("it is no other key");
+    }
+}

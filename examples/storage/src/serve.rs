@@ -1,0 +1,59 @@
+//! Runs one replica.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use convoke::Endpoint;
+use convoke::quorum::{Configuration, Membership};
+
+use crate::cluster::{Cluster, ReplicaAddress};
+use crate::replica::{Fate, Replica};
+
+/// A running replica.
+#[derive(Debug)]
+pub struct Server {
+    endpoint: Endpoint,
+    replica: Arc<Replica>,
+}
+
+impl Server {
+    /// Starts one of these members at its address. It needs not know where the others are before it joins them.
+    ///
+    /// # Errors
+    /// When it cannot listen there, or is none of the members.
+    pub async fn start(at: &ReplicaAddress, members: &Configuration, fate: Fate) -> Result<Self> {
+        let replica = Replica::new(fate);
+        let builder =
+            convoke::endpoint().node(at.node()?).listen(&at.listen).serve(replica.service(members));
+        let builder = match &at.advertise {
+            Some(address) => builder.advertise([address]),
+            None => builder,
+        };
+        let endpoint = builder.start().await.with_context(|| format!("replica {}", at.id))?;
+        Ok(Self { endpoint, replica })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &convoke::transport::Address {
+        &self.endpoint.addresses()[0]
+    }
+
+    /// Tells it where the others are, and connects to them, now and again after a connection was lost, for as
+    /// long as what it returns lives.
+    ///
+    /// # Errors
+    /// When an address is none.
+    pub fn join(&self, cluster: &Cluster) -> Result<Membership> {
+        let members = cluster.members()?;
+        members.introduce(&self.endpoint)?;
+        let membership = Membership::keep_connected(&self.endpoint, &members);
+        self.replica.join(&self.endpoint, &members);
+        Ok(membership)
+    }
+
+    /// Lets running writes end for up to a second, then stops.
+    pub async fn stop(self) {
+        self.endpoint.shutdown(Duration::from_secs(1)).await;
+    }
+}

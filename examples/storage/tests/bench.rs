@@ -1,0 +1,69 @@
+//! `storage bench`, short: rows of every case, figures, and no write that failed.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs it with these arguments and reads its rows.
+fn bench(folder: &Path, args: &[&str]) -> Vec<Value> {
+    let json = folder.join("rows.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    command.args(["bench", "--seconds", "0.05", "--runs", "2", "--json"]).arg(&json);
+    let status = command.arg("--svg").arg(folder).args(args).status().expect("the bench runs");
+    assert!(status.success(), "{status}");
+    let text = std::fs::read_to_string(json).expect("it has written its rows");
+    serde_json::from_str(&text).expect("they are JSON")
+}
+
+fn assert_sound(row: &Value) {
+    assert_eq!(row["failed"], 0, "{row}");
+    assert!(row["operations"].as_u64().is_some_and(|count| count > 0), "{row}");
+    let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}"));
+    assert!(0.0 < number("median_us") && number("median_us") <= number("p99_us"), "{row}");
+    for positive in ["per_second", "cpu_us_per_op", "per_second_ci95", "frames_per_op"] {
+        assert!(number(positive) > 0.0, "{positive} of {row}");
+    }
+    assert_eq!(row["runs"].as_array().map(Vec::len), Some(2), "{row}");
+}
+
+#[test]
+fn a_closed_loop_has_a_row_for_every_write_in_every_form() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = bench(folder.path(), &["--only", "n=4", "--only", "loop=closed"]);
+    let mut seen: Vec<String> = Vec::new();
+    for row in &rows {
+        assert_sound(row);
+        assert_eq!((&row["n"], &row["loop"]), (&4.into(), &"closed".into()));
+        seen.push(format!("{} {} {}", row["phases"], row["form"], row["in_flight"]));
+        let is_nested = row["form"] == "nested";
+        assert_eq!(row["per_second_to_nested"].is_null(), is_nested, "{row}");
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 18, "{seen:#?}");
+    for (figure, is_there) in [("figure4", true), ("figure5", false), ("figure6", true)] {
+        assert_eq!(folder.path().join(format!("{figure}.svg")).exists(), is_there, "{figure}");
+    }
+}
+
+#[test]
+fn an_open_loop_offers_a_part_of_what_the_replicas_bear() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let only = ["n=7", "phases=1", "share=0.2"].map(|only| ["--only", only]).concat();
+    let rows = bench(folder.path(), &only);
+    assert_eq!(rows.len(), 3);
+    for row in &rows {
+        assert_sound(row);
+        assert!(row["in_flight"].is_null() && row["loop"] == "open", "{row}");
+        assert!(row["offered_per_second"].as_f64().is_some_and(|offered| offered > 0.0), "{row}");
+    }
+}
+
+#[test]
+fn a_property_that_no_case_has_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    let output = command.args(["bench", "--only", "form=tree"]).output().expect("it runs");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("form=echo"));
+}

@@ -1,0 +1,114 @@
+//! Replicas and clients by a cluster file, as on several hosts.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Replicas by `storage node`; dropping them ends them.
+struct Nodes {
+    config: PathBuf,
+    nodes: Vec<(Child, BufReader<ChildStdout>)>,
+}
+
+impl Nodes {
+    fn start(folder: &Path, count: u64) -> Self {
+        let config = folder.join("cluster.toml");
+        for _ in 0..5 {
+            fs::write(&config, cluster(count)).expect("the folder is writable");
+            let mut started = Self { config: config.clone(), nodes: Vec::new() };
+            started.nodes.extend((1..=count).map_while(|id| Self::node(&config, id)));
+            if started.nodes.len() as u64 == count {
+                return started;
+            }
+        }
+        panic!("somebody takes the ports away every time");
+    }
+
+    /// Started, and listening; unless another program took its port meanwhile.
+    fn node(config: &Path, id: u64) -> Option<(Child, BufReader<ChildStdout>)> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+        let command = command.arg("node").arg("--config").arg(config).arg("--id");
+        let command = command.arg(id.to_string()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it runs");
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("it says where it listens");
+        if line.is_empty() {
+            child.wait().expect("it has ended");
+            return None;
+        }
+        assert!(line.starts_with(&format!("replica {id} of ")), "{line:?}");
+        Some((child, output))
+    }
+
+    fn kill(&mut self, index: usize) {
+        let (child, _) = &mut self.nodes[index];
+        child.kill().expect("it runs");
+        child.wait().expect("it has ended");
+    }
+
+    /// Whether it went well, and what it said.
+    fn client(&self, args: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+        command.arg("client").arg("--config").arg(&self.config).args(args);
+        let output = command.output().expect("it runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).expect("it is text"))
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.nodes {
+            // Both fail only when it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Of ports that were free a moment ago.
+fn cluster(count: u64) -> String {
+    let free = |_| TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let listeners: Vec<TcpListener> = (0..count).map(free).collect();
+    let replica = |(id, listener): (u64, &TcpListener)| {
+        let address = listener.local_addr().expect("it is bound");
+        format!("[[replica]]\nid = {id}\nlisten = \"tcp://{address}\"\n")
+    };
+    (1..).zip(&listeners).map(replica).collect()
+}
+
+#[test]
+fn what_is_written_is_read_by_another_and_outlives_a_minority() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut nodes = Nodes::start(folder.path(), 3);
+    let ok = |text: &str| (true, format!("{text}\n"));
+    assert_eq!(nodes.client(&["read", "bird"]), ok("bird was never written"));
+    for (form, timestamp) in [("echo", 1), ("nested", 2), ("client", 3)] {
+        let written = nodes.client(&["write", "bird", form, "--form", form, "--phases", "2"]);
+        assert_eq!(written, ok(&format!("bird = {form}, timestamp {timestamp}")));
+    }
+    nodes.kill(1);
+    assert_eq!(nodes.client(&["read", "bird"]), ok("bird = client, timestamp 3"));
+    assert_eq!(nodes.client(&["write", "bird", "heron"]), ok("bird = heron, timestamp 4"));
+    nodes.kill(0);
+    let (is_read, text) = nodes.client(&["read", "bird"]);
+    assert!(!is_read);
+    assert!(text.contains("a quorum is not possible any more: "), "{text}");
+    assert!(text.contains("n1") && text.contains("n2"), "{text}");
+}
+
+#[test]
+fn a_replica_that_the_file_does_not_have_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("cluster.toml");
+    fs::write(&config, cluster(2)).expect("the folder is writable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    let command = command.arg("node").arg("--config").arg(&config).args(["--id", "3"]);
+    let output = command.output().expect("it runs");
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("there is no replica 3: the ids are 1, 2"), "{text}");
+}

@@ -1,0 +1,147 @@
+//! Clients that write and read one key at once, while replicas crash: the register is atomic. Every read and
+//! write has a version, and none that begins after another has ended has an older one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use convoke::sim::transport::Conditions;
+use storage::client::Client;
+use storage::form::{Form, Phases};
+use storage::proto::Value;
+use storage::register::Version;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::Instant;
+
+use crate::world::{World, node};
+
+const KEY: &str = "bird";
+const CLIENTS: u64 = 3;
+const OPERATIONS: u64 = 12;
+
+/// One that has ended well.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    is_write: bool,
+    begun: Instant,
+    ended: Instant,
+    version: Version,
+}
+
+type History = Rc<RefCell<Vec<Operation>>>;
+
+#[tokio::test(start_paused = true)]
+async fn no_operation_goes_back_behind_one_that_has_ended() {
+    for seed in 1..=20 {
+        println!("seed {seed}");
+        let history = play(seed).await;
+        // Two of five replicas crash, so that a majority always answers.
+        assert_eq!(history.len() as u64, CLIENTS * OPERATIONS, "seed {seed}");
+        check(&history);
+    }
+}
+
+async fn play(seed: u64) -> Vec<Operation> {
+    let mut world = World::start(seed, 5).await;
+    let mut clients = Vec::new();
+    for index in 0..CLIENTS {
+        clients.push(world.client(1_000 + index).await);
+    }
+    draw_latencies(&world, seed);
+    let (history, local) = (History::default(), LocalSet::new());
+    let mut running = JoinSet::new();
+    for (index, client) in (0_u64..).zip(clients) {
+        let (history, form) = (history.clone(), Form::ALL[usize_of(index + seed) % 3]);
+        running.spawn_local_on(operate(client, form, index + seed, history), &local);
+    }
+    local
+        .run_until(async {
+            for id in [1 + seed % 5, 1 + (seed + 2) % 5] {
+                tokio::time::sleep(Duration::from_millis(40 + 20 * seed)).await;
+                world.crash(id);
+            }
+            while let Some(ended) = running.join_next().await {
+                ended.expect("every operation ends well");
+            }
+        })
+        .await;
+    history.take()
+}
+
+/// Some ways to replicas are so slow that a write is under way there while others read several times.
+fn draw_latencies(world: &World, seed: u64) {
+    let jitter = Duration::from_millis(5);
+    let conditions = |latency| Conditions { latency, jitter, ..Conditions::default() };
+    world.network.default_conditions(conditions(Duration::from_millis(1)));
+    let mut draw = seed;
+    for client in 1_000..1_000 + CLIENTS {
+        for replica in 1..=5 {
+            // The generator of Knuth's MMIX; its upper bits are the good ones.
+            draw = draw
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let latency = Duration::from_millis([1, 2, 5, 100][usize_of(draw >> 62)]);
+            world.network.conditions(node(client), node(replica), conditions(latency));
+        }
+    }
+}
+
+async fn operate(client: Client, form: Form, offset: u64, history: History) {
+    for turn in 0..OPERATIONS {
+        let (is_write, begun) = ((turn + offset).is_multiple_of(2), Instant::now());
+        let version = if is_write {
+            let phases = Phases::ALL[usize_of(turn) % 3];
+            let written = client.write(form, phases, KEY, &turn.to_be_bytes()).await;
+            written.expect("a majority lives")
+        } else {
+            client.read(KEY).await.expect("a majority lives").version()
+        };
+        history.borrow_mut().push(Operation { is_write, begun, ended: Instant::now(), version });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
+    let world = World::start(1, 5).await;
+    let (writer, one, other) =
+        (world.client(1_000).await, world.client(1_001).await, world.client(1_002).await);
+    // The write is at replica 1 at once and elsewhere much later. Who reads first hears of 1, 2 and 3 first,
+    // who reads then of 3, 4 and 5.
+    world.network.default_latency(Duration::from_millis(1));
+    let slow = [(1_000, 2..=5), (1_001, 4..=5), (1_002, 1..=2)];
+    for (client, replicas) in slow {
+        for replica in replicas {
+            world.network.latency(node(client), node(replica), Duration::from_secs(1));
+        }
+    }
+    let value = Value { key: KEY.into(), value: b"heron".into(), timestamp: 1, writer: 1_000 };
+    let readers = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        [one.read(KEY).await, other.read(KEY).await].map(|read| read.expect("all live").value)
+    };
+    let write = writer.put(Form::Echo, Phases::None, value);
+    let (written, read) = tokio::join!(write, readers);
+    written.expect("all live");
+    assert_eq!(read, [b"heron", b"heron"]);
+}
+
+/// As ABD's proof has it: versions agree with the order of operations in time, and writes with each other.
+fn check(history: &[Operation]) {
+    for first in history {
+        for second in history.iter().filter(|second| second.begun > first.ended) {
+            let goes_on = second.version > first.version;
+            let stays = second.version == first.version && !second.is_write;
+            assert!(goes_on || stays, "{first:?} and then {second:?}");
+        }
+    }
+    let mut written: Vec<Version> =
+        history.iter().filter(|one| one.is_write).map(|one| one.version).collect();
+    let count = written.len();
+    written.sort();
+    written.dedup();
+    assert_eq!(written.len(), count, "two writes have one version");
+}
+
+fn usize_of(number: u64) -> usize {
+    usize::try_from(number).expect("a small number")
+}
