@@ -2,7 +2,8 @@
 //!
 //! ```sh
 //! cargo bench --bench profile -- unary 64 100000       # or quorum: a majority of four
-//! valgrind --tool=callgrind target/release/deps/profile-* unary 64 9600
+//! cargo bench --bench profile --no-run                 # names the executable, for
+//! valgrind --tool=callgrind EXECUTABLE unary 64 9600
 //! ```
 //! Callers at once, and calls in all. Prints microseconds, writes of the client and allocations for a call; for
 //! comparing counts of instructions use the same numbers, since what one write carries depends on them.
