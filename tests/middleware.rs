@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use convoke::{
-    CallError, Code, Context, Endpoint, Executed, Handled, Incoming, Invocation, Method, Peer,
-    Request, Service, Status, TcpTransport,
+    CallBuilder, CallError, Code, Context, Endpoint, Executed, Handled, Incoming, Invocation,
+    Method, Peer, Request, Service, Status, TcpTransport,
 };
 use tower::retry::Policy;
 use tower::{BoxError, Service as _, ServiceBuilder, ServiceExt as _};
@@ -298,5 +298,39 @@ async fn a_timeout_around_a_call_cancels_it() -> Result {
     assert!(error.is::<tower::timeout::error::Elapsed>(), "{error}");
     // Nothing runs any more, so that the server stops by itself.
     assert!(server.shutdown(Duration::from_secs(60)).await);
+    Ok(())
+}
+
+/// Something that middleware keeps with a task and that uses the endpoint when it goes, as a call does.
+struct Kept(Endpoint, Arc<AtomicUsize>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.load();
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_with_tasks_that_answer_together_may_use_the_endpoint_when_it_goes() -> Result
+{
+    let here: Arc<std::sync::OnceLock<Endpoint>> = Arc::default();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let (of_handler, counted) = (here.clone(), dropped.clone());
+    let keeping = move |text: String, context: Context| {
+        let endpoint = of_handler.get().expect("it has started").clone();
+        context.insert(Arc::new(Kept(endpoint, counted.clone())));
+        std::future::ready(Ok::<_, Status>(text))
+    };
+    let (server, client, peer) = pair(Service::new().unary(ECHO, keeping)).await?;
+    let _ = here.set(server.clone());
+    let branches = (0..8).fold(CallBuilder::new(&client), |call, number: u8| {
+        call.branch(ECHO.request(number.to_string()), &peer)
+    });
+    // In time, or the server stands still with its lock held.
+    let outcome = tokio::time::timeout(Duration::from_secs(60), branches.open()?.outcome()).await?;
+    assert!(outcome.is_complete());
+    client.shutdown(Duration::from_secs(60)).await;
+    assert_eq!(dropped.load(Ordering::SeqCst), 8);
     Ok(())
 }

@@ -255,9 +255,10 @@ impl Driver {
 
     /// The handler of a task has ended.
     pub(crate) fn forget_task(&self, task: &TaskRef) {
-        let mut state = self.state.lock();
-        let _stopper = state.stoppers.remove(task);
-        let _streams = state.stream_wakers.remove(task);
+        let _dropped_unlocked = {
+            let mut state = self.state.lock();
+            (state.stoppers.remove(task), state.stream_wakers.remove(task))
+        };
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {
@@ -376,7 +377,7 @@ impl Driver {
 
     fn handle_event(self: &Arc<Self>, event: NodeEvent) {
         match event {
-            NodeEvent::Task(ParticipantEvent::Start(start)) => run_queue::run(self, start),
+            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(start),
             NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
             // Drained under the lock, where the maps are.
             NodeEvent::Task(_) | NodeEvent::Reset { .. } => {}

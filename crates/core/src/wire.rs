@@ -47,7 +47,9 @@ pub use status::{ReplyPath, Status, TaskStatus};
 use bytes::Bytes;
 
 use crate::id::NodeId;
-use codec::{Count, Out, Reader, Scratch, Slice};
+#[cfg(feature = "runtime")]
+use codec::Scratch;
+use codec::{Count, Out, Reader, Slice};
 
 /// Version of the wire format, in the high half of the first byte.
 pub const VERSION: u8 = 1;
@@ -211,6 +213,7 @@ impl Frame {
     }
 
     /// Gives everything before the payload to `act`, encoded.
+    #[cfg(feature = "runtime")]
     pub(crate) fn with_head<T>(&self, act: impl FnOnce(&[u8]) -> T) -> T {
         let mut head = Scratch::new();
         self.write_head(&mut head);

@@ -72,9 +72,10 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
         let now = Instant::now();
         let endpoint = call.endpoint().clone();
         let budget = call.deadline_set().unwrap_or(endpoint.deadline_default());
+        let budget = budget.min(FAR);
         let requests: Vec<(Peer, Request<Resp>)> =
             call.branches().map(|(peer, request)| (*peer, request.clone())).collect();
-        let first = hedge.map_or(requests.len(), |hedge| hedge.first.clamp(1, requests.len()));
+        let first = hedge.map_or(requests.len(), |hedge| hedge.first.max(1).min(requests.len()));
         let every = hedge.map_or(Duration::ZERO, |hedge| hedge.every);
         let deadline = now + budget;
         let later = (first..requests.len()).zip(1_u32..);
@@ -118,8 +119,9 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
         let (Some(retry), Some(attempt)) = (self.retry, self.attempts.get_mut(branch)) else {
             return false;
         };
-        let at = Instant::now() + retry.pause_before(*attempt);
-        if *attempt >= retry.attempts || !may_pass(failure) || at >= self.deadline {
+        let at = Instant::now().checked_add(retry.pause_before(*attempt));
+        let Some(at) = at.filter(|at| *at < self.deadline) else { return false };
+        if *attempt >= retry.attempts || !may_pass(failure) {
             return false;
         }
         *attempt += 1;
@@ -151,6 +153,9 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
         !self.waiting.is_empty()
     }
 }
+
+/// Beyond any deadline that an endpoint grants, and within what a clock can add.
+const FAR: Duration = Duration::from_secs(1 << 30);
 
 /// Whether the same request to the same member may go better after a while.
 fn may_pass(failure: &Failure) -> bool {

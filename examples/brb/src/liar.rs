@@ -67,7 +67,7 @@ fn port(
     sequence: u64,
 ) -> Result<CastPort> {
     let announce = Announce { senders_min: usize::MAX, source: None };
-    let space = endpoint.cast_space(space_of(source, members, faulty).id(), 1, announce)?;
+    let space = endpoint.cast_space(space_of(source, members, faulty).id(), 1, announce, None)?;
     Ok(space.open(0, sequence, Duration::from_secs(10))?)
 }
 

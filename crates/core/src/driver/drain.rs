@@ -85,15 +85,17 @@ impl State {
         self.telemetry.on_transmit(&transmit);
         match append(connection.as_ref(), &transmit) {
             Ok(appended) => {
-                attached.is_full = appended == Appended::Full;
+                // Callers append to the data lane alone.
+                if transmit.lane == Lane::Data {
+                    attached.is_full = appended == Appended::Full;
+                }
                 FlushScope::note(connection);
             }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
             Err(NotWritable::Full) => match transmit.frame.message {
                 // Nothing was promised yet: the branch fails, and the connection carries on.
                 Message::Request(_) => {
-                    let text = "its connection has no room for another request";
-                    self.node.handle_rejected(now, transmit, text);
+                    self.node.handle_rejected(now, transmit, NO_ROOM);
                 }
                 // Nobody counts on a cast.
                 Message::Cast(_) => {}
@@ -128,6 +130,9 @@ impl Attached {
         }
     }
 }
+
+/// Why a request was not sent.
+pub(super) const NO_ROOM: &str = "its connection has no room for another request";
 
 /// Payloads from here on are handed over rather than copied.
 const HAND_OVER_BYTES_MIN: usize = 16 << 10;

@@ -51,18 +51,18 @@ struct Running {
 }
 
 impl Driver {
-    /// Starts a handler that has its turn, unless its method is ordered and an earlier one of the same peer still runs.
+    /// Starts a handler in its turn, unless its method is ordered and an earlier one of the same peer still runs.
     pub(super) fn start_handler(self: &Arc<Self>, start: Box<Start>) {
         if let Some(denied) = self.denial(&start) {
             self.with_node(|node, now| node.fail(now, &start.task, denied));
             return;
         }
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
-        let Some(name) = gate else { return self.run_handler(start, None) };
+        let Some(name) = gate else { return run_queue::run(self, start, None) };
         let key = (start.from, name);
         let passed = self.state.lock().gates.enter(key, start);
         if let Some(start) = passed {
-            self.run_handler(start, Some(key));
+            run_queue::run(self, start, Some(key));
         }
     }
 

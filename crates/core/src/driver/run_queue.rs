@@ -21,17 +21,14 @@ use super::gate::GateKey;
 struct Job {
     driver: Arc<Driver>,
     start: Box<Start>,
-    /// The gate that it waited at and has passed.
+    /// The gate that it has passed.
     gate: Option<GateKey>,
 }
 
 impl Job {
     fn run(self) {
         let Self { driver, start, gate } = self;
-        match gate {
-            None => driver.start_handler(start),
-            passed => driver.run_handler(start, passed),
-        }
+        driver.run_handler(start, gate);
     }
 }
 
@@ -52,8 +49,8 @@ thread_local! {
 const IN_A_ROW_MAX: usize = 256;
 
 /// Starts a handler, now or after those that are being started on this thread.
-pub(super) fn run(driver: &Arc<Driver>, start: Box<Start>) {
-    let job = Job { driver: driver.clone(), start, gate: None };
+pub(super) fn run(driver: &Arc<Driver>, start: Box<Start>, gate: Option<GateKey>) {
+    let job = Job { driver: driver.clone(), start, gate };
     together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job)));
 }
 
@@ -76,7 +73,9 @@ pub(super) fn together(act: impl FnOnce()) {
 }
 
 fn drain() {
-    for _ in 0..IN_A_ROW_MAX {
+    // What was brought together begins together, in its order; only what it causes is bounded.
+    let brought = QUEUE.with_borrow(|queue| queue.jobs.len());
+    for _ in 0..brought + IN_A_ROW_MAX {
         match QUEUE.with_borrow_mut(|queue| queue.jobs.pop_front()) {
             Some(job) => job.run(),
             None if send_answers() => {}
@@ -110,19 +109,20 @@ pub(crate) fn answer_later(handle: &Arc<TaskHandle>, payload: Bytes) -> Result<(
 fn send_answers() -> bool {
     let mut answers = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.answers));
     let has_some = !answers.is_empty();
-    let mut left = answers.drain(..).peekable();
+    let mut left = answers.iter_mut().peekable();
     while let Some((handle, payload)) = left.next() {
         let driver = handle.driver();
         driver.with_node(|node, now| {
-            handle.answer(node, now, payload);
+            handle.answer(node, now, std::mem::take(payload));
             let is_of_driver =
-                |(next, _): &(Arc<TaskHandle>, _)| Arc::ptr_eq(next.driver(), driver);
+                |(next, _): &&mut (Arc<TaskHandle>, _)| Arc::ptr_eq(next.driver(), driver);
             while let Some((handle, payload)) = left.next_if(is_of_driver) {
-                handle.answer(node, now, payload);
+                handle.answer(node, now, std::mem::take(payload));
             }
         });
     }
-    drop(left);
+    // Not under the lock: what users keep with a task goes with its handle, and may call back.
+    answers.clear();
     QUEUE.with_borrow_mut(|queue| {
         if queue.answers.is_empty() {
             queue.answers = answers; // Its room, for the next batch.

@@ -14,9 +14,10 @@ use crate::error::CallError;
 use crate::id::{CallId, LinkNonce, MethodId, NodeId};
 use crate::proto::initiator::SlotPoll;
 use crate::time::Timestamp;
-use crate::transport::{Appended, CloseReason, Connection, NotWritable};
+use crate::transport::{Appended, Connection, NotWritable};
 use crate::wire::Extension;
 
+use super::drain::NO_ROOM;
 use super::promise::{Guard, Promiser, Turn};
 use super::{Aftermath, Driver, FlushScope, State, append};
 
@@ -157,7 +158,9 @@ impl State {
             }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
             Err(NotWritable::Full) => {
-                aftermath.closes.push((attached.connection.clone(), CloseReason::Overloaded));
+                attached.is_full = true;
+                self.node.handle_rejected(now, transmit, NO_ROOM);
+                self.drain(now, aftermath);
             }
             Err(error @ NotWritable::TooLarge { .. }) => {
                 self.reject(now, transmit, &error);

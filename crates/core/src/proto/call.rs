@@ -403,7 +403,9 @@ impl Call {
     /// Whether there is enough for the application to be told.
     pub(crate) fn is_worth_waking(&self) -> bool {
         let is_plain = matches!(self.events.back(), None | Some(CallEvent::Reply(_)));
-        !is_plain || self.events.len() >= self.wake_after
+        let is_plenty = !is_plain || self.events.len() >= self.wake_after;
+        // What has no credit comes only once what is there has been read.
+        is_plenty || (!self.events.is_empty() && self.inbox.is_starved())
     }
 
     pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {

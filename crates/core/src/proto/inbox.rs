@@ -205,6 +205,15 @@ impl Inbox {
         self.assemblies.is_empty() && self.unread == 0
     }
 
+    /// Whether a reply may get no further before what is unread has been read.
+    pub fn is_starved(&self) -> bool {
+        if self.unread >= self.limits.stream_window / 2 {
+            return true; // All of one stream, for what is known here.
+        }
+        let wants = |assembly: &Assembly| assembly.wants(self.limits.stream_window).is_some();
+        self.unread_count > 0 && self.assemblies.values().any(wants)
+    }
+
     fn grant(&mut self) {
         if self.assemblies.is_empty() {
             return;

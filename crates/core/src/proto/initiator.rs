@@ -279,6 +279,7 @@ impl Initiator {
     pub(crate) fn detach(&mut self, now: Timestamp, call: CallId) {
         match self.slots.fan(call.seq) {
             Some(fan) if fan.is_complete() => self.remove_fan(call.seq),
+            Some(fan) if fan.reading == Reading::Decided => {}
             Some(fan) if fan.options.runs_on && !fan.options.cancels_late => {
                 fan.decide();
                 self.woken.extend(fan.waker.take());

@@ -137,6 +137,7 @@ impl Links {
     }
 
     /// Where the owner of this endpoint said that this node can be dialled.
+    #[cfg(feature = "runtime")]
     pub(crate) fn configured(&self, node: NodeId) -> &[Address] {
         self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
     }

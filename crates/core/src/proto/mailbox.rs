@@ -75,6 +75,8 @@ pub struct CastsDropped {
     pub stale_epoch: u64,
     /// No reader came in their time.
     pub expired: u64,
+    /// They were about a tag, and their sender is none of the members of its space.
+    pub strangers: u64,
 }
 
 /// All mailboxes of a node.
@@ -189,6 +191,12 @@ impl Mailboxes {
                 let at = *forget_at;
                 self.forget_closed(at, key);
             }
+            return;
+        }
+        if let MailKey::Tag(tag) = key
+            && self.spaces.get(tag.space).is_some_and(|space| !space.is_of(from))
+        {
+            self.dropped.strangers += 1;
             return;
         }
         let is_new = !self.boxes.contains_key(&key);

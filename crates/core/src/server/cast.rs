@@ -67,7 +67,8 @@ impl Context {
     /// The port for casts about this call. What came before is in it.
     ///
     /// # Errors
-    /// [`JoinRefusal`] when this call has, or had, one at this node.
+    /// [`JoinRefusal`] when this call has one at this node; or had one to which late casts may still come, as
+    /// [`CastPort::expect_late`] says.
     pub fn casts(&self) -> Result<CastPort, JoinRefusal> {
         let (driver, deadline) = (&self.handle.driver, self.handle.start.deadline);
         CastPort::open(driver, MailKey::Call(self.task().call), Some(deadline), Duration::ZERO)
@@ -182,9 +183,13 @@ impl Endpoint {
         name: u64,
         window: usize,
         announce: Announce,
+        members: Option<&[NodeId]>,
     ) -> Result<CastSpace, SpaceTaken> {
         let driver = self.driver();
-        driver.with_node_quietly(|node| node.mailboxes_mut().open_space(name, window, announce))?;
+        let members = members.map(|nodes| nodes.iter().copied().collect());
+        driver.with_node_quietly(|node| {
+            node.mailboxes_mut().open_space(name, window, announce, members)
+        })?;
         Ok(CastSpace { driver: driver.clone(), name })
     }
 

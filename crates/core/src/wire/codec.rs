@@ -9,6 +9,12 @@ use crate::id::{NodeId, Path, TaskKey};
 /// its receiver is bounded with it; whoever has more to say sends more frames.
 pub const TASKS_MAX: usize = 256;
 
+#[cfg(feature = "runtime")]
+mod scratch;
+
+#[cfg(feature = "runtime")]
+pub(super) use scratch::Scratch;
+
 /// Bytes that are not a frame: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -118,56 +124,6 @@ impl Count {
 impl Out for Count {
     fn bytes(&mut self, bytes: &[u8]) {
         self.0 += bytes.len();
-    }
-}
-
-/// What is written once and copied to where it leaves from; the usual head of a frame needs no allocation.
-pub(super) struct Scratch {
-    inline: [u8; SCRATCH_BYTES],
-    len: usize,
-    spilled: Vec<u8>,
-}
-
-const SCRATCH_BYTES: usize = 96;
-
-impl Scratch {
-    pub(super) fn new() -> Self {
-        Self { inline: [0; SCRATCH_BYTES], len: 0, spilled: Vec::new() }
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled }
-    }
-
-    #[cold]
-    fn spill(&mut self, bytes: &[u8]) {
-        if self.spilled.is_empty() {
-            self.spilled.extend_from_slice(&self.inline[..self.len]);
-            self.len = SCRATCH_BYTES; // Nothing fits any more.
-        }
-        self.spilled.extend_from_slice(bytes);
-    }
-}
-
-impl Out for Scratch {
-    fn bytes(&mut self, bytes: &[u8]) {
-        if let Some(to) = self.inline.get_mut(self.len..self.len + bytes.len()) {
-            to.copy_from_slice(bytes);
-            self.len += bytes.len();
-        } else {
-            self.spill(bytes);
-        }
-    }
-
-    #[inline]
-    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
-        match self.inline.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut) {
-            Some(to) => {
-                *to = bytes;
-                self.len += N;
-            }
-            None => self.spill(&bytes),
-        }
     }
 }
 

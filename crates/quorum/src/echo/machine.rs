@@ -8,7 +8,7 @@ use convoke_core::{CastBody, Digest, NodeId};
 use crate::Configuration;
 
 use super::error::{CastRefused, EchoError};
-use super::plan::{Clause, EchoPlan};
+use super::plan::{Clause, EchoPlan, Phase};
 use super::tally::{Evidence, Heard, Refusal, Refused, Tally, Vote};
 
 /// One round at one member: about one call, or one tag.
@@ -234,12 +234,19 @@ impl EchoCore {
         self.tally.count_max(phase) + coming >= of.quorum()
     }
 
-    /// The fewest further casts after which a phase may have its quorum, or something may have to be cast.
+    /// The fewest further casts after which a phase may have its quorum or can have none any more, or something
+    /// may have to be cast.
     pub fn needed(&self, phase: u16) -> usize {
         let lacks = |phase: u16, at_least: usize| {
             at_least.saturating_sub(self.tally.count_max(phase)).max(1)
         };
-        let quorum = self.plan.phase(phase).map_or(1, |of| lacks(phase, of.quorum()));
+        // As many, for other digests, may make the quorum impossible.
+        let hopeless = |of: &Phase| {
+            let most = self.tally.count_max(phase) + self.silent(phase).count();
+            (most + 1).saturating_sub(of.quorum()).max(1)
+        };
+        let quorum = self.plan.phase(phase);
+        let quorum = quorum.map_or(1, |of| lacks(phase, of.quorum()).min(hopeless(of)));
         let rules = self.plan.phases().filter(|(phase, _)| self.cast_in(*phase).is_none());
         let clauses = rules.flat_map(|(_, of)| of.rule().clauses());
         let needed = clauses.map(|clause| match *clause {

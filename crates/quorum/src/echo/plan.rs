@@ -63,6 +63,12 @@ pub enum PlanError {
         /// How many were given.
         count: usize,
     },
+    /// There are more than [`EchoPlan::MEMBERS_MAX`].
+    #[error("{members} members are more than {}", EchoPlan::MEMBERS_MAX)]
+    TooManyMembers {
+        /// How many there are.
+        members: usize,
+    },
     /// A rule is about a phase that does not exist.
     #[error("a rule is about phase {phase}, which does not exist")]
     UnknownPhase {
@@ -139,6 +145,9 @@ impl Phase {
 }
 
 impl EchoPlan {
+    /// The most members: of so many a mailbox takes casts.
+    pub const MEMBERS_MAX: usize = 1_024;
+
     /// Most phases: members and phases together bound what a round remembers.
     pub const PHASES_MAX: usize = 64;
 
@@ -153,6 +162,9 @@ impl EchoPlan {
         }
         if phases.len() > Self::PHASES_MAX {
             return Err(PlanError::TooManyPhases { count: phases.len() });
+        }
+        if members > Self::MEMBERS_MAX {
+            return Err(PlanError::TooManyMembers { members });
         }
         let plan = Self { members, phases };
         plan.check().map(|()| plan)

@@ -52,7 +52,7 @@ impl EchoRound {
     /// Begins the round about the call of a handler. A call has one round at a node.
     ///
     /// # Errors
-    /// [`EchoError`] when this node is no member, the plan is not for these members, or the call has, or had,
+    /// [`EchoError`] when this node is no member, the plan is not for these members, or the call has
     /// a round here.
     pub fn join(
         context: &Context,

@@ -93,7 +93,9 @@ impl EchoSpaceBuilder {
         if !members.contains(node) {
             return Err(EchoError::NotMember { node });
         }
-        Ok(EchoSpace { space: endpoint.cast_space(name, window, announce)?, members, keep })
+        let nodes: Vec<_> = members.nodes().collect();
+        let space = endpoint.cast_space(name, window, announce, Some(&nodes))?;
+        Ok(EchoSpace { space, members, keep })
     }
 }
 

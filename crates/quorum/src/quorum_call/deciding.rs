@@ -97,8 +97,10 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
                     refuse_hopeless(&roster, &mut function)?;
                 }
                 let fewest = function.fewest(roster.members().len());
+                // Replies that do not count may make it impossible sooner.
+                let hopeless = (roster.remaining() + 1).saturating_sub(fewest);
                 let call = builder.open_with(roster)?;
-                call.wake_after(fewest);
+                call.wake_after(fewest.min(hopeless));
                 self.0 = State::Open(call, function);
                 Ok(())
             }

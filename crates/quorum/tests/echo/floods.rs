@@ -19,6 +19,7 @@ async fn a_flood_of_one_member_fills_its_own_share_alone() {
         space.id(),
         1,
         convoke_core::Announce { senders_min: usize::MAX, source: None },
+        None,
     );
     let casts = casts.expect("it is not open");
     let payload = Bytes::from(vec![7; 200_000]);
@@ -71,4 +72,21 @@ async fn casts_of_an_older_epoch_are_dropped_and_of_another_refused() {
     // It is looked at once two wait, or the round is looked into.
     let _ = tokio::time::timeout(Duration::ZERO, one.until(|_| None::<()>)).await;
     assert_eq!(one.refused().wrong_epoch, 1, "{:?}", one.refused());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_no_member_announces_no_tag() {
+    let cluster = Cluster::start(1, 3, storage(1)).await;
+    let builder = EchoSpace::builder("log", &cluster.members);
+    let name = builder.id();
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let space = builder.open(server).expect("it is not open");
+    let announce = convoke_core::Announce { senders_min: 1, source: None };
+    let stranger = cluster.client.cast_space(name, 8, announce, None).expect("it is not open");
+    let port = stranger.open(0, 7, Duration::from_secs(5)).expect("it is new");
+    let payload = Bytes::new();
+    port.send([node(1)], CastBody { phase: 0, sender: 0, epoch: 0, digest: Digest::ZERO, payload });
+    let told = tokio::time::timeout(Duration::from_secs(1), space.next()).await;
+    assert!(told.is_err(), "{told:?}, and no member has cast");
+    assert_eq!(server.casts_dropped().strangers, 1);
 }

@@ -30,6 +30,8 @@ pub(super) struct Space {
     floor: (u64, u64),
     /// Tags without a reader that one node may begin.
     window: usize,
+    /// Whose casts are taken; of every node's where nobody was named.
+    members: Option<BTreeSet<NodeId>>,
     begun: BTreeMap<NodeId, usize>,
     announce: Announce,
     /// Worth a reader, and not told of yet.
@@ -42,16 +44,20 @@ impl Space {
         (tag.view, tag.sequence) < self.floor
     }
 
+    pub(super) fn is_of(&self, node: NodeId) -> bool {
+        self.members.as_ref().is_none_or(|members| members.contains(&node))
+    }
+
     pub(super) fn has_room(&self, from: NodeId) -> bool {
         self.begun.get(&from).is_none_or(|begun| *begun < self.window)
     }
 
-    pub(super) fn is_worth_it(&self, senders: impl ExactSizeIterator<Item = NodeId>) -> bool {
+    pub(super) fn is_worth_it(&self, senders: impl Iterator<Item = NodeId> + Clone) -> bool {
         let Announce { senders_min, source } = self.announce;
-        senders.len() >= senders_min || {
-            let mut senders = senders;
-            source.is_some_and(|source| senders.any(|sender| sender == source))
-        }
+        // Strangers may have cast before the space was opened.
+        let mut senders = senders.filter(|sender| self.is_of(*sender));
+        senders.clone().count() >= senders_min
+            || source.is_some_and(|source| senders.any(|sender| sender == source))
     }
 
     pub(super) fn announce(&mut self, tag: Tag) -> Option<Waker> {
@@ -92,7 +98,8 @@ impl Spaces {
 }
 
 impl Mailboxes {
-    /// Somebody reads the tags of a space from now on, from `floor`. What came before is announced, too.
+    /// Somebody reads the tags of a space from now on, as far as they come from `members`, or from all. What
+    /// came before is announced, too.
     ///
     /// # Errors
     /// [`SpaceTaken`].
@@ -101,6 +108,7 @@ impl Mailboxes {
         name: u64,
         window: usize,
         announce: Announce,
+        members: Option<BTreeSet<NodeId>>,
     ) -> Result<(), SpaceTaken> {
         if self.spaces.get(name).is_some() {
             return Err(SpaceTaken);
@@ -108,6 +116,7 @@ impl Mailboxes {
         let mut space = Space {
             floor: (0, 0),
             window,
+            members,
             begun: BTreeMap::new(),
             announce,
             announced: BTreeSet::new(),

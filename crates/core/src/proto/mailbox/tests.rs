@@ -180,8 +180,8 @@ fn a_tag_is_announced_once_when_enough_have_cast_about_it() {
     let mut mailboxes = mailboxes(&Limits::default());
     post(&mut mailboxes, 1, tag(0, 5), cast(0, 0));
     post(&mut mailboxes, 2, tag(0, 5), cast(0, 0));
-    mailboxes.open_space(7, 10, TWO).unwrap();
-    assert_eq!(mailboxes.open_space(7, 10, TWO), Err(SpaceTaken));
+    mailboxes.open_space(7, 10, TWO, None).unwrap();
+    assert_eq!(mailboxes.open_space(7, 10, TWO, None), Err(SpaceTaken));
     let announced = |mailboxes: &mut Mailboxes| {
         mailboxes.poll_announced(7, Waker::noop()).0.map(|tag| tag.sequence)
     };
@@ -199,7 +199,7 @@ fn a_tag_is_announced_once_when_enough_have_cast_about_it() {
 fn a_tag_is_announced_at_the_first_word_of_its_source() {
     let mut mailboxes = mailboxes(&Limits::default());
     let announce = Announce { senders_min: 9, source: Some(node(4)) };
-    mailboxes.open_space(7, 10, announce).unwrap();
+    mailboxes.open_space(7, 10, announce, None).unwrap();
     (1..=4).for_each(|from| post(&mut mailboxes, from, tag(0, 5), cast(0, 0)));
     assert!(mailboxes.poll_announced(7, Waker::noop()).0.is_some());
 }
@@ -207,7 +207,7 @@ fn a_tag_is_announced_at_the_first_word_of_its_source() {
 #[test]
 fn a_member_begins_no_more_tags_than_its_window_and_opening_makes_room() {
     let mut mailboxes = mailboxes(&Limits::default());
-    mailboxes.open_space(7, 3, TWO).unwrap();
+    mailboxes.open_space(7, 3, TWO, None).unwrap();
     (0..50).for_each(|sequence| post(&mut mailboxes, 1, tag(0, sequence), cast(0, 0)));
     assert_eq!(mailboxes.count(), 3);
     post(&mut mailboxes, 2, tag(0, 40), cast(0, 0));
@@ -222,7 +222,7 @@ fn a_member_begins_no_more_tags_than_its_window_and_opening_makes_room() {
 #[test]
 fn below_the_floor_nothing_is_kept_and_nothing_opens_again() {
     let mut mailboxes = mailboxes(&Limits::default());
-    mailboxes.open_space(7, 10, TWO).unwrap();
+    mailboxes.open_space(7, 10, TWO, None).unwrap();
     mailboxes.join(tag(0, 1)).unwrap();
     mailboxes.close(tag(0, 1), u32::MAX, LATER);
     assert_eq!(mailboxes.join(tag(0, 1)), Err(JoinRefusal::Closed));
@@ -277,7 +277,7 @@ proptest! {
             ..Limits::default()
         };
         let (mut mailboxes, mut now) = (mailboxes(&limits), NOW);
-        mailboxes.open_space(7, 2, TWO).unwrap();
+        mailboxes.open_space(7, 2, TWO, None).unwrap();
         for step in steps {
             match step {
                 Step::Cast(from, key, len) => {

@@ -326,3 +326,21 @@ fn shuffle<T>(items: &mut [T], seed: u64) {
         items.swap(at, usize::try_from(random % (at as u64 + 1)).unwrap());
     }
 }
+
+#[test]
+fn a_split_vote_is_looked_at_as_soon_as_there_can_be_no_quorum() {
+    let plan = EchoPlan::new(3, [Phase::new("all", 3)]).unwrap();
+    let mut core = EchoCore::new(node(1), &members(3), plan).unwrap();
+    core.cast(0, A).unwrap();
+    assert_eq!(core.needed(0), 1, "one more vote may make it impossible");
+    core.handle_vote(node(2), vote(0, B)).unwrap();
+    assert!(!core.is_possible(0, |_| false));
+}
+
+#[test]
+fn a_plan_is_not_for_more_members_than_a_mailbox_hears() {
+    let plan = |members| EchoPlan::majority(members, 1).map(drop);
+    assert_eq!(plan(EchoPlan::MEMBERS_MAX), Ok(()));
+    let members = EchoPlan::MEMBERS_MAX + 1;
+    assert_eq!(plan(members), Err(crate::echo::PlanError::TooManyMembers { members }));
+}
