@@ -214,20 +214,6 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         self
     }
 
-    /// The call is not cancelled when it is let go of undecided: it runs on to its end or deadline. For those
-    /// who decide by themselves on the replies they have read; [`Call::cancel`] gives up all the same.
-    pub fn runs_on(mut self) -> Self {
-        self.options.runs_on = true;
-        self
-    }
-
-    /// Cancels late tasks of a call that [runs on](Self::runs_on) once it is let go of. Ignored unless every
-    /// branch is of a read-only method.
-    pub fn cancel_late(mut self) -> Self {
-        self.options.cancels_late = true;
-        self
-    }
-
     /// Tells also of branches that end without a reply, as [`Progress::Silent`].
     pub fn tell_silent(mut self) -> Self {
         self.options.tells_silent = true;

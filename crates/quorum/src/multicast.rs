@@ -103,7 +103,7 @@ pub enum SendError {
 pub(crate) fn send_and_forget<Resp: prost::Message + Default>(
     call: CallBuilder<Resp>,
 ) -> Result<(), QuorumError> {
-    call.runs_on().open()?.decided();
+    call.open()?.decide();
     Ok(())
 }
 
@@ -124,9 +124,18 @@ impl<Resp: prost::Message + Default> Sending<Resp> {
         // What is for this node itself is there already.
         let remote = members.iter().enumerate().filter(|(_, node)| **node != me);
         let unsent: MemberSet = remote.map(|(index, _)| index).collect();
-        let call = builder.runs_on().tell_sent().open()?;
+        let call = builder.tell_sent().open()?;
         self.0 = State::Open { call, members, unsent, failed: Vec::new() };
         Ok(())
+    }
+}
+
+impl<Resp> Drop for Sending<Resp> {
+    /// What was sent stays sent.
+    fn drop(&mut self) {
+        if let State::Open { call, .. } = std::mem::replace(&mut self.0, State::Over) {
+            call.decide();
+        }
     }
 }
 
@@ -171,7 +180,7 @@ impl<Resp: prost::Message + Default> Future for Sending<Resp> {
         }
         let (members, failed) = (members.len(), std::mem::take(failed));
         if let State::Open { call, .. } = std::mem::replace(&mut this.0, State::Over) {
-            call.decided();
+            call.decide();
         }
         match failed.is_empty() {
             true => Poll::Ready(Ok(())),

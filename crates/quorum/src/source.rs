@@ -59,7 +59,7 @@ impl<Resp: prost::Message + Default> Source<Resp> {
         plan: Option<Box<Plan<Resp>>>,
         cancels_late: bool,
     ) -> Result<Self, CallError> {
-        let round = Round::open(call, 0, cancels_late)?;
+        let round = Round::open(call, 0)?;
         let rounds = SmallVec::from_iter([round]);
         Ok(Self { rounds, plan, cancels_late, end: End::Complete })
     }
@@ -73,7 +73,7 @@ impl<Resp: prost::Message + Default> Source<Resp> {
             // After the rounds, for their failures bring forward what waits.
             let Some(plan) = &mut self.plan else { break };
             let Some((branch, call)) = plan.poll_due(cx) else { break };
-            match Round::open(call, branch, self.cancels_late) {
+            match Round::open(call, branch) {
                 Ok(round) => self.rounds.push(round),
                 Err(error) => {
                     let reason = error.to_string();
@@ -135,17 +135,20 @@ impl<Resp: prost::Message + Default> Source<Resp> {
     }
 
     /// The caller has decided: what was asked runs on, what was not asked yet is not asked.
-    pub(crate) fn let_run(mut self) {
-        self.rounds.drain(..).for_each(|round| round.call.decided());
+    pub(crate) fn let_run(self) {
+        for round in self.rounds {
+            match self.cancels_late {
+                true => round.call.decide_and_cancel_late(),
+                false => round.call.decide(),
+            }
+        }
     }
 }
 
 impl<Resp: prost::Message + Default> Round<Resp> {
-    fn open(call: CallBuilder<Resp>, first: usize, cancels_late: bool) -> Result<Self, CallError> {
+    fn open(call: CallBuilder<Resp>, first: usize) -> Result<Self, CallError> {
         let opened_at = Instant::now();
-        let call = call.runs_on().tell_silent();
-        let call = if cancels_late { call.cancel_late().open()? } else { call.open()? };
-        Ok(Self { call, opened_at, first })
+        Ok(Self { call: call.tell_silent().open()?, opened_at, first })
     }
 
     fn event(&self, progress: Progress<Resp>) -> Option<Event<Resp>> {
@@ -175,11 +178,5 @@ impl<Resp: prost::Message + Default> Round<Resp> {
 
     fn branch(&self, path: &Path) -> Option<usize> {
         Some(self.first + path.indices().next()? as usize)
-    }
-}
-
-impl<Resp> Drop for Source<Resp> {
-    fn drop(&mut self) {
-        self.rounds.drain(..).for_each(|round| round.call.cancel());
     }
 }

@@ -36,6 +36,8 @@ pub struct Call<Resp> {
     end: Option<End>,
     probe: CallProbe,
     is_read_only: bool,
+    /// Nothing of it is read any more, and the node knows.
+    is_let_go: bool,
     types: PhantomData<fn() -> Resp>,
 }
 
@@ -171,7 +173,16 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         is_read_only: bool,
     ) -> Self {
         let failures = Vec::new();
-        Self { endpoint, id, failures, end: None, probe, is_read_only, types: PhantomData }
+        Self {
+            endpoint,
+            id,
+            failures,
+            end: None,
+            probe,
+            is_read_only,
+            is_let_go: false,
+            types: PhantomData,
+        }
     }
 
     /// Its name, for logs.
@@ -200,29 +211,6 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     /// given without waiting, whatever the count.
     pub fn wake_after(&self, count: usize) {
         self.endpoint.driver().with_node_quietly(|node| node.wake_after(self.id, count));
-    }
-
-    /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a write still
-    /// reaches the slow ones.
-    pub fn decide(mut self) {
-        self.end_early(false);
-    }
-
-    /// Ends the call with what came until now, and cancels what still runs; [`Self::decide`], unless every
-    /// branch is of a read-only method.
-    pub fn decide_and_cancel_late(mut self) {
-        let cancels_late = self.is_read_only;
-        self.end_early(cancels_late);
-    }
-
-    fn end_early(&mut self, cancels_late: bool) {
-        if self.end.is_none() {
-            let id = self.id;
-            let decide = |node: &mut Node, now| node.decide_call(now, id, cancels_late);
-            self.endpoint.driver().with_node(decide);
-            self.probe.ended(End::Decided);
-            self.end = Some(End::Decided);
-        }
     }
 
     /// Reads to the end, dropping what replies are left.
@@ -388,17 +376,27 @@ fn decode<Resp: prost::Message + Default>(
 }
 
 impl<Resp> Call<Resp> {
-    /// Gives the call up: what still runs is cancelled, also where the call [runs
-    /// on](crate::CallBuilder::runs_on). Does nothing after the end.
-    pub fn cancel(self) {
-        self.endpoint.driver().with_node(|node, now| node.cancel_call(now, self.id));
+    /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a write still
+    /// reaches the slow ones.
+    pub fn decide(mut self) {
+        self.end_early(false);
     }
 
-    /// Lets go of a call that [runs on](crate::CallBuilder::runs_on): its owner has decided. Any other call is
-    /// cancelled, as if dropped.
-    pub fn decided(mut self) {
+    /// Ends the call with what came until now, and cancels what still runs; [`Self::decide`], unless every
+    /// branch is of a read-only method.
+    pub fn decide_and_cancel_late(mut self) {
+        let cancels_late = self.is_read_only;
+        self.end_early(cancels_late);
+    }
+
+    fn end_early(&mut self, cancels_late: bool) {
         if self.end.is_none() {
+            let id = self.id;
+            let decide = |node: &mut Node, now| node.decide_call(now, id, cancels_late);
+            self.endpoint.driver().with_node(decide);
             self.probe.ended(End::Decided);
+            self.end = Some(End::Decided);
+            self.is_let_go = true;
         }
     }
 }
@@ -413,7 +411,9 @@ impl<Resp: prost::Message + Default> Stream for Call<Resp> {
 
 impl<Resp> Drop for Call<Resp> {
     fn drop(&mut self) {
-        self.endpoint.driver().forget_call(self.id);
+        if !self.is_let_go {
+            self.endpoint.driver().forget_call(self.id);
+        }
     }
 }
 

@@ -237,9 +237,6 @@ impl Call {
 
     /// The caller holds the call no longer: an undecided one is cancelled, a decided one counts on.
     pub(crate) fn detach(&mut self, now: Timestamp) {
-        if self.options.runs_on && self.is_sealed {
-            self.finish(now, End::Decided);
-        }
         self.cancel(now);
         self.is_detached = true;
         self.events.clear();

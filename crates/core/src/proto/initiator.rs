@@ -280,10 +280,6 @@ impl Initiator {
         match self.slots.fan(call.seq) {
             Some(fan) if fan.is_complete() => self.remove_fan(call.seq),
             Some(fan) if fan.reading == Reading::Decided => {}
-            Some(fan) if fan.options.runs_on && !fan.options.cancels_late => {
-                fan.decide();
-                self.woken.extend(fan.waker.take());
-            }
             _ => self.with(call.seq, |call| call.detach(now)),
         }
         self.ready.remove(&call.seq);

@@ -128,9 +128,6 @@ pub struct CallOptions {
     pub cancels_late: bool,
     /// Deliver replies after the decision as [`CallEvent::Late`].
     pub keeps_late: bool,
-    /// A caller that lets go of the undecided call has decided: what runs goes on. Without it the call is
-    /// cancelled.
-    pub runs_on: bool,
     /// Tell of branches that end without a reply or a branch of their own, as [`CallEvent::Silent`].
     pub tells_silent: bool,
     /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`]. Those at this
@@ -152,10 +149,8 @@ impl CallOptions {
     #[cfg(feature = "runtime")]
     pub(crate) fn is_default(&self) -> bool {
         let Self { predicate, is_flat, cancels_late, keeps_late, traces, .. } = self;
-        let Self { runs_on, tells_silent, tells_sent, .. } = self;
-        let is_told = *tells_silent || *tells_sent;
-        predicate.is_none()
-            && !(*is_flat || *cancels_late || *keeps_late || *traces || *runs_on || is_told)
+        let is_told = self.tells_silent || self.tells_sent;
+        predicate.is_none() && !(*is_flat || *cancels_late || *keeps_late || *traces || is_told)
     }
 }
 
@@ -166,7 +161,6 @@ impl fmt::Debug for CallOptions {
             .field("is_flat", &self.is_flat)
             .field("cancels_late", &self.cancels_late)
             .field("keeps_late", &self.keeps_late)
-            .field("runs_on", &self.runs_on)
             .field("tells_silent", &self.tells_silent)
             .field("tells_sent", &self.tells_sent)
             .field("traces", &self.traces)

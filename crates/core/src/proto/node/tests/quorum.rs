@@ -99,14 +99,13 @@ fn a_read_only_quorum_cancels_what_is_late() {
 }
 
 #[test]
-fn a_call_that_runs_on_is_decided_by_letting_go_of_it_and_cancelled_only_when_told() {
-    let options = || CallOptions { runs_on: true, ..CallOptions::default() };
+fn a_call_whose_caller_decides_runs_on_and_is_counted_to_its_end() {
     let mut mesh = Mesh::connected(3);
-    let call = mesh.call(1, &[2, 3], options());
+    let call = mesh.call(1, &[2, 3], CallOptions::default());
     mesh.deliver_all();
     mesh.answer("/0", b"");
     let now = mesh.now;
-    mesh.with(1, |node| node.detach_call(now, call));
+    mesh.with(1, |node| node.decide_call(now, call, false));
     mesh.deliver_all();
     assert!(mesh.stops.is_empty(), "the other one runs on");
     assert_eq!(mesh.nodes[&1].initiator().call_count(), 1, "and is counted");
@@ -115,10 +114,10 @@ fn a_call_that_runs_on_is_decided_by_letting_go_of_it_and_cancelled_only_when_to
     let initiator = mesh.nodes[&1].initiator();
     assert_eq!((initiator.call_count(), initiator.unsettled_count()), (0, 0));
 
-    let call = mesh.call(1, &[2], options());
+    let call = mesh.call(1, &[2], CallOptions::default());
     mesh.deliver_all();
     let now = mesh.now;
-    mesh.with(1, |node| node.cancel_call(now, call));
+    mesh.with(1, |node| node.decide_call(now, call, true));
     mesh.deliver_all();
     assert_eq!(mesh.stops.len(), 1);
 }
