@@ -159,6 +159,12 @@ impl io::Write for Log {
 
 #[tokio::test]
 async fn the_log_says_who_was_refused_and_why() {
+    let authority = Authority::new();
+    let server = start(server(of_authority(&authority, 1))).await;
+    let (_honest, _) = honest(of_authority(&authority, 2), &server).await;
+    // Once without a log: other tests may be about to say the same for the first time, without a log, and
+    // who listens from then on must come after that.
+    assert_refused(connect_plain(&liar(node(2)).await, &server).await, node(2));
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -167,9 +173,6 @@ async fn the_log_says_who_was_refused_and_why() {
         .with_writer(move || writer.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let authority = Authority::new();
-    let server = start(server(of_authority(&authority, 1))).await;
-    let (_honest, _) = honest(of_authority(&authority, 2), &server).await;
     assert_refused(connect_plain(&liar(node(2)).await, &server).await, node(2));
     let logged = String::from_utf8(log.0.lock().expect("nobody panics with it").clone())
         .expect("it is text");
