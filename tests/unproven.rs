@@ -142,7 +142,7 @@ async fn whoever_claimed_it_before_gives_way_to_the_proof() {
     assert_refused(connect_plain(&liar, &server).await, node(2));
 }
 
-/// What was logged on this thread.
+/// What was logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -161,10 +161,10 @@ impl io::Write for Log {
 async fn the_log_says_who_was_refused_and_why() {
     let authority = Authority::new();
     let server = start(server(of_authority(&authority, 1))).await;
-    let (_honest, _) = honest(of_authority(&authority, 2), &server).await;
-    // Once without a log: other tests may be about to say the same for the first time, without a log, and
-    // who listens from then on must come after that.
-    assert_refused(connect_plain(&liar(node(2)).await, &server).await, node(2));
+    let (_honest, _) = honest(of_authority(&authority, 77), &server).await;
+    // Once without a log: where it is said for the first time, tracing asks whoever listens on that thread
+    // whether it is wanted at all, and other tests say it on theirs.
+    assert_refused(connect_plain(&liar(node(77)).await, &server).await, node(77));
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -172,12 +172,12 @@ async fn the_log_says_who_was_refused_and_why() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    assert_refused(connect_plain(&liar(node(2)).await, &server).await, node(2));
+    tracing::subscriber::set_global_default(subscriber).expect("no other test here listens");
+    assert_refused(connect_plain(&liar(node(77)).await, &server).await, node(77));
     let logged = String::from_utf8(log.0.lock().expect("nobody panics with it").clone())
         .expect("it is text");
     let is_refusal = |line: &str| {
-        ["connection refused", "peer=n2", "scheme=\"tcp\"", "reason=\"unproven\""]
+        ["connection refused", "peer=n77", "scheme=\"tcp\"", "reason=\"unproven\""]
             .iter()
             .all(|part| line.contains(part))
     };
