@@ -1,7 +1,7 @@
 //! Methods whose replies wait for echo phases, in a service.
 
-use bytes::{Buf, BufMut, Bytes};
-use convoke_core::{Code, Context, Digest, Method, Service, Status};
+use bytes::{Buf, BufMut};
+use convoke_core::{Code, Context, Digest, Method, RawMessage, Service, Status};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType};
 
@@ -121,9 +121,8 @@ struct Digested<M> {
 }
 
 impl<M: prost::Message + Default> prost::Message for Digested<M> {
-    fn decode(mut buf: impl Buf) -> Result<Self, DecodeError> {
-        // Of a `Bytes` this is a slice, not a copy.
-        let bytes: Bytes = buf.copy_to_bytes(buf.remaining());
+    fn decode(buf: impl Buf) -> Result<Self, DecodeError> {
+        let bytes = RawMessage::decode(buf)?.into_bytes();
         let digest = digest_of(&bytes);
         Ok(Self { message: M::decode(bytes)?, digest })
     }

@@ -21,7 +21,7 @@ impl Node {
     /// The connection by which a flat call to `to` would leave: one branch, one reply, at least
     /// `worry_min` of time. `None` when it must begin as a full call.
     pub fn slot_link(&self, to: NodeId, budget: Option<Duration>) -> Option<LinkNonce> {
-        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let budget = self.budget(budget);
         let suits = self.initiator.slot_suits(budget);
         if suits && to != self.identity.node { self.links.current(to) } else { None }
     }
@@ -38,7 +38,7 @@ impl Node {
         (to, link): (NodeId, LinkNonce),
         (method, extensions, payload): (MethodId, Vec<Extension>, Bytes),
     ) -> Result<Transmit, TooManyCalls> {
-        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let budget = self.budget(budget);
         let errand = Errand {
             to,
             link,
@@ -60,7 +60,7 @@ impl Node {
     /// Whether a call of these branches can begin flat: every node is connected, or this one, and there is
     /// at least `worry_min` of time.
     pub fn fan_suits(&self, budget: Option<Duration>, to: impl Iterator<Item = NodeId>) -> bool {
-        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let budget = self.budget(budget);
         let is_near = |to: NodeId| to == self.identity.node || self.links.current(to).is_some();
         self.initiator.fan_suits(budget, to.map(is_near))
     }
@@ -76,7 +76,7 @@ impl Node {
         options: CallOptions,
         branches: impl IntoIterator<Item = RootBranch>,
     ) -> Result<CallId, TooManyCalls> {
-        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let budget = self.budget(budget);
         let branches: SmallVec<[RootBranch; 4]> = branches.into_iter().collect();
         let legs = branches.iter().map(|branch| Leg {
             to: branch.to,
@@ -124,5 +124,10 @@ impl Node {
     /// Who waits for calls that have something for them.
     pub fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
         self.initiator.take_woken()
+    }
+
+    /// The time that a call gets, of what it was given.
+    fn budget(&self, given: Option<Duration>) -> Duration {
+        given.unwrap_or(self.deadline_default).min(self.deadline_max)
     }
 }
