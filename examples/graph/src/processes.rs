@@ -1,25 +1,20 @@
 //! Shards as processes of their own on this machine: started, told of each other, stopped.
 //!
-//! A child prints its address, reads the cluster from its standard input, prints `ready`, and runs until
-//! that input ends: so it also ends when its parent does.
+//! `node_processes` says what parent and child say to each other.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use convoke::{Endpoint, Peer};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use node_processes::{Member, Parent};
+use tokio::process::Command;
 
 use crate::cluster::{Cluster, ShardAddress};
 use crate::forms::Client;
 use crate::generate::Recipe;
 use crate::serve::{Server, Source, transport};
 use crate::store::Sharding;
-
-/// Ends the cluster on a child's standard input.
-const END_OF_CLUSTER: &str = "# end of cluster";
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -46,15 +41,8 @@ impl Setup {
 /// Shard processes and a client of them. Dropping it kills them.
 #[derive(Debug)]
 pub struct Processes {
-    children: Vec<Shard>,
+    children: Vec<Member>,
     client: Client,
-}
-
-#[derive(Debug)]
-struct Shard {
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Processes {
@@ -66,14 +54,14 @@ impl Processes {
         let mut children = Vec::new();
         let mut cluster = Cluster { shards: Vec::new() };
         for index in 0..setup.sharding.shards() {
-            let mut shard = Shard::spawn(setup, index)?;
+            let mut shard = setup.spawn(index)?;
             let listen = shard.line("an address").await?;
             cluster.shards.push(ShardAddress { listen, advertise: None });
             children.push(shard);
         }
         let text = cluster.to_text();
         for shard in &mut children {
-            shard.input.write_all(format!("{text}{END_OF_CLUSTER}\n").as_bytes()).await?;
+            shard.tell(&text).await?;
         }
         for shard in &mut children {
             shard.line("ready").await?;
@@ -97,7 +85,7 @@ impl Processes {
     /// # Errors
     /// When it is not running any more.
     pub async fn kill(&mut self, index: usize) -> Result<()> {
-        self.children[index].child.kill().await.context("the shard does not run")
+        self.children[index].process().kill().await.context("the shard does not run")
     }
 
     /// Stops all, each in good order.
@@ -105,48 +93,27 @@ impl Processes {
     /// # Errors
     /// When one cannot be waited for.
     pub async fn stop(self) -> Result<()> {
-        for Shard { mut child, input, output } in self.children {
-            drop(input);
-            let stopped = tokio::time::timeout(Duration::from_secs(5), child.wait()).await;
-            drop(output);
-            if stopped.is_err() {
-                child.kill().await?;
-            }
+        for shard in self.children {
+            shard.stop().await?;
         }
         self.client.endpoint().clone().shutdown(Duration::from_secs(1)).await;
         Ok(())
     }
 }
 
-impl Shard {
-    fn spawn(setup: &Setup, index: usize) -> Result<Self> {
-        let mut command = Command::new(&setup.program);
+impl Setup {
+    fn spawn(&self, index: usize) -> Result<Member> {
+        let mut command = Command::new(&self.program);
         command.arg("shard").args(["--index", &index.to_string()]);
-        command.args(["--shards", &setup.sharding.shards().to_string()]);
-        command.args(["--delay-us", &setup.delay.as_micros().to_string()]);
-        match &setup.data {
+        command.args(["--shards", &self.sharding.shards().to_string()]);
+        command.args(["--delay-us", &self.delay.as_micros().to_string()]);
+        match &self.data {
             Some(data) => command.arg("--data").arg(data),
             None => command
-                .args(["--persons", &setup.recipe.persons.to_string()])
-                .args(["--seed", &setup.recipe.seed.to_string()]),
+                .args(["--persons", &self.recipe.persons.to_string()])
+                .args(["--seed", &self.recipe.seed.to_string()]),
         };
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child =
-            command.spawn().with_context(|| format!("cannot start {}", setup.program.display()))?;
-        let input = child.stdin.take().expect("it is piped");
-        let output = child.stdout.take().expect("it is piped");
-        Ok(Self { child, input, output: BufReader::new(output).lines() })
-    }
-
-    /// The next line it prints. Without one it has failed, and said why on its standard error.
-    async fn line(&mut self, what: &str) -> Result<String> {
-        match self.output.next_line().await? {
-            Some(line) => Ok(line),
-            None => bail!(
-                "a shard process ended before it printed {what}: {}",
-                self.child.wait().await?
-            ),
-        }
+        Member::spawn(&mut command)
     }
 }
 
@@ -163,20 +130,12 @@ pub async fn run_child(
     let listen = "tcp://127.0.0.1:0";
     let server = Server::start(source, index, sharding, listen, None, delay).await?;
     println!("{}", server.address());
-    let mut input = BufReader::new(tokio::io::stdin()).lines();
-    let mut text = String::new();
-    loop {
-        match input.next_line().await? {
-            Some(line) if line == END_OF_CLUSTER => break,
-            Some(line) => text = text + &line + "\n",
-            None => return Ok(()), // The parent is gone.
-        }
-    }
+    let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;
     server.join(&cluster)?;
     server.warm_up(&cluster).await?;
     println!("ready");
-    while input.next_line().await?.is_some() {}
+    parent.wait_for_end().await?;
     server.stop().await;
     Ok(())
 }

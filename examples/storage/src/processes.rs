@@ -1,26 +1,22 @@
 //! Replicas as processes of their own on this machine: started, told of each other, stopped.
 //!
-//! A child prints its address, reads the cluster from its standard input, prints `ready`, and runs until
-//! that input ends: so it also ends when its parent does.
+//! `node_processes` says what parent and child say to each other.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use convoke::NodeId;
 use convoke::quorum::Configuration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use node_processes::{Member, Parent};
+use tokio::process::Command;
 
 use crate::client::Client;
 use crate::cluster::{Cluster, ReplicaAddress};
 use crate::replica::Fate;
 use crate::serve::Server;
-
-/// Ends the cluster on a child's standard input.
-const END_OF_CLUSTER: &str = "# end of cluster";
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -47,16 +43,9 @@ impl Setup {
 /// Replica processes and a client of them. Dropping it kills them.
 #[derive(Debug)]
 pub struct Processes {
-    children: Vec<Replica>,
+    /// By id, from 1 on.
+    children: Vec<Member>,
     client: Client,
-}
-
-#[derive(Debug)]
-struct Replica {
-    id: u64,
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Processes {
@@ -68,14 +57,14 @@ impl Processes {
         let mut children = Vec::new();
         let mut cluster = Cluster { replicas: Vec::new() };
         for id in 1..=setup.replicas {
-            let mut replica = Replica::spawn(setup, id)?;
+            let mut replica = setup.spawn(id)?;
             let listen = replica.line("an address").await?;
             cluster.replicas.push(ReplicaAddress { id, listen, advertise: None });
             children.push(replica);
         }
         let text = cluster.to_text();
         for replica in &mut children {
-            replica.input.write_all(format!("{text}{END_OF_CLUSTER}\n").as_bytes()).await?;
+            replica.tell(&text).await?;
         }
         for replica in &mut children {
             replica.line("ready").await?;
@@ -99,7 +88,7 @@ impl Processes {
     /// # Errors
     /// When there is none, or it cannot be waited for.
     pub async fn crashed(&mut self, id: u64) -> Result<ExitStatus> {
-        Ok(self.replica(id)?.child.wait().await?)
+        Ok(self.replica(id)?.process().wait().await?)
     }
 
     /// Sends a signal to a replica, by the name that the `kill` program has for it.
@@ -108,7 +97,7 @@ impl Processes {
     /// When the replica has ended, or there is no such program.
     #[cfg(unix)]
     pub async fn signal(&mut self, id: u64, name: &str) -> Result<()> {
-        let process = self.replica(id)?.child.id().context("the replica has ended")?;
+        let process = self.replica(id)?.process().id().context("the replica has ended")?;
         let mut kill = Command::new("kill");
         let status = kill.arg(format!("-{name}")).arg(process.to_string()).status();
         let status = status.await.context("cannot run `kill`")?;
@@ -118,8 +107,9 @@ impl Processes {
         Ok(())
     }
 
-    fn replica(&mut self, id: u64) -> Result<&mut Replica> {
-        let replica = self.children.iter_mut().find(|replica| replica.id == id);
+    fn replica(&mut self, id: u64) -> Result<&mut Member> {
+        let index = id.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let replica = index.and_then(|index| self.children.get_mut(index));
         replica.with_context(|| format!("there is no replica {id}"))
     }
 
@@ -128,44 +118,23 @@ impl Processes {
     /// # Errors
     /// When one cannot be waited for.
     pub async fn stop(self) -> Result<()> {
-        for Replica { mut child, input, output, .. } in self.children {
-            drop(input);
-            let stopped = tokio::time::timeout(Duration::from_secs(5), child.wait()).await;
-            drop(output);
-            if stopped.is_err() {
-                child.kill().await?;
-            }
+        for replica in self.children {
+            replica.stop().await?;
         }
         self.client.endpoint().clone().shutdown(Duration::from_secs(1)).await;
         Ok(())
     }
 }
 
-impl Replica {
-    fn spawn(setup: &Setup, id: u64) -> Result<Self> {
-        let mut command = Command::new(&setup.program);
+impl Setup {
+    fn spawn(&self, id: u64) -> Result<Member> {
+        let mut command = Command::new(&self.program);
         command.arg("replica").args(["--id", &id.to_string()]);
-        command.args(["--replicas", &setup.replicas.to_string()]);
-        if setup.crashing.contains(&id) {
+        command.args(["--replicas", &self.replicas.to_string()]);
+        if self.crashing.contains(&id) {
             command.arg("--crash");
         }
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child =
-            command.spawn().with_context(|| format!("cannot start {}", setup.program.display()))?;
-        let input = child.stdin.take().expect("it is piped");
-        let output = child.stdout.take().expect("it is piped");
-        Ok(Self { id, child, input, output: BufReader::new(output).lines() })
-    }
-
-    /// The next line it prints. Without one it has failed, and said why on its standard error.
-    async fn line(&mut self, what: &str) -> Result<String> {
-        match self.output.next_line().await? {
-            Some(line) => Ok(line),
-            None => bail!(
-                "a replica process ended before it printed {what}: {}",
-                self.child.wait().await?
-            ),
-        }
+        Member::spawn(&mut command)
     }
 }
 
@@ -179,21 +148,13 @@ pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
     let members = Configuration::new((1..=replicas).filter_map(NodeId::new))?;
     let server = Server::start(&at, &members, fate).await?;
     println!("{}", server.address());
-    let mut input = BufReader::new(tokio::io::stdin()).lines();
-    let mut text = String::new();
-    loop {
-        match input.next_line().await? {
-            Some(line) if line == END_OF_CLUSTER => break,
-            Some(line) => text = text + &line + "\n",
-            None => return Ok(()), // The parent is gone.
-        }
-    }
+    let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;
     let mut membership = server.join(&cluster)?;
     let all = |connected: &Configuration| connected.len() == cluster.replicas.len();
     membership.wait_until(all).await?;
     println!("ready");
-    while input.next_line().await?.is_some() {}
+    parent.wait_for_end().await?;
     drop(membership);
     server.stop().await;
     Ok(())
