@@ -6,6 +6,7 @@
 //! everything done within one [`FlushScope`] (a read batch, one poll of a handler) are one per
 //! connection.
 
+mod carried;
 mod dial;
 mod drain;
 mod flush;
@@ -25,11 +26,13 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::carrier::{self, BodyCarrier, Carried};
 use crate::id::{CallId, LinkNonce, NodeId};
 use crate::packing::Packing;
 use crate::proto::limits::{Limits, LimitsError};
@@ -42,6 +45,7 @@ use crate::time::Timestamp;
 use crate::transport::{Address, Connection, Transport};
 use crate::wire::{Cause, Executed};
 
+use carried::CarriedCasts;
 use drain::{Aftermath, append};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
@@ -63,6 +67,7 @@ pub(crate) struct Driver {
     identity: Identity,
     frame_bytes_max: u32,
     keep_alive_timeout: Duration,
+    deadline_max: Duration,
     start: Instant,
     runtime: Handle,
     pub(crate) transports: Vec<Arc<dyn Transport>>,
@@ -70,6 +75,8 @@ pub(crate) struct Driver {
     pub(crate) telemetry: Telemetry,
     peers: Peers,
     pub(crate) packing: Packing,
+    carrier: Mutex<Option<Arc<dyn BodyCarrier>>>,
+    carried: CarriedCasts,
     state: Mutex<State>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
@@ -142,6 +149,7 @@ impl Driver {
             me: me.clone(),
             frame_bytes_max,
             keep_alive_timeout: limits.keep_alive_timeout,
+            deadline_max: limits.deadline_max,
             #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
             start: Instant::now(),
             runtime: Handle::current(),
@@ -150,6 +158,8 @@ impl Driver {
             telemetry,
             peers: Peers::default(),
             packing,
+            carrier: Mutex::default(),
+            carried: CarriedCasts::default(),
             state: Mutex::new(state),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
@@ -294,6 +304,37 @@ impl Driver {
     /// Whether it refuses new work.
     pub(crate) fn is_closing(&self) -> bool {
         self.state.lock().is_closing
+    }
+
+    /// What brings large bodies to several nodes at once, if there is something.
+    pub(crate) fn carrier(&self) -> Option<Arc<dyn BodyCarrier>> {
+        self.carrier.lock().clone()
+    }
+
+    /// Offers what is large and for several other nodes to the carrier, if there is one.
+    pub(crate) fn offer(&self, to: &[NodeId], body: &Bytes) -> Option<Carried> {
+        // What is small, as most is, does not even look whether there is one.
+        if body.len() < carrier::BODY_BYTES_MIN || to.len() < 2 {
+            return None;
+        }
+        let carrier = self.carrier().filter(|carrier| body.len() >= carrier.body_bytes_min())?;
+        let carried = carrier.offer(to, body)?;
+        debug_assert!(carried.reference.len() <= carrier::REFERENCE_BYTES_MAX, "as it promises");
+        (!carried.nodes.is_empty()).then_some(carried)
+    }
+
+    /// Whether there was none before.
+    pub(crate) fn set_carrier(&self, carrier: Arc<dyn BodyCarrier>) -> bool {
+        let mut place = self.carrier.lock();
+        let is_free = place.is_none();
+        if is_free {
+            *place = Some(carrier);
+        }
+        is_free
+    }
+
+    pub(crate) fn take_carrier(&self) -> Option<Arc<dyn BodyCarrier>> {
+        self.carrier.lock().take()
     }
 
     /// Runs a future beside the endpoint, on its runtime.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::carrier::{BodyCarrier, CarrierTaken};
 use crate::client::Peer;
 use crate::driver::Driver;
 use crate::error::{ConnectError, StartError};
@@ -282,6 +283,25 @@ impl Endpoint {
         self.driver().identity().node
     }
 
+    /// Gives large messages of fan-outs to `carrier` from now on, and takes from it those of others.
+    ///
+    /// # Errors
+    /// [`CarrierTaken`] when it has one.
+    pub fn carry_bodies(&self, carrier: Arc<dyn BodyCarrier>) -> Result<(), CarrierTaken> {
+        if self.driver().set_carrier(carrier) { Ok(()) } else { Err(CarrierTaken) }
+    }
+
+    /// Sends all messages within their requests again.
+    pub fn stop_carrying(&self) {
+        // Outside its lock: what goes with it may use the endpoint.
+        drop(self.driver().take_carrier());
+    }
+
+    /// The transports it was given, in that order.
+    pub fn transports(&self) -> &[Arc<dyn Transport>] {
+        &self.driver().transports
+    }
+
     /// Where it listens, with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
         &self.inner.addresses
@@ -339,7 +359,7 @@ impl Endpoint {
         }
         let addresses = self.driver().with_node(|core, _| core.links().addresses(node));
         let mut result = Err(DialError::NoAddress { node });
-        for address in addresses {
+        for address in self.driver().in_dial_order(node, addresses) {
             result = self.driver().dial(&address, Some(node)).await.map(|_| ());
             if result.is_ok() {
                 break;

@@ -48,6 +48,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "runtime")]
+pub mod carrier;
+#[cfg(feature = "runtime")]
 mod client;
 #[cfg(feature = "runtime")]
 mod driver;

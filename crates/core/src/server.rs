@@ -327,6 +327,15 @@ impl TaskHandle {
         &self.start.task
     }
 
+    /// Who sent the request.
+    pub(crate) fn from(&self) -> NodeId {
+        self.start.from
+    }
+
+    pub(crate) fn method(&self) -> MethodId {
+        self.start.method
+    }
+
     /// A reply as it travels. In process it travels as it is.
     fn packed(&self, payload: Bytes) -> Bytes {
         if self.start.origin == self.driver.identity().node {

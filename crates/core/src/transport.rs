@@ -486,6 +486,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
         false
     }
 
+    /// How much it is preferred where a peer can be dialled in several ways. An endpoint dials the addresses
+    /// of its transports of highest preference first, those of equal preference in the order they are known
+    /// in, and goes on to the next when one fails. Default: 0.
+    fn preference(&self) -> i8 {
+        0
+    }
+
     /// Starts to accept at `address`; connections go to `sink`.
     fn listen(
         &self,

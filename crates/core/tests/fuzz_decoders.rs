@@ -297,6 +297,7 @@ fn openings() -> Vec<Message> {
         epoch: 3,
         budget_us: 10_000_000,
         digest: Digest([7; 32]),
+        is_carried: false,
         payload: Bytes::from_static(b"value"),
     };
     vec![Message::Request(plain), Message::Request(full), Message::Cast(cast)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 
+use crate::carrier;
 use crate::driver::FlushScope;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
@@ -342,6 +343,7 @@ pub(super) fn begin<Resp>(
 ) -> CallProbe {
     let (driver, packing) = (endpoint.driver(), &endpoint.driver().packing);
     let probe = CallProbe::begin(driver, branches);
+    carrier::carry(driver, branches);
     for (peer, request) in branches {
         packing.accept_replies(&mut request.extensions);
         if peer.epoch() != 0 {

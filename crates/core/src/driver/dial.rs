@@ -1,5 +1,6 @@
 //! Dials for the node, and for callers who know only an address.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::id::NodeId;
@@ -8,13 +9,29 @@ use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Si
 use super::Driver;
 
 impl Driver {
+    /// The addresses of a node in the order to dial them: those that can prove the node first where only proof
+    /// is taken, then by the [preference](crate::transport::Transport::preference) of their transports, then as
+    /// they are given.
+    pub(crate) fn in_dial_order(&self, node: NodeId, mut addresses: Vec<Address>) -> Vec<Address> {
+        if addresses.len() > 1 {
+            let must_prove = self.state.lock().must_prove(node);
+            addresses.sort_by_cached_key(|address| {
+                let transport = self.transport(address.scheme());
+                let proves = transport.is_some_and(|transport| transport.proves_peers());
+                let preference = transport.map_or(0, |transport| transport.preference());
+                (must_prove && !proves, Reverse(preference))
+            });
+        }
+        addresses
+    }
+
     /// Dials a node at its addresses, in turn, and reports a failure; success reports itself by
     /// `on_open`.
     pub(super) fn dial_node(self: &Arc<Self>, node: NodeId, addresses: Vec<Address>) {
         let driver = self.clone();
         self.runtime.spawn(async move {
             let mut why = None;
-            for address in addresses {
+            for address in driver.in_dial_order(node, addresses) {
                 match driver.dial(&address, Some(node)).await {
                     Ok(_) => return,
                     Err(error) => {

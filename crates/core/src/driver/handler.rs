@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::error::Status;
+use crate::carrier::{self, REFERENCE_BYTES_MAX};
+use crate::error::{Code, Status};
 use crate::proto::participant::{Start, TaskRef};
 use crate::proto::task::TaskFailure;
 use crate::server::{Caller, HandlerFuture, HandlerResult, TaskHandle};
@@ -137,7 +139,10 @@ impl Driver {
             }
         };
         let handle = Arc::new(TaskHandle::new(self.clone(), start, gate, method.name, held));
-        let started = || (method.start)(handle.clone(), payload);
+        let started = || match carrier::reference_in(&payload) {
+            None => (method.start)(handle.clone(), payload),
+            Some(reference) => self.start_with_body(handle.clone(), reference),
+        };
         let future = match std::panic::catch_unwind(AssertUnwindSafe(started)) {
             Ok(future) => future,
             Err(panic) => {
@@ -157,6 +162,40 @@ impl Driver {
             self.runtime.spawn(rest);
         }
     }
+}
+
+impl Driver {
+    /// Starts a handler whose message travels beside its request, once that is here.
+    fn start_with_body(
+        self: &Arc<Self>,
+        handle: Arc<TaskHandle>,
+        reference: Bytes,
+    ) -> HandlerFuture {
+        let driver = self.clone();
+        let Some(carrier) = self.carrier() else {
+            let text = "the message travels beside its request, and this node has no overlay to take it from";
+            let status = Status::new(Code::FailedPrecondition, text);
+            return Box::pin(async { HandlerResult::Failed(not_begun(status)) });
+        };
+        if reference.len() > REFERENCE_BYTES_MAX {
+            let status =
+                Status::new(Code::InvalidArgument, "the reference to the message is too long");
+            return Box::pin(async { HandlerResult::Failed(not_begun(status)) });
+        }
+        Box::pin(async move {
+            let payload = match carrier.body(handle.from(), reference).await {
+                Ok(payload) => payload,
+                Err(error) => return HandlerResult::Failed(not_begun(error.into())),
+            };
+            let method = driver.methods.get(handle.method()).expect("its task was started by it");
+            (method.start)(handle, payload).await
+        })
+    }
+}
+
+/// The failure of a task whose handler was not reached.
+fn not_begun(status: Status) -> TaskFailure {
+    TaskFailure { executed: Executed::No, ..TaskFailure::from(status) }
 }
 
 impl Future for Running {

@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    fn must_prove(&self, node: NodeId) -> bool {
+    pub(super) fn must_prove(&self, node: NodeId) -> bool {
         let is_proven = |link: &Link| link.principal.is_some();
         self.proofs.proven.contains(&node)
             || self.connections_of(node).any(|connection| is_proven(connection.link()))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 use crate::wire::{Frame, Glance};
 
+use super::carried::CarriedCasts;
 use super::proof::Unwanted;
 use super::{Driver, FlushScope};
 
@@ -47,7 +48,7 @@ impl Sink for Driver {
     ) -> Result<(), String> {
         let _scope = FlushScope::enter();
         let (peer, link) = (from.link().peer.node, from.link().nonce);
-        let mut count = 0;
+        let (mut count, mut carried) = (0, Vec::new());
         let taken = self.as_arc().with_node(|node, now| {
             for received in frames {
                 count += 1;
@@ -55,11 +56,16 @@ impl Sink for Driver {
                     continue;
                 }
                 let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
+                if CarriedCasts::is_one(&frame) {
+                    carried.push(frame);
+                    continue;
+                }
                 node.handle_frame(now, peer, link, frame).map_err(|fault| fault.to_string())?;
             }
             Ok(())
         });
         self.telemetry.on_batch(count);
+        carried.into_iter().for_each(|frame| self.as_arc().bring_cast(peer, frame));
         taken
     }
 

@@ -170,6 +170,12 @@ impl Mailboxes {
         }
     }
 
+    /// A cast came whose value could not be waited for: too many were.
+    #[cfg(feature = "runtime")]
+    pub(crate) fn note_over_limit(&mut self) {
+        self.dropped.over_limit += 1;
+    }
+
     /// A cast of the authenticated node `from` came. `epoch` is this node's own.
     pub(crate) fn handle_cast(
         &mut self,

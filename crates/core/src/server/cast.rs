@@ -103,10 +103,12 @@ impl CastPort {
     pub fn send(&self, to: impl IntoIterator<Item = NodeId>, body: CastBody) {
         let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
         let CastBody { phase, sender, epoch, digest, payload } = body;
-        let cast = Cast { view: None, phase, sender, epoch, budget_us, digest, payload };
+        let is_carried = false;
+        let cast =
+            Cast { view: None, phase, sender, epoch, budget_us, digest, is_carried, payload };
         // The caller's iterator may use the endpoint, so it is not run under its lock.
         let to: SmallVec<[NodeId; 8]> = to.into_iter().collect();
-        self.driver.with_node(|node, now| node.send_casts(now, self.key, to, cast));
+        self.driver.send_casts(self.key, to, cast);
     }
 
     /// Takes all that came, oldest first.

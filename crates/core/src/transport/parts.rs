@@ -18,13 +18,19 @@ impl Wakers {
     }
 
     /// Takes over the tasks of `other`.
+    #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        self.0.append(&mut other.0);
+        if !other.0.is_empty() {
+            self.0.append(&mut other.0);
+        }
     }
 
     /// Wakes them all. To be called without any lock: a waker may run anything.
+    #[inline]
     pub fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
+        if !self.0.is_empty() {
+            self.0.into_iter().for_each(Waker::wake);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::codec::{Out, Reader, WireError};
 
 pub(super) const FLAG_TAGGED: u8 = 0x01;
+const FLAG_CARRIED: u8 = 0x02;
 
 /// A cast of an echo phase. It opens no branch and is not part of completion. Typically 58 bytes
 /// before the payload.
@@ -29,6 +30,8 @@ pub struct Cast {
     pub budget_us: u64,
     /// The value it speaks for.
     pub digest: Digest,
+    /// Whether the value travels beside the cast, and the payload says where it is.
+    pub is_carried: bool,
     /// The value, or nothing where the digest is enough.
     pub payload: Bytes,
 }
@@ -54,7 +57,9 @@ impl fmt::Debug for Digest {
 
 impl Cast {
     pub(super) fn flags(&self) -> u8 {
-        if self.view.is_some() { FLAG_TAGGED } else { 0 }
+        let tagged = if self.view.is_some() { FLAG_TAGGED } else { 0 };
+        let carried = if self.is_carried { FLAG_CARRIED } else { 0 };
+        tagged | carried
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
@@ -69,7 +74,7 @@ impl Cast {
     }
 
     pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if flags & !FLAG_TAGGED != 0 {
+        if flags & !(FLAG_TAGGED | FLAG_CARRIED) != 0 {
             return Err(WireError::Reserved);
         }
         let view = (flags & FLAG_TAGGED != 0).then(|| input.varint()).transpose()?;
@@ -79,6 +84,7 @@ impl Cast {
         let mut digest = Digest::ZERO;
         digest.0.copy_from_slice(input.bytes(32)?);
         let payload = input.payload();
-        Ok(Self { view, phase, sender, epoch, budget_us, digest, payload })
+        let is_carried = flags & FLAG_CARRIED != 0;
+        Ok(Self { view, phase, sender, epoch, budget_us, digest, is_carried, payload })
     }
 }

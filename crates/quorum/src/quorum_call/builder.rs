@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, Endpoint, NodeId, Peer, Request};
+use convoke_core::{CallBuilder, Endpoint, Invocation, NodeId, Peer, Request};
 
 use crate::correctable::{Correctable, Correction};
 use crate::error::MemberError;
@@ -72,6 +72,20 @@ impl<Resp: prost::Message + Default> QuorumExt<Resp> for CallBuilder<Resp> {
 
     fn among(self, members: &Configuration) -> QuorumBuilder<Resp> {
         QuorumBuilder::new(self, Some(members.clone()), true)
+    }
+}
+
+impl Configuration {
+    /// The same request to every member. Where the endpoint has an overlay, or another
+    /// [carrier](convoke_core::carrier), a large message travels by it, and otherwise, as a small one always,
+    /// once to each.
+    pub fn broadcast<Resp: prost::Message + Default>(
+        &self,
+        endpoint: &Endpoint,
+        request: Request<Resp>,
+    ) -> QuorumBuilder<Resp> {
+        let call = Invocation::new(endpoint, request).to_all(self.members());
+        QuorumBuilder::new(call, Some(self.clone()), false)
     }
 }
 

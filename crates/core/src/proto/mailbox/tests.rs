@@ -19,7 +19,16 @@ fn node(id: u64) -> NodeId {
 fn cast(phase: u16, len: usize) -> Cast {
     let payload = Bytes::from(vec![0; len]);
     let (epoch, digest) = (0, Digest::ZERO);
-    Cast { view: None, phase, sender: 0, epoch, budget_us: 1_000_000, digest, payload }
+    Cast {
+        view: None,
+        phase,
+        sender: 0,
+        epoch,
+        budget_us: 1_000_000,
+        digest,
+        is_carried: false,
+        payload,
+    }
 }
 
 fn call(seq: u64) -> MailKey {

@@ -20,7 +20,8 @@ pub struct Reach {
 }
 
 impl Node {
-    pub(super) fn handle_cast(&mut self, now: Timestamp, from: NodeId, call: CallId, cast: Cast) {
+    /// A cast of `from` came.
+    pub(crate) fn handle_cast(&mut self, now: Timestamp, from: NodeId, call: CallId, cast: Cast) {
         let key = match cast.view {
             None => MailKey::Call(call),
             Some(view) => MailKey::Tag(Tag { space: call.origin.0, view, sequence: call.seq }),

@@ -270,6 +270,7 @@ fn control() -> Vec<Golden> {
         epoch: 3,
         budget_us: BUDGET_US,
         digest: Digest([0xd1; 32]),
+        is_carried: false,
         payload: Bytes::from_static(b"v"),
     };
     let digest = "d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1";
@@ -282,6 +283,7 @@ fn control() -> Vec<Golden> {
         ("76", "payload"),
     ];
     let tagged = Cast { view: Some(9), ..cast.clone() };
+    let carried = Cast { is_carried: true, payload: Bytes::from_static(b"ref"), ..cast.clone() };
     vec![
         Golden::new(
             "CANCEL",
@@ -310,6 +312,13 @@ fn control() -> Vec<Golden> {
             &[("1a", "version 1, kind 10"), ("01", "TAGGED")],
             ROOT,
             &[&[("09", "view 9")], &vote[..]].concat(),
+        ),
+        Golden::new(
+            "CAST",
+            Frame::new(header("/"), Message::Cast(carried)),
+            &[("1a", "version 1, kind 10"), ("02", "CARRIED")],
+            ROOT,
+            &[&vote[..5], &[("726566", "reference")]].concat(),
         ),
     ]
 }

@@ -247,14 +247,15 @@ fn link_down() -> impl Strategy<Value = LinkDown> {
 fn cast() -> impl Strategy<Value = Cast> {
     let digest = any::<[u8; 32]>().prop_map(Digest);
     let numbers = (number_u16(), number_u16(), number(), number());
-    (option::of(number()), numbers, digest, payload()).prop_map(
-        |(view, (phase, sender, epoch, budget_us), digest, payload)| Cast {
+    (option::of(number()), numbers, digest, any::<bool>(), payload()).prop_map(
+        |(view, (phase, sender, epoch, budget_us), digest, is_carried, payload)| Cast {
             view,
             phase,
             sender,
             epoch,
             budget_us,
             digest,
+            is_carried,
             payload,
         },
     )

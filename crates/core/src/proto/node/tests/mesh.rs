@@ -259,7 +259,16 @@ impl Mesh {
 
 pub(super) fn cast(phase: u16, payload: &'static [u8]) -> Cast {
     let (payload, digest) = (Bytes::from_static(payload), Digest::ZERO);
-    Cast { view: None, phase, sender: 0, epoch: 0, budget_us: 1_000_000, digest, payload }
+    Cast {
+        view: None,
+        phase,
+        sender: 0,
+        epoch: 0,
+        budget_us: 1_000_000,
+        digest,
+        is_carried: false,
+        payload,
+    }
 }
 
 pub(super) fn branch(to: u64) -> Branch {

@@ -1,0 +1,130 @@
+//! Bodies that travel beside their requests: how a large message for many nodes takes another way than one copy
+//! for each.
+//!
+//! ```text
+//!  initiator                                    member
+//!  REQUEST /0 with a reference ───────────────▶ task /0: waits for the body
+//!  offer(body) ──▶ carrier ─ ─ other nodes ─ ─▶ carrier ──▶ its handler starts
+//! ```
+//! The request itself goes straight to its node, so who asks, what and until when is known as ever; only the
+//! message is elsewhere. A carrier of overlays is in the crate `convoke-overlay`.
+//!
+//! On the wire such a request has the payload `00 02 | reference`. No protobuf message begins with the byte 0, the
+//! tag of a field 0, so that it cannot be taken for one.
+
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::client::Peer;
+use crate::driver::Driver;
+use crate::error::{Code, Status};
+use crate::id::NodeId;
+use crate::method::Request;
+use crate::transport::BoxFuture;
+
+/// The first bytes of a payload that is elsewhere.
+const MARK: [u8; 2] = [0, 2];
+
+/// Smallest message that is offered to any carrier: below, the frame around it costs more than a copy.
+pub(crate) const BODY_BYTES_MIN: usize = 1_024;
+
+/// Largest reference, in bytes.
+pub const REFERENCE_BYTES_MAX: usize = 64;
+
+/// Brings large bodies to several nodes at once. An endpoint has at most one; see
+/// [`Endpoint::carry_bodies`](crate::Endpoint::carry_bodies).
+pub trait BodyCarrier: Send + Sync + fmt::Debug {
+    /// Bodies of fewer bytes are not offered.
+    fn body_bytes_min(&self) -> usize;
+
+    /// Takes a body that is for each of these nodes, two or more, and begins to bring it to those that it can;
+    /// `None` when it takes it for nobody. Called on the task of the caller, without a lock of the endpoint.
+    fn offer(&self, to: &[NodeId], body: &Bytes) -> Option<Carried>;
+
+    /// The body that `from` offered, by its reference as it came from there. Resolves when it is here; the
+    /// endpoint drops the future at the deadline of the task.
+    fn body(&self, from: NodeId, reference: Bytes) -> BoxFuture<Result<Bytes, CarryError>>;
+}
+
+/// What a carrier has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// What its receivers find it by, at most [`REFERENCE_BYTES_MAX`] bytes.
+    pub reference: Bytes,
+    /// For whom; the others get it in their requests.
+    pub nodes: Vec<NodeId>,
+}
+
+/// Why a body did not come.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CarryError {
+    /// The reference is none, or what came under it is not what it says: the sender's doing.
+    #[error("the body that {from} sent beside its request is not what the request says: {message}")]
+    Invalid {
+        /// Who sent the request.
+        from: NodeId,
+        /// What is wrong.
+        message: String,
+    },
+    /// It did not come, and nobody has it any more. The task did not run; asked again, it may come.
+    #[error("the body that {from} sent beside its request did not come: {message}")]
+    Missing {
+        /// Who sent the request.
+        from: NodeId,
+        /// What was tried.
+        message: String,
+    },
+}
+
+impl From<CarryError> for Status {
+    fn from(error: CarryError) -> Self {
+        let code = match &error {
+            CarryError::Invalid { .. } => Code::InvalidArgument,
+            CarryError::Missing { .. } => Code::Unavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// An endpoint has a carrier already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the endpoint has a carrier of bodies already: shut down its overlay first")]
+pub struct CarrierTaken;
+
+/// Gives the message of several branches to the endpoint's carrier, if it has one and the message is large. What
+/// it takes is in their requests a reference.
+pub(crate) fn carry<Resp>(driver: &Driver, branches: &mut [(Peer, Request<Resp>)]) {
+    let [(_, first), _, ..] = &*branches else { return };
+    let (body, me) = (first.payload.clone(), driver.identity().node);
+    if body.len() < BODY_BYTES_MIN {
+        return;
+    }
+    let is_same = |(peer, request): &(Peer, Request<Resp>)| {
+        let (one, other) = (&request.payload, &body);
+        peer.node() != me && (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
+    };
+    let to: Vec<NodeId> =
+        branches.iter().filter(|one| is_same(one)).map(|(peer, _)| peer.node()).collect();
+    let Some(Carried { reference, nodes }) = driver.offer(&to, &body) else { return };
+    let payload = payload_of(&reference);
+    for (peer, request) in branches.iter_mut().filter(|one| is_same(one)) {
+        if nodes.contains(&peer.node()) {
+            request.payload = payload.clone();
+        }
+    }
+}
+
+/// The payload that says where the body is.
+fn payload_of(reference: &[u8]) -> Bytes {
+    let mut payload = BytesMut::with_capacity(MARK.len() + reference.len());
+    payload.put_slice(&MARK);
+    payload.put_slice(reference);
+    payload.freeze()
+}
+
+/// The reference in a payload, if its body is elsewhere.
+pub(crate) fn reference_in(payload: &Bytes) -> Option<Bytes> {
+    payload.starts_with(&MARK).then(|| payload.slice(MARK.len()..))
+}

@@ -1,0 +1,107 @@
+//! Casts whose values travel beside them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::carrier::{Carried, REFERENCE_BYTES_MAX};
+use crate::id::NodeId;
+use crate::proto::mailbox::MailKey;
+use crate::wire::{Cast, Frame, Message};
+
+use super::Driver;
+
+/// How many casts of each sender wait for their values.
+#[derive(Debug, Default)]
+pub(super) struct CarriedCasts(Mutex<BTreeMap<NodeId, usize>>);
+
+/// Most casts of one sender that wait for their values. One more is dropped, as a cast is that finds no room in its
+/// mailbox.
+const WAITING_MAX: usize = 256;
+
+impl CarriedCasts {
+    /// Whether a frame is a cast whose value travels beside it.
+    pub(super) fn is_one(frame: &Frame) -> bool {
+        matches!(&frame.message, Message::Cast(cast) if cast.is_carried)
+    }
+
+    fn enter(&self, from: NodeId) -> bool {
+        let mut counts = self.0.lock();
+        let waiting = counts.entry(from).or_default();
+        let has_room = *waiting < WAITING_MAX;
+        *waiting += usize::from(has_room);
+        has_room
+    }
+
+    fn leave(&self, from: NodeId) {
+        let mut counts = self.0.lock();
+        if let Some(waiting) = counts.get_mut(&from) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                counts.remove(&from);
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// Sends a cast to each of these nodes; a large value by the carrier to those that it takes it for.
+    pub(crate) fn send_casts(
+        self: &Arc<Self>,
+        key: MailKey,
+        mut to: SmallVec<[NodeId; 8]>,
+        cast: Cast,
+    ) {
+        let Some(Carried { reference, nodes }) = self.offer_value(&to, &cast.payload) else {
+            return self.with_node(|node, now| node.send_casts(now, key, to, cast));
+        };
+        to.retain(|node| !nodes.contains(node));
+        let beside = Cast { is_carried: true, payload: reference, ..cast.clone() };
+        self.with_node(|node, now| {
+            node.send_casts(now, key, nodes, beside);
+            node.send_casts(now, key, to, cast);
+        });
+    }
+
+    fn offer_value(&self, to: &[NodeId], value: &Bytes) -> Option<Carried> {
+        let others: Vec<NodeId> =
+            to.iter().copied().filter(|node| *node != self.identity.node).collect();
+        self.offer(&others, value)
+    }
+
+    /// Hands a cast to its mailbox once its value is here.
+    pub(super) fn bring_cast(self: Arc<Self>, from: NodeId, frame: Frame) {
+        let call = frame.header.call;
+        let Message::Cast(cast) = frame.message else { return };
+        let carrier = self.carrier().filter(|_| cast.payload.len() <= REFERENCE_BYTES_MAX);
+        // A relayed one is a fault elsewhere; here it is nobody's.
+        let Some(carrier) = carrier.filter(|_| frame.relayed_from.is_none()) else { return };
+        if !self.carried.enter(from) {
+            self.with_node_quietly(|node| node.mailboxes_mut().note_over_limit());
+            return;
+        }
+        let budget = Duration::from_micros(cast.budget_us).min(self.deadline_max);
+        let (driver, start) = (self.clone(), self.now());
+        self.runtime.spawn(async move {
+            let value = carrier.body(from, cast.payload.clone());
+            let value = tokio::time::timeout(budget, value).await;
+            driver.carried.leave(from);
+            match value {
+                Ok(Ok(payload)) => driver.with_node(|node, now| {
+                    let spent_us = u64::try_from(now.since(start).as_micros()).unwrap_or(u64::MAX);
+                    let budget_us = cast.budget_us.saturating_sub(spent_us);
+                    let cast = Cast { is_carried: false, payload, budget_us, ..cast };
+                    node.handle_cast(now, from, call, cast);
+                }),
+                Ok(Err(error)) => {
+                    tracing::debug!(%from, %error, "the value of a cast did not come")
+                }
+                Err(_) => tracing::debug!(%from, "the value of a cast did not come in its time"),
+            }
+        });
+    }
+}
