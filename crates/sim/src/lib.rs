@@ -12,11 +12,15 @@
 //!
 //! The cores are the very ones that the async endpoint drives; nothing of them is replaced. What the
 //! simulation does not cover is the driver, the transports and real time.
+//!
+//! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency, faults, and uplinks
+//! and downlinks by the [`hose`] model, which is a component of its own.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "runtime")]
 pub mod delay;
+pub mod hose;
 pub mod invariants;
 pub mod network;
 pub mod oracle;

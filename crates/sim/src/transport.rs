@@ -60,6 +60,8 @@
 //!   and 1 MiB, hard ones of 1 MiB and 16 MiB for the control and the data lane. It comes back at once
 //!   when the sink has taken a batch: the way back costs no latency and no frame.
 //! - **A frame costs** its bytes and 16 more, in windows, bandwidth and counters.
+//! - **Capacity** may be that of a way ([`Conditions::bandwidth`]), and that of a node: one uplink and one
+//!   downlink for all its connections, see [`SimNetwork::uplink`]. A frame passes each as a whole.
 //! - **Loss, cuts and crashes** end connections; single frames are never lost.
 //!
 //! # Determinism
@@ -68,6 +70,7 @@
 //! times are to be dilated: one simulated microsecond is one tokio millisecond, see [`dilate`]. Start the
 //! runtime paused rather than pausing it later: then its clock stands on a whole step.
 
+mod carrier;
 mod connection;
 mod delivery;
 mod dial;
@@ -139,6 +142,22 @@ impl SimNetwork {
     /// Sets everything about every way for which nothing else was set.
     pub fn default_conditions(&self, conditions: Conditions) {
         self.topology(|topology| topology.everywhere = conditions);
+    }
+
+    /// Sets what a node can send in all, in kbit/s: data frames to all its peers share it, each pair of nodes
+    /// alike while it has something to send, and go one after the other. Default `None`, no limit.
+    ///
+    /// Control frames take none of it. Once any uplink or downlink of a network was set, data frames go
+    /// through its [hose](crate::hose) for good; what a pair's own bandwidth adds comes behind the uplink.
+    pub fn uplink(&self, node: NodeId, kbit_per_s: impl Into<Option<u64>>) {
+        let capacity = kbit_per_s.into();
+        self.topology(|topology| topology.carrier_mut().uplink(node, capacity));
+    }
+
+    /// Sets what a node can receive in all, in kbit/s, as [`SimNetwork::uplink`] does for sending.
+    pub fn downlink(&self, node: NodeId, kbit_per_s: impl Into<Option<u64>>) {
+        let capacity = kbit_per_s.into();
+        self.topology(|topology| topology.carrier_mut().downlink(node, capacity));
     }
 
     /// Sets the timeouts, from the next use on.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use convoke_core::id::NodeId;
 use convoke_core::transport::conformance::{self, Setup};
 use convoke_sim::transport::{Conditions, SimNetwork};
 
@@ -29,5 +30,16 @@ async fn it_keeps_them_with_latency_jitter_and_little_bandwidth() {
         bandwidth: Some(400 << 20),
         ..Conditions::default()
     });
+    conformance::all(|| setup(&network)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn it_keeps_them_with_an_uplink_and_a_downlink_for_all_connections() {
+    let network = SimNetwork::new(3);
+    network.default_latency(Duration::from_millis(1));
+    for node in (1..=2).filter_map(NodeId::new) {
+        network.uplink(node, 3_000_000);
+        network.downlink(node, 4_000_000);
+    }
     conformance::all(|| setup(&network)).await;
 }

@@ -85,7 +85,7 @@ impl Sink for Gossip {
     }
 }
 
-async fn run(seed: u64) -> String {
+async fn run(seed: u64, uplink: Option<u64>) -> String {
     let network = SimNetwork::new(seed);
     network.default_conditions(Conditions {
         latency: Duration::from_millis(3),
@@ -93,6 +93,10 @@ async fn run(seed: u64) -> String {
         loss: 0.002,
         bandwidth: Some(100_000),
     });
+    if let Some(kbit_per_s) = uplink {
+        let nodes = (1..=NODES).map(|number| NodeId::new(number).expect("numbers are from 1"));
+        nodes.for_each(|node| network.uplink(node, kbit_per_s));
+    }
     let trace = Arc::new(Trace { start: Instant::now(), lines: Mutex::default() });
     let transport: Arc<dyn Transport> = network.transport();
     let (mut sinks, mut listeners) = (Vec::new(), Vec::new());
@@ -129,9 +133,20 @@ async fn run(seed: u64) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_seed_replays_to_the_last_line() {
     for seed in 0..10 {
-        let first = run(seed).await;
-        assert!(first.lines().count() > 200, "a run is worth comparing: {first}");
-        assert!(first == run(seed).await, "seed {seed} does not replay");
-        assert!(first != run(seed + 100).await, "seed {seed} changes nothing");
+        replays(seed, None).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_replays_with_shared_uplinks() {
+    for seed in 0..10 {
+        replays(seed, Some(500)).await;
+    }
+}
+
+async fn replays(seed: u64, uplink: Option<u64>) {
+    let first = run(seed, uplink).await;
+    assert!(first.lines().count() > 200, "a run is worth comparing: {first}");
+    assert!(first == run(seed, uplink).await, "seed {seed} does not replay");
+    assert!(first != run(seed + 100, uplink).await, "seed {seed} changes nothing");
 }

@@ -11,6 +11,7 @@ use super::wire::Step;
 
 /// Starts to deliver to `sink`, which has heard `on_open`.
 pub(crate) fn start(end: Arc<SimConnection>, sink: Arc<dyn Sink>) {
+    end.wire.ensure_carrier();
     // Stands unless the task ends in order: the runtime shut down, or the sink panicked.
     let delivery = Delivery { end, sink, reason: None };
     tokio::spawn(delivery.run());

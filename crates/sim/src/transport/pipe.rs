@@ -54,6 +54,8 @@ pub(crate) enum PipeEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     Arrives(Instant),
+    /// When shows later, and is told to [`Pipe::arrive`].
+    Carried,
     Lost,
 }
 
@@ -79,6 +81,8 @@ struct LaneQueue {
     limits: LaneLimits,
     queued: VecDeque<Bytes>,
     queued_bytes: usize,
+    /// On their way through the hose, with an arrival that is not known yet.
+    carried: VecDeque<Bytes>,
     coming: VecDeque<(Instant, Bytes)>,
     /// On their way or with the sink.
     unreturned_bytes: usize,
@@ -123,11 +127,20 @@ impl Pipe {
                 let bytes = cost(frame.len());
                 match depart(lane, bytes) {
                     Departure::Arrives(due) => queue.send(due, frame),
+                    Departure::Carried => queue.carried.push_back(frame),
                     Departure::Lost => return false,
                 }
             }
         }
         true
+    }
+
+    /// The oldest frame that is carried on this lane arrives.
+    pub(crate) fn arrive(&mut self, lane: Lane, due: Instant) {
+        let queue = &mut self.lanes[index(lane)];
+        if let Some(frame) = queue.carried.pop_front() {
+            queue.send(due, frame);
+        }
     }
 
     /// Ends the direction after what was appended, or instead of it.
@@ -163,6 +176,7 @@ impl Pipe {
     pub(crate) fn clear(&mut self) {
         for queue in &mut self.lanes {
             queue.drop_queued();
+            queue.carried.clear();
             queue.coming.clear();
         }
     }
@@ -209,8 +223,8 @@ impl Pipe {
 
     /// The end, once it and everything before it has arrived.
     pub(crate) fn reached_end(&self, now: Instant) -> Option<PipeEnd> {
-        let is_through =
-            self.held_since.is_none() && self.lanes.iter().all(|queue| queue.coming.is_empty());
+        let has_all = |queue: &LaneQueue| queue.coming.is_empty() && queue.carried.is_empty();
+        let is_through = self.held_since.is_none() && self.lanes.iter().all(has_all);
         self.end.as_ref().filter(|(due, _)| is_through && *due <= now).map(|(_, end)| end.clone())
     }
 
@@ -220,7 +234,10 @@ impl Pipe {
             return None;
         }
         let frames = self.lanes.iter().filter_map(|queue| queue.coming.front());
-        frames.map(|(due, _)| *due).chain(self.end.as_ref().map(|(due, _)| *due)).min()
+        // The end comes behind what is carried, whenever that arrives.
+        let is_carrying = self.lanes.iter().any(|queue| !queue.carried.is_empty());
+        let end = self.end.as_ref().filter(|_| !is_carrying).map(|(due, _)| *due);
+        frames.map(|(due, _)| *due).chain(end).min()
     }
 
     /// The sink has taken a batch.
@@ -248,6 +265,7 @@ impl LaneQueue {
             limits: LaneLimits { hard: limits.hard.max(one_more), ..limits },
             queued: VecDeque::new(),
             queued_bytes: 0,
+            carried: VecDeque::new(),
             coming: VecDeque::new(),
             unreturned_bytes: 0,
             last_due: None,
@@ -341,6 +359,20 @@ mod tests {
         assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, Some(later)));
         assert_eq!(pipe.take_due(later).frames.len(), 1);
         assert_eq!(pipe.reached_end(now), None);
+        assert_eq!(pipe.reached_end(later), Some(PipeEnd::Goodbye("enough".into())));
+    }
+
+    #[test]
+    fn the_goodbye_waits_for_what_is_carried() {
+        let (mut pipe, now) = (pipe(1_000), Instant::now());
+        let later = now + Duration::from_secs(1);
+        append(&mut pipe, Lane::Data, 10).unwrap();
+        pipe.close("enough".into(), true);
+        assert!(pipe.pump(|_, _| Departure::Carried) && pipe.pump_goodbye(now));
+        assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, None));
+        pipe.arrive(Lane::Data, later);
+        assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, Some(now)));
+        assert_eq!(pipe.take_due(later).frames.len(), 1);
         assert_eq!(pipe.reached_end(later), Some(PipeEnd::Goodbye("enough".into())));
     }
 

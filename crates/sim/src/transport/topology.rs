@@ -8,6 +8,7 @@ use convoke_core::id::{Incarnation, LinkNonce, NodeId};
 use convoke_core::transport::{Hello, Lane, Sink};
 use tokio::time::Instant;
 
+use super::carrier::{Carrier, Token};
 use super::pipe::Departure;
 use super::wire::Wire;
 use crate::random::Random;
@@ -84,6 +85,8 @@ pub(crate) struct Topology {
     pub(crate) timing: Timing,
     pub(crate) everywhere: Conditions,
     pub(crate) paths: BTreeMap<Pair, Conditions>,
+    /// There from when the first uplink or downlink is set.
+    pub(crate) carrier: Option<Carrier>,
     pub(crate) listeners: BTreeMap<String, Arc<Listening>>,
     wires: BTreeMap<LinkNonce, Weak<Wire>>,
     held: BTreeMap<Pair, Instant>,
@@ -100,6 +103,7 @@ impl Topology {
             timing: Timing::default(),
             everywhere: Conditions::default(),
             paths: BTreeMap::new(),
+            carrier: None,
             listeners: BTreeMap::new(),
             wires: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -120,6 +124,10 @@ impl Topology {
         self.paths.entry(pair).or_insert(self.everywhere)
     }
 
+    pub(crate) fn carrier_mut(&mut self) -> &mut Carrier {
+        self.carrier.get_or_insert_with(Carrier::new)
+    }
+
     pub(crate) fn traffic(&self, pair: Pair) -> Traffic {
         self.traffic.get(&pair).copied().unwrap_or_default()
     }
@@ -132,13 +140,14 @@ impl Topology {
         })
     }
 
-    /// A frame leaves now: when does it arrive?
+    /// A frame leaves now: when does it arrive? `token` makes the token of a frame that is carried.
     pub(crate) fn depart(
         &mut self,
         now: Instant,
         pair: Pair,
         lane: Lane,
         bytes: usize,
+        token: impl FnOnce() -> Token,
     ) -> Departure {
         let conditions = self.conditions(pair);
         self.count(pair, lane, bytes);
@@ -149,7 +158,14 @@ impl Topology {
             (Lane::Data, Some(bandwidth)) => self.occupy(now, pair, bytes, bandwidth),
             _ => now,
         };
-        Departure::Arrives(sent + conditions.latency + up_to(&mut self.random, conditions.jitter))
+        let arrives = sent + conditions.latency + up_to(&mut self.random, conditions.jitter);
+        match (lane, &mut self.carrier) {
+            (Lane::Data, Some(carrier)) => {
+                carrier.send(now, pair, bytes, arrives - now, token());
+                Departure::Carried
+            }
+            _ => Departure::Arrives(arrives),
+        }
     }
 
     fn count(&mut self, pair: Pair, lane: Lane, bytes: usize) {

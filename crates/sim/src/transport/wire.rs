@@ -9,7 +9,7 @@
 //!   └── close at once, goodbye heard, cut, lost, crashed ──▶ reason for the sink
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -20,8 +20,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::SCHEME;
+use super::carrier::Token;
 use super::network::Network;
-use super::pipe::{Batch, LANES, Pipe, PipeEnd, index};
+use super::pipe::{Batch, Departure, LANES, Pipe, PipeEnd, index};
 use super::topology::{Nodes, Pair, Timing};
 use super::waiters::Waiters;
 
@@ -61,6 +62,8 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 pub(crate) struct Wire {
+    /// Itself, for the tokens of its frames.
+    me: Weak<Self>,
     network: Arc<Network>,
     links: [Link; 2],
     incarnations: [Incarnation; 2],
@@ -101,7 +104,8 @@ impl Wire {
         let incarnations = [dialler.incarnation, listener.incarnation];
         let link =
             |peer, is_dialler| Link { peer, nonce, is_dialler, scheme: SCHEME, principal: None };
-        let wire = Arc::new(Self {
+        let wire = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             network: Arc::clone(network),
             links: [link(listener, true), link(dialler, false)],
             incarnations,
@@ -267,6 +271,11 @@ impl Wire {
         self.notify_both();
     }
 
+    /// Sees to it that frames of shared uplinks arrive. To be called within a runtime.
+    pub(crate) fn ensure_carrier(&self) {
+        self.network.ensure_carrier();
+    }
+
     /// Waits until [`Wire::next_step`] may answer something else.
     pub(crate) async fn changed(&self, side: Side) {
         self.signals[side.at()].notified().await;
@@ -289,6 +298,12 @@ impl Wire {
         drop(state);
         woken.wake();
         step
+    }
+
+    /// The oldest frame of `side` that went through the hose arrives.
+    pub(crate) fn carried(&self, side: Side, at: Instant) {
+        self.state.lock().pipes[side.at()].arrive(Lane::Data, at);
+        self.signals[side.other().at()].notify_one();
     }
 
     /// The sink of `side` has returned from a batch.
@@ -322,13 +337,19 @@ impl Wire {
         let pair = self.pair_from(side);
         let State { pipes, ends } = state;
         let (pipe, end) = (&mut pipes[side.at()], &mut ends[side.at()]);
+        let mut is_carrying = false;
         let (before, mut topology) = (end.counters.frames_sent, self.network.topology.lock());
         let is_whole = pipe.pump(|lane, bytes| {
             end.counters.frames_sent += 1;
             end.counters.bytes_sent += bytes as u64;
-            topology.depart(now, pair, lane, bytes)
+            let departure = topology.depart(now, pair, lane, bytes, || Token::of(&self.me, side));
+            is_carrying |= departure == Departure::Carried;
+            departure
         });
         drop(topology);
+        if is_carrying {
+            self.network.carried.notify_one();
+        }
         if !is_whole {
             return self.sever_locked(state, "a frame was lost");
         }
