@@ -1,0 +1,82 @@
+//! Plans two-level broadcast overlays for a network described in a file; draws and explains the plan.
+//!
+//! ```text
+//! overlay plan --input network.toml --svg plan.svg --explain
+//! ```
+//!
+//! The file is described in `docs/overlay-planning.md` of the repository.
+
+mod explain;
+mod input;
+mod json;
+mod report;
+mod svg;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use self::input::Network;
+use self::report::Report;
+
+/// Two-level broadcast overlays.
+#[derive(Debug, Parser)]
+#[command(name = "overlay")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Plans a network: which site relays how much for whom. Explains the plan unless told what else to do.
+    Plan {
+        /// Sites, capacities, latencies and demands, as TOML or, with the ending .json, as JSON.
+        #[arg(long, value_name = "FILE")]
+        input: PathBuf,
+        /// Draws sites, trees and loads.
+        #[arg(long, value_name = "OUT")]
+        svg: Option<PathBuf>,
+        /// Says who relays how much for whom, and which uplinks are full.
+        #[arg(long)]
+        explain: bool,
+        /// Prints the plan as JSON.
+        #[arg(long, conflicts_with = "explain")]
+        json: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let Command::Plan { input, svg, explain, json } = Arguments::parse().command;
+    let explain = explain || (svg.is_none() && !json);
+    match run(&input, svg.as_deref(), explain, json) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(input: &Path, svg: Option<&Path>, explain: bool, json: bool) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(input)
+        .with_context(|| format!("cannot read {}", input.display()))?;
+    let is_json = input.extension().is_some_and(|extension| extension == "json");
+    let network = Network::parse(&text, is_json).with_context(|| input.display().to_string())?;
+    let report = Report::new(&network).with_context(|| input.display().to_string())?;
+    if let Some(path) = svg {
+        std::fs::write(path, svg::draw(&report))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let mut text = String::new();
+    if explain {
+        text += &explain::text(&report);
+    }
+    if json {
+        text += &format!("{:#}\n", json::value(&report));
+    }
+    std::io::stdout().write_all(text.as_bytes()).context("cannot print")
+}

@@ -1,0 +1,235 @@
+//! Bodies of requests that came by the overlay, and the requests that wait for theirs.
+//!
+//! Either may come first: the request straight from its sender, the body through a relay. What is here is kept for a
+//! while after it was taken, since two branches of a call may be for one node.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::time::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::wire::OpId;
+
+/// How much of them is kept, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimits {
+    /// Bytes of all; the oldest make room.
+    pub(crate) bytes_max: usize,
+    /// How long one is kept.
+    pub(crate) kept_for: Duration,
+}
+
+impl Default for BodyLimits {
+    /// 64 MiB and 10 s: the deadline that calls have by default.
+    fn default() -> Self {
+        Self { bytes_max: 64 << 20, kept_for: Duration::from_secs(10) }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    limits: BodyLimits,
+    here: BTreeMap<OpId, Bytes>,
+    /// In the order in which they came.
+    order: VecDeque<(Timestamp, OpId)>,
+    bytes: usize,
+    waiting: BTreeMap<OpId, Vec<oneshot::Sender<Bytes>>>,
+    is_closed: bool,
+}
+
+/// A body, now or later.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// It is here.
+    Here(Bytes),
+    /// It will be sent when it comes. Closed without one, it was given up.
+    Awaited(oneshot::Receiver<Bytes>),
+}
+
+impl Bodies {
+    pub(crate) fn new(limits: BodyLimits) -> Self {
+        Self {
+            limits,
+            here: BTreeMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            waiting: BTreeMap::new(),
+            is_closed: false,
+        }
+    }
+
+    /// Gives an operation that came to whoever waits for it, by any of its `count` sequence numbers.
+    pub(crate) fn hand_out(&mut self, op: OpId, count: u64, body: &Bytes) {
+        let end = OpId { seq: op.seq + count, ..op };
+        let names: Vec<OpId> = self.waiting.range(op..end).map(|(name, _)| *name).collect();
+        for waiting in names.iter().filter_map(|name| self.waiting.remove(name)).flatten() {
+            // Whoever does not wait any more does not need it.
+            let _ = waiting.send(body.clone());
+        }
+    }
+
+    /// Keeps a body that came.
+    pub(crate) fn insert(&mut self, now: Timestamp, op: OpId, body: Bytes) {
+        self.forget_old(now);
+        if body.len() > self.limits.bytes_max || self.here.contains_key(&op) {
+            return;
+        }
+        self.bytes += body.len();
+        self.order.push_back((now, op));
+        self.here.insert(op, body);
+        while self.bytes > self.limits.bytes_max {
+            self.forget_oldest();
+        }
+    }
+
+    /// The body of an operation, or a way to wait for it.
+    pub(crate) fn take(&mut self, op: OpId) -> Body {
+        if let Some(body) = self.here.get(&op) {
+            return Body::Here(body.clone());
+        }
+        let (sender, receiver) = oneshot::channel();
+        if self.is_closed {
+            return Body::Awaited(receiver); // Without its sender it says so at once.
+        }
+        let waiting = self.waiting.entry(op).or_default();
+        waiting.retain(|one| !one.is_closed());
+        waiting.push(sender);
+        Body::Awaited(receiver)
+    }
+
+    /// Nobody has it any more: whoever waits is told.
+    pub(crate) fn give_up(&mut self, op: OpId) {
+        self.waiting.remove(&op);
+    }
+
+    /// Nothing comes any more: whoever waits, or will, is told.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.waiting.clear();
+    }
+
+    /// A request has ceased to wait.
+    pub(crate) fn forget_waiting(&mut self, op: OpId) {
+        if let Some(waiting) = self.waiting.get_mut(&op) {
+            waiting.retain(|one| !one.is_closed());
+            if waiting.is_empty() {
+                self.waiting.remove(&op);
+            }
+        }
+    }
+
+    fn forget_old(&mut self, now: Timestamp) {
+        while self.order.front().is_some_and(|(came, _)| now.since(*came) > self.limits.kept_for) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, op)) = self.order.pop_front()
+            && let Some(body) = self.here.remove(&op)
+        {
+            self.bytes -= body.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::Site;
+    use crate::wire::Life;
+
+    const LIMITS: BodyLimits = BodyLimits { bytes_max: 100, kept_for: Duration::from_secs(1) };
+
+    fn op(seq: u64) -> OpId {
+        OpId { source: Site(0), life: Life(7), seq }
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn is_here(bodies: &mut Bodies, seq: u64) -> bool {
+        let is_here = matches!(bodies.take(op(seq)), Body::Here(_));
+        bodies.forget_waiting(op(seq));
+        is_here
+    }
+
+    #[test]
+    fn whoever_waits_gets_it_and_whoever_comes_later_too() {
+        let mut bodies = Bodies::new(LIMITS);
+        let Body::Awaited(mut first) = bodies.take(op(1)) else { panic!("nothing came yet") };
+        let Body::Awaited(second) = bodies.take(op(1)) else { panic!("nothing came yet") };
+        drop(second);
+        bodies.hand_out(op(1), 1, &Bytes::from_static(b"body"));
+        bodies.insert(at(0), op(1), Bytes::from_static(b"body"));
+        assert_eq!(first.try_recv().unwrap(), "body");
+        assert!(is_here(&mut bodies, 1));
+        assert!(bodies.waiting.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_none_is_kept_for_ever() {
+        let mut bodies = Bodies::new(LIMITS);
+        for seq in 0..4 {
+            bodies.insert(at(0), op(seq), vec![0; 30].into());
+        }
+        assert_eq!([0, 1, 2, 3].map(|seq| is_here(&mut bodies, seq)), [false, true, true, true]);
+        bodies.insert(at(2), op(9), vec![0; 30].into());
+        assert_eq!([1, 2, 3, 9].map(|seq| is_here(&mut bodies, seq)), [false, false, false, true]);
+        assert_eq!((bodies.bytes, bodies.order.len()), (30, 1));
+    }
+
+    #[test]
+    fn one_that_is_larger_than_all_room_still_reaches_who_waits() {
+        let mut bodies = Bodies::new(LIMITS);
+        let Body::Awaited(mut waiting) = bodies.take(op(1)) else { panic!("nothing came yet") };
+        bodies.hand_out(op(1), 1, &vec![0; 200].into());
+        bodies.insert(at(0), op(1), vec![0; 200].into());
+        assert_eq!(waiting.try_recv().unwrap().len(), 200);
+        assert!(!is_here(&mut bodies, 1));
+    }
+
+    #[test]
+    fn any_sequence_number_of_an_operation_names_it() {
+        let mut bodies = Bodies::new(LIMITS);
+        let wait = |bodies: &mut Bodies, seq| match bodies.take(op(seq)) {
+            Body::Awaited(waiting) => waiting,
+            Body::Here(_) => panic!("nothing came yet"),
+        };
+        let (mut inside, mut behind) = (wait(&mut bodies, 6), wait(&mut bodies, 8));
+        bodies.hand_out(op(5), 3, &Bytes::from_static(b"body"));
+        assert_eq!(inside.try_recv().unwrap(), "body");
+        assert!(behind.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_copy_changes_nothing() {
+        let mut bodies = Bodies::new(LIMITS);
+        bodies.insert(at(0), op(1), vec![0; 30].into());
+        bodies.insert(at(0), op(1), vec![0; 30].into());
+        assert_eq!((bodies.bytes, bodies.order.len()), (30, 1));
+    }
+
+    #[test]
+    fn whoever_waits_learns_that_it_will_not_come() {
+        let mut bodies = Bodies::new(LIMITS);
+        let wait = |bodies: &mut Bodies| match bodies.take(op(1)) {
+            Body::Awaited(waiting) => waiting,
+            Body::Here(_) => panic!("nothing came yet"),
+        };
+        let is_told = |mut waiting: oneshot::Receiver<Bytes>| {
+            matches!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+        };
+        let given_up = wait(&mut bodies);
+        bodies.give_up(op(1));
+        assert!(is_told(given_up));
+        let at_the_end = wait(&mut bodies);
+        bodies.close();
+        assert!(is_told(at_the_end));
+        assert!(is_told(wait(&mut bodies)), "after the end");
+    }
+}

@@ -1,0 +1,66 @@
+//! What a site tells the others about itself.
+
+use convoke_core::id::Incarnation;
+
+use super::fault::ControlFault;
+use crate::estimate::{Estimate, LATENCY_UNKNOWN};
+use crate::hose::RATE_MAX_KBIT;
+use crate::site::{Site, SiteSet};
+
+/// What a site knows of itself, as it tells the others. A later one replaces an earlier one whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteReport {
+    /// Whose it is.
+    pub site: Site,
+    /// Which of the site's reports.
+    pub version: ReportVersion,
+    /// Which plan the site uses: who has a newer one tells it.
+    pub plan_epoch: u32,
+    /// What it can send and receive, what it wants to broadcast, and how far the others are.
+    pub estimate: Estimate,
+    /// Relays that lately failed it.
+    pub suspects: SiteSet,
+}
+
+/// Which report of a site it is. A report of another life is taken, whichever came first: the next one mends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportVersion {
+    /// The life.
+    pub incarnation: Incarnation,
+    /// Counts up within it.
+    pub sequence: u32,
+}
+
+impl SiteReport {
+    /// Whether it can be a report among so many sites.
+    pub(super) fn check(&self, sites: usize) -> Result<(), ControlFault> {
+        let estimate = &self.estimate;
+        let found = estimate.latency_us.len();
+        if found != sites || self.site.index() >= sites {
+            return Err(ControlFault::Sites { expected: sites, found });
+        }
+        let rates = [estimate.uplink, estimate.downlink, estimate.demand];
+        if rates.iter().any(|rate| *rate > RATE_MAX_KBIT) {
+            return Err(ControlFault::Rate);
+        }
+        if estimate.latency_us[self.site.index()] != 0 {
+            return Err(ControlFault::OwnLatency);
+        }
+        Ok(())
+    }
+
+    /// Whom it suspects, as far as others should believe it: a site that suspects more than half of the others is most likely
+    /// cut off itself.
+    pub(super) fn credible_suspects(&self) -> SiteSet {
+        let others = self.estimate.latency_us.len().saturating_sub(1);
+        let suspects = self.suspects.without(self.site);
+        let suspects = suspects.intersection(SiteSet::first(others + 1));
+        if suspects.len() * 2 > others.max(2) { SiteSet::EMPTY } else { suspects }
+    }
+
+    /// A latency that was measured.
+    pub(super) fn latency(&self, to: Site) -> Option<u32> {
+        let us = self.estimate.latency_us.get(to.index()).copied();
+        us.filter(|us| *us != LATENCY_UNKNOWN)
+    }
+}

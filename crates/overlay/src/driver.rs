@@ -1,0 +1,359 @@
+//! The loop around the pure parts: frames and operations in, what they want sent out. The only reader of the clock.
+//!
+//! One lock holds the node, the control part and the flows. Whoever brings input takes it, lets them work, appends
+//! what they want sent to the connections' buffers and lets go; flushes and wakes follow without the lock.
+
+mod dial;
+mod drain;
+mod flows;
+mod ping;
+mod roster;
+mod sink;
+
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use convoke_core::NodeId;
+use convoke_core::time::Timestamp;
+use convoke_core::transport::parts::Wakers;
+use convoke_core::transport::{Address, CloseReason, Hello, Listener, Transport};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::bodies::Bodies;
+use crate::control::Control;
+use crate::estimate::Estimator;
+use crate::event::BroadcastError;
+use crate::inbox::{Delivery, Inbox};
+use crate::node::OverlayNode;
+use crate::plan::Plan;
+use crate::site::Site;
+use crate::watch::Watched;
+use crate::wire::OpId;
+
+use drain::Aftermath;
+use flows::Flows;
+use ping::Pings;
+use roster::Roster;
+pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
+
+/// Everything of an overlay that its handles share.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) me: Site,
+    /// The node of each site.
+    pub(crate) nodes: Vec<NodeId>,
+    hello: Mutex<Hello>,
+    roster: Roster,
+    start: Instant,
+    runtime: Handle,
+    transports: Vec<Arc<dyn Transport>>,
+    flows_per_site: usize,
+    state: Mutex<State>,
+    me_shared: Weak<Self>,
+    /// Wakes the timer when something is due earlier than what it sleeps for.
+    timer: Notify,
+    /// Wakes those who dial: a flow was lost, an address was learnt, or all is over.
+    dialling: Notify,
+    /// Wakes those who wait for all links, or for all acknowledgements.
+    changed: Notify,
+}
+
+/// What is behind the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) node: OverlayNode,
+    pub(crate) bodies: Bodies,
+    pub(crate) inbox: Inbox,
+    pub(crate) watched: Watched,
+    /// Those whose broadcast was not ready.
+    pub(crate) ready: Wakers,
+    flows: Vec<Flows>,
+    addresses: Vec<Option<Address>>,
+    /// None under a plan made by hand.
+    control: Option<Control>,
+    estimator: Option<Estimator>,
+    pings: Pings,
+    plan: Arc<Plan>,
+    /// What the timer sleeps for.
+    armed: Timestamp,
+    /// Requests carry their own bodies again.
+    is_leaving: bool,
+    is_closed: bool,
+    listeners: Vec<Box<dyn Listener>>,
+}
+
+/// What a driver is made from.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) me: Site,
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) hello: Hello,
+    pub(crate) transports: Vec<Arc<dyn Transport>>,
+    pub(crate) flows_per_site: usize,
+    pub(crate) addresses: Vec<Option<Address>>,
+    pub(crate) node: OverlayNode,
+    pub(crate) bodies: Bodies,
+    pub(crate) control: Option<Control>,
+    pub(crate) estimator: Option<Estimator>,
+    pub(crate) plan: Arc<Plan>,
+}
+
+impl Driver {
+    /// Starts its timer and its dials on the current runtime.
+    pub(crate) fn start(parts: Parts) -> Arc<Self> {
+        let sites = parts.nodes.len();
+        let state = State {
+            pings: Pings::new(sites, parts.estimator.is_some()),
+            node: parts.node,
+            bodies: parts.bodies,
+            inbox: Inbox::default(),
+            watched: Watched::default(),
+            ready: Wakers::default(),
+            flows: (0..sites).map(|_| Flows::default()).collect(),
+            addresses: parts.addresses,
+            control: parts.control,
+            estimator: parts.estimator,
+            plan: parts.plan,
+            armed: Timestamp::MAX,
+            is_leaving: false,
+            is_closed: false,
+            listeners: Vec::new(),
+        };
+        let driver = Arc::new_cyclic(|me_shared| Self {
+            me: parts.me,
+            roster: Roster::of(&parts.nodes),
+            nodes: parts.nodes,
+            hello: Mutex::new(parts.hello),
+            #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
+            start: Instant::now(),
+            runtime: Handle::current(),
+            transports: parts.transports,
+            flows_per_site: parts.flows_per_site,
+            state: Mutex::new(state),
+            me_shared: me_shared.clone(),
+            timer: Notify::new(),
+            dialling: Notify::new(),
+            changed: Notify::new(),
+        });
+        driver.runtime.spawn(run_timer(driver.clone()));
+        for site in (0..sites).map(site_of).filter(|site| *site > driver.me) {
+            driver.runtime.spawn(dial::keep_flows(driver.clone(), site));
+        }
+        driver.with(|_, _| ()); // What the parts had to say from the beginning.
+        driver
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
+        let now = Instant::now();
+        Timestamp::ZERO + now.duration_since(self.start)
+    }
+
+    /// Works on some input, then carries out what follows from it.
+    pub(crate) fn with<T>(self: &Arc<Self>, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        self.with_aftermath(|state, now, _| act(state, now))
+    }
+
+    /// The same for input that has something to send by itself.
+    fn with_aftermath<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut State, Timestamp, &mut Aftermath) -> T,
+    ) -> T {
+        let now = self.now();
+        let mut aftermath = Aftermath::default();
+        let result = {
+            let mut state = self.state.lock();
+            let result = act(&mut state, now, &mut aftermath);
+            state.drain(now, &mut aftermath);
+            result
+        };
+        self.finish(aftermath);
+        result
+    }
+
+    /// For what causes nothing to be sent.
+    pub(crate) fn with_quietly<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock())
+    }
+
+    /// Broadcasts, or keeps the waker until that may be tried again.
+    pub(crate) fn poll_broadcast(
+        self: &Arc<Self>,
+        cx: &Context<'_>,
+        payload: &Bytes,
+    ) -> Poll<Result<OpId, BroadcastError>> {
+        self.with(|state, now| match state.broadcast(now, payload.clone()) {
+            Err(BroadcastError::NotReady) => {
+                state.ready.register(cx);
+                Poll::Pending
+            }
+            result => {
+                if let Ok(op) = result {
+                    state.watched.begin(op);
+                }
+                Poll::Ready(result)
+            }
+        })
+    }
+
+    /// The next delivery, or keeps the waker until there is one. What is read makes room.
+    pub(crate) fn poll_next(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Option<Delivery>> {
+        self.with_quietly(|state| {
+            let polled = state.inbox.poll_next(cx);
+            state.node.set_unread_bytes(state.inbox.bytes());
+            polled
+        })
+    }
+
+    /// Resolves once every other site can be reached.
+    pub(crate) async fn connected(&self) {
+        let all = self.nodes.len() - 1;
+        self.until(|state| state.node.up().len() == all).await;
+    }
+
+    /// Resolves once nobody is owed anything of what was broadcast.
+    pub(crate) async fn settled(&self) {
+        self.until(|state| state.node.load().unacked_chunks == 0).await;
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
+        loop {
+            let mut changed = Box::pin(self.changed.notified());
+            changed.as_mut().enable();
+            if self.with_quietly(|state| holds(state) || state.is_closed) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        self.state.lock().plan.clone()
+    }
+
+    pub(crate) fn site_of(&self, node: NodeId) -> Option<Site> {
+        self.nodes.binary_search(&node).ok().map(site_of)
+    }
+
+    /// Listens there, too.
+    pub(crate) fn listens(&self, listener: Box<dyn Listener>) {
+        self.hello.lock().advertised.push(listener.local_address());
+        self.state.lock().listeners.push(listener);
+    }
+
+    /// Where a site can be dialled from now on.
+    pub(crate) fn set_address(&self, site: Site, address: Address) {
+        self.state.lock().addresses[site.index()] = Some(address);
+        self.dialling.notify_waiters();
+    }
+
+    pub(crate) fn transport(&self, address: &Address) -> Option<&Arc<dyn Transport>> {
+        self.transports.iter().find(|one| one.schemes().contains(&address.scheme()))
+    }
+
+    /// Takes no more bodies of requests; those of others are still brought to theirs.
+    pub(crate) fn leave(&self) {
+        self.state.lock().is_leaving = true;
+    }
+
+    /// Ends it: listeners and connections close, whoever waits is told.
+    pub(crate) fn close(&self) {
+        let (connections, listeners, wakers) = {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.is_closed, true) {
+                return;
+            }
+            let flows = state.flows.iter().flat_map(Flows::connections);
+            let connections: Vec<_> = flows.cloned().collect();
+            let mut wakers = std::mem::take(&mut state.ready);
+            state.inbox.close(&mut wakers);
+            state.watched.close(&mut wakers);
+            state.bodies.close();
+            (connections, std::mem::take(&mut state.listeners), wakers)
+        };
+        listeners.iter().for_each(|listener| listener.close());
+        connections.iter().for_each(|connection| connection.close(CloseReason::Local));
+        self.dialling.notify_waiters();
+        self.changed.notify_waiters();
+        self.timer.notify_one();
+        wakers.wake();
+    }
+
+    /// Transports hold the sink by `Arc`, so that there is one while they call it.
+    fn as_arc(&self) -> Arc<Self> {
+        self.me_shared.upgrade().expect("whoever calls holds the driver")
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
+    fn finish(self: &Arc<Self>, aftermath: Aftermath) {
+        for connection in aftermath.flushes {
+            connection.flush();
+        }
+        for (connection, reason) in aftermath.closes {
+            connection.close(reason);
+        }
+        for (site, connection) in aftermath.full {
+            self.runtime.spawn(sink::await_room(self.clone(), site, connection));
+        }
+        aftermath.wakers.wake();
+        if aftermath.has_settled {
+            self.changed.notify_waiters();
+        }
+        if aftermath.rearm {
+            self.timer.notify_one();
+        }
+    }
+}
+
+/// Calls the parts when they are due, until the overlay is closed.
+async fn run_timer(driver: Arc<Driver>) {
+    loop {
+        let at = {
+            let mut state = driver.state.lock();
+            if state.is_closed {
+                return;
+            }
+            state.armed = state.poll_timeout();
+            state.armed
+        };
+        let sleep = async {
+            match at {
+                Timestamp::MAX => std::future::pending().await,
+                at => tokio::time::sleep_until(driver.start + at.since(Timestamp::ZERO)).await,
+            }
+        };
+        let is_due = tokio::select! {
+            biased;
+            () = driver.timer.notified() => false,
+            () = sleep => true,
+        };
+        if is_due {
+            driver.with(State::handle_timeout);
+        }
+    }
+}
+
+/// Dropped, it ceases to wait for an operation: the receiver that it waited by is gone by then.
+pub(crate) struct Forget<'a> {
+    pub(crate) driver: &'a Arc<Driver>,
+    pub(crate) op: OpId,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.driver.with_quietly(|state| state.bodies.forget_waiting(self.op));
+    }
+}
+
+/// # Panics
+/// For an index of no site.
+pub(crate) fn site_of(index: usize) -> Site {
+    Site(u16::try_from(index).expect("an overlay has at most 128 sites"))
+}

@@ -1,0 +1,201 @@
+//! What transports tell the overlay: flows that open, bring frames and close.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke_core::time::Timestamp;
+use convoke_core::transport::{CloseReason, Connection, Hello, Lane, Link, Received, Sink};
+
+use crate::control::ControlMessage;
+use crate::event::LinkEvent;
+use crate::site::Site;
+use crate::wire::{Frame, WHOLE_BYTES_MAX};
+
+use super::drain::Aftermath;
+use super::ping::Ping;
+use super::roster::Roster;
+use super::{Driver, State};
+
+/// Largest frame: a whole operation with its head, or a snapshot of 128 sites.
+pub(crate) const FRAME_BYTES_MAX: u32 = 128 << 10;
+
+/// Most flows that are taken of one site.
+pub(crate) const FLOWS_MAX: usize = 64;
+
+/// A frame of any kind, told by its first byte.
+enum Incoming {
+    Data(Frame),
+    Control(ControlMessage),
+    Ping(Ping),
+    Roster(Roster),
+}
+
+impl Incoming {
+    /// # Errors
+    /// A text: the sender's doing.
+    fn decode(received: &Received) -> Result<Self, String> {
+        let bytes = &received.bytes;
+        if let Some(ping) = Ping::decode(bytes) {
+            return Ok(Self::Ping(ping));
+        }
+        if let Some(roster) = Roster::decode(bytes) {
+            return Ok(Self::Roster(roster));
+        }
+        if ControlMessage::is_control(bytes) {
+            let message = ControlMessage::decode(bytes).map_err(|error| error.to_string())?;
+            return Ok(Self::Control(message));
+        }
+        Frame::decode(bytes).map(Self::Data).map_err(|error| error.to_string())
+    }
+}
+
+impl Sink for Driver {
+    fn hello(&self) -> Hello {
+        self.hello.lock().clone()
+    }
+
+    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
+        let peer = &connection.link().peer;
+        let site = self.site_of(peer.node).filter(|site| *site != self.me);
+        let Some(site) = site else {
+            return Err(format!("{} is none of the overlay's other sites", peer.node));
+        };
+        if (peer.frame_bytes_max as usize) < WHOLE_BYTES_MAX + 1_024 {
+            return Err(format!("{} takes no frames of {WHOLE_BYTES_MAX} bytes", peer.node));
+        }
+        // First of all that goes over it. One that takes nothing closes.
+        let _ = connection.append_bytes(Lane::Control, self.roster.frame(), Bytes::new());
+        let opened = self
+            .as_arc()
+            .with_aftermath(|state, now, aftermath| state.open(now, site, &connection, aftermath));
+        opened.inspect(|()| tracing::debug!(?site, node = %peer.node, "flow open"))
+    }
+
+    fn on_batch(
+        &self,
+        from: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String> {
+        let Some(site) = self.site_of(from.link().peer.node) else { return Ok(()) };
+        let mut bytes = 0;
+        // Not under the lock.
+        let frames: Result<Vec<_>, String> = frames
+            .map(|received| {
+                bytes += if received.lane == Lane::Data { received.bytes.len() as u64 } else { 0 };
+                Incoming::decode(&received)
+            })
+            .collect();
+        let frames = frames?;
+        let is_other =
+            |frame: &Incoming| matches!(frame, Incoming::Roster(it) if *it != self.roster);
+        if frames.iter().any(is_other) {
+            return Err("its overlay has other sites: all sites need the same list of nodes".into());
+        }
+        self.as_arc().with_aftermath(|state, now, aftermath| {
+            if let Some(estimator) = &mut state.estimator {
+                estimator.handle_received(bytes);
+            }
+            frames.into_iter().for_each(|frame| state.take(now, site, frame, aftermath));
+        });
+        Ok(())
+    }
+
+    fn on_closed(&self, link: &Link, reason: CloseReason) {
+        let Some(site) = self.site_of(link.peer.node) else { return };
+        tracing::debug!(?site, %reason, "flow closed");
+        self.as_arc().with(|state, now| state.flow_closed(now, site, link));
+        self.dialling.notify_waiters();
+    }
+}
+
+impl State {
+    fn open(
+        &mut self,
+        now: Timestamp,
+        site: Site,
+        connection: &Arc<dyn Connection>,
+        aftermath: &mut Aftermath,
+    ) -> Result<(), String> {
+        if self.is_closed {
+            return Err("the overlay shuts down".into());
+        }
+        let incarnation = connection.link().peer.incarnation;
+        let flows = &mut self.flows[site.index()];
+        // Those of an earlier life of the site are dead, whether they know it or not.
+        let old = flows.close_others(incarnation);
+        let is_first = flows.is_empty();
+        if flows.len() >= FLOWS_MAX {
+            return Err(format!("there are {FLOWS_MAX} flows already"));
+        }
+        flows.open(now, connection.clone());
+        aftermath.closes.extend(old.into_iter().map(|one| (one, CloseReason::Stale)));
+        if is_first {
+            self.node.handle_link(now, site, LinkEvent::Up { incarnation });
+            self.pings.begin(now, site);
+            aftermath.has_settled = true;
+        } else {
+            self.node.handle_link(now, site, LinkEvent::Writable);
+        }
+        Ok(())
+    }
+
+    fn flow_closed(&mut self, now: Timestamp, site: Site, link: &Link) {
+        let flows = &mut self.flows[site.index()];
+        if !flows.close(now, link.nonce) {
+            return;
+        }
+        // What was in its buffers may be lost, though others are left.
+        self.node.handle_link(now, site, LinkEvent::Down);
+        if !flows.is_empty() {
+            let incarnation = link.peer.incarnation;
+            self.node.handle_link(now, site, LinkEvent::Up { incarnation });
+            if !flows.is_writable() {
+                self.node.handle_link(now, site, LinkEvent::Blocked);
+            }
+        } else if let Some(control) = &mut self.control {
+            control.handle_down(now, site);
+        }
+    }
+
+    /// What breaks the rules is dropped: its sender is a site, and the rest of what it says may be of use.
+    fn take(&mut self, now: Timestamp, from: Site, frame: Incoming, aftermath: &mut Aftermath) {
+        match frame {
+            Incoming::Data(frame) => {
+                if let Err(fault) = self.node.handle_frame(now, from, frame) {
+                    tracing::warn!(?from, %fault, "a frame was dropped");
+                }
+            }
+            Incoming::Control(message) => {
+                let Some(control) = &mut self.control else { return };
+                if let Err(fault) = control.handle_message(now, from, message) {
+                    tracing::warn!(?from, %fault, "a message was dropped");
+                }
+            }
+            Incoming::Roster(_) => {} // It is the same.
+            Incoming::Ping(Ping::Ask(at)) => {
+                self.send_control(now, from, &Ping::Answer(at).encode(), aftermath);
+            }
+            Incoming::Ping(Ping::Answer(at)) => {
+                if let (Some(rtt), Some(estimator)) =
+                    (self.pings.answered(now, from, at), &mut self.estimator)
+                {
+                    estimator.handle_rtt(now, from, rtt);
+                }
+            }
+        }
+    }
+
+    fn has_room(&mut self, now: Timestamp, site: Site, connection: &Arc<dyn Connection>) {
+        let flows = &mut self.flows[site.index()];
+        flows.set_writable(connection.link().nonce);
+        if flows.is_writable() {
+            self.node.handle_link(now, site, LinkEvent::Writable);
+        }
+    }
+}
+
+/// Waits until a full connection has room, or is closed.
+pub(super) async fn await_room(driver: Arc<Driver>, site: Site, connection: Arc<dyn Connection>) {
+    std::future::poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+    driver.with(|state, now| state.has_room(now, site, &connection));
+}

@@ -1,0 +1,378 @@
+//! What a site finds out about itself: how much it wants to send, how much it can, and how far the others are.
+//!
+//! ```text
+//!   offered ──▶ mean of the last seconds ──────────────────────────▶ demand
+//!   sent ─────▶ rate of an interval ──▶ does it say anything? ──▶ best of a window ──▶ uplink
+//!   received ─▶ likewise ─────────────────────────────────────────────────────────────▶ downlink
+//!   round trips ─▶ smallest of a window, halved ──────────────────────────────────────▶ latency
+//! ```
+//! A rate below the estimate only says something about the link if the link was what held the sender back: not its
+//! application, and not its own pacing (the rule of delivery-rate estimation, draft-cheng-iccrg-delivery-rate-estimation).
+//! A rate above the estimate says so in any case. Since plans leave headroom and pacing keeps to plans, no sender would
+//! ever see such a rate; so it probes: now and then it may send a little faster than the estimate for a short while.
+//!
+//! Samples can be wrong, from a process that was paused, acknowledgements that come in one bunch, or a clock that
+//! jumps. No estimate follows fewer than three samples of its window, and none leaves its bounds.
+
+mod filter;
+
+use std::time::Duration;
+
+use convoke_core::time::Timestamp;
+
+use self::filter::{AGREEING, Filter};
+use crate::hose::RATE_MAX_KBIT;
+use crate::site::Site;
+
+/// Bounds and times of an [`Estimator`].
+#[derive(Clone, Debug)]
+pub struct EstimatorConfig {
+    /// The uplink. Default: [`Bounds::default`].
+    pub uplink: Bounds,
+    /// The downlink. Default: [`Bounds::default`].
+    pub downlink: Bounds,
+    /// For how long a good rate or round trip counts. Default 20 s.
+    pub window: Duration,
+    /// Over how long a rate is measured. Default 200 ms.
+    pub interval: Duration,
+    /// How often to probe for more. Default one minute.
+    pub probe_period: Duration,
+    /// How much faster than the uplink estimate a probe sends, in thousandths. Default 1050.
+    pub probe_permille: u32,
+    /// What plans use of an uplink, in thousandths: see [`PlanOptions`](crate::PlanOptions). Default 920.
+    pub headroom_permille: u32,
+    /// Over how long demand is averaged, in intervals. Default 10.
+    pub demand_intervals: u32,
+    /// Round trips that are so much longer than the shortest are a queue. Default 50 ms.
+    pub queue: Duration,
+}
+
+/// What is known of a capacity beforehand, kbit/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The estimate before there are samples. Default 100 Mbit/s.
+    pub initial: u64,
+    /// It is never taken for less. Default 1 Mbit/s.
+    pub floor: u64,
+    /// It is never taken for more. Default 100 Gbit/s.
+    pub ceiling: u64,
+}
+
+/// What holds back what a site could send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBy {
+    /// There is nothing to send.
+    Application,
+    /// The rates of the plan.
+    Pacing,
+    /// The network takes no more.
+    Network,
+}
+
+/// What a site knows of itself at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// What it can send, kbit/s.
+    pub uplink: u64,
+    /// What it can receive, kbit/s.
+    pub downlink: u64,
+    /// What it wants to broadcast, kbit/s.
+    pub demand: u64,
+    /// Half a round trip to each site, microseconds; [`LATENCY_UNKNOWN`] before it was measured, 0 to itself.
+    pub latency_us: Vec<u32>,
+}
+
+/// A latency that nobody has measured.
+pub const LATENCY_UNKNOWN: u32 = u32::MAX;
+
+/// Most that a probe sends, in thousandths of the plan.
+const PACING_PERMILLE_MAX: u128 = 2_000;
+
+/// How long a probe is: as many whole intervals as must agree, and what is left of the one it begins in.
+const PROBE_INTERVALS: u32 = 4;
+const _: () = assert!(PROBE_INTERVALS as usize > AGREEING);
+
+/// Longer round trips are taken for wrong.
+const RTT_MAX: Duration = Duration::from_secs(60);
+
+/// Estimates from what happens at one site. It has no clock: after any input ask [`Estimator::poll_timeout`].
+#[derive(Debug)]
+pub struct Estimator {
+    config: EstimatorConfig,
+    me: Site,
+    interval: Interval,
+    demand: u64,
+    uplink: Filter,
+    downlink: Filter,
+    peers: Vec<Peer>,
+    held_by: HeldBy,
+    probe: Probe,
+}
+
+/// What was counted since it began.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    start: Timestamp,
+    offered: u64,
+    sent: u64,
+    received: u64,
+    /// For how long the network was what held the uplink back, until `noted_at`.
+    network: Duration,
+    noted_at: Timestamp,
+    /// There was something to send, all the time.
+    was_busy: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    rtt_us: Filter,
+    last_rtt_us: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Probe {
+    NextAt(Timestamp),
+    Until {
+        at: Timestamp,
+        /// What the uplink was taken for when it began.
+        before: u64,
+    },
+}
+
+impl Default for EstimatorConfig {
+    fn default() -> Self {
+        Self {
+            uplink: Bounds::default(),
+            downlink: Bounds::default(),
+            window: Duration::from_secs(20),
+            interval: Duration::from_millis(200),
+            probe_period: Duration::from_secs(60),
+            probe_permille: 1_050,
+            headroom_permille: crate::PlanOptions::HEADROOM_PERMILLE,
+            demand_intervals: 10,
+            queue: Duration::from_millis(50),
+        }
+    }
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { initial: 100_000, floor: 1_000, ceiling: 100_000_000 }
+    }
+}
+
+impl Bounds {
+    /// A capacity that is known and never estimated, kbit/s.
+    pub fn fixed(kbit_per_s: u64) -> Self {
+        Self { initial: kbit_per_s, floor: kbit_per_s, ceiling: kbit_per_s }
+    }
+
+    fn apply(self, kbit_per_s: u64) -> u64 {
+        let ceiling = self.ceiling.min(RATE_MAX_KBIT);
+        kbit_per_s.clamp(self.floor.min(ceiling), ceiling)
+    }
+}
+
+impl Estimator {
+    /// For one of so many sites.
+    pub fn new(config: EstimatorConfig, me: Site, sites: usize, now: Timestamp) -> Self {
+        let window = config.window;
+        let peer = Peer { rtt_us: Filter::smallest(window), last_rtt_us: None };
+        Self {
+            me,
+            interval: Interval::from(now),
+            demand: 0,
+            uplink: Filter::largest(window),
+            downlink: Filter::largest(window),
+            peers: vec![peer; sites],
+            held_by: HeldBy::Application,
+            probe: Probe::NextAt(now + config.probe_period),
+            config,
+        }
+    }
+
+    /// The application wants to broadcast so many bytes: once, whatever the number of receivers.
+    pub fn handle_offered(&mut self, bytes: u64) {
+        self.interval.offered = self.interval.offered.saturating_add(bytes);
+    }
+
+    /// So many bytes, own and forwarded, have left over the uplink: acknowledged, or handed to the network. What only
+    /// waits in the buffer of a connection has not.
+    pub fn handle_sent(&mut self, bytes: u64) {
+        self.interval.sent = self.interval.sent.saturating_add(bytes);
+    }
+
+    /// So many bytes have come.
+    pub fn handle_received(&mut self, bytes: u64) {
+        self.interval.received = self.interval.received.saturating_add(bytes);
+    }
+
+    /// What holds the uplink back from now on.
+    pub fn handle_held_by(&mut self, now: Timestamp, held_by: HeldBy) {
+        self.interval.note(now, self.held_by);
+        self.held_by = held_by;
+        self.interval.note(now, held_by);
+    }
+
+    /// A round trip to another site. Absurd ones and unknown sites are ignored.
+    pub fn handle_rtt(&mut self, now: Timestamp, site: Site, rtt: Duration) {
+        let is_peer = site != self.me && site.index() < self.peers.len();
+        let us = u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
+        if is_peer && us > 0 && rtt <= RTT_MAX {
+            let peer = &mut self.peers[site.index()];
+            peer.rtt_us.add(now, us);
+            peer.last_rtt_us = Some(us);
+        }
+    }
+
+    /// Ends the interval, if it is over. Whether [`Estimator::estimate`] may have changed.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> bool {
+        self.turn_probe(now);
+        let took = now.since(self.interval.start);
+        if took < self.config.interval {
+            return false;
+        }
+        self.interval.note(now, self.held_by);
+        let ended = std::mem::replace(&mut self.interval, Interval::from(now));
+        // Nobody was looking for a while: what was counted belongs to no known time.
+        if took <= self.config.interval * 2 {
+            self.take(now, &ended, took);
+        }
+        true
+    }
+
+    /// When to call [`Estimator::handle_timeout`].
+    pub fn poll_timeout(&self) -> Timestamp {
+        let probe = match self.probe {
+            Probe::NextAt(at) | Probe::Until { at, .. } => at,
+        };
+        probe.min(self.interval.start + self.config.interval)
+    }
+
+    /// By how much to multiply the paced rates now, in thousandths: more than 1000 during a probe. `planned` is what
+    /// the plan that they are from takes for the uplink, kbit/s.
+    pub fn pacing_permille(&self, planned: u64) -> u32 {
+        if matches!(self.probe, Probe::NextAt(_)) {
+            return 1_000;
+        }
+        let (probe, uplink) = (u128::from(self.config.probe_permille), u128::from(self.uplink()));
+        let used = u128::from(planned.max(1)) * u128::from(self.config.headroom_permille.max(1));
+        let gain = probe * uplink * 1_000 / used;
+        u32::try_from(gain.clamp(1_000, PACING_PERMILLE_MAX)).unwrap_or(1_000)
+    }
+
+    /// What is known now.
+    pub fn estimate(&self) -> Estimate {
+        let latency = |(index, peer): (usize, &Peer)| {
+            if index == self.me.index() {
+                return 0;
+            }
+            let half = peer.rtt_us.best().map(|us| us.div_ceil(2));
+            half.and_then(|us| u32::try_from(us).ok()).unwrap_or(LATENCY_UNKNOWN)
+        };
+        Estimate {
+            uplink: self.uplink(),
+            downlink: self.downlink(),
+            demand: self.demand.min(RATE_MAX_KBIT),
+            latency_us: self.peers.iter().enumerate().map(latency).collect(),
+        }
+    }
+
+    fn uplink(&self) -> u64 {
+        self.config.uplink.apply(self.uplink.best().unwrap_or(self.config.uplink.initial))
+    }
+
+    fn downlink(&self) -> u64 {
+        self.config.downlink.apply(self.downlink.best().unwrap_or(self.config.downlink.initial))
+    }
+
+    fn take(&mut self, now: Timestamp, ended: &Interval, took: Duration) {
+        let sent = kbit_per_s(ended.sent, took);
+        let was_network = ended.was_network(took);
+        if was_network || sent > self.uplink() {
+            self.uplink.add(now, sent);
+        }
+        let received = kbit_per_s(ended.received, took);
+        if received > self.downlink() || (!was_network && self.is_downlink_queueing()) {
+            self.downlink.add(now, received);
+        }
+        self.average(ended, took);
+    }
+
+    /// A mean that forgets. An application that is held back wants more than it can offer, and how much more
+    /// shows only when it gets more.
+    fn average(&mut self, ended: &Interval, took: Duration) {
+        let offered = kbit_per_s(ended.offered, took).min(RATE_MAX_KBIT);
+        let wanted =
+            if ended.was_busy { offered.max(self.demand + self.demand / 8) } else { offered };
+        let wanted = wanted.min(self.config.uplink.apply(u64::MAX));
+        let weight = u64::from(self.config.demand_intervals.max(1));
+        let sum = self.demand.saturating_mul(weight - 1).saturating_add(wanted);
+        // Rounded up while it rises, or it would never reach a small demand.
+        self.demand = if wanted > self.demand { sum.div_ceil(weight) } else { sum / weight };
+    }
+
+    /// Round trips to most sites take long although the own uplink is not what holds things up: what comes from
+    /// them waits for the downlink.
+    fn is_downlink_queueing(&self) -> bool {
+        let queue = u64::try_from(self.config.queue.as_micros()).unwrap_or(u64::MAX);
+        let is_slow = |peer: &&Peer| match (peer.last_rtt_us, peer.rtt_us.best()) {
+            (Some(last), Some(best)) => last > best.saturating_add(queue),
+            _ => false,
+        };
+        let slow = self.peers.iter().filter(is_slow).count();
+        slow * 2 > self.peers.len().saturating_sub(1)
+    }
+
+    fn turn_probe(&mut self, now: Timestamp) {
+        self.probe = match self.probe {
+            // Nothing that is there to be sent is also nothing to probe with.
+            Probe::NextAt(at) if now >= at && self.held_by != HeldBy::Application => {
+                Probe::Until { at: now + self.probe_duration(), before: self.uplink() }
+            }
+            Probe::NextAt(at) if now >= at => Probe::NextAt(now + self.config.interval),
+            // There is more than was known, and perhaps more than that.
+            Probe::Until { at, before } if now >= at && self.uplink() > before => {
+                Probe::NextAt(now + self.config.interval)
+            }
+            Probe::Until { at, .. } if now >= at => Probe::NextAt(now + self.config.probe_period),
+            unchanged => unchanged,
+        };
+    }
+
+    /// A round trip more than the intervals, since it takes that long until they show it.
+    fn probe_duration(&self) -> Duration {
+        let longest = self.peers.iter().filter_map(|peer| peer.rtt_us.best()).max().unwrap_or(0);
+        self.config.interval * PROBE_INTERVALS + Duration::from_micros(longest)
+    }
+}
+
+impl Interval {
+    fn from(start: Timestamp) -> Self {
+        let (network, noted_at, was_busy) = (Duration::ZERO, start, true);
+        Self { start, offered: 0, sent: 0, received: 0, network, noted_at, was_busy }
+    }
+
+    /// What has held the uplink back since it was noted last.
+    fn note(&mut self, now: Timestamp, held_by: HeldBy) {
+        if held_by == HeldBy::Network {
+            self.network += now.since(self.noted_at);
+        }
+        self.noted_at = self.noted_at.max(now);
+        self.was_busy &= held_by != HeldBy::Application;
+    }
+
+    /// Whether the network has held it back for most of the time, and the application never. Not all of the time: one
+    /// link has room for a moment, while others have none.
+    fn was_network(&self, took: Duration) -> bool {
+        self.was_busy && self.network * 2 > took
+    }
+}
+
+fn kbit_per_s(bytes: u64, took: Duration) -> u64 {
+    let rate = u128::from(bytes) * 8_000_000 / took.as_nanos().max(1);
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! What goes in and out of an [`OverlayNode`](crate::OverlayNode) besides frames.
+
+use convoke_core::id::Incarnation;
+
+use crate::payload::Payload;
+use crate::site::{SITES_MAX, Site, SiteSet};
+use crate::wire::{Frame, Life, OpId};
+
+/// In which order the operations of one source are delivered. Those of different sources have no order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Each as soon as it has come. The default.
+    #[default]
+    Unordered,
+    /// As the source broadcast them; those that wait for an earlier one are kept, up to
+    /// [`Limits::reorder_bytes_max`](crate::Limits::reorder_bytes_max). What is fetched after a [`Event::Gap`] comes out
+    /// of its order.
+    SourceFifo,
+}
+
+/// Something happened to the link to a site: all connections and flows to it together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// It can be reached. What was sent over an earlier link may be lost.
+    Up {
+        /// The life of the site, as its connection says.
+        incarnation: Incarnation,
+    },
+    /// It cannot be reached any more.
+    Down,
+    /// It takes no data frames for now: its send buffer is full.
+    Blocked,
+    /// It takes data frames again.
+    Writable,
+}
+
+/// Which lane of a connection a frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransmitKind {
+    /// Small and urgent: must not wait behind data.
+    Control,
+    /// Operations.
+    Data,
+}
+
+/// A frame to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// To whom. Its link is up.
+    pub to: Site,
+    /// By which lane. Frames to one site need no order, not even within a lane.
+    pub kind: TransmitKind,
+    /// What: its head is to be encoded, its payload is shared.
+    pub frame: Frame,
+}
+
+/// Something the user of the overlay is to know.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// An operation of another site has come, all of it. Exactly once.
+    Delivered {
+        /// Which.
+        op: OpId,
+        /// What it carries.
+        payload: Payload,
+    },
+    /// A site has all of an operation of this one.
+    Acked {
+        /// Which.
+        op: OpId,
+        /// Who.
+        by: Site,
+        /// How many sites have it now, this one not counted: available at `count + 1`.
+        count: usize,
+    },
+    /// Nothing more will come of an operation of this site: all others have it, but for `missed`.
+    AllAcked {
+        /// Which.
+        op: OpId,
+        /// Sites it is not owed to any more: they were gone, or did not acknowledge, for too long.
+        missed: SiteSet,
+    },
+    /// After [`BroadcastError::NotReady`]: there is room again.
+    Ready,
+    /// A site suspects a relay of its own stream: frames by way of it are not acknowledged in time.
+    Suspect {
+        /// The relay.
+        relay: Site,
+        /// Who says so; this site, too.
+        by: Site,
+    },
+    /// It does not suspect it any more.
+    Trusted {
+        /// The relay.
+        relay: Site,
+        /// Who says so.
+        by: Site,
+    },
+    /// These sequence numbers of a source will not come by themselves: it has given them up, or is gone and nobody
+    /// who could be asked has them. An operation among them that is known by name can be fetched.
+    Gap {
+        /// The source.
+        source: Site,
+        /// In which of its lives.
+        life: Life,
+        /// The first.
+        from: u64,
+        /// The first after them.
+        to: u64,
+    },
+    /// Nobody who could be asked has an operation that was to be fetched.
+    Unavailable {
+        /// Which.
+        op: OpId,
+    },
+}
+
+/// Why there is no such node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// Too many sites, or none.
+    #[error("an overlay has 1 to {SITES_MAX} sites, not {sites}")]
+    Sites {
+        /// How many were given.
+        sites: usize,
+    },
+    /// The node's own site is not one of them.
+    #[error("site {me:?} is not one of the {sites} sites")]
+    NotASite {
+        /// What was given.
+        me: Site,
+        /// How many there are.
+        sites: usize,
+    },
+    /// The limits contradict each other.
+    #[error("the limits contradict each other")]
+    Limits(#[from] crate::limits::LimitsError),
+}
+
+/// Why a plan is not used. The one before is, or direct sending without pacing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanRefused {
+    /// It is made for another number of sites.
+    #[error("the plan is for {plan} sites, and there are {sites}")]
+    Sites {
+        /// Of the plan.
+        plan: usize,
+        /// Of the overlay.
+        sites: usize,
+    },
+    /// It is older than the one in use.
+    #[error("the plan is of epoch {epoch}, and one of epoch {in_use} is in use")]
+    Stale {
+        /// Of the plan.
+        epoch: u32,
+        /// In use.
+        in_use: u32,
+    },
+    /// It is of another epoch than the plan whose relay it does without.
+    #[error("the contingency plan is of epoch {epoch}, and the plan in use of epoch {in_use}")]
+    Epoch {
+        /// Of the contingency plan.
+        epoch: u32,
+        /// In use.
+        in_use: u32,
+    },
+}
+
+/// Why an operation is not broadcast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BroadcastError {
+    /// Too much is unacknowledged. [`Event::Ready`] says when to try again.
+    #[error("too much is unacknowledged: try again when there is room")]
+    NotReady,
+    /// It is larger than an operation may be.
+    #[error("an operation of {size} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// The operation.
+        size: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// The overlay is closed, or was while this waited.
+    #[error("the overlay is closed")]
+    Closed,
+}
+
+/// What came of asking for an operation.
+#[derive(Clone, Debug)]
+pub enum Fetched {
+    /// It is still here.
+    Held(Payload),
+    /// It was delivered before and is not here any more.
+    Delivered,
+    /// Others are asked: [`Event::Delivered`] or [`Event::Unavailable`] follows.
+    Asked,
+}
+
+/// Why an operation cannot be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// Its source is no site.
+    #[error("{site:?} is not one of the {sites} sites")]
+    UnknownSite {
+        /// What was given.
+        site: Site,
+        /// How many there are.
+        sites: usize,
+    },
+    /// Too many are being fetched.
+    #[error("{limit} operations are being fetched: try again when some have come")]
+    Busy {
+        /// The most.
+        limit: usize,
+    },
+}
+
+/// A frame broke the rules: its sender's doing. The frame was dropped, and nothing else came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It came from, or speaks of, no site or this site itself where it may not.
+    #[error("the frame speaks of {site:?}, which it may not")]
+    Site {
+        /// Of whom.
+        site: Site,
+    },
+    /// It is to be forwarded, and does not come from its source.
+    #[error("a frame of {source_site:?} is to be forwarded a second time")]
+    SecondRelay {
+        /// Its source.
+        source_site: Site,
+    },
+    /// Its operation has another number of chunks than was said before, or more than an operation may have here.
+    #[error("the chunks of {op:?} contradict each other or the limit of payloads")]
+    Chunks {
+        /// Which.
+        op: OpId,
+    },
+    /// It acknowledges what was never sent.
+    #[error("the frame acknowledges {seq}, and {sent} were sent")]
+    AckBeyond {
+        /// What it acknowledges.
+        seq: u64,
+        /// How many sequence numbers there are.
+        sent: u64,
+    },
+}
+
+/// What a node has counted since it began. Bytes are those of whole frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Frames with own operations, sent for the first time.
+    pub own_frames: u64,
+    /// And their bytes.
+    pub own_bytes: u64,
+    /// Frames of others that were forwarded.
+    pub forwarded_frames: u64,
+    /// And their bytes.
+    pub forwarded_bytes: u64,
+    /// Frames with own operations that were sent again.
+    pub resent_frames: u64,
+    /// And their bytes.
+    pub resent_bytes: u64,
+    /// Chunks sent to answer a fetch.
+    pub repair_frames: u64,
+    /// And their bytes.
+    pub repair_bytes: u64,
+    /// Frames that are no operations.
+    pub control_frames: u64,
+    /// And their bytes.
+    pub control_bytes: u64,
+    /// Operations delivered.
+    pub delivered: u64,
+    /// Chunks that were here already.
+    pub duplicates: u64,
+    /// Chunks of a life of their source that is not the present one.
+    pub stale: u64,
+    /// Chunks too far ahead, or for which there was no room.
+    pub no_room: u64,
+    /// Frames that were not forwarded: their root had more queued here than it was granted.
+    pub relay_overruns: u64,
+}

@@ -1,0 +1,180 @@
+//! Every bound and time of the data plane, with its default.
+
+use std::time::Duration;
+
+use crate::wire::{CHUNK_BYTES, CHUNKS_MAX};
+
+/// Bounds and times of one [`OverlayNode`](crate::OverlayNode). All finite; [`Limits::check`] says which relation is
+/// broken.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Largest payload of one operation, in bytes. Default 16 MiB, at most [`CHUNKS_MAX`] chunks. Must be the same at
+    /// all sites.
+    pub payload_bytes_max: usize,
+    /// Payloads up to this size go direct and are not paced, in bytes. Default 1 KiB.
+    pub small_bytes: usize,
+    /// Bytes of own payloads that not all receivers have acknowledged; beyond it a broadcast is not ready. Default
+    /// 64 MiB.
+    pub unacked_bytes_max: usize,
+    /// Bytes received and not delivered yet, of one source: operations that miss chunks or wait for their turn. The
+    /// oldest operation is taken beyond it. Default 32 MiB.
+    pub reorder_bytes_max: usize,
+    /// Bytes delivered and not taken by `poll_event` yet, 128 more for each operation; what comes beyond it is
+    /// dropped, and sent again by its source. Default 64 MiB.
+    pub undelivered_bytes_max: usize,
+    /// Bytes that one root may have queued here to be forwarded: what a relay grants it. At least rate times round
+    /// trip for full speed. Default 4 MiB.
+    pub relay_bytes_root_max: usize,
+    /// And all roots together. Default 64 MiB, shared evenly by the roots where that is less.
+    pub relay_bytes_max: usize,
+    /// Bytes of operations kept for the repair of others, after delivery. Default 64 MiB; the oldest go first.
+    pub held_bytes_max: usize,
+    /// And how many operations. Default 16,384.
+    pub held_max: usize,
+    /// Operations being fetched at once. Default 256.
+    pub fetches_max: usize,
+    /// Chunks queued at this site to answer the fetches of one other. Default 1,024.
+    pub repairs_queued_max: usize,
+    /// Part of the uplink that answers to fetches may take, in thousandths. Default 100.
+    pub repair_permille: u32,
+    /// And at least this much, for plans with small rates and for no plan, kbit/s. Default 1,000.
+    pub repair_rate_min: u64,
+    /// What a paced link may send at once after a pause. Default 10 ms of its rate, and one frame.
+    pub burst: Duration,
+    /// Least time between two acknowledgements to the same source. Default 10 ms.
+    pub ack_delay: Duration,
+    /// How long the receivers behind a relay may take to acknowledge before enough was measured. Default 4 s.
+    pub relay_timer_initial: Duration,
+    /// Least margin over the measured time. Default 2 s; the measured time once more where that is more. A dead relay
+    /// mostly shows by its connections; this is for one that lives and does not forward. Waiting too long for it delays a
+    /// repair once, but waiting too short loses a relay that is only queueing, for seconds: at full load over the latencies
+    /// of ShallowForest 60 ms cost a seventh of the throughput in simulation, and 1 s a fifth over real TCP, whose
+    /// windows have to grow first.
+    pub relay_timer_margin: Duration,
+    /// The most that timer may come to. Default 5 s.
+    pub relay_timer_max: Duration,
+    /// When a frame sent directly is sent again without an acknowledgement, at the earliest. Connections lose nothing
+    /// while they are up, so this is for receivers that had no room. Default 2 s; doubles.
+    pub direct_timer_min: Duration,
+    /// And at most this long. Default 20 s.
+    pub direct_timer_max: Duration,
+    /// How long a suspected relay is not used. Default 1 s; doubles with every failed probation.
+    pub probation_min: Duration,
+    /// And at most this long. Default 60 s.
+    pub probation_max: Duration,
+    /// How long what is owed to a site without a link is kept. Default 5 s; less when the room is needed.
+    pub owed_for: Duration,
+    /// How long an operation may wait for a site that has a link and does not acknowledge. Default 30 s.
+    pub lag_max: Duration,
+    /// After the link to a source is lost, when what is missing of its stream is asked of others. Default 300 ms.
+    pub pull_after: Duration,
+    /// How long one holder has to answer a fetch. Default 1 s.
+    pub fetch_timeout: Duration,
+    /// How often all holders are asked before an operation counts as unavailable. Default 3.
+    pub fetch_rounds: u32,
+    /// How long a root waits for relay credit before it asks again. Default 1 s.
+    pub credit_retry: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: 16 << 20,
+            small_bytes: 1 << 10,
+            unacked_bytes_max: 64 << 20,
+            reorder_bytes_max: 32 << 20,
+            undelivered_bytes_max: 64 << 20,
+            relay_bytes_root_max: 4 << 20,
+            relay_bytes_max: 64 << 20,
+            held_bytes_max: 64 << 20,
+            held_max: 1 << 14,
+            fetches_max: 256,
+            repairs_queued_max: 1 << 10,
+            repair_permille: 100,
+            repair_rate_min: 1_000,
+            burst: Duration::from_millis(10),
+            ack_delay: Duration::from_millis(10),
+            relay_timer_initial: Duration::from_secs(4),
+            relay_timer_margin: Duration::from_secs(2),
+            relay_timer_max: Duration::from_secs(5),
+            direct_timer_min: Duration::from_secs(2),
+            direct_timer_max: Duration::from_secs(20),
+            probation_min: Duration::from_secs(1),
+            probation_max: Duration::from_secs(60),
+            owed_for: Duration::from_secs(5),
+            lag_max: Duration::from_secs(30),
+            pull_after: Duration::from_millis(300),
+            fetch_timeout: Duration::from_secs(1),
+            fetch_rounds: 3,
+            credit_retry: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A limit that cannot be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LimitsError(&'static str);
+
+impl Limits {
+    /// Checks the relations between the limits.
+    ///
+    /// # Errors
+    /// [`LimitsError`] names the first that does not hold.
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let rules = [
+            (self.payload_bytes_max > 0, "payload_bytes_max is zero"),
+            (
+                self.payload_bytes_max <= CHUNKS_MAX as usize * CHUNK_BYTES,
+                "payload_bytes_max is above 4,096 chunks of 32 KiB",
+            ),
+            (
+                self.payload_bytes_max <= self.unacked_bytes_max,
+                "payload_bytes_max is above unacked_bytes_max",
+            ),
+            (
+                self.payload_bytes_max <= self.undelivered_bytes_max,
+                "payload_bytes_max is above undelivered_bytes_max",
+            ),
+            (self.repair_permille <= 1_000, "repair_permille is above 1,000"),
+            (self.repair_rate_min > 0, "repair_rate_min is zero: a fetch would never be answered"),
+            (self.fetch_rounds > 0, "fetch_rounds is zero: nobody would be asked"),
+            (!self.fetch_timeout.is_zero(), "fetch_timeout is zero"),
+            (!self.direct_timer_min.is_zero(), "direct_timer_min is zero"),
+            (
+                self.direct_timer_min <= self.direct_timer_max,
+                "direct_timer_min is above direct_timer_max",
+            ),
+            (!self.relay_timer_margin.is_zero(), "relay_timer_margin is zero"),
+            (
+                self.relay_timer_initial <= self.relay_timer_max,
+                "relay_timer_initial is above relay_timer_max",
+            ),
+            (!self.probation_min.is_zero(), "probation_min is zero"),
+            (self.probation_min <= self.probation_max, "probation_min is above probation_max"),
+            (!self.credit_retry.is_zero(), "credit_retry is zero"),
+        ];
+        rules
+            .into_iter()
+            .find(|(holds, _)| !holds)
+            .map_or(Ok(()), |(_, rule)| Err(LimitsError(rule)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_agree_with_each_other() {
+        assert_eq!(Limits::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn the_first_broken_relation_is_named() {
+        let limits = Limits { payload_bytes_max: 1 << 30, ..Limits::default() };
+        let error = limits.check().unwrap_err();
+        assert_eq!(error.to_string(), "payload_bytes_max is above 4,096 chunks of 32 KiB");
+    }
+}

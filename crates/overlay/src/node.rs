@@ -1,0 +1,406 @@
+//! One site of an overlay: its own stream, its part in those of others, and what it receives.
+//!
+//! ```text
+//!   broadcast ─▶ Sender ─ Routes ─▶ Uplink per site ─▶ poll_transmit ─▶ a connection to each site
+//!                  ▲      (trees)     ▲    ▲
+//!                ACK                  │  answers to FETCH ◀─ Holdings
+//!                  │              Forwards                      ▲
+//!   handle_frame ──┴─ DATA with RELAY ┘    DATA ─▶ Receiver ─▶ whole operations ─▶ poll_event
+//! ```
+
+mod frames;
+mod line;
+mod links;
+mod output;
+mod own;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use convoke_core::id::Incarnation;
+use convoke_core::time::Timestamp;
+
+use crate::event::{Counters, Event, Order, PlanRefused, SetupError};
+use crate::limits::Limits;
+use crate::pace::Bucket;
+use crate::payload::Payload;
+use crate::plan::Plan;
+use crate::receive::Receiver;
+use crate::relay::{Credit, Forwards};
+use crate::repair::{Fetches, Holdings};
+use crate::routes::{LinkRate, Routes};
+use crate::send::Sender;
+use crate::site::{SITES_MAX, Site, SiteSet};
+use crate::trust::Trust;
+use crate::uplink::Uplink;
+use crate::wire::{Life, OpId};
+
+use line::Line;
+
+/// What a node is made from.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its own site.
+    pub me: Site,
+    /// How many sites there are, this one too.
+    pub sites: usize,
+    /// Its life: another one after each restart.
+    pub incarnation: Incarnation,
+    /// The order of delivery. Default: none.
+    pub order: Order,
+    /// Bounds and times.
+    pub limits: Limits,
+}
+
+impl NodeConfig {
+    /// The configuration of one site, with the defaults.
+    pub fn new(me: Site, sites: usize, incarnation: Incarnation) -> Self {
+        Self { me, sites, incarnation, order: Order::default(), limits: Limits::default() }
+    }
+}
+
+/// The data plane of one site: a state machine without I/O and clock.
+///
+/// Whoever drives it gives it frames, link events, operations and the time, and after each input drains
+/// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) until `None`, then calls
+/// [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) says. Time never goes backwards.
+///
+/// - **Links.** Every site is to be connected with every other. A link may consist of many connections and flows, so
+///   frames to one site may pass each other. A frame arrives whole or not at all; if one may have been lost, or the
+///   peer has restarted, [`LinkEvent::Down`](crate::LinkEvent) and then `Up` say so. Before the first `Up` and after a
+///   `Down`, frames of that site are ignored.
+/// - **Backpressure.** A link that is `Blocked` gets control frames only. Operations that wait for it count as
+///   unacknowledged, until [`broadcast`](Self::broadcast) is not ready. Frames to be forwarded wait within the credit
+///   of their root. Nothing else waits for the link, and the node always takes frames.
+/// - **Trust.** Sites may crash, restart, be slow or be cut off; they are believed in what they say of sources. Whatever
+///   bytes they send, this node stays within its bounds.
+///
+/// ```
+/// use bytes::Bytes;
+/// use convoke_core::{id::Incarnation, time::Timestamp};
+/// use convoke_overlay::{Event, Frame, LinkEvent, NodeConfig, OverlayNode, Site};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let now = Timestamp::ZERO;
+/// let mut nodes = Vec::new();
+/// for site in [0, 1] {
+///     let mut node = OverlayNode::new(now, NodeConfig::new(Site(site), 2, Incarnation(7)))?;
+///     node.handle_link(now, Site(1 - site), LinkEvent::Up { incarnation: Incarnation(7) });
+///     nodes.push(node);
+/// }
+/// nodes[0].broadcast(now, Bytes::from_static(b"to all others"))?;
+/// while let Some(transmit) = nodes[0].poll_transmit(now) {
+///     let bytes = transmit.frame.to_bytes(); // a connection carries them
+///     nodes[1].handle_frame(now, Site(0), Frame::decode(&bytes)?)?;
+/// }
+/// let Some(Event::Delivered { payload, .. }) = nodes[1].poll_event() else { panic!("it has come") };
+/// assert_eq!(payload.into_bytes(), "to all others");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct OverlayNode {
+    me: Site,
+    sites: usize,
+    limits: Limits,
+    up: SiteSet,
+    /// Sites that are owed nothing new, for they were down for too long.
+    gone: SiteSet,
+    uplinks: Vec<Uplink>,
+    control: BTreeSet<(Site, Control)>,
+    sender: Sender,
+    line: Line,
+    routes: Routes,
+    trust: Trust,
+    /// What each site grants this one as a root, and when it last did or was asked.
+    credits: Vec<(Credit, Option<Timestamp>)>,
+    forwards: Forwards,
+    receiver: Receiver,
+    holdings: Holdings,
+    fetches: Fetches,
+    /// When what is missing of a source without a link is asked of others.
+    pulls: BTreeMap<Site, Timestamp>,
+    repair_bucket: Bucket,
+    events: VecDeque<Event>,
+    undelivered_bytes: usize,
+    /// Delivered, and not read by the application.
+    unread_bytes: usize,
+    /// What the rates of the plan are multiplied by, in thousandths.
+    pacing_permille: u32,
+    /// Chunks and bytes of the operation that was not ready.
+    refused: Option<(usize, usize)>,
+    /// The link that is asked first for something to send.
+    turn: usize,
+    counters: Counters,
+}
+
+/// A control frame that is due. It is made when it leaves, with what is true then; so none is queued twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Control {
+    Floor,
+    Open,
+    Credit,
+    Ack,
+    Suspicion(Site),
+    Fetch(OpId),
+    HaveNot(OpId),
+}
+
+/// Control frames that may be due at once. Beyond it no HAVE_NOT is queued: whoever asked asks another in time.
+const CONTROL_MAX: usize = 1 << 14;
+
+/// What holds back what waits to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backlog {
+    /// There is nothing.
+    Nothing,
+    /// The rates of the plan.
+    Paced,
+    /// A link that takes nothing.
+    Blocked,
+}
+
+/// A relay forwards faster than its roots send, in thousandths of the plan's rate, within the headroom that plans leave:
+/// or what had queued once, such as when a root probed for more, would never leave again, and only ever grow.
+const FORWARD_PERMILLE: u64 = 1_080;
+
+/// Events that may wait for `poll_event`. Beyond it, what a peer says that would only make more of them is not taken; it
+/// says so again.
+const EVENTS_MAX: usize = 1 << 16;
+
+/// What a delivery that waits costs besides its payload, so that empty ones are bounded, too.
+pub(crate) const DELIVERY_BYTES: usize = 128;
+
+/// What a node holds, for tests and metrics. Each is bounded by [`Limits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Load {
+    /// Payload bytes of own operations that are not acknowledged by all.
+    pub unacked_bytes: usize,
+    /// And their chunks.
+    pub unacked_chunks: usize,
+    /// Bytes of others that wait to be forwarded.
+    pub forward_bytes: u64,
+    /// The most of it of one root.
+    pub forward_bytes_root: u64,
+    /// Bytes that wait for others of their stream, the most of one source.
+    pub reorder_bytes: usize,
+    /// Bytes that wait for `poll_event`, and 128 for each delivery.
+    pub undelivered_bytes: usize,
+    /// Bytes kept for the repair of others.
+    pub held_bytes: usize,
+    /// Operations being fetched.
+    pub fetches: usize,
+    /// Frames that wait in the queues of all links.
+    pub queued: usize,
+    /// Own chunks that have no way yet.
+    pub in_line: usize,
+    /// Control frames that are due.
+    pub control: usize,
+}
+
+impl OverlayNode {
+    /// A site without a plan and without links.
+    ///
+    /// # Errors
+    /// [`SetupError`]: the configuration contradicts itself.
+    pub fn new(now: Timestamp, config: NodeConfig) -> Result<Self, SetupError> {
+        let NodeConfig { me, sites, incarnation, order, limits } = config;
+        if !(1..=SITES_MAX).contains(&sites) {
+            return Err(SetupError::Sites { sites });
+        }
+        if me.index() >= sites {
+            return Err(SetupError::NotASite { me, sites });
+        }
+        limits.check()?;
+        let relay_max = limits.relay_bytes_root_max.min(limits.relay_bytes_max / sites);
+        let repair_rate = Some(limits.repair_rate_min);
+        Ok(Self {
+            me,
+            sites,
+            up: SiteSet::EMPTY,
+            gone: SiteSet::EMPTY,
+            uplinks: (0..sites).map(|_| Uplink::new(now, limits.burst)).collect(),
+            control: BTreeSet::new(),
+            sender: Sender::new(me, sites, Life::of(incarnation), &limits),
+            line: Line::default(),
+            routes: Routes::new(me, sites),
+            trust: Trust::new(limits.probation_min, limits.probation_max),
+            credits: vec![(Credit::default(), None); sites],
+            forwards: Forwards::new(sites, relay_max),
+            receiver: Receiver::new(order, &limits),
+            holdings: Holdings::new(&limits),
+            fetches: Fetches::new(&limits),
+            pulls: BTreeMap::new(),
+            repair_bucket: Bucket::new(now, repair_rate, limits.burst),
+            events: VecDeque::new(),
+            undelivered_bytes: 0,
+            unread_bytes: 0,
+            pacing_permille: 1_000,
+            refused: None,
+            turn: 0,
+            counters: Counters::default(),
+            limits,
+        })
+    }
+
+    /// Takes a plan, made by this site or given. What is queued goes the way that was chosen for it; all sites stay
+    /// correct while they have different plans. The contingency plans of the one before are forgotten.
+    ///
+    /// # Errors
+    /// [`PlanRefused`]: the plan is not for these sites, or is older than the one in use.
+    pub fn set_plan(&mut self, now: Timestamp, plan: Plan) -> Result<(), PlanRefused> {
+        self.routes.set_plan(plan)?;
+        self.on_routes_changed(now);
+        self.ask_new_relays(now);
+        Ok(())
+    }
+
+    /// Takes the plan to use while this site suspects, or has no link to, a relay of its plan: of the same epoch.
+    ///
+    /// # Errors
+    /// [`PlanRefused`]: the plan is not for these sites, or not of this epoch.
+    pub fn set_contingency(
+        &mut self,
+        now: Timestamp,
+        relay: Site,
+        plan: Plan,
+    ) -> Result<(), PlanRefused> {
+        self.routes.set_contingency(relay, plan)?;
+        self.on_routes_changed(now);
+        self.ask_new_relays(now);
+        Ok(())
+    }
+
+    /// How many of the bytes that [`poll_event`](Self::poll_event) gave the application has not read yet. They count for
+    /// [`Limits::undelivered_bytes_max`], so that who does not read holds up its sources, and not events.
+    pub fn set_unread_bytes(&mut self, bytes: usize) {
+        self.unread_bytes = bytes;
+    }
+
+    /// Sends at so many thousandths of the plan's rates from now on. Default 1000.
+    pub fn set_pacing(&mut self, now: Timestamp, permille: u32) {
+        if permille != self.pacing_permille {
+            self.pacing_permille = permille;
+            self.set_rates(now);
+        }
+    }
+
+    /// What holds back what waits to be sent.
+    pub fn backlog(&self) -> Backlog {
+        // What has no way yet waits for room on one, or for the credit of a relay.
+        let line = if self.line.len() > 0 { Backlog::Paced } else { Backlog::Nothing };
+        self.uplinks.iter().map(Uplink::backlog).fold(line, Backlog::max)
+    }
+
+    /// Its own site.
+    pub fn me(&self) -> Site {
+        self.me
+    }
+
+    /// How many sites there are.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+
+    /// The epoch of the plan in use; 0 without one.
+    pub fn epoch(&self) -> u32 {
+        self.routes.epoch()
+    }
+
+    /// The sites that can be reached.
+    pub fn up(&self) -> SiteSet {
+        self.up
+    }
+
+    /// The relays that this site suspects.
+    pub fn suspects(&self) -> SiteSet {
+        self.trust.suspects()
+    }
+
+    /// What it has counted since it began.
+    pub fn counters(&self) -> Counters {
+        Counters { relay_overruns: self.forwards.overruns(), ..self.counters }
+    }
+
+    /// What it holds now.
+    pub fn load(&self) -> Load {
+        let all = SiteSet::first(self.sites);
+        let forwards = || all.iter().map(|root| self.forwards.queued(root));
+        Load {
+            unacked_bytes: self.sender.unacked_bytes(),
+            unacked_chunks: self.sender.chunk_count(),
+            forward_bytes: forwards().sum(),
+            forward_bytes_root: forwards().max().unwrap_or(0),
+            reorder_bytes: all
+                .iter()
+                .map(|site| self.receiver.waiting_bytes(site))
+                .max()
+                .unwrap_or(0),
+            undelivered_bytes: self.undelivered_bytes,
+            held_bytes: self.holdings.bytes(),
+            fetches: self.fetches.len(),
+            queued: self.uplinks.iter().map(Uplink::len).sum(),
+            in_line: self.line.len(),
+            control: self.control.len(),
+        }
+    }
+
+    /// The plan, or what is known of its relays, has changed.
+    fn on_routes_changed(&mut self, now: Timestamp) {
+        let down = SiteSet::first(self.sites).difference(self.up);
+        self.routes.avoid(self.trust.suspects().union(down));
+        self.line.choose_again();
+        self.set_rates(now);
+    }
+
+    /// Gives the links what the plan gives them.
+    fn set_rates(&mut self, now: Timestamp) {
+        let permille = u64::from(self.pacing_permille);
+        let (up, trust) = (self.up, &self.trust);
+        // Without any of its relays all of the stream goes directly, as no plan foresees: at its rate, or what the
+        // network takes of that.
+        let stranded = self.routes.stranded(|relay| up.contains(relay) && trust.is_trusted(relay));
+        let paced = |LinkRate { own, forwarded }: LinkRate| {
+            let own = own.saturating_add(stranded).saturating_mul(permille);
+            let forwarded = forwarded.saturating_mul(permille.max(FORWARD_PERMILLE));
+            own.saturating_add(forwarded) / 1_000
+        };
+        let rates = self.routes.link_rates().into_iter();
+        let rates: Vec<Option<u64>> = rates.map(|rate| rate.map(paced)).collect();
+        let all = rates.iter().flatten().fold(0, |sum: u64, rate| sum.saturating_add(*rate));
+        let share = all / 1_000 * u64::from(self.limits.repair_permille);
+        // What no plan foresees, such as sending again, needs some rate on every link.
+        let least = share.max(self.limits.repair_rate_min);
+        for (uplink, rate) in self.uplinks.iter_mut().zip(rates) {
+            uplink.set_rate(now, rate.map(|rate| rate.max(least)));
+        }
+        self.repair_bucket.set_rate(now, Some(least));
+    }
+
+    fn site(index: usize) -> Site {
+        Site(u16::try_from(index).expect("sites are at most 128"))
+    }
+
+    fn deliver(&mut self, op: OpId, payload: Payload) {
+        self.counters.delivered += 1;
+        self.undelivered_bytes += payload.len() + DELIVERY_BYTES;
+        self.events.push_back(Event::Delivered { op, payload });
+    }
+
+    fn hold(&mut self, finished: Vec<(OpId, Payload)>) {
+        for (op, payload) in finished {
+            self.holdings.insert(op, payload);
+        }
+        self.note_room();
+    }
+
+    /// Says that there is room again, once.
+    fn note_room(&mut self) {
+        if self.refused.is_some_and(|(chunks, bytes)| self.sender.has_room(chunks, bytes)) {
+            self.refused = None;
+            self.events.push_back(Event::Ready);
+        }
+    }
+}

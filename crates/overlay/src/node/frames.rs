@@ -1,0 +1,194 @@
+//! Frames that come in.
+
+use convoke_core::time::Timestamp;
+
+use crate::event::{Event, Fault};
+use crate::payload::Payload;
+use crate::receive::{Holes, Taken};
+use crate::send::Progress;
+use crate::site::{Site, SiteSet};
+use crate::uplink::{Item, Repair};
+use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Forward, Frame, Life, OpId};
+
+use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
+
+impl OverlayNode {
+    /// A frame has come from a site, as its connection says. One from a site without a link is ignored.
+    ///
+    /// # Errors
+    /// [`Fault`]: the frame breaks the rules, and nothing came of it.
+    pub fn handle_frame(&mut self, now: Timestamp, from: Site, frame: Frame) -> Result<(), Fault> {
+        if from == self.me || from.index() >= self.sites {
+            return Err(Fault::Site { site: from });
+        }
+        let is_full = self.events.len() >= EVENTS_MAX;
+        if !self.up.contains(from) {
+            return Ok(());
+        }
+        match frame {
+            Frame::Floor { .. } | Frame::Suspicion { .. } if is_full => {}
+            Frame::Data(data) => return self.on_data(now, from, data),
+            Frame::Ack(ack) => return self.on_ack(now, from, &ack),
+            Frame::Floor { life, seq } => self.on_floor(now, from, life, seq),
+            Frame::RelayOpen => {
+                self.forwards.open(from);
+                self.control.insert((from, Control::Credit));
+            }
+            Frame::RelayCredit { session, limit_bytes } => {
+                let (credit, heard_at) = &mut self.credits[from.index()];
+                credit.grant(session, limit_bytes);
+                *heard_at = Some(now);
+            }
+            Frame::Fetch(fetch) => self.on_fetch(from, &fetch),
+            Frame::HaveNot { op } => {
+                self.fetches.on_have_not(now, op, from);
+                self.poll_fetches(now);
+            }
+            Frame::Suspicion { relay, is_suspect } => {
+                return self.on_suspicion(from, relay, is_suspect);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_data(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
+        let source = data.op.source;
+        let is_own_life = self.sender.id(data.op.seq) == data.op;
+        if source.index() >= self.sites || is_own_life {
+            return Err(Fault::Site { site: source });
+        }
+        if data.count as usize > self.limits.payload_bytes_max.div_ceil(CHUNK_BYTES) {
+            return Err(Fault::Chunks { op: data.op });
+        }
+        if data.forward != Forward::Nobody {
+            // Only a source asks to forward: so no frame makes a third hop, whatever plans the sites have.
+            if from != source {
+                return Err(Fault::SecondRelay { source_site: source });
+            }
+            self.forward(&data);
+        }
+        if self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max {
+            self.counters.no_room += 1;
+            return Ok(());
+        }
+        if data.is_repair && self.receiver.expects(data.op).is_none() {
+            return self.take_fetched(now, data);
+        }
+        self.receive(now, data)
+    }
+
+    /// Queues a frame for those it is to be forwarded to, as far as they can be reached.
+    fn forward(&mut self, data: &Data) {
+        let source = data.op.source;
+        let asked = match data.forward {
+            Forward::Nobody => SiteSet::EMPTY,
+            Forward::AllOthers => self.up,
+            Forward::To(sites) => sites.intersection(self.up),
+        };
+        let is_stuck = |site: &Site| self.uplinks[site.index()].is_stuck();
+        let to: SiteSet = asked.without(source).iter().filter(|site| !is_stuck(site)).collect();
+        if let Some(id) = self.forwards.take(data, to.len()) {
+            for site in to.iter() {
+                let uplink = &mut self.uplinks[site.index()];
+                uplink.push(source.index(), Item::Forward(id), data.payload.len());
+            }
+        }
+        self.note_credit(source);
+    }
+
+    fn receive(&mut self, now: Timestamp, data: Data) -> Result<(), Fault> {
+        let (op, count) = (data.op, data.count);
+        match self.receiver.take(now, data)? {
+            Taken::New { complete, delivered } => {
+                self.fetches.on_progress(now, op, count);
+                if let Some((op, payload)) = complete {
+                    self.fetches.on_complete(op, count.into());
+                    self.holdings.insert(op, payload);
+                }
+                self.deliver_all(delivered);
+                self.watch_holes(now, op.source);
+            }
+            Taken::Duplicate => self.counters.duplicates += 1,
+            Taken::NoRoom => self.counters.no_room += 1,
+            Taken::Stale => self.counters.stale += 1,
+        }
+        self.poll_acks(now);
+        Ok(())
+    }
+
+    /// A chunk that no stream brings: of an earlier life of its source, or of what was skipped.
+    fn take_fetched(&mut self, now: Timestamp, data: Data) -> Result<(), Fault> {
+        if !self.fetches.wants(data.op, data.count) {
+            self.counters.stale += 1;
+            return Ok(());
+        }
+        if let Some((op, payload)) = self.fetches.take(now, data)? {
+            self.holdings.insert(op, payload.clone());
+            self.deliver(op, payload);
+        }
+        Ok(())
+    }
+
+    pub(super) fn deliver_all(&mut self, delivered: Vec<(OpId, Payload)>) {
+        delivered.into_iter().for_each(|(op, payload)| self.deliver(op, payload));
+    }
+
+    fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
+        let progress = self.sender.on_ack(now, from, ack, &mut self.events)?;
+        let Progress { finished, proven, needs_floor } = progress;
+        self.hold(finished);
+        for (relay, seq) in proven {
+            if self.trust.on_acked(now, relay, seq) {
+                self.events.push_back(Event::Trusted { relay, by: self.me });
+                self.on_trust_changed(now, relay);
+            }
+        }
+        if needs_floor {
+            self.control.insert((from, Control::Floor));
+        }
+        Ok(())
+    }
+
+    fn on_floor(&mut self, now: Timestamp, source: Site, life: Life, seq: u64) {
+        let (holes, delivered) = self.receiver.floor(now, source, life, seq);
+        self.note_gaps(source, life, holes);
+        self.deliver_all(delivered);
+        self.poll_acks(now);
+    }
+
+    pub(super) fn note_gaps(&mut self, source: Site, life: Life, holes: Holes) {
+        for (from, to) in holes {
+            self.fetches.cancel_pulls(OpId { source, life, seq: from }, to);
+            self.events.push_back(Event::Gap { source, life, from, to });
+        }
+    }
+
+    /// Queues what a site asks for, or tells it that nothing is here.
+    fn on_fetch(&mut self, from: Site, fetch: &Fetch) {
+        let Some((op, payload)) = self.held(fetch.op) else {
+            if self.control.len() < CONTROL_MAX {
+                self.control.insert((from, Control::HaveNot(fetch.op)));
+            }
+            return;
+        };
+        let count = u32::try_from(payload.chunks().len()).expect("chunks are few");
+        let wanted = (0..count).filter(|index| fetch.wants(*index));
+        let (uplink, max) = (&mut self.uplinks[from.index()], self.limits.repairs_queued_max);
+        for index in wanted {
+            if !uplink.push_repair(Repair { op, index }, max) {
+                break; // It asks again for what is left.
+            }
+        }
+    }
+
+    fn on_suspicion(&mut self, from: Site, relay: Site, is_suspect: bool) -> Result<(), Fault> {
+        if relay.index() >= self.sites {
+            return Err(Fault::Site { site: relay });
+        }
+        self.events.push_back(match is_suspect {
+            true => Event::Suspect { relay, by: from },
+            false => Event::Trusted { relay, by: from },
+        });
+        Ok(())
+    }
+}

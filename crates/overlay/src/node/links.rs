@@ -1,0 +1,110 @@
+//! Links that come and go.
+
+use convoke_core::id::Incarnation;
+use convoke_core::time::Timestamp;
+
+use crate::event::LinkEvent;
+use crate::receive::Ended;
+use crate::relay::Credit;
+use crate::site::{Site, SiteSet};
+use crate::uplink::Item;
+use crate::wire::Life;
+
+use super::{Control, OverlayNode};
+
+impl OverlayNode {
+    /// Something happened to the link to a site. What concerns this site itself or no site is ignored.
+    pub fn handle_link(&mut self, now: Timestamp, site: Site, event: LinkEvent) {
+        if site == self.me || site.index() >= self.sites {
+            return;
+        }
+        match event {
+            LinkEvent::Up { incarnation } => self.on_up(now, site, incarnation),
+            LinkEvent::Down => self.on_down(now, site),
+            LinkEvent::Blocked => {
+                let stuck_at = now + self.sender.relay_timer(site);
+                self.uplinks[site.index()].set_blocked(stuck_at);
+            }
+            LinkEvent::Writable => self.uplinks[site.index()].set_writable(),
+        }
+    }
+
+    fn on_up(&mut self, now: Timestamp, site: Site, incarnation: Incarnation) {
+        // What the earlier link had in flight may be lost, even if nobody said that it is down.
+        self.on_down(now, site);
+        self.uplinks[site.index()].on_up();
+        self.up.insert(site);
+        self.gone.remove(site);
+        self.pulls.remove(&site);
+        let life = Life::of(incarnation);
+        let is_known = self.receiver.life_of(site) == Some(life);
+        if let Some(Ended { life, holes, delivered }) = self.receiver.begin(site, life) {
+            self.note_gaps(site, life, holes);
+            self.deliver_all(delivered);
+        }
+        if is_known {
+            self.control.insert((site, Control::Ack));
+        }
+        if self.sender.next_seq() > 0 {
+            self.control.insert((site, Control::Floor));
+        }
+        if self.routes.relays().contains(site) {
+            self.ask_for_credit(now, site);
+        }
+        for seq in self.sender.owed_to(site) {
+            self.send_again(seq, SiteSet::EMPTY.with(site));
+        }
+        self.on_routes_changed(now);
+    }
+
+    fn on_down(&mut self, now: Timestamp, site: Site) {
+        if !self.up.remove(site) {
+            return;
+        }
+        for item in self.uplinks[site.index()].on_down(now) {
+            self.drop_forward(item);
+        }
+        self.control.retain(|(to, _)| *to != site);
+        self.credits[site.index()] = (Credit::default(), None);
+        self.sender.on_queue_lost(site);
+        self.on_routes_changed(now);
+        self.route_around(now, site);
+        self.pulls.insert(site, now + self.limits.pull_after);
+    }
+
+    /// Links that have taken nothing for as long as a relay may take. What was to be relayed over there goes another
+    /// way. What was to be forwarded there is dropped, for it takes the credit of its root, who serves others with it;
+    /// the root sends it again itself.
+    pub(super) fn leave_stuck(&mut self, now: Timestamp) {
+        for site in self.up.iter() {
+            if !self.uplinks[site.index()].note_stuck(now) {
+                continue;
+            }
+            // The first in line may have chosen a way over it.
+            self.line.choose_again();
+            for root in SiteSet::first(self.sites).without(self.me).iter() {
+                for item in self.uplinks[site.index()].take_forwards(root.index()) {
+                    self.drop_forward(item);
+                }
+            }
+            if let Some(seq) = self.sender.waiting_for(site).first() {
+                self.blame(now, site, *seq);
+                self.route_around(now, site);
+            }
+        }
+    }
+
+    fn drop_forward(&mut self, item: Item) {
+        let Item::Forward(id) = item else { return };
+        if let Some(data) = self.forwards.release(id) {
+            self.note_credit(data.op.source);
+        }
+    }
+
+    /// A root may have more queued here than it knows.
+    pub(super) fn note_credit(&mut self, root: Site) {
+        if self.up.contains(root) && self.forwards.is_credit_due(root) {
+            self.control.insert((root, Control::Credit));
+        }
+    }
+}

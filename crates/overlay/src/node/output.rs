@@ -1,0 +1,230 @@
+//! Frames that go out, events, and time.
+
+use convoke_core::time::Timestamp;
+
+use crate::event::{Event, Transmit, TransmitKind};
+use crate::repair::Step;
+use crate::site::Site;
+use crate::uplink::{Item, Next, Repair};
+use crate::wire::{Data, Fetch, Forward, Frame, OpId};
+
+use super::{Control, DELIVERY_BYTES, OverlayNode};
+
+impl OverlayNode {
+    /// A frame to send, until there is none. Not to be called for links that take nothing: say that they are blocked.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.poll_control().or_else(|| self.poll_data(now))
+    }
+
+    fn poll_control(&mut self) -> Option<Transmit> {
+        while let Some((to, control)) = self.control.pop_first() {
+            let Some(frame) = self.make(to, control) else { continue };
+            self.counters.control_frames += 1;
+            self.counters.control_bytes += frame.encoded_len() as u64;
+            return Some(Transmit { to, kind: TransmitKind::Control, frame });
+        }
+        None
+    }
+
+    fn make(&mut self, to: Site, control: Control) -> Option<Frame> {
+        Some(match control {
+            Control::Floor => {
+                Frame::Floor { life: self.sender.id(0).life, seq: self.sender.floor(to) }
+            }
+            Control::Open => Frame::RelayOpen,
+            Control::Credit => {
+                let (session, limit_bytes) = self.forwards.grant(to);
+                Frame::RelayCredit { session, limit_bytes }
+            }
+            Control::Ack => Frame::Ack(self.receiver.ack(to)?),
+            Control::Suspicion(relay) => {
+                Frame::Suspicion { relay, is_suspect: !self.trust.is_trusted(relay) }
+            }
+            Control::Fetch(op) => {
+                let own = self.fetches.present(op);
+                Frame::Fetch(Fetch {
+                    op,
+                    present: own.unwrap_or_else(|| self.receiver.present(op)),
+                })
+            }
+            Control::HaveNot(op) => Frame::HaveNot { op },
+        })
+    }
+
+    /// Links take turns.
+    fn poll_data(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.move_line(now);
+        for _ in 0..self.sites {
+            let to = Self::site(self.turn);
+            self.turn = (self.turn + 1) % self.sites;
+            if let Some(data) = self.next_data(now, to) {
+                return Some(Transmit { to, kind: TransmitKind::Data, frame: Frame::Data(data) });
+            }
+        }
+        None
+    }
+
+    fn next_data(&mut self, now: Timestamp, to: Site) -> Option<Data> {
+        loop {
+            let may_repair = self.repair_bucket.is_open(now);
+            let next = self.uplinks[to.index()].pop(now, may_repair)?;
+            let data = match next {
+                Next::Small(seq) | Next::Bulk(Item::Own(seq)) => self.sender.transmit(now, seq, to),
+                Next::Bulk(Item::Forward(id)) => self.take_forward(id),
+                Next::Repair(repair) => self.make_repair(repair),
+            };
+            // Some chunks have been acknowledged, or displaced, while they waited.
+            let Some(data) = data else { continue };
+            self.count(now, to, next, &data);
+            return Some(data);
+        }
+    }
+
+    fn take_forward(&mut self, id: u64) -> Option<Data> {
+        let data = self.forwards.release(id)?;
+        self.note_credit(data.op.source);
+        Some(data)
+    }
+
+    fn make_repair(&self, repair: Repair) -> Option<Data> {
+        let (op, payload) = self.held(repair.op)?;
+        let count = u32::try_from(payload.chunks().len()).ok()?;
+        let payload = payload.chunks().get(repair.index as usize)?.clone();
+        let (index, epoch) = (repair.index, self.routes.epoch());
+        Some(Data { op, index, count, epoch, forward: Forward::Nobody, is_repair: true, payload })
+    }
+
+    fn count(&mut self, now: Timestamp, to: Site, next: Next, data: &Data) {
+        let bytes = Frame::Data(data.clone()).encoded_len();
+        if !matches!(next, Next::Small(_)) {
+            self.uplinks[to.index()].spend(now, bytes);
+        }
+        let counters = &mut self.counters;
+        let (frames, sum) = match next {
+            Next::Repair(_) => {
+                self.repair_bucket.spend(now, bytes);
+                (&mut counters.repair_frames, &mut counters.repair_bytes)
+            }
+            Next::Bulk(Item::Forward(_)) => {
+                (&mut counters.forwarded_frames, &mut counters.forwarded_bytes)
+            }
+            _ if data.is_repair => (&mut counters.resent_frames, &mut counters.resent_bytes),
+            _ => (&mut counters.own_frames, &mut counters.own_bytes),
+        };
+        *frames += 1;
+        *sum += bytes as u64;
+    }
+
+    /// Something for the user, until there is nothing.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if let Event::Delivered { payload, .. } = &event {
+            self.undelivered_bytes -= payload.len() + DELIVERY_BYTES;
+        }
+        Some(event)
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; none: not before the next input.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let repair_at = self.repair_bucket.opens_at();
+        let links = self.uplinks.iter().filter_map(|link| link.poll_timeout(repair_at)).min();
+        let gone = self.waiting_for_links().map(|(_, at)| at).min();
+        let pulls = self.pulls.values().copied().min();
+        let line = self.line.poll_timeout();
+        let parts = [self.sender.poll_timeout(), self.receiver.poll_timeout(), line];
+        let parts = parts.into_iter().chain([self.fetches.poll_timeout(), links, gone, pulls]);
+        parts.flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.expire(now);
+        self.leave_stuck(now);
+        self.give_up(now);
+        self.poll_acks(now);
+        self.poll_pulls(now);
+        self.poll_fetches(now);
+    }
+
+    fn give_up(&mut self, now: Timestamp) {
+        let late = self.waiting_for_links().filter(|(_, at)| *at <= now);
+        for site in late.map(|(site, _)| site).collect::<Vec<_>>() {
+            self.give_up_site(site);
+        }
+        let (lagging, finished) = self.sender.give_up_lagging(now, &mut self.events);
+        self.hold(finished);
+        for site in lagging.intersection(self.up).iter() {
+            self.control.insert((site, Control::Floor));
+        }
+    }
+
+    /// Sites without a link, and until when they are owed what they miss.
+    fn waiting_for_links(&self) -> impl Iterator<Item = (Site, Timestamp)> {
+        let owed_for = self.limits.owed_for;
+        let down = self.uplinks.iter().enumerate().filter_map(move |(index, link)| {
+            link.down_since.map(|at| (Self::site(index), at + owed_for))
+        });
+        down.filter(|(site, _)| *site != self.me && !self.gone.contains(*site))
+    }
+
+    pub(super) fn poll_acks(&mut self, now: Timestamp) {
+        while let Some(source) = self.receiver.poll_ack(now) {
+            if self.up.contains(source) {
+                self.control.insert((source, Control::Ack));
+            }
+        }
+    }
+
+    pub(super) fn poll_fetches(&mut self, now: Timestamp) {
+        while let Some(step) = self.fetches.poll(now, self.up) {
+            match step {
+                Step::Ask(op, holder) => {
+                    self.control.insert((holder, Control::Fetch(op)));
+                }
+                Step::Unavailable(op, is_pull) => self.on_unavailable(now, op, is_pull),
+            }
+        }
+    }
+
+    /// The stream goes on without the operation once its source has been gone for so long that it owes nothing here.
+    fn on_unavailable(&mut self, now: Timestamp, op: OpId, is_pull: bool) {
+        if !is_pull {
+            self.events.push_back(Event::Unavailable { op });
+        }
+        let down_since = self.uplinks[op.source.index()].down_since;
+        if down_since.is_some_and(|at| at + self.limits.owed_for <= now) {
+            let (holes, delivered) = self.receiver.skip(op);
+            self.note_gaps(op.source, op.life, holes);
+            self.deliver_all(delivered);
+        }
+        self.watch_holes(now, op.source);
+    }
+
+    /// What is missing of a source without a link will be asked of others.
+    pub(super) fn watch_holes(&mut self, now: Timestamp, source: Site) {
+        if !self.up.contains(source) && !self.receiver.holes(source).is_empty() {
+            self.pulls.entry(source).or_insert(now + self.limits.pull_after);
+        }
+    }
+
+    fn poll_pulls(&mut self, now: Timestamp) {
+        let due = self.pulls.iter().filter(|(_, at)| **at <= now);
+        for source in due.map(|(source, _)| *source).collect::<Vec<_>>() {
+            self.pulls.remove(&source);
+            self.pull(now, source);
+        }
+    }
+
+    /// Asks for the first of each range that is missing: it may be of an operation that fills the rest.
+    fn pull(&mut self, now: Timestamp, source: Site) {
+        let Some(life) = self.receiver.life_of(source) else { return };
+        // Half of the fetches are left to the user.
+        let free = (self.limits.fetches_max / 2).saturating_sub(self.fetches.len());
+        for (seq, _) in self.receiver.holes(source).into_iter().take(free) {
+            self.fetches.start(now, OpId { source, life, seq }, true);
+        }
+        if !self.receiver.holes(source).is_empty() {
+            self.pulls.insert(source, now + self.limits.fetch_timeout);
+        }
+    }
+}

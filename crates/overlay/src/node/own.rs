@@ -1,0 +1,259 @@
+//! The own stream: operations in, a way for each chunk, and what is sent again.
+
+use bytes::Bytes;
+use convoke_core::time::Timestamp;
+
+use crate::event::{BroadcastError, Event, FetchError, Fetched};
+use crate::payload::Payload;
+use crate::relay::{Credit, cost};
+use crate::routes::Relayed;
+use crate::site::{Site, SiteSet};
+use crate::uplink::Item;
+use crate::wire::{Life, OpId};
+
+use super::{Control, OverlayNode};
+
+impl OverlayNode {
+    /// Sends an operation to all other sites; it is not delivered at this one. Its memory is shared until nobody is
+    /// owed it any more and it was displaced from what is kept for repair.
+    ///
+    /// [`Event::Acked`] says who has it, [`Event::AllAcked`] that nothing more comes of it.
+    ///
+    /// # Errors
+    /// [`BroadcastError::NotReady`] when too much is unacknowledged; [`Event::Ready`] follows.
+    /// [`BroadcastError::TooLarge`] beyond [`Limits::payload_bytes_max`](crate::Limits::payload_bytes_max).
+    pub fn broadcast(&mut self, now: Timestamp, payload: Bytes) -> Result<OpId, BroadcastError> {
+        let (size, limit) = (payload.len(), self.limits.payload_bytes_max);
+        if size > limit {
+            return Err(BroadcastError::TooLarge { size, limit });
+        }
+        let payload = Payload::cut(payload);
+        self.make_room(payload.chunks().len(), size)?;
+        let seqs = self.sender.push(payload, self.gone);
+        let id = self.sender.id(seqs.start);
+        for seq in seqs.clone() {
+            let len = self.sender.len_of(seq).unwrap_or(0);
+            if len > self.limits.small_bytes {
+                self.line.push(seq);
+            } else {
+                self.dispatch_by(now, seq, len, None);
+            }
+        }
+        self.move_line(now);
+        let finished = self.sender.settle(seqs.start, &mut self.events);
+        self.hold(finished);
+        Ok(id)
+    }
+
+    /// Whether an operation of so many bytes would be taken now.
+    pub fn is_ready(&self, bytes: usize) -> bool {
+        self.sender.has_room(bytes.div_ceil(crate::wire::CHUNK_BYTES).max(1), bytes)
+    }
+
+    /// Sites that cannot be reached hold nobody up: if there is no room, they are not owed anything any more.
+    fn make_room(&mut self, chunks: usize, bytes: usize) -> Result<(), BroadcastError> {
+        let down = SiteSet::first(self.sites).without(self.me).difference(self.up);
+        for site in down.difference(self.gone).iter() {
+            if self.sender.has_room(chunks, bytes) {
+                break;
+            }
+            self.give_up_site(site);
+        }
+        if self.sender.has_room(chunks, bytes) {
+            return Ok(());
+        }
+        self.refused = Some((chunks, bytes));
+        Err(BroadcastError::NotReady)
+    }
+
+    /// Nothing is owed to a site any more, and nothing new until it can be reached again.
+    pub(super) fn give_up_site(&mut self, site: Site) {
+        self.gone.insert(site);
+        let finished = self.sender.give_up_site(site, &mut self.events);
+        self.hold(finished);
+    }
+
+    /// The application does not need the operations of a source's life below a sequence number any more, neither here
+    /// nor for others: they are not kept for repair, and own ones are not sent any more to those who miss them.
+    pub fn release(&mut self, source: Site, life: Life, below: u64) {
+        if source == self.me && life == self.sender.id(0).life {
+            let (owed, _) = self.sender.give_up_below(below, &mut self.events);
+            owed.intersection(self.up).iter().for_each(|site| {
+                self.control.insert((site, Control::Floor));
+            });
+            self.note_room();
+        }
+        self.holdings.release(OpId { source, life, seq: below });
+    }
+
+    /// Asks others for an operation that this site was told of and has not received, such as by the ordering layer
+    /// after its source died. Any sequence number of the operation names it. One of a life that ended eight lives ago,
+    /// or that this site has never met, may be delivered a second time if it is fetched a second time.
+    ///
+    /// # Errors
+    /// [`FetchError::UnknownSite`], or [`FetchError::Busy`] with
+    /// [`Limits::fetches_max`](crate::Limits::fetches_max) being fetched.
+    pub fn fetch(&mut self, now: Timestamp, op: OpId) -> Result<Fetched, FetchError> {
+        if op.source.index() >= self.sites {
+            return Err(FetchError::UnknownSite { site: op.source, sites: self.sites });
+        }
+        if let Some((_, payload)) = self.held(op) {
+            return Ok(Fetched::Held(payload.clone()));
+        }
+        let is_own = self.sender.id(op.seq) == op;
+        if is_own || self.receiver.expects(op) == Some(false) || self.fetches.is_done(op) {
+            return Ok(Fetched::Delivered);
+        }
+        if !self.fetches.start(now, op, false) {
+            return Err(FetchError::Busy { limit: self.limits.fetches_max });
+        }
+        self.poll_fetches(now);
+        Ok(Fetched::Asked)
+    }
+
+    /// The operation with this sequence number, if it is still here.
+    pub(super) fn held(&self, op: OpId) -> Option<(OpId, &Payload)> {
+        let own = if self.sender.id(op.seq) == op { self.sender.find(op.seq) } else { None };
+        own.or_else(|| self.holdings.find(op))
+    }
+
+    /// Chooses a way that is open now for a chunk that has lost its way, and queues it.
+    fn dispatch_again(&mut self, now: Timestamp, seq: u64) {
+        let Some(len) = self.sender.len_of(seq) else { return };
+        self.ask_relays_again(now, cost(len));
+        let way =
+            self.choose(now, len, |credits, relay| credits[relay.index()].0.covers(cost(len)));
+        self.dispatch_by(now, seq, len, way);
+    }
+
+    /// Queues a chunk on its way.
+    pub(super) fn dispatch_by(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        len: usize,
+        way: Option<Relayed>,
+    ) {
+        let cost = cost(len);
+        let session = way.and_then(|it| self.credits[it.relay.index()].0.spend(cost));
+        let epoch = self.routes.epoch();
+        let (to, is_relayed) = self.sender.route(now, seq, epoch, self.up, way, session);
+        if let Some(Relayed { relay, .. }) = way {
+            if is_relayed {
+                self.trust.on_given(now, relay, seq);
+            } else {
+                self.credits[relay.index()].0.refund(session, cost);
+            }
+        }
+        self.enqueue(seq, len, to, self.me.index());
+    }
+
+    /// The way of the next chunk, of `len` bytes, over relays that `is_open`; none: direct. A relay that may prove
+    /// itself again is given a frame before all others are.
+    pub(super) fn choose(
+        &mut self,
+        now: Timestamp,
+        len: usize,
+        is_open: impl Fn(&[(Credit, Option<Timestamp>)], Site) -> bool,
+    ) -> Option<Relayed> {
+        let (trust, uplinks, credits, up) = (&self.trust, &self.uplinks, &self.credits, self.up);
+        let is_open = |relay: Site| {
+            up.contains(relay) && !uplinks[relay.index()].is_stuck() && is_open(credits, relay)
+        };
+        let suspects = trust.suspects();
+        let may_prove = |relay: &Site| {
+            trust.is_usable(now, *relay)
+                && is_open(*relay)
+                && credits[relay.index()].0.covers(cost(len))
+        };
+        if let Some(relay) = suspects.iter().find(may_prove) {
+            return Some(self.routes.over(relay));
+        }
+        self.routes.choose(len, |relay| !suspects.contains(relay) && is_open(relay))
+    }
+
+    /// Relays that have granted nothing for a while are asked again: a grant may have been lost.
+    pub(super) fn ask_relays_again(&mut self, now: Timestamp, cost: u64) {
+        let relays = self.routes.relays().union(self.trust.suspects());
+        for relay in relays.intersection(self.up).iter() {
+            let (credit, heard_at) = &self.credits[relay.index()];
+            let is_old = heard_at.is_none_or(|at| at + self.limits.credit_retry <= now);
+            if is_old && !credit.covers(cost) {
+                self.ask_for_credit(now, relay);
+            }
+        }
+    }
+
+    /// Relays that were not asked yet since their links came up.
+    pub(super) fn ask_new_relays(&mut self, now: Timestamp) {
+        for relay in self.routes.relays().intersection(self.up).iter() {
+            if self.credits[relay.index()].1.is_none() {
+                self.ask_for_credit(now, relay);
+            }
+        }
+    }
+
+    pub(super) fn ask_for_credit(&mut self, now: Timestamp, relay: Site) {
+        self.credits[relay.index()].1 = Some(now);
+        self.control.insert((relay, Control::Open));
+    }
+
+    /// Queues copies of a chunk.
+    fn enqueue(&mut self, seq: u64, len: usize, to: SiteSet, class: usize) {
+        for site in to.iter() {
+            let uplink = &mut self.uplinks[site.index()];
+            if len <= self.limits.small_bytes {
+                uplink.push_small(seq);
+            } else {
+                uplink.push(class, Item::Own(seq), len);
+            }
+        }
+    }
+
+    /// Sends a chunk again, directly, to those who can be reached and have not acknowledged it.
+    pub(super) fn send_again(&mut self, seq: u64, to: SiteSet) {
+        let Some(len) = self.sender.len_of(seq) else { return };
+        let to = self.sender.queue_again(seq, to.intersection(self.up));
+        // A class of its own, so that what is late does not wait behind all that is new.
+        self.enqueue(seq, len, to, self.sites);
+    }
+
+    /// What was queued for a relay goes another way.
+    pub(super) fn route_around(&mut self, now: Timestamp, relay: Site) {
+        for seq in self.sender.waiting_for(relay) {
+            let Some((_, session)) = self.sender.unroute(seq) else { continue };
+            let len = self.sender.len_of(seq).unwrap_or(0);
+            self.credits[relay.index()].0.refund(session, cost(len));
+            self.trust.on_withdrawn(now, relay, seq);
+            self.dispatch_again(now, seq);
+        }
+    }
+
+    /// Chunks whose receivers are late.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        while let Some(late) = self.sender.expire(now) {
+            if let Some(relay) = late.blamed {
+                self.blame(now, relay, late.seq);
+            }
+            self.send_again(late.seq, late.to);
+        }
+    }
+
+    pub(super) fn blame(&mut self, now: Timestamp, relay: Site, seq: u64) {
+        let Some(is_new) = self.trust.on_timeout(now, relay, seq) else { return };
+        self.sender.back_off(relay);
+        if is_new {
+            self.events.push_back(Event::Suspect { relay, by: self.me });
+            self.on_trust_changed(now, relay);
+            self.route_around(now, relay);
+        }
+    }
+
+    /// Tells the others, and looks for another plan.
+    pub(super) fn on_trust_changed(&mut self, now: Timestamp, relay: Site) {
+        self.up.iter().for_each(|site| {
+            self.control.insert((site, Control::Suspicion(relay)));
+        });
+        self.on_routes_changed(now);
+    }
+}

@@ -1,0 +1,349 @@
+use super::*;
+use crate::event::{Fault, LinkEvent, Transmit, TransmitKind};
+use crate::plan::Tree;
+use crate::wire::{Ack, Data, Fetch, Forward, Frame, WINDOW};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const ME: Site = Site(0);
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(millis)
+}
+
+fn incarnation(site: Site) -> Incarnation {
+    Incarnation(100 + u64::from(site.0))
+}
+
+fn life(site: Site) -> Life {
+    Life::of(incarnation(site))
+}
+
+/// A node of four, with links to all.
+fn node() -> OverlayNode {
+    let mut node =
+        OverlayNode::new(at(0), NodeConfig::new(ME, 4, incarnation(ME))).expect("it is right");
+    for site in 1..4 {
+        let event = LinkEvent::Up { incarnation: incarnation(Site(site)) };
+        node.handle_link(at(0), Site(site), event);
+    }
+    node
+}
+
+fn data(source: Site, seq: u64, forward: Forward, len: usize) -> Data {
+    let op = OpId { source, life: life(source), seq };
+    let payload = Bytes::from(vec![3; len]);
+    Data { op, index: 0, count: 1, epoch: 0, forward, is_repair: false, payload }
+}
+
+fn drain(node: &mut OverlayNode, now: Timestamp) -> Vec<Transmit> {
+    std::iter::from_fn(|| node.poll_transmit(now)).collect()
+}
+
+fn sent_data(node: &mut OverlayNode, now: Timestamp) -> Vec<(Site, Data)> {
+    let data = |transmit: Transmit| match transmit.frame {
+        Frame::Data(data) => Some((transmit.to, data)),
+        _ => None,
+    };
+    drain(node, now).into_iter().filter_map(data).collect()
+}
+
+fn through_first() -> Plan {
+    let forward = SiteSet::first(4).without(ME).without(Site(1));
+    let tree = Tree { relay: Some(Site(1)), forward, rate: 8_000 };
+    Plan::fixed(2, vec![vec![tree], vec![], vec![], vec![]]).expect("it is right")
+}
+
+#[test]
+fn a_node_of_no_sites_or_too_many_or_another_is_refused_by_name() {
+    let refused = |me: u16, sites| {
+        let config = NodeConfig::new(Site(me), sites, Incarnation(1));
+        OverlayNode::new(at(0), config).expect_err("it is wrong").to_string()
+    };
+    assert_eq!(refused(0, 0), "an overlay has 1 to 128 sites, not 0");
+    assert_eq!(refused(0, 129), "an overlay has 1 to 128 sites, not 129");
+    assert_eq!(refused(4, 4), "site s4 is not one of the 4 sites");
+}
+
+#[test]
+fn a_plan_of_others_or_of_before_is_refused_and_the_one_in_use_stays() {
+    let mut node = node();
+    assert_eq!(node.set_plan(at(0), through_first()), Ok(()));
+    let wrong = node.set_plan(at(0), Plan::direct(3, 9));
+    assert_eq!(wrong, Err(PlanRefused::Sites { plan: 3, sites: 4 }));
+    let stale = node.set_plan(at(0), Plan::direct(4, 1));
+    assert_eq!(stale, Err(PlanRefused::Stale { epoch: 1, in_use: 2 }));
+    let other = node.set_contingency(at(0), Site(1), Plan::direct(4, 3));
+    assert_eq!(other, Err(PlanRefused::Epoch { epoch: 3, in_use: 2 }));
+    assert_eq!(node.epoch(), 2);
+}
+
+/// P10.
+#[test]
+fn a_relay_forwards_a_source_s_frame_once_and_never_that_of_another() {
+    let mut node = node();
+    let frame = data(Site(1), 0, Forward::AllOthers, 5_000);
+    node.handle_frame(at(1), Site(1), Frame::Data(frame.clone())).expect("it is right");
+    let sent = sent_data(&mut node, at(1));
+    let to: SiteSet = sent.iter().map(|(to, _)| *to).collect();
+    assert_eq!((to, sent.len()), (SiteSet::EMPTY.with(Site(2)).with(Site(3)), 2));
+    assert!(sent.iter().all(|(_, data)| data.forward == Forward::Nobody));
+    let fault = node.handle_frame(at(2), Site(2), Frame::Data(frame));
+    assert_eq!(fault, Err(Fault::SecondRelay { source_site: Site(1) }));
+    assert!(sent_data(&mut node, at(2)).is_empty());
+}
+
+#[test]
+fn what_is_to_be_forwarded_to_no_site_or_back_goes_nowhere() {
+    let mut node = node();
+    let all = Forward::To(SiteSet::from_bits(u128::MAX));
+    node.handle_frame(at(1), Site(1), Frame::Data(data(Site(1), 0, all, 10))).expect("it is right");
+    let to: Vec<Site> = sent_data(&mut node, at(1)).into_iter().map(|(to, _)| to).collect();
+    assert_eq!(to, [Site(2), Site(3)]);
+}
+
+#[test]
+fn frames_of_strangers_and_about_this_site_are_faults() {
+    let mut node = node();
+    for from in [ME, Site(4), Site(999)] {
+        let fault = node.handle_frame(at(1), from, Frame::RelayOpen);
+        assert_eq!(fault, Err(Fault::Site { site: from }));
+    }
+    let own = Frame::Data(data(ME, 0, Forward::Nobody, 1));
+    assert_eq!(node.handle_frame(at(1), Site(1), own), Err(Fault::Site { site: ME }));
+    let nobody = Frame::Data(data(Site(9), 0, Forward::Nobody, 1));
+    assert_eq!(node.handle_frame(at(1), Site(1), nobody), Err(Fault::Site { site: Site(9) }));
+    let suspicion = Frame::Suspicion { relay: Site(4), is_suspect: true };
+    assert_eq!(node.handle_frame(at(1), Site(1), suspicion), Err(Fault::Site { site: Site(4) }));
+    node.handle_link(at(1), Site(1), LinkEvent::Down);
+    let ignored =
+        node.handle_frame(at(1), Site(1), Frame::Data(data(Site(1), 0, Forward::Nobody, 1)));
+    assert_eq!(ignored, Ok(()));
+    assert!(node.poll_event().is_none());
+}
+
+#[test]
+fn a_blocked_link_takes_control_frames_only() {
+    let mut node = node();
+    drain(&mut node, at(0));
+    node.handle_link(at(0), Site(2), LinkEvent::Blocked);
+    node.broadcast(at(1), Bytes::from(vec![0; 5_000])).expect("there is room");
+    let frame = Frame::Data(data(Site(2), 0, Forward::Nobody, 1));
+    node.handle_frame(at(1), Site(2), frame).expect("it is right");
+    let sent = drain(&mut node, at(1));
+    let kinds = |site| {
+        let to = sent.iter().filter(move |transmit| transmit.to == Site(site));
+        to.map(|transmit| transmit.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(1), [TransmitKind::Data]);
+    assert_eq!(kinds(2), [TransmitKind::Control]);
+    node.handle_link(at(2), Site(2), LinkEvent::Writable);
+    assert_eq!(sent_data(&mut node, at(2)).len(), 1);
+}
+
+#[test]
+fn without_credit_nothing_goes_by_way_of_a_relay() {
+    let mut node = node();
+    node.set_plan(at(0), through_first()).expect("it is right");
+    let asked = drain(&mut node, at(0));
+    assert!(asked.iter().any(|it| it.to == Site(1) && it.frame == Frame::RelayOpen));
+    let send = |node: &mut OverlayNode, now| {
+        node.broadcast(now, Bytes::from(vec![0; 5_000])).expect("there is room");
+        let relayed = |(_, data): &(Site, Data)| data.forward != Forward::Nobody;
+        sent_data(node, now).iter().filter(|it| relayed(it)).count()
+    };
+    assert_eq!(send(&mut node, at(10)), 0);
+    assert!(sent_data(&mut node, at(259)).is_empty(), "it waits for the relay's answer");
+    assert_eq!(sent_data(&mut node, at(260)).len(), 3, "but not for ever");
+    let grant = |session, limit_bytes| Frame::RelayCredit { session, limit_bytes };
+    node.handle_frame(at(270), Site(1), grant(1, 11_000)).expect("it is right");
+    assert_eq!([send(&mut node, at(280)), send(&mut node, at(290))], [1, 1]);
+    assert_eq!(send(&mut node, at(300)), 0);
+    assert_eq!(sent_data(&mut node, at(550)).len(), 3, "the credit is used up");
+    assert_eq!(send(&mut node, at(560)), 0);
+    // A grant may have been lost: it asks again.
+    node.broadcast(at(1_300), Bytes::from(vec![0; 5_000])).expect("there is room");
+    let asked = drain(&mut node, at(1_300));
+    assert!(asked.iter().any(|it| it.to == Site(1) && it.frame == Frame::RelayOpen));
+    node.handle_frame(at(1_310), Site(1), grant(2, 9_000)).expect("it is right");
+    assert_eq!(send(&mut node, at(1_400)), 1);
+}
+
+/// Whoever plans leaves suspects out, so that no plan says how to find out whether one works again.
+#[test]
+fn a_suspect_proves_itself_though_the_plan_does_without_it() {
+    let mut node = node();
+    let grant = |node: &mut OverlayNode, now, session| {
+        let credit = Frame::RelayCredit { session, limit_bytes: 1 << 20 };
+        node.handle_frame(now, Site(1), credit).expect("it is right");
+    };
+    let relayed = |node: &mut OverlayNode, now| {
+        node.broadcast(now, Bytes::from(vec![0; 5_000])).expect("there is room");
+        let sent = sent_data(node, now);
+        sent.iter().any(|(to, data)| *to == Site(1) && data.forward != Forward::Nobody)
+    };
+    node.set_plan(at(0), through_first()).expect("it is right");
+    grant(&mut node, at(0), 1);
+    assert!(relayed(&mut node, at(0)));
+    node.handle_timeout(at(4_500)); // Nobody has acknowledged.
+    assert_eq!(node.suspects(), SiteSet::EMPTY.with(Site(1)));
+    node.set_plan(at(4_500), Plan::direct(4, 3)).expect("it is right");
+    assert!(!relayed(&mut node, at(4_600)), "too early");
+    grant(&mut node, at(5_600), 2);
+    assert!(relayed(&mut node, at(5_600)));
+    assert!(!relayed(&mut node, at(5_700)), "one frame at a time");
+}
+
+/// Nothing was given to the relay that it could be blamed for: others have filled its link.
+#[test]
+fn a_relay_whose_link_is_stuck_does_not_hold_up_what_has_no_way_yet() {
+    let mut node = node();
+    node.set_plan(at(0), through_first()).expect("it is right");
+    let credit = Frame::RelayCredit { session: 1, limit_bytes: 1 << 20 };
+    node.handle_frame(at(0), Site(1), credit).expect("it is right");
+    node.handle_link(at(0), Site(1), LinkEvent::Blocked);
+    node.broadcast(at(0), Bytes::from(vec![0; 5_000])).expect("there is room");
+    assert_eq!(sent_data(&mut node, at(0)), []);
+    let sent = loop {
+        let now = node.poll_timeout().expect("the link is looked at again");
+        assert!(now < at(6_000), "it waits for the link for ever");
+        node.handle_timeout(now);
+        let sent = sent_data(&mut node, now);
+        if !sent.is_empty() {
+            break sent;
+        }
+    };
+    let to: SiteSet = sent.iter().map(|(to, _)| *to).collect();
+    assert_eq!(to, SiteSet::EMPTY.with(Site(2)).with(Site(3)));
+    assert!(sent.iter().all(|(_, data)| data.forward == Forward::Nobody));
+}
+
+#[test]
+fn answers_to_fetches_take_a_tenth_of_the_uplink() {
+    let mut node = node();
+    let tree = Tree { relay: None, forward: SiteSet::EMPTY, rate: 40_000 };
+    let plan = Plan::fixed(1, vec![vec![tree], vec![], vec![], vec![]]).expect("it is right");
+    node.set_plan(at(0), plan).expect("it is right");
+    // Held of another source: 12 MB.
+    for seq in 0..400 {
+        let frame = Frame::Data(data(Site(3), seq, Forward::Nobody, 30_000));
+        node.handle_frame(at(0), Site(3), frame).expect("it is right");
+    }
+    while node.poll_event().is_some() {}
+    for seq in 0..400 {
+        let op = OpId { source: Site(3), life: life(Site(3)), seq };
+        let fetch = Fetch { op, present: Bytes::new() };
+        node.handle_frame(at(0), Site(1), Frame::Fetch(fetch)).expect("it is right");
+    }
+    let mut sent = 0;
+    let mut now = at(0);
+    while now < at(5_000) {
+        node.handle_timeout(now);
+        for (to, data) in sent_data(&mut node, now) {
+            assert_eq!((to, data.is_repair, data.forward), (Site(1), true, Forward::Nobody));
+            sent += data.payload.len();
+        }
+        now = node.poll_timeout().expect("there is more").max(now);
+    }
+    // 12 Mbit/s of 120, for five seconds: 7.5 MB, and what the bucket holds at first.
+    assert!((7_300_000..7_700_000).contains(&sent), "{sent}");
+}
+
+#[test]
+fn what_others_suspect_is_told_and_nothing_else() {
+    let mut node = node();
+    node.set_plan(at(0), through_first()).expect("it is right");
+    let suspicion = Frame::Suspicion { relay: Site(1), is_suspect: true };
+    node.handle_frame(at(1), Site(2), suspicion).expect("it is right");
+    let event = node.poll_event();
+    assert!(matches!(event, Some(Event::Suspect { relay: Site(1), by: Site(2) })), "{event:?}");
+    assert_eq!(node.suspects(), SiteSet::EMPTY);
+}
+
+#[test]
+fn released_operations_are_neither_kept_nor_sent() {
+    let mut node = node();
+    node.handle_link(at(0), Site(2), LinkEvent::Blocked);
+    let op = node.broadcast(at(1), Bytes::from(vec![0; 5_000])).expect("there is room");
+    drain(&mut node, at(1));
+    node.release(ME, life(ME), op.seq + 1);
+    assert_eq!(node.load().unacked_bytes, 0);
+    node.handle_link(at(2), Site(2), LinkEvent::Writable);
+    let sent = drain(&mut node, at(2));
+    assert!(sent.iter().all(|it| matches!(it.frame, Frame::Floor { seq: 1, .. })), "{sent:?}");
+    assert_eq!(sent.len(), 3);
+    let fetch = Fetch { op, present: Bytes::new() };
+    node.handle_frame(at(3), Site(2), Frame::Fetch(fetch)).expect("it is right");
+    let sent = drain(&mut node, at(3));
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].frame, Frame::HaveNot { op });
+}
+
+/// Any frame that decodes, of anybody.
+fn frames() -> impl Strategy<Value = Frame> {
+    let site = || (0..6u16).prop_map(Site);
+    let lives =
+        || prop_oneof![Just(Life(1)), Just(life(Site(1))), Just(life(Site(2))), Just(life(ME))];
+    let seqs = || prop_oneof![0..40u64, Just(WINDOW), Just(1 << 62)];
+    let ops = move || {
+        (site(), lives(), seqs()).prop_map(|(source, life, seq)| OpId { source, life, seq })
+    };
+    let bytes = || {
+        proptest::collection::vec(any::<u8>(), 0..9).prop_map(|mut bytes| {
+            bytes.push(1);
+            Bytes::from(bytes)
+        })
+    };
+    let forward = prop_oneof![
+        Just(Forward::Nobody),
+        Just(Forward::AllOthers),
+        any::<u128>().prop_map(|bits| Forward::To(SiteSet::from_bits(bits))),
+    ];
+    let data = (ops(), 0..3u32, 1..4u32, forward, any::<bool>());
+    let data = data.prop_map(|(op, index, count, forward, is_repair)| {
+        let index = index.min(count - 1);
+        let len = if index + 1 < count { crate::CHUNK_BYTES } else { 3 };
+        let payload = Bytes::from(vec![0; len]);
+        Frame::Data(Data { op, index, count, epoch: 0, forward, is_repair, payload })
+    });
+    prop_oneof![
+        4 => data,
+        2 => (lives(), seqs(), bytes()).prop_map(|(life, next, beyond)| Frame::Ack(Ack { life, next, beyond })),
+        1 => (lives(), seqs()).prop_map(|(life, seq)| Frame::Floor { life, seq }),
+        1 => Just(Frame::RelayOpen),
+        1 => (any::<u32>(), any::<u64>()).prop_map(|(session, limit_bytes)| Frame::RelayCredit { session, limit_bytes }),
+        1 => (ops(), bytes()).prop_map(|(op, present)| Frame::Fetch(Fetch { op, present })),
+        1 => ops().prop_map(|op| Frame::HaveNot { op }),
+        1 => (site(), any::<bool>()).prop_map(|(relay, is_suspect)| Frame::Suspicion { relay, is_suspect }),
+    ]
+}
+
+proptest! {
+    /// Hostile peers: whatever they send, in whatever order, nothing breaks and nothing grows.
+    #[test]
+    fn no_frames_of_peers_break_a_node_or_make_it_grow(
+        frames in proptest::collection::vec((1..6u16, frames(), 0..200u64), 1..300),
+    ) {
+        let mut node = node();
+        node.set_plan(at(0), through_first()).expect("it is right");
+        let mut now = at(0);
+        for (index, (from, frame, pause)) in frames.into_iter().enumerate() {
+            now = now + Duration::from_millis(pause);
+            let _ = node.handle_frame(now, Site(from), frame);
+            if index % 7 == 0 {
+                let _ = node.broadcast(now, Bytes::from(vec![0; 2_000 * (index % 40)]));
+            }
+            node.handle_timeout(now);
+            for transmit in drain(&mut node, now) {
+                prop_assert!(transmit.to != ME && transmit.to.index() < 4);
+                let bytes = transmit.frame.to_bytes();
+                prop_assert_eq!(Frame::decode(&bytes), Ok(transmit.frame));
+            }
+            let load = node.load();
+            prop_assert!(load.reorder_bytes <= 32 << 20 && load.forward_bytes_root <= 8 << 20);
+            prop_assert!(load.fetches <= 256 && load.control == 0);
+            while node.poll_event().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! An overlay being put together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::carrier::CarrierTaken;
+use convoke_core::id::Incarnation;
+use convoke_core::time::Timestamp;
+use convoke_core::transport::{Address, AddressError, Hello, ListenError, Sink, Transport};
+use convoke_core::{Endpoint, NodeId};
+
+use crate::bodies::{Bodies, BodyLimits};
+use crate::carrier::OverlayCarrier;
+use crate::control::{Control, ControlConfig};
+use crate::driver::{Driver, FLOWS_MAX, FRAME_BYTES_MAX, Parts, site_of};
+use crate::estimate::{Bounds, Estimator, EstimatorConfig};
+use crate::event::{Order, PlanRefused, SetupError};
+use crate::hose::{HoseModel, ModelError};
+use crate::limits::Limits;
+use crate::node::{NodeConfig, OverlayNode};
+use crate::plan::{Plan, PlanOptions};
+
+use super::{Inner, Overlay};
+
+/// Smallest message that travels by the overlay, unless another is set: below it a copy for each costs less than what
+/// is said about it.
+const BODY_BYTES_MIN: usize = 4 << 10;
+
+/// An overlay being put together. All sites need the same nodes, and should have the same settings.
+#[must_use = "nothing happens until it is started"]
+pub struct OverlayBuilder {
+    endpoint: Endpoint,
+    transports: Vec<Arc<dyn Transport>>,
+    listen: Vec<String>,
+    sites: Vec<(NodeId, Option<String>)>,
+    planning: Planning,
+    estimator: EstimatorConfig,
+    control: ControlConfig,
+    order: Order,
+    limits: Limits,
+    flows_per_site: usize,
+    body_bytes_min: usize,
+    carries: bool,
+    bodies: BodyLimits,
+    incarnation: Option<u64>,
+}
+
+/// Where plans come from.
+enum Planning {
+    /// What the sites find out.
+    Live,
+    /// One model for all time.
+    Model(HoseModel),
+    /// One plan for all time.
+    Plan(Plan),
+}
+
+/// Why an overlay does not start. Nothing of it is left.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The endpoint's own node is none of the sites.
+    #[error("{node}, the endpoint's node, is none of the overlay's sites: add it with `site`")]
+    NotASite {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node was given twice.
+    #[error("{node} is a site twice")]
+    SiteTwice {
+        /// The node.
+        node: NodeId,
+    },
+    /// Something of the sites or the limits.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The model is none, or not of these sites.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The model is of another number of sites.
+    #[error("the model is of {found} sites, and there are {expected}")]
+    ModelSites {
+        /// Of the overlay.
+        expected: usize,
+        /// Of the model.
+        found: usize,
+    },
+    /// The plan is not of these sites.
+    #[error(transparent)]
+    Plan(#[from] PlanRefused),
+    /// The number of flows.
+    #[error("flows per site are 1 to {FLOWS_MAX}, not {found}")]
+    Flows {
+        /// What was given.
+        found: usize,
+    },
+    /// A text is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The transports have no scheme like that.
+    #[error("the endpoint has no transport for {address}")]
+    NoTransport {
+        /// The address.
+        address: Address,
+    },
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The endpoint has another overlay.
+    #[error(transparent)]
+    Carrier(#[from] CarrierTaken),
+}
+
+impl OverlayBuilder {
+    pub(super) fn new(endpoint: &Endpoint) -> Self {
+        Self {
+            endpoint: endpoint.clone(),
+            transports: endpoint.transports().to_vec(),
+            listen: Vec::new(),
+            sites: Vec::new(),
+            planning: Planning::Live,
+            estimator: EstimatorConfig::default(),
+            control: ControlConfig::default(),
+            order: Order::default(),
+            limits: Limits::default(),
+            flows_per_site: 1,
+            body_bytes_min: BODY_BYTES_MIN,
+            carries: true,
+            bodies: BodyLimits::default(),
+            incarnation: None,
+        }
+    }
+
+    /// Also listens there, such as `tcp://0.0.0.0:7100`: another address than the endpoint's, for its flows carry bulk
+    /// and nothing else. Of two sites the lower one dials, so the last site must listen, and any may.
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen.push(address.into());
+        self
+    }
+
+    /// Adds a site that listens at this address. The endpoint's own node is a site, too.
+    pub fn site(mut self, node: NodeId, address: impl Into<String>) -> Self {
+        self.sites.push((node, Some(address.into())));
+        self
+    }
+
+    /// Adds a site of which [`Overlay::introduce`] will say where it listens.
+    pub fn site_without_address(mut self, node: NodeId) -> Self {
+        self.sites.push((node, None));
+        self
+    }
+
+    /// Plans from this model for all time, in which sites are in the order of their nodes' ids. Sites are paced at what its
+    /// demands get, so let these be a tenth more than what is sent: else a backlog never goes. Default: plans from what
+    /// the sites find out while they run.
+    pub fn model(mut self, model: HoseModel) -> Self {
+        self.planning = Planning::Model(model);
+        self
+    }
+
+    /// Uses this plan for all time, made by hand or before. Default: see [`Self::model`].
+    pub fn plan(mut self, plan: Plan) -> Self {
+        self.planning = Planning::Plan(plan);
+        self
+    }
+
+    /// What is known of this site's uplink. Default: [`Bounds::default`], estimated.
+    pub fn uplink(mut self, bounds: Bounds) -> Self {
+        self.estimator.uplink = bounds;
+        self
+    }
+
+    /// What is known of this site's downlink. Default: [`Bounds::default`], estimated.
+    pub fn downlink(mut self, bounds: Bounds) -> Self {
+        self.estimator.downlink = bounds;
+        self
+    }
+
+    /// How to estimate; keeps the bounds that were set. Default: [`EstimatorConfig::default`].
+    pub fn estimator(mut self, config: EstimatorConfig) -> Self {
+        let (uplink, downlink) = (self.estimator.uplink, self.estimator.downlink);
+        self.estimator = EstimatorConfig { uplink, downlink, ..config };
+        self
+    }
+
+    /// When to report and to plan again. Default: [`ControlConfig::default`].
+    pub fn control(mut self, config: ControlConfig) -> Self {
+        self.control = config;
+        self
+    }
+
+    /// What plans should be like: headroom, cost, family. Default: [`PlanOptions::default`].
+    pub fn plan_options(mut self, options: PlanOptions) -> Self {
+        self.control = self.control.options(options);
+        self
+    }
+
+    /// The order of delivery. Default: none.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Bounds and times of the data plane. Default: [`Limits::default`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How many connections to open to each site, 1 to 64: some networks cap each. Default 1.
+    pub fn flows_per_site(mut self, flows: usize) -> Self {
+        self.flows_per_site = flows;
+        self
+    }
+
+    /// Smallest message of a fan-out, in bytes, that travels by the overlay. Default 4 KiB.
+    pub fn body_bytes_min(mut self, bytes: usize) -> Self {
+        self.body_bytes_min = bytes;
+        self
+    }
+
+    /// How many bytes of messages that came are kept for their requests, and for how long. Default 64 MiB, 10 s.
+    pub fn bodies_kept(mut self, bytes_max: usize, kept_for: Duration) -> Self {
+        self.bodies = BodyLimits { bytes_max, kept_for };
+        self
+    }
+
+    /// Leaves the endpoint's fan-outs and casts alone: only [`Overlay::broadcast`] uses the overlay.
+    pub fn without_requests(mut self) -> Self {
+        self.carries = false;
+        self
+    }
+
+    /// Other transports than the endpoint's, such as with other settings.
+    pub fn transports(mut self, transports: impl IntoIterator<Item = Arc<dyn Transport>>) -> Self {
+        self.transports = transports.into_iter().collect();
+        self
+    }
+
+    /// Names this life of the site instead of drawing a name: for simulations that are to be repeated.
+    pub fn incarnation(mut self, incarnation: u64) -> Self {
+        self.incarnation = Some(incarnation);
+        self
+    }
+
+    /// Starts the site on the current tokio runtime. It connects to the others by itself, for as long as it lives.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start(self) -> Result<Overlay, StartError> {
+        let (endpoint, carries, listen) =
+            (self.endpoint.clone(), self.carries, self.listen.clone());
+        let body_bytes_min = self.body_bytes_min;
+        let driver = Driver::start(self.parts()?);
+        let mut inner = Inner { driver, endpoint, carries: false, addresses: Vec::new() };
+        // From here on dropping `inner` undoes what was done. Whoever reaches this site may send it references.
+        if carries {
+            let driver = inner.driver.clone();
+            inner.endpoint.carry_bodies(Arc::new(OverlayCarrier { driver, body_bytes_min }))?;
+            inner.carries = true;
+        }
+        for text in listen {
+            let address: Address = text.parse()?;
+            let transport = inner.driver.transport(&address).cloned();
+            let transport =
+                transport.ok_or(StartError::NoTransport { address: address.clone() })?;
+            let sink: Arc<dyn Sink> = inner.driver.clone();
+            let listener = transport.listen(&address, sink).await?;
+            inner.addresses.push(listener.local_address());
+            inner.driver.listens(listener);
+        }
+        Ok(Overlay { inner: Arc::new(inner) })
+    }
+
+    fn parts(self) -> Result<Parts, StartError> {
+        let (nodes, addresses) = self.places()?;
+        let own = self.endpoint.node();
+        let me = nodes.binary_search(&own).map_err(|_| StartError::NotASite { node: own })?;
+        let me = site_of(me);
+        if !(1..=FLOWS_MAX).contains(&self.flows_per_site) {
+            return Err(StartError::Flows { found: self.flows_per_site });
+        }
+        let incarnation = Incarnation(self.incarnation.unwrap_or_else(rand::random));
+        let (sites, now) = (nodes.len(), Timestamp::ZERO);
+        let config = NodeConfig { me, sites, incarnation, order: self.order, limits: self.limits };
+        let mut node = OverlayNode::new(now, config)?;
+        let mut plan = Arc::new(Plan::direct(sites, 0));
+        let (control, estimator) = match self.planning {
+            Planning::Live => {
+                let estimator = Estimator::new(self.estimator, me, sites, now);
+                (Some(Control::new(self.control, me, sites, incarnation, now)), Some(estimator))
+            }
+            Planning::Model(model) => {
+                model.validate()?;
+                if model.sites() != sites {
+                    return Err(StartError::ModelSites { expected: sites, found: model.sites() });
+                }
+                let config = self.control.fixed(model);
+                (Some(Control::new(config, me, sites, incarnation, now)), None)
+            }
+            Planning::Plan(given) => {
+                node.set_plan(now, given.clone())?;
+                plan = Arc::new(given);
+                (None, None)
+            }
+        };
+        let hello = Hello {
+            node: own,
+            incarnation,
+            advertised: Vec::new(),
+            frame_bytes_max: FRAME_BYTES_MAX,
+        };
+        Ok(Parts {
+            me,
+            nodes,
+            hello,
+            transports: self.transports,
+            flows_per_site: self.flows_per_site,
+            addresses,
+            node,
+            bodies: Bodies::new(self.bodies),
+            control,
+            estimator,
+            plan,
+        })
+    }
+
+    /// The nodes in the order of their ids, so that all sites count them alike, and where they listen.
+    fn places(&self) -> Result<(Vec<NodeId>, Vec<Option<Address>>), StartError> {
+        let mut places = BTreeMap::new();
+        for (node, text) in &self.sites {
+            let address = text.as_deref().map(str::parse::<Address>).transpose()?;
+            if let Some(address) = address.clone().filter(|it| !self.has_transport(it)) {
+                return Err(StartError::NoTransport { address });
+            }
+            if places.insert(*node, address).is_some() {
+                return Err(StartError::SiteTwice { node: *node });
+            }
+        }
+        Ok(places.into_iter().unzip())
+    }
+
+    fn has_transport(&self, address: &Address) -> bool {
+        self.transports.iter().any(|one| one.schemes().contains(&address.scheme()))
+    }
+}
+
+impl fmt::Debug for OverlayBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OverlayBuilder").field("sites", &self.sites).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! Payloads: cut into chunks to be sent, put together when received, copied never.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::wire::{CHUNK_BYTES, WHOLE_BYTES_MAX};
+
+/// The payload of an operation, in the pieces it travels in. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Payload(Pieces);
+
+#[derive(Clone, Debug)]
+enum Pieces {
+    One(Bytes),
+    Many(Arc<[Bytes]>),
+}
+
+impl Payload {
+    /// Cuts a payload: above 64 KiB into chunks of 32 KiB, which share its memory.
+    pub(crate) fn cut(payload: Bytes) -> Self {
+        if payload.len() <= WHOLE_BYTES_MAX {
+            return Self(Pieces::One(payload));
+        }
+        let starts = (0..payload.len()).step_by(CHUNK_BYTES);
+        let chunk = |at: usize| payload.slice(at..payload.len().min(at + CHUNK_BYTES));
+        Self(Pieces::Many(starts.map(chunk).collect()))
+    }
+
+    /// The payload of these chunks.
+    pub(crate) fn of(mut chunks: Vec<Bytes>) -> Self {
+        match chunks.len() {
+            1 => Self(Pieces::One(chunks.remove(0))),
+            _ => Self(Pieces::Many(chunks.into())),
+        }
+    }
+
+    /// The pieces in their order: at least one, each of a frame.
+    pub fn chunks(&self) -> &[Bytes] {
+        match &self.0 {
+            Pieces::One(bytes) => std::slice::from_ref(bytes),
+            Pieces::Many(chunks) => chunks,
+        }
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.chunks().iter().map(Bytes::len).sum()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In one piece: without a copy up to 64 KiB, with one beyond.
+    pub fn into_bytes(self) -> Bytes {
+        match self.0 {
+            Pieces::One(bytes) => bytes,
+            Pieces::Many(chunks) => {
+                let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+                chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+                whole.freeze()
+            }
+        }
+    }
+}
+
+/// Chunks that have come of an operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Assembly {
+    chunks: Vec<Option<Bytes>>,
+    left: usize,
+    bytes: usize,
+}
+
+/// What a chunk costs that has not come.
+pub(crate) const PLACE_BYTES: usize = 64;
+
+impl Assembly {
+    /// Of so many, none.
+    pub(crate) fn new(count: u32) -> Self {
+        let count = count as usize;
+        Self { chunks: vec![None; count], left: count, bytes: 0 }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// What it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.chunks.len() * PLACE_BYTES
+    }
+
+    /// Takes a chunk. Whether it was missing.
+    pub(crate) fn insert(&mut self, index: u32, chunk: Bytes) -> bool {
+        let Some(place) = self.chunks.get_mut(index as usize) else { return false };
+        if place.is_some() {
+            return false;
+        }
+        self.bytes += chunk.len();
+        self.left -= 1;
+        *place = Some(chunk);
+        true
+    }
+
+    /// Whether all have come.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Bit i of byte j: whether chunk 8 j + i has come. Without zeros at the end.
+    pub(crate) fn present(&self) -> Bytes {
+        let mut bytes = vec![0u8; self.chunks.len().div_ceil(8)];
+        for (index, _) in self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.is_some()) {
+            bytes[index / 8] |= 1 << (index % 8);
+        }
+        while bytes.last() == Some(&0) {
+            bytes.pop();
+        }
+        bytes.into()
+    }
+
+    /// The payload.
+    pub(crate) fn finish(self) -> Payload {
+        Payload::of(self.chunks.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_payloads_stay_whole_and_large_ones_go_in_chunks_of_32_kib() {
+        let sizes = |len: usize| {
+            let payload = Payload::cut(Bytes::from(vec![1; len]));
+            assert_eq!(payload.len(), len);
+            payload.chunks().iter().map(Bytes::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(0), [0]);
+        assert_eq!(sizes(65_536), [65_536]);
+        assert_eq!(sizes(65_537), [32_768, 32_768, 1]);
+        assert_eq!(sizes(131_072), [32_768; 4]);
+    }
+
+    #[test]
+    fn chunks_in_any_order_give_the_payload_back_without_a_copy() {
+        let bytes: Bytes =
+            (0..200_000u32).map(|number| number.to_le_bytes()[0]).collect::<Vec<_>>().into();
+        let payload = Payload::cut(bytes.clone());
+        assert_eq!(payload.chunks()[1].as_ptr(), bytes[CHUNK_BYTES..].as_ptr());
+        let mut assembly = Assembly::new(7);
+        for index in [6, 0, 3, 1, 3, 2, 5, 4, 9] {
+            let chunk = payload.chunks().get(index as usize).cloned().unwrap_or_default();
+            let is_new = assembly.insert(index, chunk);
+            assert_eq!(is_new, index != 9 && !(index == 3 && assembly.left != 4));
+        }
+        assert!(assembly.is_complete());
+        assert_eq!(assembly.bytes(), 200_000 + 7 * PLACE_BYTES);
+        assert_eq!(assembly.finish().into_bytes(), bytes);
+    }
+
+    #[test]
+    fn what_is_present_is_told_in_bits() {
+        let mut assembly = Assembly::new(20);
+        assert_eq!(assembly.present(), Bytes::new());
+        for index in [0, 9] {
+            assembly.insert(index, Bytes::new());
+        }
+        assert_eq!(&assembly.present()[..], &[1, 2]);
+    }
+}

@@ -1,0 +1,179 @@
+//! The receiver's side: each operation of each life of each source once, and what to tell the source.
+
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use convoke_core::time::Timestamp;
+
+use crate::event::{Fault, Order};
+use crate::limits::Limits;
+use crate::payload::Payload;
+use crate::site::Site;
+use crate::wire::{Ack, Data, Life, OpId};
+
+pub(crate) use stream::Holes;
+use stream::Stream;
+
+/// The streams of all sources.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    order: Order,
+    reorder_max: usize,
+    ack_delay: Duration,
+    streams: BTreeMap<Site, Stream>,
+    /// The last lives of each source that have ended: what came of them does not come again by a fetch.
+    ended: BTreeMap<Site, VecDeque<Stream>>,
+    /// When a source was told last, and is to be told again.
+    acks: BTreeMap<Site, AckClock>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct AckClock {
+    told_at: Option<Timestamp>,
+    due: Option<Timestamp>,
+}
+
+/// What became of a chunk.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It is new. With the last one of an operation: which it was, and what is delivered now, in order.
+    New { complete: Option<(OpId, Payload)>, delivered: Vec<(OpId, Payload)> },
+    /// It was here already.
+    Duplicate,
+    /// It is too far ahead, or there is no room for it.
+    NoRoom,
+    /// It is of a life of its source that is not the present one.
+    Stale,
+}
+
+/// What was left of a life of a source.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) life: Life,
+    pub(crate) holes: Holes,
+    pub(crate) delivered: Vec<(OpId, Payload)>,
+}
+
+/// Ended lives of one source that are remembered. What came of one before them may come again by a fetch.
+const LIVES_MAX: usize = 8;
+
+impl Receiver {
+    pub(crate) fn new(order: Order, limits: &Limits) -> Self {
+        Self {
+            order,
+            reorder_max: limits.reorder_bytes_max,
+            ack_delay: limits.ack_delay,
+            streams: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            acks: BTreeMap::new(),
+        }
+    }
+
+    /// A source began, or went on with, this life. Of an earlier one, which ends: what is missing, and what had waited
+    /// for it and is delivered now.
+    pub(crate) fn begin(&mut self, source: Site, life: Life) -> Option<Ended> {
+        if self.life_of(source) == Some(life) {
+            return None;
+        }
+        let mut stream = self.streams.insert(source, Stream::new(source, life))?;
+        let (holes, delivered) = stream.end(self.order);
+        let ended = Ended { life: stream.life, holes, delivered };
+        let lives = self.ended.entry(source).or_default();
+        lives.push_back(stream);
+        if lives.len() > LIVES_MAX {
+            lives.pop_front();
+        }
+        Some(ended)
+    }
+
+    /// The present life of a source, once it was reached.
+    pub(crate) fn life_of(&self, source: Site) -> Option<Life> {
+        self.streams.get(&source).map(|stream| stream.life)
+    }
+
+    /// A chunk has come, by whatever way.
+    pub(crate) fn take(&mut self, now: Timestamp, data: Data) -> Result<Taken, Fault> {
+        let source = data.op.source;
+        let stream = self.streams.get_mut(&source).filter(|stream| stream.life == data.op.life);
+        let Some(stream) = stream else { return Ok(Taken::Stale) };
+        let taken = stream.take(data, self.order, self.reorder_max)?;
+        if matches!(taken, Taken::New { .. } | Taken::Duplicate) {
+            self.wants_ack(now, source);
+        }
+        Ok(taken)
+    }
+
+    /// A source owes nothing below `seq`. What is missing there, and what is delivered now.
+    pub(crate) fn floor(
+        &mut self,
+        now: Timestamp,
+        source: Site,
+        life: Life,
+        seq: u64,
+    ) -> (Holes, Vec<(OpId, Payload)>) {
+        let stream = self.streams.get_mut(&source).filter(|stream| stream.life == life);
+        let Some(stream) = stream else { return Default::default() };
+        let gone = stream.skip_to(seq, self.order);
+        self.wants_ack(now, source);
+        gone
+    }
+
+    /// Nobody has the operation with this sequence number, and its source is gone. What is delivered now.
+    pub(crate) fn skip(&mut self, op: OpId) -> (Holes, Vec<(OpId, Payload)>) {
+        let stream = self.streams.get_mut(&op.source).filter(|stream| stream.life == op.life);
+        stream.map(|stream| stream.skip(op.seq, self.order)).unwrap_or_default()
+    }
+
+    /// What is missing of a source, up to the last that has come.
+    pub(crate) fn holes(&self, source: Site) -> Holes {
+        self.streams.get(&source).map(Stream::holes).unwrap_or_default()
+    }
+
+    /// Whether the operation with this sequence number is still to come by the stream of its source; none when the
+    /// stream will not bring it: it is of another life, or was skipped.
+    pub(crate) fn expects(&self, op: OpId) -> Option<bool> {
+        if self.life_of(op.source) == Some(op.life) {
+            return self.streams.get(&op.source)?.expects(op.seq);
+        }
+        let ended = self.ended.get(&op.source)?.iter().find(|stream| stream.life == op.life)?;
+        ended.expects(op.seq).filter(|is_to_come| !is_to_come)
+    }
+
+    /// Which chunks are here of an operation that is not complete.
+    pub(crate) fn present(&self, op: OpId) -> bytes::Bytes {
+        let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);
+        stream.map(|stream| stream.present(op.seq)).unwrap_or_default()
+    }
+
+    /// Bytes that wait for others, of one source.
+    pub(crate) fn waiting_bytes(&self, source: Site) -> usize {
+        self.streams.get(&source).map_or(0, Stream::waiting_bytes)
+    }
+
+    fn wants_ack(&mut self, now: Timestamp, source: Site) {
+        let delay = self.ack_delay;
+        let clock = self.acks.entry(source).or_default();
+        clock.due.get_or_insert(clock.told_at.map_or(now, |at| now.max(at + delay)));
+    }
+
+    /// A source that is to be told now.
+    pub(crate) fn poll_ack(&mut self, now: Timestamp) -> Option<Site> {
+        let due = |clock: &AckClock| clock.due.is_some_and(|due| due <= now);
+        let (source, clock) = self.acks.iter_mut().find(|(_, clock)| due(clock))?;
+        *clock = AckClock { told_at: Some(now), due: None };
+        Some(*source)
+    }
+
+    /// What to tell it.
+    pub(crate) fn ack(&self, source: Site) -> Option<Ack> {
+        self.streams.get(&source).map(Stream::ack)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.acks.values().filter_map(|clock| clock.due).min()
+    }
+}

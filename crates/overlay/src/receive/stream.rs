@@ -1,0 +1,250 @@
+//! What has come of one life of one source.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::event::{Fault, Order};
+use crate::payload::{Assembly, PLACE_BYTES, Payload};
+use crate::site::Site;
+use crate::wire::{Ack, Data, Life, OpId, WINDOW, bits_beyond};
+
+use super::Taken;
+
+/// Ranges of sequence numbers, ascending: the first of each and the one after its last.
+pub(crate) type Holes = Vec<(u64, u64)>;
+
+/// The stream.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    source: Site,
+    pub(super) life: Life,
+    /// All below has come or was skipped.
+    next: u64,
+    /// What has come above.
+    beyond: BTreeSet<u64>,
+    /// Operations that miss chunks, by their first sequence number.
+    partial: BTreeMap<u64, Assembly>,
+    /// Whole operations that wait for their turn.
+    ready: BTreeMap<u64, Payload>,
+    /// What both take in memory.
+    bytes: usize,
+    /// What was skipped; the last of it only.
+    skipped: Holes,
+    /// What of it the source has not given up: it is not acknowledged, and not taken either.
+    refused: BTreeSet<u64>,
+}
+
+/// Ranges of skipped sequence numbers remembered. An operation in a forgotten one counts as delivered.
+const SKIPPED_MAX: usize = 64;
+
+impl Stream {
+    pub(super) fn new(source: Site, life: Life) -> Self {
+        Self {
+            source,
+            life,
+            next: 0,
+            beyond: BTreeSet::new(),
+            partial: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            bytes: 0,
+            skipped: Vec::new(),
+            refused: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        data: Data,
+        order: Order,
+        bytes_max: usize,
+    ) -> Result<Taken, Fault> {
+        let (first, count) = (data.op.seq, u64::from(data.count));
+        if self.has(data.seq()) {
+            return Ok(Taken::Duplicate);
+        }
+        let bytes = self.cost(&data);
+        let has_room = self.bytes + bytes <= bytes_max || self.is_urgent(&data, order);
+        if first + count > self.acked() + WINDOW || !has_room {
+            return Ok(Taken::NoRoom);
+        }
+        let (id, seq) = (data.op, data.seq());
+        let assembly = self.partial.entry(first).or_insert_with(|| Assembly::new(data.count));
+        if assembly.count() as u64 != count {
+            return Err(Fault::Chunks { op: id });
+        }
+        self.bytes += bytes;
+        assembly.insert(data.index, data.payload);
+        let complete = if assembly.is_complete() { self.partial.remove(&first) } else { None };
+        self.beyond.insert(seq);
+        self.advance();
+        let complete = complete.map(|assembly| (id, assembly.finish()));
+        if let Some((id, payload)) = &complete {
+            self.ready.insert(id.seq, payload.clone());
+        }
+        let delivered = self.deliver(order);
+        Ok(Taken::New { complete, delivered })
+    }
+
+    /// What taking it would take in memory.
+    fn cost(&self, data: &Data) -> usize {
+        let is_new = !self.partial.contains_key(&data.op.seq);
+        data.payload.len() + if is_new { data.count as usize * PLACE_BYTES } else { 0 }
+    }
+
+    /// The operation that all others wait for is always taken: so a full stream empties. One that is delivered at once
+    /// needs no room.
+    fn is_urgent(&self, data: &Data, order: Order) -> bool {
+        // Of those that claim to be the oldest, which a liar may say of many, the one that came first.
+        let is_oldest = data.op.seq <= self.next
+            && self.partial_with(self.next).is_none_or(|first| first == data.op.seq);
+        is_oldest || (data.count == 1 && order == Order::Unordered)
+    }
+
+    fn has(&self, seq: u64) -> bool {
+        seq < self.next || self.beyond.contains(&seq)
+    }
+
+    fn advance(&mut self) {
+        while self.beyond.remove(&self.next) {
+            self.next += 1;
+        }
+    }
+
+    fn deliver(&mut self, order: Order) -> Vec<(OpId, Payload)> {
+        let due = match order {
+            Order::Unordered => std::mem::take(&mut self.ready),
+            Order::SourceFifo => {
+                let later = self.ready.split_off(&self.next);
+                std::mem::replace(&mut self.ready, later)
+            }
+        };
+        let cost = |payload: &Payload| payload.len() + payload.chunks().len() * PLACE_BYTES;
+        self.bytes -= due.values().map(cost).sum::<usize>();
+        let (source, life) = (self.source, self.life);
+        due.into_iter().map(|(seq, payload)| (OpId { source, life, seq }, payload)).collect()
+    }
+
+    /// Nothing below `seq` will come. Operations that miss chunks there go, all of them.
+    pub(super) fn skip_to(&mut self, seq: u64, order: Order) -> (Holes, Vec<(OpId, Payload)>) {
+        if seq <= self.next {
+            self.refused = self.refused.split_off(&seq);
+            return Default::default();
+        }
+        let mut holes: Holes = self.missing_below(seq).collect();
+        let kept = self.partial.split_off(&seq);
+        for (first, assembly) in std::mem::replace(&mut self.partial, kept) {
+            holes.push((first, first + assembly.count() as u64));
+            self.bytes -= assembly.bytes();
+            self.beyond.extend(first..first + assembly.count() as u64);
+        }
+        self.beyond = self.beyond.split_off(&seq);
+        self.refused = self.refused.split_off(&seq);
+        self.next = seq;
+        self.advance();
+        let holes = merged(holes);
+        self.note_skipped(&holes);
+        (holes, self.deliver(order))
+    }
+
+    /// Nothing more will come. What was missing, and what had waited for it.
+    pub(super) fn end(&mut self, order: Order) -> (Holes, Vec<(OpId, Payload)>) {
+        self.skip_to(self.end_of_all(), order)
+    }
+
+    /// The operation with this sequence number will not come: this receiver gives it up, the source may not have.
+    pub(super) fn skip(&mut self, seq: u64, order: Order) -> (Holes, Vec<(OpId, Payload)>) {
+        if self.has(seq) && self.partial_with(seq).is_none() {
+            return Default::default();
+        }
+        let first = self.partial_with(seq);
+        let assembly = first.and_then(|first| self.partial.remove(&first));
+        self.bytes -= assembly.as_ref().map_or(0, Assembly::bytes);
+        let count = assembly.map_or(1, |assembly| assembly.count() as u64);
+        let first = first.unwrap_or(seq);
+        let gone = first.max(self.next)..first + count;
+        self.refused.extend(gone.clone());
+        self.beyond.extend(gone);
+        self.advance();
+        let holes = vec![(first, first + count)];
+        self.note_skipped(&holes);
+        (holes, self.deliver(order))
+    }
+
+    fn note_skipped(&mut self, holes: &Holes) {
+        self.skipped.extend(holes);
+        let surplus = self.skipped.len().saturating_sub(SKIPPED_MAX);
+        self.skipped.drain(..surplus);
+    }
+
+    /// What is missing up to the last that has come.
+    pub(super) fn holes(&self) -> Holes {
+        self.missing_below(self.end_of_all()).collect()
+    }
+
+    /// The first sequence number that nothing here speaks of.
+    fn end_of_all(&self) -> u64 {
+        let end_of = |(first, assembly): (&u64, &Assembly)| first + assembly.count() as u64;
+        let partial = self.partial.iter().next_back().map_or(self.next, end_of);
+        self.beyond.last().map_or(self.next, |last| last + 1).max(partial)
+    }
+
+    fn missing_below(&self, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut at = self.next;
+        let stops = self.beyond.range(..end).copied().chain([end]);
+        stops.filter_map(move |seq| {
+            let hole = (at, seq);
+            at = seq + 1;
+            (hole.0 < hole.1).then_some(hole)
+        })
+    }
+
+    /// Whether the operation is still to come; none when it was skipped.
+    pub(super) fn expects(&self, seq: u64) -> Option<bool> {
+        if self.skipped.iter().any(|(from, to)| (*from..*to).contains(&seq)) {
+            return None;
+        }
+        Some(!self.has(seq) || self.partial_with(seq).is_some())
+    }
+
+    /// Which chunks are here of the operation with this sequence number.
+    pub(super) fn present(&self, seq: u64) -> Bytes {
+        let assembly = self.partial_with(seq).and_then(|first| self.partial.get(&first));
+        assembly.map(Assembly::present).unwrap_or_default()
+    }
+
+    /// The first sequence number of the operation that misses chunks and has this one.
+    fn partial_with(&self, seq: u64) -> Option<u64> {
+        let (first, assembly) = self.partial.range(..=seq).next_back()?;
+        (seq - first < assembly.count() as u64).then_some(*first)
+    }
+
+    pub(super) fn ack(&self) -> Ack {
+        let next = self.acked();
+        let come = (next + 1..self.next).chain(self.beyond.iter().copied());
+        let beyond = bits_beyond(next, come.filter(|seq| !self.refused.contains(seq)));
+        Ack { life: self.life, next, beyond }
+    }
+
+    /// All below is acknowledged.
+    fn acked(&self) -> u64 {
+        self.refused.first().map_or(self.next, |seq| self.next.min(*seq))
+    }
+
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Ranges as few as possible.
+fn merged(mut holes: Holes) -> Holes {
+    holes.sort_unstable();
+    let mut merged: Holes = Vec::new();
+    for (from, to) in holes {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}

@@ -1,0 +1,282 @@
+//! Pull repair: what is kept for others, and what is asked of them.
+//!
+//! If a source dies with an operation half sent, some have it and others only know its name. Who misses it asks those
+//! that can be reached, one after the other, the source first.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::time::Timestamp;
+
+use crate::event::Fault;
+use crate::limits::Limits;
+use crate::payload::{Assembly, Payload};
+use crate::site::{Site, SiteSet};
+use crate::wire::{Data, OpId};
+
+/// Operations kept after they were delivered, or acknowledged by all: the last ones, up to a bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Holdings {
+    ops: BTreeMap<OpId, Payload>,
+    /// In the order they came.
+    age: VecDeque<OpId>,
+    bytes: usize,
+    bytes_max: usize,
+    count_max: usize,
+}
+
+impl Holdings {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            ops: BTreeMap::new(),
+            age: VecDeque::new(),
+            bytes: 0,
+            bytes_max: limits.held_bytes_max,
+            count_max: limits.held_max,
+        }
+    }
+
+    /// Keeps an operation; the oldest go for it.
+    pub(crate) fn insert(&mut self, op: OpId, payload: Payload) {
+        self.bytes += payload.len();
+        if let Some(old) = self.ops.insert(op, payload) {
+            self.bytes -= old.len();
+        } else {
+            self.age.push_back(op);
+        }
+        while self.bytes > self.bytes_max || self.ops.len() > self.count_max {
+            let Some(oldest) = self.age.pop_front() else { break };
+            self.remove(oldest);
+        }
+    }
+
+    /// The operation with this sequence number in it.
+    pub(crate) fn find(&self, op: OpId) -> Option<(OpId, &Payload)> {
+        let (id, payload) = self.ops.range(..=op).next_back()?;
+        let is_same = (id.source, id.life) == (op.source, op.life);
+        (is_same && op.seq - id.seq < payload.chunks().len() as u64).then_some((*id, payload))
+    }
+
+    /// Forgets the operations of a source's life below a sequence number.
+    pub(crate) fn release(&mut self, below: OpId) {
+        let gone: Vec<OpId> =
+            self.ops.range(OpId { seq: 0, ..below }..below).map(|(op, _)| *op).collect();
+        gone.into_iter().for_each(|op| self.remove(op));
+        self.age.retain(|op| self.ops.contains_key(op));
+    }
+
+    fn remove(&mut self, op: OpId) {
+        if let Some(payload) = self.ops.remove(&op) {
+            self.bytes -= payload.len();
+        }
+    }
+
+    /// Payload bytes kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What is being asked of others.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetches {
+    table: BTreeMap<OpId, Fetching>,
+    /// The last operations that came here and not through a stream.
+    done: VecDeque<OpId>,
+    max: usize,
+    /// How many may be put together here at once.
+    own_max: usize,
+    rounds: u32,
+    timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Fetching {
+    asked: Option<Site>,
+    tried: SiteSet,
+    rounds_left: u32,
+    due: Timestamp,
+    /// By its own hand, because the source is gone; not asked for by the user.
+    is_pull: bool,
+    /// Chunks of an operation that no stream brings, and its first sequence number.
+    own: Option<(u64, Assembly)>,
+}
+
+/// What to do about an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Ask this site.
+    Ask(OpId, Site),
+    /// Nobody has it.
+    Unavailable(OpId, IsPull),
+}
+
+/// Whether nobody but this node itself wanted the operation.
+pub(crate) type IsPull = bool;
+
+impl Fetches {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            table: BTreeMap::new(),
+            done: VecDeque::new(),
+            max: limits.fetches_max,
+            own_max: (limits.reorder_bytes_max / limits.payload_bytes_max).max(1),
+            rounds: limits.fetch_rounds,
+            timeout: limits.fetch_timeout,
+        }
+    }
+
+    /// Begins to ask for an operation, or goes on. False: too many are asked for.
+    pub(crate) fn start(&mut self, now: Timestamp, op: OpId, is_pull: bool) -> bool {
+        if let Some(fetching) = self.table.get_mut(&op) {
+            fetching.is_pull &= is_pull;
+            return true;
+        }
+        if self.table.len() >= self.max {
+            return false;
+        }
+        let fetching = Fetching {
+            asked: None,
+            tried: SiteSet::EMPTY,
+            rounds_left: self.rounds,
+            due: now,
+            is_pull,
+            own: None,
+        };
+        self.table.insert(op, fetching);
+        true
+    }
+
+    /// What is to be done next. Those in `up` can be asked, the source first.
+    pub(crate) fn poll(&mut self, now: Timestamp, up: SiteSet) -> Option<Step> {
+        let due = |(_, fetching): &(&OpId, &Fetching)| fetching.due <= now;
+        let op = *self.table.iter().find(due)?.0;
+        let fetching = self.table.get_mut(&op).expect("it was found above");
+        fetching.due = now + self.timeout;
+        let candidates = up.difference(fetching.tried);
+        let first = Some(op.source).filter(|source| candidates.contains(*source));
+        if let Some(holder) = first.or_else(|| candidates.iter().next()) {
+            fetching.tried.insert(holder);
+            fetching.asked = Some(holder);
+            return Some(Step::Ask(op, holder));
+        }
+        fetching.tried = SiteSet::EMPTY;
+        fetching.asked = None;
+        fetching.rounds_left -= 1;
+        if fetching.rounds_left > 0 {
+            return self.poll(now, up);
+        }
+        let is_pull = fetching.is_pull;
+        self.table.remove(&op);
+        Some(Step::Unavailable(op, is_pull))
+    }
+
+    /// A holder that was asked has nothing.
+    pub(crate) fn on_have_not(&mut self, now: Timestamp, op: OpId, from: Site) {
+        let asked = self.table.get_mut(&op).filter(|fetching| fetching.asked == Some(from));
+        if let Some(fetching) = asked {
+            fetching.asked = None;
+            fetching.due = now;
+        }
+    }
+
+    /// A chunk came through a stream: whoever sends it is given more time.
+    pub(crate) fn on_progress(&mut self, now: Timestamp, op: OpId, count: u32) {
+        let due = now + self.timeout;
+        for fetching in self.range_mut(op, u64::from(count)) {
+            fetching.due = fetching.due.max(due);
+        }
+    }
+
+    /// An operation is complete.
+    pub(crate) fn on_complete(&mut self, op: OpId, count: u64) {
+        let end = OpId { seq: op.seq + count, ..op };
+        let done: Vec<OpId> = self.table.range(op..end).map(|(op, _)| *op).collect();
+        done.iter().for_each(|op| {
+            self.table.remove(op);
+        });
+    }
+
+    /// What is missing up to here is given up: only the user may still want it, out of its order.
+    pub(crate) fn cancel_pulls(&mut self, from: OpId, to: u64) {
+        let end = OpId { seq: to, ..from };
+        self.table.retain(|op, fetching| !fetching.is_pull || !(from..end).contains(op));
+    }
+
+    fn range_mut(&mut self, op: OpId, count: u64) -> impl Iterator<Item = &mut Fetching> {
+        let end = OpId { seq: op.seq + count, ..op };
+        self.table.range_mut(op..end).map(|(_, fetching)| fetching)
+    }
+
+    /// A chunk of an operation that no stream brings. The operation, with its last chunk; once.
+    pub(crate) fn take(
+        &mut self,
+        now: Timestamp,
+        data: Data,
+    ) -> Result<Option<(OpId, Payload)>, Fault> {
+        let (op, due) = (data.op, now + self.timeout);
+        if self.done.contains(&op) {
+            self.on_complete(op, u64::from(data.count));
+            return Ok(None);
+        }
+        let (rounds, own_max) = (self.rounds, self.own_max);
+        let own_count = self.table.values().filter(|fetching| fetching.own.is_some()).count();
+        let Some(fetching) = self.range_mut(op, u64::from(data.count)).next() else {
+            return Ok(None);
+        };
+        if fetching.own.is_none() && own_count >= own_max {
+            fetching.rounds_left = rounds; // There is no room: its turn comes.
+            return Ok(None);
+        }
+        let (first, assembly) =
+            fetching.own.get_or_insert_with(|| (op.seq, Assembly::new(data.count)));
+        if *first != op.seq || assembly.count() != data.count as usize {
+            return Err(Fault::Chunks { op });
+        }
+        assembly.insert(data.index, data.payload);
+        fetching.due = due;
+        if !assembly.is_complete() {
+            return Ok(None);
+        }
+        let assembly = fetching.own.take().map(|(_, assembly)| assembly);
+        self.on_complete(op, u64::from(data.count));
+        self.done.push_back(op);
+        if self.done.len() > DONE_MAX {
+            self.done.pop_front();
+        }
+        Ok(assembly.map(|assembly| (op, assembly.finish())))
+    }
+
+    /// Whether it came here and not through a stream.
+    pub(crate) fn is_done(&self, op: OpId) -> bool {
+        self.done.contains(&op)
+    }
+
+    /// Whether an operation with this sequence number is being asked for.
+    pub(crate) fn wants(&self, op: OpId, count: u32) -> bool {
+        let end = OpId { seq: op.seq + u64::from(count), ..op };
+        self.table.range(op..end).next().is_some()
+    }
+
+    /// Which chunks are here of an operation that no stream brings.
+    pub(crate) fn present(&self, op: OpId) -> Option<Bytes> {
+        let (_, assembly) = self.table.get(&op)?.own.as_ref()?;
+        Some(assembly.present())
+    }
+
+    /// How many are being asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.table.values().map(|fetching| fetching.due).min()
+    }
+}
+
+/// Operations remembered that came by a fetch alone. One of an earlier life may be delivered again after so many others.
+const DONE_MAX: usize = 1_024;

@@ -1,0 +1,112 @@
+use super::*;
+use crate::wire::{Forward, Life};
+
+fn op(seq: u64) -> OpId {
+    OpId { source: Site(2), life: Life(1), seq }
+}
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(millis)
+}
+
+fn payload(len: usize) -> Payload {
+    Payload::cut(Bytes::from(vec![0; len]))
+}
+
+fn sites(sites: &[u16]) -> SiteSet {
+    sites.iter().copied().map(Site).collect()
+}
+
+fn fetches() -> Fetches {
+    Fetches::new(&Limits { fetches_max: 2, fetch_rounds: 2, ..Limits::default() })
+}
+
+#[test]
+fn the_last_operations_are_kept_up_to_the_bounds() {
+    let limits = Limits { held_bytes_max: 1_000, held_max: 3, ..Limits::default() };
+    let mut held = Holdings::new(&limits);
+    for seq in 0..5 {
+        held.insert(op(seq), payload(100));
+        assert!(held.bytes() <= 300);
+    }
+    assert!(held.find(op(1)).is_none() && held.find(op(2)).is_some());
+    held.insert(op(9), payload(950));
+    assert!(held.find(op(4)).is_none() && held.find(op(9)).is_some());
+    held.insert(op(10), payload(2_000));
+    assert_eq!(held.bytes(), 0, "one that does not fit alone is not kept");
+}
+
+#[test]
+fn an_operation_is_found_by_any_of_its_chunks_and_released_by_its_source() {
+    let mut held = Holdings::new(&Limits::default());
+    held.insert(op(5), payload(70_000));
+    held.insert(OpId { source: Site(3), ..op(0) }, payload(1));
+    for (seq, is_there) in [(4, false), (5, true), (7, true), (8, false)] {
+        assert_eq!(held.find(op(seq)).map(|(id, _)| id), is_there.then_some(op(5)));
+    }
+    held.release(op(6));
+    assert!(held.find(op(5)).is_none());
+    assert_eq!(held.bytes(), 1);
+}
+
+#[test]
+fn holders_are_asked_in_turn_the_source_first_until_all_rounds_are_over() {
+    let mut fetches = fetches();
+    assert!(fetches.start(at(0), op(7), false) && fetches.start(at(0), op(7), false));
+    let up = sites(&[0, 2]);
+    assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(2))));
+    assert_eq!(fetches.poll(at(999), up), None);
+    assert_eq!(fetches.poll(at(1_000), up), Some(Step::Ask(op(7), Site(0))));
+    fetches.on_have_not(at(1_010), op(7), Site(2));
+    assert_eq!(fetches.poll(at(1_010), up), None, "it was not asked last");
+    fetches.on_have_not(at(1_020), op(7), Site(0));
+    assert_eq!(fetches.poll(at(1_020), up), None, "the second round begins later");
+    assert_eq!(fetches.poll(at(2_020), up), Some(Step::Ask(op(7), Site(2))));
+    fetches.on_have_not(at(2_030), op(7), Site(2));
+    assert_eq!(fetches.poll(at(2_030), up), Some(Step::Ask(op(7), Site(0))));
+    fetches.on_have_not(at(2_040), op(7), Site(0));
+    assert_eq!(fetches.poll(at(2_040), up), Some(Step::Unavailable(op(7), false)));
+    assert_eq!((fetches.len(), fetches.poll_timeout()), (0, None));
+}
+
+#[test]
+fn no_more_is_asked_for_at_once_than_may_be() {
+    let mut fetches = fetches();
+    assert!(fetches.start(at(0), op(1), true) && fetches.start(at(0), op(2), true));
+    assert!(!fetches.start(at(0), op(3), false));
+    fetches.cancel_pulls(op(0), 2);
+    assert!(fetches.start(at(0), op(3), false));
+    fetches.cancel_pulls(op(0), 9);
+    assert_eq!(fetches.len(), 1, "what the user wants is not cancelled");
+}
+
+#[test]
+fn an_operation_that_no_stream_brings_is_put_together_once() {
+    let mut fetches = fetches();
+    let payload = payload(70_000);
+    let chunk = |index: u32| Data {
+        op: op(4),
+        index,
+        count: 3,
+        epoch: 0,
+        forward: Forward::Nobody,
+        is_repair: true,
+        payload: payload.chunks()[index as usize].clone(),
+    };
+    assert!(fetches.take(at(0), chunk(0)).expect("it is right").is_none(), "nobody wants it");
+    // Asked for by a chunk in the middle: nobody here knows where it begins.
+    assert!(fetches.start(at(0), op(5), false));
+    assert!(fetches.wants(op(4), 3) && !fetches.wants(op(4), 1));
+    for index in [2, 0, 0] {
+        assert!(fetches.take(at(1), chunk(index)).expect("it is right").is_none());
+    }
+    let wrong = Data { count: 4, ..chunk(1) };
+    assert_eq!(fetches.take(at(1), wrong).err(), Some(Fault::Chunks { op: op(4) }));
+    assert_eq!(fetches.present(op(5)).as_deref(), Some(&[5][..]));
+    let (id, whole) = fetches.take(at(1), chunk(1)).expect("it is right").expect("it is whole");
+    assert_eq!((id, whole.len(), fetches.len()), (op(4), 70_000, 0));
+    assert!(fetches.is_done(op(4)));
+    fetches.start(at(2), op(4), false);
+    (0..3)
+        .for_each(|index| assert!(fetches.take(at(2), chunk(index)).is_ok_and(|it| it.is_none())));
+}

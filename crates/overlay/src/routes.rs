@@ -1,0 +1,151 @@
+//! How the own stream goes: by the plan, and by the plan that does without a relay while that relay fails.
+
+use std::collections::BTreeMap;
+
+use crate::event::PlanRefused;
+use crate::pick::TreePicker;
+use crate::plan::{Plan, RATE_UNLIMITED, Tree};
+use crate::site::{Site, SiteSet};
+
+/// The plans of one site, and what its trees have carried.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes {
+    me: Site,
+    sites: usize,
+    plan: Option<Plan>,
+    /// By the relay they do without; of the same epoch as the plan.
+    contingencies: BTreeMap<Site, Plan>,
+    /// The relay that the plan in use does without.
+    without: Option<Site>,
+    picker: TreePicker,
+}
+
+/// A way of two hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Relayed {
+    /// The site between.
+    pub(crate) relay: Site,
+    /// Whom it serves.
+    pub(crate) forward: SiteSet,
+}
+
+/// What a plan gives a link, kbit/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkRate {
+    /// For the own stream.
+    pub(crate) own: u64,
+    /// For the streams of others.
+    pub(crate) forwarded: u64,
+}
+
+impl Routes {
+    /// Without a plan: all direct, not paced.
+    pub(crate) fn new(me: Site, sites: usize) -> Self {
+        let picker = TreePicker::default();
+        Self { me, sites, plan: None, contingencies: BTreeMap::new(), without: None, picker }
+    }
+
+    /// Takes a plan. The contingency plans of the one before are forgotten.
+    pub(crate) fn set_plan(&mut self, plan: Plan) -> Result<(), PlanRefused> {
+        self.check(&plan)?;
+        if plan.epoch() < self.epoch() {
+            return Err(PlanRefused::Stale { epoch: plan.epoch(), in_use: self.epoch() });
+        }
+        self.contingencies.clear();
+        self.without = None;
+        self.picker.adopt(plan.trees(self.me));
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Takes the plan to use while a relay fails.
+    pub(crate) fn set_contingency(&mut self, relay: Site, plan: Plan) -> Result<(), PlanRefused> {
+        self.check(&plan)?;
+        if plan.epoch() != self.epoch() || self.plan.is_none() {
+            return Err(PlanRefused::Epoch { epoch: plan.epoch(), in_use: self.epoch() });
+        }
+        self.contingencies.insert(relay, plan);
+        Ok(())
+    }
+
+    fn check(&self, plan: &Plan) -> Result<(), PlanRefused> {
+        let (plan, sites) = (plan.sites(), self.sites);
+        if plan == sites { Ok(()) } else { Err(PlanRefused::Sites { plan, sites }) }
+    }
+
+    /// Chooses between the plan and its contingencies.
+    pub(crate) fn avoid(&mut self, failing: SiteSet) {
+        let Some(plan) = &self.plan else { return };
+        let relays = plan.trees(self.me).iter().filter_map(|tree| tree.relay);
+        let mut failing = relays.filter(|relay| failing.contains(*relay));
+        let without = failing.find(|relay| self.contingencies.contains_key(relay));
+        if without == self.without {
+            return;
+        }
+        self.without = without;
+        let trees = self.in_use().map_or(&[][..], |plan| plan.trees(self.me)).to_vec();
+        self.picker.adopt(&trees);
+    }
+
+    /// The way for a frame of `bytes`; none: direct.
+    pub(crate) fn choose(
+        &mut self,
+        bytes: usize,
+        is_usable: impl Fn(Site) -> bool,
+    ) -> Option<Relayed> {
+        let tree = self.picker.pick(bytes, |tree| tree.relay.is_none_or(&is_usable))?;
+        tree.relay.map(|relay| Relayed { relay, forward: tree.forward })
+    }
+
+    /// A way over this relay, to find out whether it works again: that of the plan, or to all others, since a plan may
+    /// have been made without it because it did not work.
+    pub(crate) fn over(&self, relay: Site) -> Relayed {
+        let trees = self.plan.iter().flat_map(|plan| plan.trees(self.me));
+        let planned =
+            trees.filter(|tree| tree.relay == Some(relay)).map(|tree| tree.forward).next();
+        let all = || SiteSet::first(self.sites).without(self.me).without(relay);
+        Relayed { relay, forward: planned.unwrap_or_else(all) }
+    }
+
+    /// What all trees of this site carry, kbit/s, if all of them go by way of relays none of which is usable; else 0.
+    pub(crate) fn stranded(&self, is_usable: impl Fn(Site) -> bool) -> u64 {
+        let trees = self.in_use().map_or(&[][..], |plan| plan.trees(self.me)).iter();
+        let works = |tree: &Tree| tree.rate > 0 && tree.relay.is_none_or(&is_usable);
+        match trees.clone().any(works) {
+            true => 0,
+            false => trees.fold(0, |sum, tree| sum.saturating_add(tree.rate)),
+        }
+    }
+
+    /// All relays of the plan and its contingencies, failing or not.
+    pub(crate) fn relays(&self) -> SiteSet {
+        let plans = self.plan.iter().chain(self.contingencies.values());
+        let trees = plans.flat_map(|plan| plan.trees(self.me));
+        trees.filter_map(|tree| tree.relay).collect()
+    }
+
+    /// The plan in use.
+    fn in_use(&self) -> Option<&Plan> {
+        let contingency = self.without.and_then(|relay| self.contingencies.get(&relay));
+        contingency.or(self.plan.as_ref())
+    }
+
+    /// Of the plan; 0 without.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.plan.as_ref().map_or(0, Plan::epoch)
+    }
+
+    /// What the plan in use gives the links of this site, by site; none where nothing limits it.
+    pub(crate) fn link_rates(&self) -> Vec<Option<LinkRate>> {
+        let to = |index: usize| Site(u16::try_from(index).expect("sites are few"));
+        (0..self.sites).map(|index| self.link_rate(to(index))).collect()
+    }
+
+    fn link_rate(&self, to: Site) -> Option<LinkRate> {
+        let plan = self.in_use()?;
+        let all = plan.link_rate(self.me, to);
+        let mine = plan.trees(self.me).iter().filter(|tree| !tree.forward.contains(to));
+        let own = mine.fold(0, |sum: u64, tree| sum.saturating_add(tree.rate)).min(all);
+        (all != RATE_UNLIMITED).then_some(LinkRate { own, forwarded: all - own })
+    }
+}

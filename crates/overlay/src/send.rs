@@ -1,0 +1,365 @@
+//! The source's side: what is retained until all have it, and what is sent again.
+//!
+//! An acknowledgement comes from the receiver itself, end to end. Departs from ShallowForest, section 6.3, where the
+//! relay acknowledges once its sends have completed: what is in its socket buffers then dies with it, and the root does
+//! not know. So the root waits for those behind a relay as long as they usually take, and then sends directly, to those
+//! only that have not acknowledged.
+
+mod chunk;
+mod give_up;
+mod late;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use bytes::Bytes;
+use convoke_core::time::Timestamp;
+
+use crate::ack_time::AckTime;
+use crate::event::{Event, Fault};
+use crate::limits::Limits;
+use crate::payload::Payload;
+use crate::routes::Relayed;
+use crate::site::{Site, SiteSet};
+use crate::wire::{Ack, Data, Forward, Life, OpId, WINDOW};
+
+use chunk::{Chunk, Op};
+use late::Heard;
+
+/// All that is unacknowledged of the own stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    me: Site,
+    life: Life,
+    others: SiteSet,
+    limits: Limits,
+    /// The sequence number of the first of `chunks`.
+    base: u64,
+    chunks: VecDeque<Chunk>,
+    ops: BTreeMap<u64, Op>,
+    unacked_bytes: usize,
+    due: BTreeSet<(Timestamp, u64)>,
+    /// How long those behind a relay take, by relay; and those that are sent to directly.
+    relay_times: Vec<AckTime>,
+    direct_times: Vec<AckTime>,
+    /// What was heard of each site.
+    heard: Vec<Heard>,
+    /// Below this a site is owed nothing.
+    owed_from: Vec<u64>,
+}
+
+/// What an acknowledgement led to.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Operations that nobody is owed any more.
+    pub(crate) finished: Vec<(OpId, Payload)>,
+    /// Relays behind which all have acknowledged a frame.
+    pub(crate) proven: Vec<(Site, u64)>,
+    /// The receiver waits for something that it will not get.
+    pub(crate) needs_floor: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(me: Site, sites: usize, life: Life, limits: &Limits) -> Self {
+        Self {
+            me,
+            life,
+            others: SiteSet::first(sites).without(me),
+            limits: limits.clone(),
+            base: 0,
+            chunks: VecDeque::new(),
+            ops: BTreeMap::new(),
+            unacked_bytes: 0,
+            due: BTreeSet::new(),
+            relay_times: vec![AckTime::default(); sites],
+            direct_times: vec![AckTime::default(); sites],
+            heard: vec![Heard::default(); sites],
+            owed_from: vec![0; sites],
+        }
+    }
+
+    /// Whether an operation of so many chunks and bytes can be taken.
+    pub(crate) fn has_room(&self, chunks: usize, bytes: usize) -> bool {
+        let in_window = self.chunks.len() + chunks <= usize::try_from(WINDOW).unwrap_or(usize::MAX);
+        in_window && self.unacked_bytes + bytes <= self.limits.unacked_bytes_max
+    }
+
+    /// Takes an operation, which is owed to all others but those that are gone. The sequence numbers of its chunks.
+    pub(crate) fn push(&mut self, payload: Payload, gone: SiteSet) -> Range<u64> {
+        let first = self.next_seq();
+        for chunk in payload.chunks() {
+            self.chunks.push_back(Chunk::new(first, chunk.clone(), self.others.difference(gone)));
+        }
+        self.unacked_bytes += payload.len();
+        let mut op = Op::new(payload, self.others, self.direct_times.len());
+        op.give_up(gone);
+        self.ops.insert(first, op);
+        first..self.next_seq()
+    }
+
+    /// What was pushed last may be owed to nobody: then it is finished.
+    pub(crate) fn settle(
+        &mut self,
+        first: u64,
+        events: &mut VecDeque<Event>,
+    ) -> Vec<(OpId, Payload)> {
+        let mut finished = Vec::new();
+        self.finish_if_done(first, &mut finished, events);
+        self.trim();
+        finished
+    }
+
+    /// The sequence number of the next operation.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.base + self.chunks.len() as u64
+    }
+
+    /// Bytes of operations that someone is still owed.
+    pub(crate) fn unacked_bytes(&self) -> usize {
+        self.unacked_bytes
+    }
+
+    /// Chunks retained.
+    pub(crate) fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The name of the operation that begins at `seq`.
+    pub(crate) fn id(&self, seq: u64) -> OpId {
+        OpId { source: self.me, life: self.life, seq }
+    }
+
+    /// The retained operation with this sequence number in it.
+    pub(crate) fn find(&self, seq: u64) -> Option<(OpId, &Payload)> {
+        let (first, op) = self.ops.range(..=seq).next_back()?;
+        (seq - first < u64::from(op.count())).then(|| (self.id(*first), &op.payload))
+    }
+
+    /// Payload bytes of a chunk that someone is still owed.
+    pub(crate) fn len_of(&self, seq: u64) -> Option<usize> {
+        self.chunk(seq).filter(|chunk| !chunk.missing.is_empty()).map(|chunk| chunk.payload.len())
+    }
+
+    /// Decides how a chunk goes to those who have not been sent it: by way of a relay, or directly to those that can be
+    /// reached. Whom to queue a copy for, and whether the relay's is to be forwarded: not if nobody is left for that.
+    pub(crate) fn route(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        epoch: u32,
+        reachable: SiteSet,
+        relayed: Option<Relayed>,
+        session: Option<u32>,
+    ) -> (SiteSet, bool) {
+        let Some(chunk) = self.chunk_mut(seq) else { return (SiteSet::EMPTY, false) };
+        let pending = chunk.missing.difference(chunk.sent).difference(chunk.queued);
+        let narrow = |it: Relayed| Relayed { forward: it.forward.intersection(pending), ..it };
+        chunk.epoch = epoch;
+        chunk.route = relayed.map(narrow).filter(|it| !it.forward.is_empty());
+        chunk.session = session;
+        chunk.relay_due = None;
+        let direct = pending.intersection(reachable);
+        let to = chunk.route.map_or(direct, |it| direct.difference(it.forward).with(it.relay));
+        chunk.queued = chunk.queued.union(to);
+        let is_relayed = chunk.route.is_some();
+        let is_first = std::mem::take(&mut chunk.is_in_line);
+        let op = chunk.op;
+        if let Some(op) = self.ops.get_mut(&op).filter(|_| is_first) {
+            op.queued_at = Some(now);
+        }
+        (to, is_relayed)
+    }
+
+    /// Takes a chunk from a relay that it has not been sent to. The way it was to go, and in which session of credit.
+    pub(crate) fn unroute(&mut self, seq: u64) -> Option<(Relayed, Option<u32>)> {
+        let chunk = self.chunk_mut(seq).filter(|chunk| chunk.relay_due.is_none())?;
+        let route = chunk.route.take()?;
+        chunk.queued.remove(route.relay);
+        Some((route, chunk.session))
+    }
+
+    /// Marks copies as queued: for those who are owed the chunk and have none queued. Who they are.
+    pub(crate) fn queue_again(&mut self, seq: u64, to: SiteSet) -> SiteSet {
+        let Some(chunk) = self.chunk_mut(seq) else { return SiteSet::EMPTY };
+        let to = to.intersection(chunk.missing).difference(chunk.queued);
+        chunk.queued = chunk.queued.union(to);
+        chunk.resent = chunk.resent.union(to.intersection(chunk.sent));
+        to
+    }
+
+    /// A copy leaves for `to`. The frame; none when nobody is owed it any more.
+    pub(crate) fn transmit(&mut self, now: Timestamp, seq: u64, to: Site) -> Option<Data> {
+        let (me, life, others) = (self.me, self.life, self.others);
+        let relay_timer = self.relay_timer(to);
+        let direct_timer = self.direct_timer(seq, to);
+        let chunk = self.chunk_mut(seq)?;
+        if !chunk.queued.remove(to) {
+            return None; // It was queued for another way, and has gone by it.
+        }
+        let relayed = chunk.route.filter(|it| it.relay == to && chunk.relay_due.is_none());
+        let reached = relayed.map_or(SiteSet::EMPTY, |it| it.forward).with(to);
+        if chunk.missing.intersection(reached).is_empty() {
+            return None;
+        }
+        let forward = match relayed.map(|it| it.forward) {
+            Some(forward) if forward == others.without(to) => Forward::AllOthers,
+            Some(forward) if !forward.is_empty() => Forward::To(forward),
+            _ => Forward::Nobody,
+        };
+        chunk.direct_due = Some(now + direct_timer);
+        if forward != Forward::Nobody {
+            chunk.relay_due = Some(now + relay_timer);
+        }
+        let is_repair = chunk.resent.contains(to);
+        chunk.sent = chunk.sent.union(reached);
+        chunk.left_at.get_or_insert(now);
+        chunk.last_left_at = now;
+        let op = OpId { source: me, life, seq: chunk.op };
+        let (epoch, payload) = (chunk.epoch, chunk.payload.clone());
+        self.arm(seq);
+        let index = u32::try_from(seq - op.seq).expect("chunks are few");
+        let count = self.ops.get(&op.seq)?.count();
+        Some(Data { op, index, count, epoch, forward, is_repair, payload })
+    }
+
+    /// A receiver says what it has.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Timestamp,
+        from: Site,
+        ack: &Ack,
+        events: &mut VecDeque<Event>,
+    ) -> Result<Progress, Fault> {
+        let mut progress = Progress::default();
+        if ack.life != self.life {
+            return Ok(progress); // It speaks of this site's previous life.
+        }
+        let last = ack.iter_beyond().last().map_or(ack.next, |seq| seq + 1);
+        if last > self.next_seq() {
+            return Err(Fault::AckBeyond { seq: last, sent: self.next_seq() });
+        }
+        for seq in (self.first_owed(from)..ack.next).chain(ack.iter_beyond()) {
+            self.acked(now, seq, from, &mut progress, events);
+        }
+        progress.needs_floor = ack.next < self.next_seq()
+            && self.chunk(ack.next).is_none_or(|chunk| !chunk.missing.contains(from));
+        self.trim();
+        Ok(progress)
+    }
+
+    fn acked(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        by: Site,
+        progress: &mut Progress,
+        events: &mut VecDeque<Event>,
+    ) {
+        let Some(chunk) = self.chunk_mut(seq) else { return };
+        if !chunk.missing.remove(by) {
+            return;
+        }
+        let first = chunk.op;
+        let (took, route) = (chunk.left_at.map(|at| now - at), chunk.route);
+        let was_resent = chunk.resent.contains(by);
+        if let Some(route) = route.filter(|_| chunk.is_relay_done()) {
+            progress.proven.push((route.relay, seq));
+            chunk.route = None;
+            chunk.relay_due = None;
+        }
+        let (is_done, last_left_at) = (chunk.missing.is_empty(), chunk.last_left_at);
+        self.heard[by.index()].note(now, last_left_at, self.limits.relay_timer_initial);
+        if let Some(took) = took.filter(|_| !was_resent) {
+            let via = route.filter(|it| it.relay == by || it.forward.contains(by));
+            match via {
+                Some(route) => self.relay_times[route.relay.index()].sample(took),
+                None => self.direct_times[by.index()].sample(took),
+            }
+        }
+        if is_done {
+            self.disarm(seq);
+        }
+        let id = self.id(first);
+        let op = self.ops.get_mut(&first).expect("a chunk that is owed has its operation");
+        if let Some(count) = op.on_acked(by) {
+            events.push_back(Event::Acked { op: id, by, count });
+            self.finish_if_done(first, &mut progress.finished, events);
+        }
+    }
+
+    fn finish_if_done(
+        &mut self,
+        first: u64,
+        finished: &mut Vec<(OpId, Payload)>,
+        events: &mut VecDeque<Event>,
+    ) {
+        if self.ops.get(&first).is_none_or(|op| !op.owed().is_empty()) {
+            return;
+        }
+        let Some(op) = self.ops.remove(&first) else { return };
+        self.unacked_bytes -= op.payload.len();
+        let id = self.id(first);
+        events.push_back(Event::AllAcked { op: id, missed: op.missed() });
+        for seq in first..first + u64::from(op.count()) {
+            self.disarm(seq);
+            if let Some(chunk) = self.chunk_mut(seq) {
+                chunk.payload = Bytes::new();
+                chunk.is_finished = true;
+            }
+        }
+        finished.push((id, op.payload));
+    }
+
+    /// Forgets finished chunks at the front.
+    fn trim(&mut self) {
+        while self.chunks.front().is_some_and(|chunk| chunk.is_finished) {
+            self.chunks.pop_front();
+            self.base += 1;
+        }
+    }
+
+    /// Chunks that wait to be sent to a relay.
+    pub(crate) fn waiting_for(&self, relay: Site) -> Vec<u64> {
+        let waits = |chunk: &Chunk| {
+            chunk.relay_due.is_none() && chunk.route.is_some_and(|it| it.relay == relay)
+        };
+        self.seqs(waits)
+    }
+
+    /// Chunks owed to a site of which no copy is on its way, and that have had their turn.
+    pub(crate) fn owed_to(&self, site: Site) -> Vec<u64> {
+        let is_on_its_way = |chunk: &Chunk| {
+            chunk.is_in_line || chunk.route.is_some_and(|it| it.forward.contains(site))
+        };
+        self.seqs(|chunk| chunk.missing.contains(site) && !is_on_its_way(chunk))
+    }
+
+    /// The queue of a site was emptied.
+    pub(crate) fn on_queue_lost(&mut self, site: Site) {
+        self.chunks.iter_mut().for_each(|chunk| {
+            chunk.queued.remove(site);
+        });
+    }
+
+    fn seqs(&self, matches: impl Fn(&Chunk) -> bool) -> Vec<u64> {
+        let numbered = self.chunks.iter().zip(self.base..);
+        numbered.filter(|(chunk, _)| matches(chunk)).map(|(_, seq)| seq).collect()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        let oldest = self.ops.values().next().and_then(|op| op.queued_at);
+        let lagging = oldest.map(|at| at + self.limits.lag_max);
+        let due = self.due.first().map(|(at, _)| *at);
+        [lagging, due].into_iter().flatten().min()
+    }
+
+    fn chunk(&self, seq: u64) -> Option<&Chunk> {
+        self.chunks.get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+    }
+
+    fn chunk_mut(&mut self, seq: u64) -> Option<&mut Chunk> {
+        self.chunks.get_mut(usize::try_from(seq.checked_sub(self.base)?).ok()?)
+    }
+}

@@ -1,0 +1,142 @@
+//! One chunk of the own stream, and one operation, as long as someone is owed them.
+
+use bytes::Bytes;
+use convoke_core::time::Timestamp;
+
+use crate::payload::Payload;
+use crate::routes::Relayed;
+use crate::site::{Site, SiteSet};
+
+/// A chunk.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    /// The first sequence number of its operation.
+    pub(super) op: u64,
+    pub(super) payload: Bytes,
+    pub(super) epoch: u32,
+    /// It has not chosen its way yet.
+    pub(super) is_in_line: bool,
+    /// Who is owed it and has not acknowledged it.
+    pub(super) missing: SiteSet,
+    /// For whom a copy is queued here.
+    pub(super) queued: SiteSet,
+    /// Whom a copy was sent to, or by way of the relay.
+    pub(super) sent: SiteSet,
+    /// Who was sent a second copy, so that its time says nothing.
+    pub(super) resent: SiteSet,
+    /// The way over a relay, until those behind it have acknowledged or are late.
+    pub(super) route: Option<Relayed>,
+    /// The session of the relay's credit that it is charged to.
+    pub(super) session: Option<u32>,
+    /// When the first copy left.
+    pub(super) left_at: Option<Timestamp>,
+    /// And the last.
+    pub(super) last_left_at: Timestamp,
+    /// When those behind the relay are late; none before it was sent there.
+    pub(super) relay_due: Option<Timestamp>,
+    /// When the others are.
+    pub(super) direct_due: Option<Timestamp>,
+    /// The earlier of both, as it stands in the list of timers.
+    pub(super) due: Option<Timestamp>,
+    /// How often it was sent again directly.
+    pub(super) attempts: u32,
+    /// Nobody is owed any of its operation any more.
+    pub(super) is_finished: bool,
+}
+
+impl Chunk {
+    pub(super) fn new(op: u64, payload: Bytes, owed: SiteSet) -> Self {
+        Self {
+            op,
+            payload,
+            epoch: 0,
+            is_in_line: true,
+            missing: owed,
+            queued: SiteSet::EMPTY,
+            sent: SiteSet::EMPTY,
+            resent: SiteSet::EMPTY,
+            route: None,
+            session: None,
+            left_at: None,
+            last_left_at: Timestamp::ZERO,
+            relay_due: None,
+            direct_due: None,
+            due: None,
+            attempts: 0,
+            is_finished: false,
+        }
+    }
+
+    /// Whom the relay brings it to, itself included.
+    pub(super) fn behind_relay(&self) -> SiteSet {
+        self.route.map_or(SiteSet::EMPTY, |route| route.forward.with(route.relay))
+    }
+
+    /// It went by way of a relay, and all behind it have acknowledged.
+    pub(super) fn is_relay_done(&self) -> bool {
+        self.relay_due.is_some() && self.missing.intersection(self.behind_relay()).is_empty()
+    }
+}
+
+/// An operation.
+#[derive(Clone, Debug)]
+pub(super) struct Op {
+    /// When the last of its chunks chose its way; none before the first.
+    pub(super) queued_at: Option<Timestamp>,
+    pub(super) payload: Payload,
+    /// How many chunks each site has not acknowledged; of several chunks only.
+    left: Vec<u32>,
+    owed: SiteSet,
+    missed: SiteSet,
+    acked: usize,
+}
+
+impl Op {
+    pub(super) fn new(payload: Payload, owed: SiteSet, sites: usize) -> Self {
+        let mut op = Self {
+            queued_at: None,
+            payload,
+            left: Vec::new(),
+            owed,
+            missed: SiteSet::EMPTY,
+            acked: 0,
+        };
+        if op.count() > 1 {
+            op.left = vec![op.count(); sites];
+        }
+        op
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.payload.chunks().len()).expect("chunks are few")
+    }
+
+    /// Who has not acknowledged all of it and was not given up.
+    pub(super) fn owed(&self) -> SiteSet {
+        self.owed
+    }
+
+    pub(super) fn missed(&self) -> SiteSet {
+        self.missed
+    }
+
+    /// A site has acknowledged one more chunk. How many sites have all, if that was its last.
+    pub(super) fn on_acked(&mut self, by: Site) -> Option<usize> {
+        if let Some(left) = self.left.get_mut(by.index()) {
+            *left -= 1;
+            if *left > 0 {
+                return None;
+            }
+        }
+        if !self.owed.remove(by) {
+            return None;
+        }
+        self.acked += 1;
+        Some(self.acked)
+    }
+
+    pub(super) fn give_up(&mut self, sites: SiteSet) {
+        self.missed = self.missed.union(sites.intersection(self.owed));
+        self.owed = self.owed.difference(sites);
+    }
+}

@@ -1,0 +1,87 @@
+//! What is not sent any more to some: they were gone for too long, or the application does not need it.
+
+use std::collections::VecDeque;
+
+use convoke_core::time::Timestamp;
+
+use crate::event::Event;
+use crate::payload::Payload;
+use crate::site::{Site, SiteSet};
+use crate::wire::OpId;
+
+use super::Sender;
+use super::chunk::Op;
+
+impl Sender {
+    /// A site is not owed anything any more.
+    pub(crate) fn give_up_site(
+        &mut self,
+        site: Site,
+        events: &mut VecDeque<Event>,
+    ) -> Vec<(OpId, Payload)> {
+        let owing = self.ops.iter().filter(|(_, op)| op.owed().contains(site));
+        let firsts: Vec<u64> = owing.map(|(first, _)| *first).collect();
+        let mut finished = Vec::new();
+        for first in firsts {
+            self.give_up(first, SiteSet::EMPTY.with(site), &mut finished, events);
+        }
+        self.trim();
+        finished
+    }
+
+    /// Nobody is owed what lies below `seq`.
+    pub(crate) fn give_up_below(
+        &mut self,
+        seq: u64,
+        events: &mut VecDeque<Event>,
+    ) -> (SiteSet, Vec<(OpId, Payload)>) {
+        let below: Vec<(u64, SiteSet)> =
+            self.ops.range(..seq).map(|(first, op)| (*first, op.owed())).collect();
+        let mut finished = Vec::new();
+        let mut owed = SiteSet::EMPTY;
+        for (first, sites) in below {
+            owed = owed.union(sites);
+            self.give_up(first, sites, &mut finished, events);
+        }
+        self.trim();
+        (owed, finished)
+    }
+
+    /// The oldest operation has waited for too long. Who does not get it.
+    pub(crate) fn give_up_lagging(
+        &mut self,
+        now: Timestamp,
+        events: &mut VecDeque<Event>,
+    ) -> (SiteSet, Vec<(OpId, Payload)>) {
+        let lag = self.limits.lag_max;
+        let is_young = |op: &Op| op.queued_at.is_none_or(|at| at + lag > now);
+        let old = self.ops.iter().find(|(_, op)| is_young(op)).map(|(first, _)| *first);
+        self.give_up_below(old.unwrap_or(self.next_seq()), events)
+    }
+
+    fn give_up(
+        &mut self,
+        first: u64,
+        sites: SiteSet,
+        finished: &mut Vec<(OpId, Payload)>,
+        events: &mut VecDeque<Event>,
+    ) {
+        let Some(op) = self.ops.get_mut(&first) else { return };
+        op.give_up(sites);
+        let count = u64::from(op.count());
+        for seq in first..first + count {
+            let Some(chunk) = self.chunk_mut(seq) else { continue };
+            chunk.missing = chunk.missing.difference(sites);
+            if chunk.missing.is_empty() {
+                self.disarm(seq);
+            }
+        }
+        self.finish_if_done(first, finished, events);
+    }
+
+    /// Where the first operation begins that a site is still owed. It may have acknowledged chunks of it.
+    pub(crate) fn floor(&self, site: Site) -> u64 {
+        let first = self.owed_after(site, self.owed_from[site.index()]);
+        self.chunk(first).map_or(first, |chunk| chunk.op)
+    }
+}

@@ -1,0 +1,146 @@
+//! Receivers that do not acknowledge in time: how long that is, who is sent to again, and whose doing it is.
+
+use std::time::Duration;
+
+use convoke_core::time::Timestamp;
+
+use crate::routes::Relayed;
+use crate::site::{Site, SiteSet};
+
+use super::Sender;
+
+/// Receivers that have not acknowledged in time.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) seq: u64,
+    /// Who is to get it again.
+    pub(crate) to: SiteSet,
+    /// The relay whose doing it seems to be.
+    pub(crate) blamed: Option<Site>,
+}
+
+/// What was heard of a site.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// When the latest left of what it has acknowledged.
+    of: Timestamp,
+    /// When it acknowledged something new last.
+    at: Timestamp,
+    /// Since when it has not been silent. Who has just begun to read again is about to acknowledge all that waited.
+    since: Timestamp,
+}
+
+impl Heard {
+    pub(super) fn note(&mut self, now: Timestamp, left_at: Timestamp, silence: Duration) {
+        if now.since(self.at) > silence {
+            self.since = now;
+        }
+        self.at = now;
+        self.of = self.of.max(left_at);
+    }
+}
+
+impl Sender {
+    /// What is overdue, one chunk at a time.
+    pub(crate) fn expire(&mut self, now: Timestamp) -> Option<Late> {
+        let (at, seq) = *self.due.first()?;
+        if at > now {
+            return None;
+        }
+        let silent = self.silent(seq);
+        let direct_timer = self.direct_timer(seq, self.me);
+        let (heard, grace) = (&self.heard, self.limits.relay_timer_initial);
+        let index = usize::try_from(seq - self.base).expect("what is due is retained");
+        let chunk = &mut self.chunks[index];
+        let (mut to, mut blamed) = (SiteSet::EMPTY, None);
+        if let Some(route) = chunk.route.filter(|_| chunk.relay_due.is_some_and(|due| due <= now)) {
+            let late = chunk.missing.intersection(chunk.behind_relay());
+            let has_later = |site: Site| {
+                let heard = heard[site.index()];
+                Some(heard.of) > chunk.left_at && heard.since + grace <= now
+            };
+            blamed = is_blamed(route, late, has_later).then_some(route.relay);
+            // The relay's own copy is on a link that loses nothing.
+            to = late.without(route.relay);
+            chunk.route = None;
+            chunk.relay_due = None;
+        }
+        if chunk.direct_due.is_some_and(|due| due <= now) {
+            let direct = chunk.missing.difference(chunk.behind_relay()).difference(silent);
+            to = to.union(direct);
+            chunk.attempts += u32::from(!direct.is_empty());
+            chunk.direct_due = Some(now + direct_timer);
+        }
+        self.arm(seq);
+        Some(Late { seq, to, blamed })
+    }
+
+    /// Who has not acknowledged anything that left after the chunk did: more would not help. But each is sent the first
+    /// that it is owed, so that it is heard of again.
+    fn silent(&mut self, seq: u64) -> SiteSet {
+        let Some(chunk) = self.chunk(seq) else { return SiteSet::EMPTY };
+        let (missing, left_at) = (chunk.missing, chunk.left_at);
+        let is_silent = |it: &Site| Some(self.heard[it.index()].of) <= left_at;
+        let silent: SiteSet = missing.iter().filter(is_silent).collect();
+        silent.iter().filter(|site| self.first_owed(*site) != seq).collect()
+    }
+
+    /// The first sequence number that a site is owed.
+    pub(super) fn first_owed(&mut self, site: Site) -> u64 {
+        let first = self.owed_after(site, self.owed_from[site.index()]);
+        self.owed_from[site.index()] = first;
+        first
+    }
+
+    pub(super) fn owed_after(&self, site: Site, from: u64) -> u64 {
+        let is_owed = |seq: &u64| self.chunk(*seq).is_some_and(|it| it.missing.contains(site));
+        let end = self.next_seq();
+        (from.max(self.base)..end).find(is_owed).unwrap_or(end)
+    }
+
+    /// A relay fails: its timer is longer for the next probation.
+    pub(crate) fn back_off(&mut self, relay: Site) {
+        self.relay_times[relay.index()].back_off();
+    }
+
+    /// How long those behind a relay may take.
+    pub(crate) fn relay_timer(&self, relay: Site) -> Duration {
+        let limits = &self.limits;
+        let time = &self.relay_times[relay.index()];
+        time.timer(limits.relay_timer_initial, limits.relay_timer_margin, limits.relay_timer_max)
+    }
+
+    pub(super) fn direct_timer(&self, seq: u64, to: Site) -> Duration {
+        let limits = &self.limits;
+        let measured = self.direct_times[to.index()].p99().unwrap_or_default() * 3;
+        let attempts = self.chunk(seq).map_or(0, |chunk| chunk.attempts.min(16));
+        let timer = measured.max(limits.direct_timer_min).saturating_mul(1 << attempts);
+        timer.min(limits.direct_timer_max)
+    }
+
+    pub(super) fn arm(&mut self, seq: u64) {
+        self.disarm(seq);
+        let Some(chunk) = self.chunk_mut(seq).filter(|chunk| !chunk.missing.is_empty()) else {
+            return;
+        };
+        chunk.due = [chunk.relay_due, chunk.direct_due].into_iter().flatten().min();
+        if let Some(due) = chunk.due {
+            self.due.insert((due, seq));
+        }
+    }
+
+    pub(super) fn disarm(&mut self, seq: u64) {
+        if let Some(due) = self.chunk_mut(seq).and_then(|chunk| chunk.due.take()) {
+            self.due.remove(&(due, seq));
+        }
+    }
+}
+
+/// Whether it seems to be the relay's doing that some are late: it is late itself, or all behind it are, or one that
+/// has acknowledged something that left later. A receiver that says nothing at all may be at fault itself.
+fn is_blamed(route: Relayed, late: SiteSet, has_later: impl Fn(Site) -> bool) -> bool {
+    let behind = late.intersection(route.forward);
+    late.contains(route.relay)
+        || (behind.len() > 1 && behind == route.forward)
+        || behind.iter().any(has_later)
+}

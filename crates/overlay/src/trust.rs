@@ -1,0 +1,169 @@
+//! Which relays a root trusts with its stream, and how one gets its trust back.
+//!
+//! ```text
+//!            timer                        probation_min * 2^failures
+//!  Trusted ────────▶ Suspect ───────────────────────────────────────▶ Probation
+//!     ▲                 ▲                                              │    │
+//!     │                 └──────────────── timer ──────────────────────┘    │
+//!     └──────────── all behind it have acknowledged the probe ─────────────┘
+//! ```
+//! On probation a relay carries one frame at a time. Departs from ShallowForest, section 6.3, where a suspect stays one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use convoke_core::time::Timestamp;
+
+use crate::site::{Site, SiteSet};
+
+/// What one root thinks of its relays. Those it says nothing of are trusted.
+#[derive(Clone, Debug)]
+pub(crate) struct Trust {
+    suspects: BTreeMap<Site, Suspect>,
+    /// When those with a past were last trusted again, and how often they had failed.
+    past: BTreeMap<Site, (Timestamp, u32)>,
+    min: Duration,
+    max: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    until: Timestamp,
+    failures: u32,
+    /// The one frame that it may carry meanwhile, once it is on probation.
+    probe: Option<u64>,
+}
+
+/// How many of the least pauses a probe counts for: whoever is to acknowledge it may be gone for good.
+const PROBE_PAUSES: u32 = 10;
+
+impl Trust {
+    /// All are trusted. The least and the most time that a suspect is not used.
+    pub(crate) fn new(min: Duration, max: Duration) -> Self {
+        Self { suspects: BTreeMap::new(), past: BTreeMap::new(), min, max }
+    }
+
+    /// Whether a frame may be given to it now.
+    pub(crate) fn is_usable(&self, now: Timestamp, relay: Site) -> bool {
+        self.suspects.get(&relay).is_none_or(|suspect| now >= suspect.until)
+    }
+
+    /// Whether it is neither suspect nor on probation.
+    pub(crate) fn is_trusted(&self, relay: Site) -> bool {
+        !self.suspects.contains_key(&relay)
+    }
+
+    /// All that are not trusted.
+    pub(crate) fn suspects(&self) -> SiteSet {
+        self.suspects.keys().copied().collect()
+    }
+
+    /// A frame was given to it.
+    pub(crate) fn on_given(&mut self, now: Timestamp, relay: Site, seq: u64) {
+        let pause = self.min.saturating_mul(PROBE_PAUSES);
+        if let Some(suspect) = self.suspects.get_mut(&relay) {
+            suspect.probe = Some(seq);
+            suspect.until = now + pause;
+        }
+    }
+
+    /// A frame was taken from it again before it left: it proves nothing.
+    pub(crate) fn on_withdrawn(&mut self, now: Timestamp, relay: Site, seq: u64) {
+        if let Some(suspect) = self.suspects.get_mut(&relay).filter(|it| it.probe == Some(seq)) {
+            suspect.probe = None;
+            suspect.until = now;
+        }
+    }
+
+    /// Some behind it did not acknowledge in time. Whether it was trusted until now; none when this says nothing new.
+    pub(crate) fn on_timeout(&mut self, now: Timestamp, relay: Site, seq: u64) -> Option<bool> {
+        let failures = match self.suspects.get(&relay) {
+            // What was given to it before it became a suspect fails for the same reason.
+            Some(suspect) if suspect.probe != Some(seq) => return None,
+            Some(suspect) => suspect.failures + 1,
+            None => match self.past.get(&relay) {
+                Some((at, failures)) if now.since(*at) < self.max => failures + 1,
+                _ => 0,
+            },
+        };
+        let pause = self.min.saturating_mul(1 << failures.min(30)).min(self.max);
+        let suspect = Suspect { until: now + pause, failures, probe: None };
+        Some(self.suspects.insert(relay, suspect).is_none())
+    }
+
+    /// All behind it have acknowledged a frame in time. Whether it is trusted again by that.
+    pub(crate) fn on_acked(&mut self, now: Timestamp, relay: Site, seq: u64) -> bool {
+        let is_probe = self.suspects.get(&relay).is_some_and(|it| it.probe == Some(seq));
+        if is_probe && let Some(suspect) = self.suspects.remove(&relay) {
+            self.past.insert(relay, (now, suspect.failures));
+        }
+        is_probe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELAY: Site = Site(3);
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(millis)
+    }
+
+    fn trust() -> Trust {
+        Trust::new(Duration::from_secs(1), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_suspect_comes_back_by_one_frame_at_a_time() {
+        let mut trust = trust();
+        assert!(trust.is_usable(at(0), RELAY) && trust.is_trusted(RELAY));
+        assert_eq!(trust.on_timeout(at(0), RELAY, 1), Some(true));
+        assert_eq!(trust.on_timeout(at(1), RELAY, 2), None, "an older frame of the same failure");
+        assert!(!trust.is_usable(at(999), RELAY));
+        assert!(trust.is_usable(at(1_000), RELAY));
+        trust.on_given(at(1_000), RELAY, 9);
+        assert!(!trust.is_usable(at(1_001), RELAY), "one at a time");
+        assert!(!trust.on_acked(at(1_002), RELAY, 2), "not the probe");
+        assert!(trust.on_acked(at(1_003), RELAY, 9));
+        assert!(trust.is_trusted(RELAY) && trust.is_usable(at(1_003), RELAY));
+    }
+
+    #[test]
+    fn every_failed_probation_doubles_the_pause_up_to_the_most() {
+        let mut trust = trust();
+        let mut now = at(0);
+        assert_eq!(trust.on_timeout(now, RELAY, 0), Some(true));
+        for (probe, pause) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {
+            now = now + Duration::from_secs(pause);
+            assert!(trust.is_usable(now, RELAY));
+            assert!(!trust.is_usable(Timestamp::from_nanos(now.as_nanos() - 1), RELAY));
+            trust.on_given(now, RELAY, probe as u64);
+            assert_eq!(trust.on_timeout(now, RELAY, probe as u64), Some(false));
+        }
+    }
+
+    #[test]
+    fn one_that_fails_again_soon_after_its_probation_waits_longer() {
+        let mut trust = trust();
+        trust.on_timeout(at(0), RELAY, 0);
+        trust.on_given(at(1_000), RELAY, 1);
+        trust.on_acked(at(1_100), RELAY, 1);
+        assert_eq!(trust.on_timeout(at(1_200), RELAY, 2), Some(true));
+        assert!(!trust.is_usable(at(3_100), RELAY));
+        assert!(trust.is_usable(at(3_200), RELAY));
+    }
+
+    #[test]
+    fn a_probe_that_was_withdrawn_makes_room_for_another() {
+        let mut trust = trust();
+        trust.on_timeout(at(0), RELAY, 0);
+        trust.on_given(at(1_000), RELAY, 5);
+        trust.on_withdrawn(at(1_500), RELAY, 4);
+        assert!(!trust.is_usable(at(2_000), RELAY));
+        trust.on_withdrawn(at(1_500), RELAY, 5);
+        assert!(trust.is_usable(at(2_000), RELAY));
+        assert_eq!(trust.suspects(), SiteSet::EMPTY.with(RELAY));
+    }
+}

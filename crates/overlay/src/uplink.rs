@@ -1,0 +1,203 @@
+//! The queues of one link, and the order in which what waits there leaves.
+//!
+//! Small operations leave first and are not paced. The rest is: own chunks and the forwards of each root share what the
+//! plan gives the link by deficit round robin, and answers to fetches come last, on a bucket of their own.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use convoke_core::time::Timestamp;
+
+use crate::drr::Drr;
+use crate::node::Backlog;
+use crate::pace::Bucket;
+use crate::wire::OpId;
+
+/// The link to one site.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    is_up: bool,
+    is_blocked: bool,
+    /// Blocked, when it counts as stuck; none once it does.
+    stuck_at: Option<Timestamp>,
+    /// Since when it is down; what was owed then has a time.
+    pub(crate) down_since: Option<Timestamp>,
+    small: VecDeque<u64>,
+    bulk: Drr<Item>,
+    repairs: VecDeque<Repair>,
+    bucket: Bucket,
+}
+
+/// Something that waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// A chunk of the own stream.
+    Own(u64),
+    /// A frame of another root, by its name at the relay.
+    Forward(u64),
+}
+
+/// A chunk that was fetched from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Repair {
+    pub(crate) op: OpId,
+    pub(crate) index: u32,
+}
+
+/// What leaves next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Not paced.
+    Small(u64),
+    /// Paced.
+    Bulk(Item),
+    /// Paced twice.
+    Repair(Repair),
+}
+
+impl Uplink {
+    /// Down, since now.
+    pub(crate) fn new(now: Timestamp, burst: Duration) -> Self {
+        Self {
+            is_up: false,
+            is_blocked: false,
+            stuck_at: None,
+            down_since: Some(now),
+            small: VecDeque::new(),
+            bulk: Drr::default(),
+            repairs: VecDeque::new(),
+            bucket: Bucket::new(now, None, burst),
+        }
+    }
+
+    /// It is up, with empty queues.
+    pub(crate) fn on_up(&mut self) {
+        self.is_up = true;
+        self.set_writable();
+        self.down_since = None;
+    }
+
+    /// It is down. What was queued for the bulk of it; all else is forgotten.
+    pub(crate) fn on_down(&mut self, now: Timestamp) -> impl Iterator<Item = Item> + use<> {
+        self.is_up = false;
+        self.down_since = Some(now);
+        self.small.clear();
+        self.repairs.clear();
+        self.bulk.drain()
+    }
+
+    /// It takes nothing for now. If that lasts until `stuck_at`, nothing of others waits for it any more.
+    pub(crate) fn set_blocked(&mut self, stuck_at: Timestamp) {
+        if !self.is_blocked {
+            self.is_blocked = true;
+            self.stuck_at = Some(stuck_at);
+        }
+    }
+
+    pub(crate) fn set_writable(&mut self) {
+        self.is_blocked = false;
+        self.stuck_at = None;
+    }
+
+    /// Whether it takes nothing for now.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Bytes of a class of bulk that wait.
+    pub(crate) fn bulk_bytes(&self, class: usize) -> usize {
+        self.bulk.bytes(class)
+    }
+
+    /// Whether it has been blocked for long.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_up && self.is_blocked && self.stuck_at.is_none()
+    }
+
+    /// Whether it counts as stuck from now on.
+    pub(crate) fn note_stuck(&mut self, now: Timestamp) -> bool {
+        let is_new = self.is_up && self.stuck_at.is_some_and(|at| at <= now);
+        if is_new {
+            self.stuck_at = None;
+        }
+        is_new
+    }
+
+    pub(crate) fn set_rate(&mut self, now: Timestamp, rate: Option<u64>) {
+        self.bucket.set_rate(now, rate);
+    }
+
+    pub(crate) fn push_small(&mut self, seq: u64) {
+        self.small.push_back(seq);
+    }
+
+    /// Queues a chunk or frame of `bytes` in the class of its root.
+    pub(crate) fn push(&mut self, class: usize, item: Item, bytes: usize) {
+        self.bulk.push(class, item, bytes);
+    }
+
+    /// Takes out what was to be forwarded for a root.
+    pub(crate) fn take_forwards(&mut self, root: usize) -> impl Iterator<Item = Item> + use<> {
+        self.bulk.remove(root)
+    }
+
+    /// Queues an answer to a fetch. False when there are `max` already.
+    pub(crate) fn push_repair(&mut self, repair: Repair, max: usize) -> bool {
+        let has_room = self.repairs.len() < max;
+        if has_room && !self.repairs.contains(&repair) {
+            self.repairs.push_back(repair);
+        }
+        has_room
+    }
+
+    /// What may leave now.
+    pub(crate) fn pop(&mut self, now: Timestamp, may_repair: bool) -> Option<Next> {
+        if !self.is_up || self.is_blocked {
+            return None;
+        }
+        if let Some(seq) = self.small.pop_front() {
+            return Some(Next::Small(seq));
+        }
+        if !self.bucket.is_open(now) {
+            return None;
+        }
+        if let Some(item) = self.bulk.pop() {
+            return Some(Next::Bulk(item));
+        }
+        let repair = if may_repair { self.repairs.pop_front() } else { None };
+        repair.map(Next::Repair)
+    }
+
+    /// So many bytes left that are paced.
+    pub(crate) fn spend(&mut self, now: Timestamp, bytes: usize) {
+        self.bucket.spend(now, bytes);
+    }
+
+    /// What holds back what waits.
+    pub(crate) fn backlog(&self) -> Backlog {
+        match (self.len(), self.is_blocked) {
+            _ if !self.is_up => Backlog::Nothing,
+            (0, _) => Backlog::Nothing,
+            (_, false) => Backlog::Paced,
+            (_, true) => Backlog::Blocked,
+        }
+    }
+
+    /// Items that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.small.len() + self.bulk.len() + self.repairs.len()
+    }
+
+    /// When something may leave that may not now, or the link counts as stuck. Answers to fetches may leave from
+    /// `repair_at`.
+    pub(crate) fn poll_timeout(&self, repair_at: Timestamp) -> Option<Timestamp> {
+        if !self.is_up || self.is_blocked {
+            return self.stuck_at.filter(|_| self.is_up);
+        }
+        let opens_at = self.bucket.opens_at();
+        if !self.small.is_empty() || !self.bulk.is_empty() {
+            return Some(if self.small.is_empty() { opens_at } else { Timestamp::ZERO });
+        }
+        (!self.repairs.is_empty()).then(|| opens_at.max(repair_at))
+    }
+}

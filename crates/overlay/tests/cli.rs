@@ -1,0 +1,91 @@
+//! The program `overlay`, run as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn network(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/networks").join(name)
+}
+
+fn overlay(input: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overlay"));
+    command.args(["plan", "--input"]).arg(input).args(arguments);
+    command.output().expect("the program was built")
+}
+
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn explains_who_relays_how_much_for_whom_and_what_binds() {
+    let explained = printed(&overlay(&network("five.toml"), &["--explain"]));
+    for line in [
+        "5 sites want to broadcast 727.5 Mbit/s. The plan carries 727.5; all direct, 435.0 would fit.",
+        "Ireland broadcasts 465.0 Mbit/s",
+        "      207.5 (45 %) through Virginia",
+        "  relays 207.5 of Ireland",
+        "  uplink: 67.5 of its own + 622.5 relayed = 690.0 of 690.0 Mbit/s, full",
+        "Uplinks that bind: Ireland, Virginia, Oregon.",
+    ] {
+        assert!(explained.contains(line), "{line}\n{explained}");
+    }
+    assert_eq!(explained, printed(&overlay(&network("five.toml"), &[])));
+}
+
+#[test]
+fn prints_the_plan_as_json() {
+    let plan = printed(&overlay(&network("five.toml"), &["--json"]));
+    let plan: Value = serde_json::from_str(&plan).expect("JSON");
+    assert_eq!((&plan["planned_kbit"], &plan["direct_kbit"]), (&727_500.into(), &435_000.into()));
+    let ireland = &plan["sites"][0];
+    assert_eq!((&ireland["name"], &ireland["rate_kbit"]), (&"Ireland".into(), &465_000.into()));
+    assert_eq!(ireland["is_full"], true);
+    let trees = ireland["trees"].as_array().expect("a list");
+    let rates: u64 = trees.iter().filter_map(|tree| tree["rate_kbit"].as_u64()).sum();
+    assert_eq!(rates, 465_000);
+    assert!(trees.iter().any(|tree| tree["relay"] == "Virginia"));
+}
+
+#[test]
+fn draws_every_edge_and_every_uplink() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("plan.svg");
+    let drawn = overlay(&network("five.toml"), &["--svg", path.to_str().expect("text")]);
+    assert_eq!(printed(&drawn), "");
+    let svg = std::fs::read_to_string(&path).expect("it was written");
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    // Eight trees reach four sites each; three of Ireland's and the one of Virginia have a relay.
+    assert_eq!(svg.matches("class=\"relay\"").count(), 4);
+    assert_eq!(svg.matches("class=\"receiver\"").count(), 8 * 4 - 4);
+    assert_eq!(svg.matches("class=\"uplink\"").count(), 5);
+    assert!(svg.contains(">Virginia</text>"));
+}
+
+#[test]
+fn bad_input_is_an_error_that_names_the_file_and_the_field() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bad.toml");
+    let text = std::fs::read_to_string(network("five.toml")).expect("the example");
+    let bad = text.replacen("uplink_mbit = 750", "uplink_mbit = -750", 1);
+    std::fs::write(&path, bad).expect("a scratch folder");
+    let output = overlay(&path, &["--explain"]);
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(error.contains("bad.toml: sites[0].uplink_mbit is -750"), "{error}");
+    let refusing = text.replace("headroom_permille = 920", "headroom_permille = 500");
+    std::fs::write(&path, refusing + "fairness = \"refuse\"").expect("a scratch folder");
+    let error = String::from_utf8(overlay(&path, &[]).stderr).expect("text");
+    assert!(error.contains("not sustainable: uplink:0 needs 465000 kbit/s of 375000"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error() {
+    let output = overlay(Path::new("no such file.toml"), &[]);
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(error.contains("cannot read no such file.toml"), "{error}");
+}

@@ -1,0 +1,237 @@
+//! P13: with every queue at its bound nothing stops for good, and nothing grows. The bounds themselves are checked
+//! after every event, by the oracle.
+
+use std::time::Duration;
+
+use convoke_overlay::{BroadcastError, OverlayNode};
+use convoke_overlay::{Life, Limits, LinkEvent, NodeConfig, Order, Site, SiteSet};
+
+use crate::plans::{cycle, mixed, spread};
+use crate::world::{Conditions, Event, World, incarnation};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Everything is as small as it may be.
+fn tight(config: &mut NodeConfig) {
+    let limits = &mut config.limits;
+    limits.payload_bytes_max = 200_000;
+    limits.unacked_bytes_max = 200_000;
+    limits.reorder_bytes_max = 40_000;
+    limits.undelivered_bytes_max = 200_000;
+    limits.relay_bytes_root_max = 66_000;
+    limits.held_bytes_max = 200_000;
+    limits.fetches_max = 4;
+    limits.repairs_queued_max = 4;
+}
+
+fn tight_limits() -> Limits {
+    let mut config = NodeConfig::new(Site(0), 1, incarnation(Site(0), 1));
+    tight(&mut config);
+    config.limits
+}
+
+fn tight_world(seed: u64, sites: usize, configure: fn(&mut NodeConfig)) -> World {
+    let conditions = Conditions {
+        uplink: Some(50_000),
+        link_bytes: 40_000,
+        jitter: ms(15),
+        ..Conditions::calm(sites)
+    };
+    let mut world = World::new(seed, conditions, configure);
+    world.oracle.limits = tight_limits();
+    world
+}
+
+/// Every site has more to send than it may, from the start.
+fn load_all(world: &mut World, operations: usize) {
+    for from in world.sites().collect::<Vec<_>>() {
+        for round in 0..operations {
+            let len = [70_000, 3_000, 200_000, 900, 30_000][round % 5];
+            world.after(ms(50), Event::Broadcast { from, len });
+        }
+    }
+}
+
+fn assert_drained(world: &World, operations: usize, receivers: SiteSet) {
+    let all = SiteSet::first(world.conditions.sites);
+    assert_eq!(world.oracle.ops.len(), operations * world.conditions.sites);
+    for from in all.iter() {
+        let life = Life::of(incarnation(from, 1));
+        assert_eq!(world.oracle.missing(from, life, receivers), vec![]);
+        let load = world.node(from).unwrap().load();
+        assert_eq!((load.unacked_bytes, load.forward_bytes, load.queued), (0, 0, 0), "{from:?}");
+    }
+}
+
+#[test]
+fn a_cycle_of_relays_drains_with_every_queue_at_its_bound() {
+    let configures: [fn(&mut NodeConfig); 2] = [tight, |config| {
+        tight(config);
+        config.order = Order::SourceFifo;
+    }];
+    for (seed, plan) in
+        [cycle(5, 1, 40_000), spread(5, 1, 8_000), mixed(5, 1, 8_000)].iter().enumerate()
+    {
+        for configure in configures {
+            let mut world = tight_world(seed as u64, 5, configure);
+            world.oracle.may_wait = true;
+            world.set_plan(plan);
+            load_all(&mut world, 20);
+            world.run_until(120 * SECOND);
+            assert_drained(&world, 20, SiteSet::first(5));
+            assert_eq!(world.oracle.gaps.len(), 0);
+            let nodes = world.sites().map(|site| world.node(site).unwrap().counters());
+            assert!(nodes.into_iter().all(|counters| counters.relay_overruns == 0));
+        }
+    }
+}
+
+/// The sender fills its bounds, but loses no time to the one that does not read: nobody else waits for it.
+#[test]
+fn a_site_that_does_not_read_stops_neither_those_behind_it_nor_the_others_for_good() {
+    let mut world = tight_world(3, 5, tight);
+    world.set_plan(&cycle(5, 1, 40_000));
+    let slow = Site(1);
+    // It relays for the first, and is a receiver of all.
+    world.after(ms(200), Event::Read { site: slow, is_reading: false });
+    load_all(&mut world, 20);
+    world.run_until(1_000 * SECOND);
+    let others = SiteSet::first(5).without(slow);
+    for from in others.iter() {
+        let life = Life::of(incarnation(from, 1));
+        assert_eq!(world.oracle.missing(from, life, others), vec![], "but for what it is not owed");
+        assert_eq!(world.node(from).unwrap().load().unacked_bytes, 0, "it is given up in time");
+    }
+    let missed = world.oracle.ops.values().filter(|op| op.done.is_some_and(|it| it.contains(slow)));
+    assert!(missed.count() > 0);
+    // It reads again, is told what it missed, and takes part again.
+    world.handle(Event::Read { site: slow, is_reading: true });
+    world.run_until(1_030 * SECOND);
+    assert!(!world.oracle.gaps.is_empty());
+    // It has heard no acknowledgement either.
+    let concerned = |(at, source, _): &(Site, Site, Life)| [*at, *source].contains(&slow);
+    assert!(world.oracle.gaps.keys().all(concerned), "{:?}", world.oracle.gaps);
+    load_all(&mut world, 2);
+    world.run_until(1_100 * SECOND);
+    let last =
+        |op: &&crate::oracle::Op| op.at.since(convoke_core::time::Timestamp::ZERO) > 1_029 * SECOND;
+    let mut last = world.oracle.ops.values().filter(last);
+    assert!(last.all(|op| op.done == Some(SiteSet::EMPTY)));
+}
+
+#[test]
+fn a_slow_reader_slows_and_stops_nothing() {
+    let mut world = tight_world(4, 4, tight);
+    world.set_plan(&spread(4, 1, 8_000));
+    load_all(&mut world, 20);
+    for round in 0..300 {
+        let is_reading = round % 2 == 1;
+        world.after(ms(100 + 90 * round), Event::Read { site: Site(2), is_reading });
+    }
+    world.run_until(200 * SECOND);
+    assert_drained(&world, 20, SiteSet::first(4));
+}
+
+/// What waits for one that is stuck does not take the credit that serves the others.
+#[test]
+fn a_receiver_that_is_stuck_does_not_stop_its_relays() {
+    let mut world = tight_world(8, 5, |config| config.limits.relay_bytes_root_max = 66_000);
+    world.oracle.limits = Limits::default();
+    world.set_plan(&cycle(5, 1, 40_000));
+    world.after(ms(10), Event::Read { site: Site(4), is_reading: false });
+    for round in 0..300 {
+        world.after(ms(50 + 20 * round), Event::Broadcast { from: Site(0), len: 3_000 });
+    }
+    // Its link is found stuck after a second; afterwards nothing waits at the relay.
+    world.run_until(8 * SECOND);
+    let relayed = world.oracle.sent.relayed;
+    assert_eq!(world.node(Site(1)).unwrap().load().forward_bytes, 0);
+    assert!(relayed > 200, "{relayed} of 300 went by the relay");
+    world.handle(Event::Read { site: Site(4), is_reading: true });
+    world.run_until(60 * SECOND);
+    for op in world.oracle.ops.values() {
+        assert_eq!(op.done, Some(SiteSet::EMPTY));
+    }
+}
+
+/// An application that takes nothing stops its own site only: that site goes on to relay.
+#[test]
+fn an_application_that_takes_nothing_harms_no_other_site() {
+    let mut world = tight_world(5, 4, tight);
+    world.oracle.may_wait = true;
+    world.set_plan(&cycle(4, 1, 40_000));
+    world.after(ms(10), Event::Take { site: Site(1), is_taking: false });
+    load_all(&mut world, 10);
+    world.run_until(20 * SECOND);
+    let others = SiteSet::first(4).without(Site(1));
+    let given = world.oracle.ops.values().filter(|op| op.delivered.contains_key(&Site(2)));
+    assert!(given.count() >= 5, "what fits in the bounds has come to the others");
+    assert!(world.oracle.ops.values().all(|op| !op.delivered.contains_key(&Site(1))));
+    world.run_until(600 * SECOND);
+    for from in others.iter() {
+        let life = Life::of(incarnation(from, 1));
+        assert_eq!(world.oracle.missing(from, life, others), vec![]);
+    }
+    // It takes again: its own broadcasts had waited for their acknowledgements to be taken.
+    world.handle(Event::Take { site: Site(1), is_taking: true });
+    world.run_until(700 * SECOND);
+    load_all(&mut world, 1);
+    world.run_until(800 * SECOND);
+    assert!(world.oracle.ops.values().all(|op| op.done.is_some()));
+}
+
+#[test]
+fn a_site_that_is_down_holds_nobody_up() {
+    let mut world = tight_world(6, 4, tight);
+    world.set_plan(&cycle(4, 1, 40_000));
+    world.after(ms(20), Event::Crash(Site(3)));
+    load_all(&mut world, 20);
+    world.run_until(30 * SECOND);
+    let live = SiteSet::first(4).without(Site(3));
+    for from in live.iter() {
+        let life = Life::of(incarnation(from, 1));
+        assert_eq!(world.oracle.missing(from, life, live), vec![]);
+        assert_eq!(world.node(from).unwrap().load().unacked_bytes, 0);
+    }
+}
+
+#[test]
+fn what_is_owed_to_a_site_without_a_link_comes_when_it_is_back_in_time() {
+    for (away, is_in_time) in [(ms(4_000), true), (ms(8_000), false)] {
+        let mut world = World::new(1, Conditions::calm(4), |_| {});
+        world.after(ms(100), Event::Cut(Site(0), Site(3)));
+        for round in 0..20 {
+            world.after(ms(200 + 10 * round), Event::Broadcast { from: Site(0), len: 50_000 });
+        }
+        world.after(ms(100) + away, Event::Join(Site(0), Site(3)));
+        world.run_until(20 * SECOND);
+        let has = world.oracle.ops.values().filter(|op| op.delivered.contains_key(&Site(3)));
+        assert_eq!(has.count(), if is_in_time { 20 } else { 0 });
+        let gaps: Vec<_> = world.oracle.gaps.into_values().flatten().collect();
+        assert_eq!(gaps, if is_in_time { vec![] } else { vec![(0, 20)] });
+        let missed = if is_in_time { SiteSet::EMPTY } else { SiteSet::EMPTY.with(Site(3)) };
+        assert!(world.oracle.ops.values().all(|op| op.done == Some(missed)));
+    }
+}
+
+/// Bad input: an error that says what to do, and nothing else.
+#[test]
+fn what_cannot_be_broadcast_is_refused_by_name() {
+    let (now, mut config) =
+        (Default::default(), NodeConfig::new(Site(0), 2, incarnation(Site(0), 1)));
+    tight(&mut config);
+    let mut node = OverlayNode::new(now, config).unwrap();
+    node.handle_link(now, Site(1), LinkEvent::Up { incarnation: incarnation(Site(1), 1) });
+    let too_large = BroadcastError::TooLarge { size: 200_001, limit: 200_000 };
+    assert_eq!(node.broadcast(now, vec![0; 200_001].into()), Err(too_large));
+    assert!(node.broadcast(now, vec![0; 150_000].into()).is_ok());
+    assert!(!node.is_ready(60_000) && node.is_ready(50_000));
+    assert_eq!(node.broadcast(now, vec![0; 60_000].into()), Err(BroadcastError::NotReady));
+    // Without a link the other is not waited for.
+    node.handle_link(now, Site(1), LinkEvent::Down);
+    assert!(node.broadcast(now, vec![0; 60_000].into()).is_ok());
+}

@@ -1,0 +1,220 @@
+//! Sites that start late, end early or do not fit together, on a simulated network in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use convoke_core::id::Incarnation;
+use convoke_core::transport::{CloseReason, Connection, Hello, Link, Received, Sink};
+use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
+use convoke_overlay::{
+    BroadcastError, Life, Limits, OpId, Overlay, OverlayBuilder, Plan, PullError, Site,
+};
+use convoke_quorum::{All, Configuration};
+use convoke_sim::transport::SimNetwork;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const LEN: Method<Vec<u8>, u64> = Method::new("test.Test/Len");
+
+async fn len(bytes: Vec<u8>, _: Context) -> std::result::Result<u64, Status> {
+    Ok(bytes.len() as u64)
+}
+
+fn node(site: u64) -> NodeId {
+    NodeId::new(site + 1).expect("not zero")
+}
+
+async fn endpoint(network: &SimNetwork, site: u64) -> Result<Endpoint> {
+    let endpoint = Endpoint::builder()
+        .node(node(site))
+        .shared_transport(network.transport())
+        .seed(site)
+        .listen(format!("sim://node-{site}"))
+        .serve(Service::new().unary(LEN, len));
+    Ok(endpoint.start().await?)
+}
+
+/// An overlay of these sites.
+fn overlay_of(endpoint: &Endpoint, site: u64, sites: &[u64]) -> OverlayBuilder {
+    let overlay = Overlay::builder(endpoint)
+        .listen(format!("sim://site-{site}"))
+        .incarnation(site + 100)
+        .plan(Plan::direct(sites.len(), 1));
+    sites.iter().fold(overlay, |it, other| it.site(node(*other), format!("sim://site-{other}")))
+}
+
+/// Endpoints that know each other.
+async fn endpoints(network: &SimNetwork, count: u64) -> Result<Vec<Endpoint>> {
+    let mut endpoints = Vec::new();
+    for site in 0..count {
+        endpoints.push(endpoint(network, site).await?);
+    }
+    for (from, endpoint) in endpoints.iter().enumerate() {
+        for to in from + 1..endpoints.len() {
+            endpoint.connect(&format!("sim://node-{to}")).await?;
+        }
+    }
+    Ok(endpoints)
+}
+
+async fn within<T>(time: Duration, what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(time, what).await.expect("it was to end in time")
+}
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_overlay_says_so_to_whoever_waits_and_whoever_comes() -> Result {
+    let network = SimNetwork::new(1);
+    let endpoint = endpoint(&network, 0).await?;
+    let mut limits = Limits::default();
+    (limits.payload_bytes_max, limits.unacked_bytes_max) = (1 << 20, 1 << 20);
+    let overlay = overlay_of(&endpoint, 0, &[0, 1, 2]).limits(limits).start().await?;
+    let op = OpId { source: Site(1), life: Life(1), seq: 5 };
+
+    overlay.shutdown(Duration::ZERO).await;
+    let refused = within(SOON, overlay.broadcast(vec![7; 1 << 19])).await;
+    assert_eq!(refused.map(|it| it.op()), Err(BroadcastError::Closed));
+    assert_eq!(within(SOON, overlay.fetch(op)).await, Err(PullError::Closed));
+    assert_eq!(within(SOON, overlay.next()).await, None);
+    within(SOON, overlay.connected()).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_waits_learns_that_the_overlay_was_closed() -> Result {
+    let network = SimNetwork::new(1);
+    let endpoints = endpoints(&network, 2).await?;
+    let silent = endpoints[1].clone();
+    let first = overlay_of(&endpoints[0], 0, &[0, 1]).start().await?;
+    let second = overlay_of(&silent, 1, &[0, 1]).start().await?;
+    within(SOON, first.connected()).await;
+    network.partition(node(0), node(1));
+    let op = OpId { source: Site(1), life: Life(101), seq: 5 };
+    let fetching = tokio::spawn({
+        let first = first.clone();
+        async move { first.fetch(op).await }
+    });
+    tokio::task::yield_now().await;
+    first.shutdown(Duration::ZERO).await;
+    assert_eq!(within(SOON, fetching).await?, Err(PullError::Closed));
+    drop(second);
+    Ok(())
+}
+
+/// Overlays start one after the other, and not everywhere.
+#[tokio::test(start_paused = true)]
+async fn a_site_whose_overlay_is_not_there_gets_its_requests_whole() -> Result {
+    let network = SimNetwork::new(1);
+    let endpoints = endpoints(&network, 4).await?;
+    let all = Configuration::new(endpoints.iter().map(Endpoint::node))?;
+    let large = || all.broadcast(&endpoints[0], LEN.request(vec![7; 100_000])).quorum(All);
+    let mut overlays = Vec::new();
+    for site in 0..4 {
+        assert_eq!(within(SOON, large()).await?, 100_000, "with {site} overlays");
+        let overlay =
+            overlay_of(&endpoints[usize::try_from(site)?], site, &[0, 1, 2, 3]).start().await?;
+        overlays.push(overlay);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let before = overlays[0].counters().own_bytes;
+    assert_eq!(within(SOON, large()).await?, 100_000);
+    assert!(overlays[0].counters().own_bytes > before + 300_000);
+    Ok(())
+}
+
+/// One site shuts its overlay down with time for what it has sent; the others call it all the while.
+#[tokio::test(start_paused = true)]
+async fn a_site_that_shuts_down_still_takes_the_messages_of_others() -> Result {
+    let network = SimNetwork::new(1);
+    let endpoints = endpoints(&network, 3).await?;
+    let mut overlays = Vec::new();
+    for site in 0..3 {
+        overlays
+            .push(overlay_of(&endpoints[usize::try_from(site)?], site, &[0, 1, 2]).start().await?);
+    }
+    for overlay in &overlays {
+        within(SOON, overlay.connected()).await;
+    }
+    let all = Configuration::new(endpoints.iter().map(Endpoint::node))?;
+    // What it owes to the last site keeps it from closing at once.
+    network.partition(node(1), node(2));
+    overlays[1].broadcast(vec![1; 50_000]).await?;
+    let leaving = tokio::spawn({
+        let overlay = overlays[1].clone();
+        async move { overlay.shutdown(Duration::from_secs(3)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!leaving.is_finished());
+    let call = all.broadcast(&endpoints[0], LEN.request(vec![7; 100_000]));
+    assert_eq!(within(SOON, call.quorum(All)).await?, 100_000);
+    leaving.await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let call = all.broadcast(&endpoints[0], LEN.request(vec![7; 100_000]));
+    assert_eq!(within(SOON, call.quorum(All)).await?, 100_000);
+    Ok(())
+}
+
+/// A site of another version: it takes connections, and refuses what comes by them.
+#[derive(Debug, Default)]
+struct Refuses {
+    opened: AtomicUsize,
+}
+
+impl Sink for Refuses {
+    fn hello(&self) -> Hello {
+        let (node, incarnation) = (node(1), Incarnation(7));
+        Hello { node, incarnation, advertised: Vec::new(), frame_bytes_max: 1 << 20 }
+    }
+
+    fn on_open(&self, _: Arc<dyn Connection>) -> std::result::Result<(), String> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn on_batch(
+        &self,
+        _: &Arc<dyn Connection>,
+        _: &mut dyn Iterator<Item = Received>,
+    ) -> std::result::Result<(), String> {
+        Err("nobody knows frames like that".into())
+    }
+
+    fn on_closed(&self, _: &Link, _: CloseReason) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_site_that_refuses_what_comes_is_not_dialled_without_a_pause() -> Result {
+    let network = SimNetwork::new(1);
+    network.default_latency(Duration::from_millis(1));
+    let refuses = Arc::new(Refuses::default());
+    let _listener = network
+        .transport()
+        .listen(&"sim://site-1".parse()?, refuses.clone() as Arc<dyn Sink>)
+        .await?;
+    let endpoint = endpoint(&network, 0).await?;
+    let overlay = overlay_of(&endpoint, 0, &[0, 1]).start().await?;
+    overlay.broadcast(vec![7; 5_000]).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let opened = refuses.opened.load(Ordering::Relaxed);
+    assert!((5..60).contains(&opened), "{opened} connections in a minute");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn sites_with_other_lists_of_sites_do_not_take_each_others_operations() -> Result {
+    let network = SimNetwork::new(1);
+    let endpoints = endpoints(&network, 4).await?;
+    // The second has one more in the middle, so that it counts the third as another.
+    let first = overlay_of(&endpoints[0], 0, &[0, 1, 3]).start().await?;
+    let second = overlay_of(&endpoints[1], 1, &[0, 1, 2, 3]).start().await?;
+    let third = overlay_of(&endpoints[3], 3, &[0, 1, 3]).start().await?;
+    let broadcast = first.broadcast(vec![7; 10_000]).await?;
+    let held = within(SOON, broadcast.settled()).await;
+    assert_eq!((held.by.len(), held.missed.len()), (1, 1), "{held:?}");
+    assert!(within(SOON, third.next()).await.is_some());
+    let nothing = tokio::time::timeout(Duration::from_secs(30), second.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Whole sites, timers and flows included, on a simulated network with limited uplinks, in virtual time.
+
+#![expect(clippy::disallowed_methods, reason = "the clock of these tests is virtual")]
+
+use std::time::Duration;
+
+use convoke_core::{Endpoint, NodeId};
+use convoke_overlay::{
+    Bounds, Delivery, Fairness, HoseModel, Overlay, OverlayBuilder, Plan, Site, Tree, admit,
+};
+use convoke_sim::transport::SimNetwork;
+use tokio::time::Instant;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const SITES: usize = 5;
+const LINK_KBIT: u64 = 100_000;
+const OP_BYTES: usize = 64_000;
+
+fn node(site: usize) -> NodeId {
+    NodeId::new(site as u64 + 1).expect("not zero")
+}
+
+fn latency(from: usize, to: usize) -> Duration {
+    Duration::from_millis(if from == to { 0 } else { 20 + 10 * (from.abs_diff(to) as u64) })
+}
+
+/// The first site wants to send most of what all uplinks together can carry.
+fn model() -> HoseModel {
+    let pairs = (0..SITES).flat_map(|from| (0..SITES).map(move |to| latency(from, to)));
+    HoseModel {
+        uplink: vec![LINK_KBIT; SITES],
+        downlink: vec![LINK_KBIT; SITES],
+        latency_us: pairs.map(|one| u32::try_from(one.as_micros()).unwrap()).collect(),
+        demand: vec![90_000, 500, 500, 500, 500],
+        epoch: 1,
+    }
+}
+
+async fn start(
+    network: &SimNetwork,
+    set: impl Fn(OverlayBuilder) -> OverlayBuilder,
+) -> Result<Vec<(Endpoint, Overlay)>> {
+    start_with(network, LINK_KBIT, set).await
+}
+
+/// All uplinks and downlinks being `link_kbit`.
+async fn start_with(
+    network: &SimNetwork,
+    link_kbit: u64,
+    set: impl Fn(OverlayBuilder) -> OverlayBuilder,
+) -> Result<Vec<(Endpoint, Overlay)>> {
+    let mut sites = Vec::new();
+    for site in 0..SITES {
+        for other in 0..SITES {
+            network.latency(node(site), node(other), latency(site, other));
+        }
+        network.uplink(node(site), link_kbit);
+        network.downlink(node(site), link_kbit);
+        let endpoint = Endpoint::builder()
+            .node(node(site))
+            .shared_transport(network.transport())
+            .seed(site as u64)
+            .start()
+            .await?;
+        let overlay = Overlay::builder(&endpoint)
+            .listen(format!("sim://site-{site}"))
+            .incarnation(site as u64 + 100);
+        let all = (0..SITES).map(|other| (node(other), format!("sim://site-{other}")));
+        let overlay = all.fold(overlay, |it, (node, address)| it.site(node, address));
+        sites.push((endpoint, set(overlay).start().await?));
+    }
+    for (_, overlay) in &sites {
+        overlay.connected().await;
+    }
+    Ok(sites)
+}
+
+/// Site 0 broadcasts without a pause; what every other site got per second, the least of them, kbit/s.
+async fn throughput(sites: &[(Endpoint, Overlay)], warm_up: Duration, time: Duration) -> u64 {
+    let source = sites[0].1.clone();
+    let sending = tokio::spawn(async move {
+        while let Ok(broadcast) = source.broadcast(vec![7; OP_BYTES]).await {
+            drop(broadcast);
+        }
+    });
+    let begin = Instant::now() + warm_up;
+    let mut receivers = Vec::new();
+    for (_, overlay) in &sites[1..] {
+        let overlay = overlay.clone();
+        receivers.push(tokio::spawn(async move {
+            let mut bytes = 0;
+            let counting = async {
+                while let Some(Delivery::Operation { payload, .. }) = overlay.next().await {
+                    bytes += if Instant::now() > begin { payload.len() as u64 } else { 0 };
+                }
+            };
+            let _ = tokio::time::timeout_at(begin + time, counting).await;
+            bytes
+        }));
+    }
+    let mut least = u64::MAX;
+    for receiver in receivers {
+        least = least.min(receiver.await.expect("it only counts"));
+    }
+    sending.abort();
+    least * 8 / u64::try_from(time.as_millis()).expect("seconds")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hot_site_gets_what_the_plan_gives_it_and_not_a_fourth_of_its_uplink() -> Result {
+    let (warm_up, time) = (Duration::from_secs(2), Duration::from_secs(5));
+    let network = SimNetwork::new(1);
+    let sites = start(&network, |it| it.model(model())).await?;
+    let planned = sites[0].1.plan().rate(Site(0));
+    let overlay = throughput(&sites, warm_up, time).await;
+    drop(sites);
+
+    let network = SimNetwork::new(1);
+    let sites = start(&network, |it| it.plan(Plan::direct(SITES, 1))).await?;
+    let direct = throughput(&sites, warm_up, time).await;
+
+    println!("planned {planned}, overlay {overlay}, direct {direct} kbit/s");
+    assert!(direct <= LINK_KBIT / 4, "four copies share the uplink: {direct}");
+    assert!(overlay * 100 >= planned * 95, "{overlay} of {planned}");
+    assert!(overlay >= direct * 2, "{overlay} against {direct}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn sites_that_know_nothing_find_their_plan_from_what_they_see() -> Result {
+    let network = SimNetwork::new(1);
+    let known = Bounds::fixed(LINK_KBIT);
+    let sites = start(&network, |it| it.uplink(known).downlink(known)).await?;
+    let overlay = throughput(&sites, Duration::from_secs(30), Duration::from_secs(5)).await;
+    let plan = sites[0].1.plan();
+    println!("epoch {}, relays {:?}, {overlay} kbit/s", plan.epoch(), plan.relays());
+    assert!(!plan.relays().is_empty(), "one site sends everything");
+    let most = admit(&model(), &Fairness::MaxMin)?.whole()[0];
+    assert!(overlay * 10 >= most * 7, "{overlay} of {most} that all could be planned for");
+    Ok(())
+}
+
+/// They take their links for five times what they are, so that the first plans overload all of them and relays are late.
+#[tokio::test(start_paused = true)]
+async fn sites_that_think_too_much_of_their_links_find_what_those_carry() -> Result {
+    let (network, link) = (SimNetwork::new(1), 20_000);
+    let bounds = Bounds { initial: 100_000, ..Bounds::default() };
+    let sites = start_with(&network, link, |it| it.uplink(bounds).downlink(bounds)).await?;
+    let overlay = throughput(&sites, Duration::from_secs(100), Duration::from_secs(10)).await;
+    println!("relays {:?}, {overlay} of {link} kbit/s", sites[0].1.plan().relays());
+    assert!(overlay * 10 >= link * 6, "{overlay}: all direct, {} would fit", link / 4);
+    Ok(())
+}
+
+/// The direct way has no rate in such a plan.
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_only_relay_is_gone_goes_directly_at_its_rate() -> Result {
+    let (network, rate) = (SimNetwork::new(1), 20_000);
+    let trees = |root: usize| match root {
+        0 => vec![Tree::relayed(SITES, Site(0), Site(4), rate)],
+        _ => vec![Tree::direct(1_000)],
+    };
+    let plan = Plan::fixed(1, (0..SITES).map(trees).collect())?;
+    let mut sites = start(&network, |it| it.plan(plan.clone())).await?;
+    sites.truncate(4);
+    let direct = throughput(&sites, Duration::from_secs(6), Duration::from_secs(5)).await;
+    assert!(direct * 10 >= rate * 9, "{direct} of {rate}");
+    Ok(())
+}

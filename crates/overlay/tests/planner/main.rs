@@ -1,0 +1,7 @@
+//! What the planner promises: its invariants over random networks, the golden vectors, the published tables.
+
+mod invariants;
+mod network;
+mod oracle;
+mod thesis;
+mod vectors;
