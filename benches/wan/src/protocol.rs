@@ -1,0 +1,128 @@
+//! What the lab says to the sites, and they to it: a line of JSON each.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How a broadcast travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Form {
+    /// A copy to each receiver over one connection each, unpaced.
+    Direct,
+    /// Over the trees of a plan.
+    Overlay,
+}
+
+impl Form {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Overlay => "overlay",
+        }
+    }
+}
+
+/// What a site is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Connect to the sites that listen at these addresses, by their index: for direct broadcasts.
+    Connect(Vec<String>),
+    /// Start an overlay with the plan of this model, in place of the one before.
+    Plan(Model),
+    /// Connect to the overlays of the others at these addresses.
+    Join(Vec<String>),
+    /// Broadcast and time what comes.
+    Measure(Window),
+    /// Broadcast by the overlay until the window ends, and wait until nobody is owed anything.
+    Offer(Window),
+    /// Say what has come of the operations of this run.
+    Count(u32),
+}
+
+/// What all sites plan from; see [`HoseModel`](convoke_overlay::HoseModel).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Model {
+    pub(crate) uplink: Vec<u64>,
+    pub(crate) downlink: Vec<u64>,
+    pub(crate) latency_us: Vec<u32>,
+    pub(crate) demand: Vec<u64>,
+    pub(crate) headroom_permille: u32,
+}
+
+/// One measurement. Times are nanoseconds of the machine's monotonic clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Window {
+    /// Which measurement; what belongs to another one is not counted.
+    pub(crate) run: u32,
+    pub(crate) form: Form,
+    /// What this site wants to broadcast, kbit/s.
+    pub(crate) demand: u64,
+    /// Size of an operation, bytes.
+    pub(crate) op_bytes: usize,
+    /// When to begin to send.
+    pub(crate) start_ns: u64,
+    /// From when on to count.
+    pub(crate) from_ns: u64,
+    /// When to stop.
+    pub(crate) until_ns: u64,
+}
+
+/// What a site answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It listens at this address.
+    Listening(String),
+    /// It is connected to all others.
+    Connected,
+    /// What it has measured.
+    Measured(Measured),
+    /// So many operations were broadcast, and so many bytes of them sent again.
+    Offered { operations: u64, resent_bytes: u64 },
+    /// How many operations of each site have come.
+    Counted(BTreeMap<u16, u64>),
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// What came at a site in a window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Payload bytes that came, of all sources.
+    pub(crate) received_bytes: u64,
+    /// Sum of all one-way latencies, microseconds.
+    pub(crate) latency_sum_us: u64,
+    /// How many operations took how long: rounded up to about 1 %, microseconds.
+    pub(crate) latencies_us: Vec<(u64, u64)>,
+    /// Operations this site wanted to send and did not get to, since there was no room.
+    pub(crate) held_back: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_answers_are_lines() {
+        let window = Window {
+            run: 1,
+            form: Form::Overlay,
+            demand: 3,
+            op_bytes: 16,
+            start_ns: 4,
+            from_ns: 5,
+            until_ns: 6,
+        };
+        for order in [Order::Connect(vec!["tcp://a:1".into()]), Order::Measure(window)] {
+            let line = serde_json::to_string(&order).expect("it is JSON");
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Order>(&line).expect("it was written"), order);
+        }
+        let answer = Answer::Measured(Measured::default());
+        let line = serde_json::to_string(&answer).expect("it is JSON");
+        assert_eq!(serde_json::from_str::<Answer>(&line).expect("it was written"), answer);
+    }
+}

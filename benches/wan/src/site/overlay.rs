@@ -1,0 +1,142 @@
+//! Broadcast over the trees of a plan: the overlay as users have it, over the same transport as the direct form.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use convoke_core::{Endpoint, NodeId};
+use convoke_overlay::{Delivery, HoseModel, Overlay, PlanOptions};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use super::clock::{now_ns, sleep_until_ns};
+use super::record::{HEAD_BYTES, Head, Recorder};
+use super::{Broadcast, Options, direct, operation_every};
+use crate::protocol::{Answer, Model, Window};
+
+/// An overlay for one plan.
+#[derive(Debug)]
+pub(crate) struct OverTrees {
+    overlay: Overlay,
+    endpoint: Endpoint,
+    reader: JoinHandle<()>,
+    came: Came,
+}
+
+/// How many operations have come, by run and source.
+type Came = Arc<Mutex<BTreeMap<(u32, u16), u64>>>;
+
+impl OverTrees {
+    /// Starts this site's part, which listens.
+    pub(crate) async fn listen(
+        options: &Options,
+        model: &Model,
+        recorder: Arc<Recorder>,
+    ) -> anyhow::Result<Self> {
+        let transport = direct::transport()?;
+        let endpoint = Endpoint::builder().node(node(options.index)?).transport(transport);
+        let endpoint = endpoint.start().await?;
+        let headroom = PlanOptions::new().headroom_permille(model.headroom_permille);
+        let mut builder = Overlay::builder(&endpoint)
+            .listen(&options.listen)
+            .model(model.to_hose())
+            .plan_options(headroom)
+            .flows_per_site(options.flows)
+            .without_requests();
+        for site in 0..options.sites {
+            builder = builder.site_without_address(node(site)?);
+        }
+        let overlay = builder.start().await?;
+        let came = Came::default();
+        let reader = tokio::spawn(read(overlay.clone(), recorder, came.clone()));
+        Ok(Self { overlay, endpoint, reader, came })
+    }
+
+    pub(crate) fn address(&self) -> anyhow::Result<String> {
+        let address = self.overlay.addresses().first().context("it listens")?;
+        Ok(address.to_string())
+    }
+
+    /// Waits until all others can be reached.
+    pub(crate) async fn connect(&self, addresses: &[String]) -> anyhow::Result<()> {
+        for (site, address) in (0_u16..).zip(addresses) {
+            self.overlay.introduce(node(site)?, address)?;
+        }
+        self.overlay.connected().await;
+        Ok(())
+    }
+
+    /// Broadcasts at the rate of the window until it ends, and waits until all who live have everything.
+    pub(crate) async fn offer(&self, window: &Window) -> anyhow::Result<Answer> {
+        let before = self.overlay.counters().resent_bytes;
+        let mut sent = Vec::new();
+        if let Some(every) = operation_every(window) {
+            let mut next_ns = window.start_ns;
+            while next_ns < window.until_ns {
+                sleep_until_ns(next_ns).await;
+                let head = Head { run: window.run, sent_ns: now_ns() };
+                let payload = head.payload(window.op_bytes.max(HEAD_BYTES));
+                sent.push(self.overlay.broadcast(payload).await?);
+                next_ns += every;
+            }
+        }
+        for broadcast in &sent {
+            broadcast.settled().await;
+        }
+        let resent_bytes = self.overlay.counters().resent_bytes - before;
+        Ok(Answer::Offered { operations: sent.len() as u64, resent_bytes })
+    }
+
+    /// How many operations of each site have come in a run.
+    pub(crate) fn came(&self, run: u32) -> BTreeMap<u16, u64> {
+        let came = self.came.lock();
+        came.range((run, 0)..=(run, u16::MAX)).map(|((_, site), count)| (*site, *count)).collect()
+    }
+
+    pub(crate) async fn close(self) {
+        self.overlay.shutdown(CLOSE_GRACE).await;
+        self.reader.abort();
+        self.endpoint.shutdown(CLOSE_GRACE).await;
+    }
+}
+
+/// How long the last operations may take to be acknowledged.
+const CLOSE_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+
+async fn read(overlay: Overlay, recorder: Arc<Recorder>, came: Came) {
+    while let Some(delivery) = overlay.next().await {
+        match delivery {
+            Delivery::Operation { op, payload } => {
+                recorder.delivered(&payload);
+                if let Some(head) = Head::of(&payload) {
+                    *came.lock().entry((head.run, op.source.0)).or_default() += 1;
+                }
+            }
+            gap => eprintln!("site {:?} misses something: {gap:?}", overlay.site()),
+        }
+    }
+}
+
+fn node(site: u16) -> anyhow::Result<NodeId> {
+    NodeId::new(u64::from(site) + 1).context("nodes count from 1")
+}
+
+impl Broadcast for OverTrees {
+    async fn broadcast(&self, payload: Bytes) -> anyhow::Result<()> {
+        self.overlay.broadcast(payload).await?;
+        Ok(())
+    }
+}
+
+impl Model {
+    fn to_hose(&self) -> HoseModel {
+        HoseModel {
+            uplink: self.uplink.clone(),
+            downlink: self.downlink.clone(),
+            latency_us: self.latency_us.clone(),
+            demand: self.demand.clone(),
+            epoch: 1,
+        }
+    }
+}
