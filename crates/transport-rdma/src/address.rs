@@ -1,0 +1,69 @@
+//! From `rdma://host:port` to socket addresses and back, and what to tell a peer of one's own.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use convoke_core::transport::Address;
+
+pub(crate) const SCHEME: &str = "rdma";
+
+/// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
+/// or a name.
+pub(crate) async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(socket) = host_and_port.parse() {
+        return Ok(vec![socket]);
+    }
+    let found: Vec<_> = tokio::net::lookup_host(host_and_port).await?.collect();
+    if found.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    }
+    Ok(found)
+}
+
+/// The address of a socket.
+pub(crate) fn of_socket(socket: SocketAddr) -> Address {
+    format!("{SCHEME}://{socket}").parse().expect("a socket address after a scheme is an address")
+}
+
+/// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
+///
+/// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
+pub(crate) fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
+    let local = local.to_canonical();
+    addresses.iter().filter_map(|address| advertise(address, local)).collect()
+}
+
+fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
+    let Some(listening) = unspecified(address) else { return Some(address.clone()) };
+    if (listening.is_ipv4() && local.is_ipv6()) || local.is_unspecified() {
+        return None;
+    }
+    let socket = SocketAddr::new(local, listening.port());
+    let text = format!("{}://{socket}", address.scheme());
+    Some(text.parse().expect("a socket address after a scheme is an address"))
+}
+
+/// The socket of an address that names every interface; `None` for one that can be dialled.
+pub(crate) fn unspecified(address: &Address) -> Option<SocketAddr> {
+    let socket: SocketAddr = address.rest().parse().ok()?;
+    socket.ip().is_unspecified().then_some(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<Address> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_address_of_every_interface_becomes_the_local_one() {
+        let given = addresses(&["rdma://0.0.0.0:70", "tcp://[::]:71", "tcp://10.1.1.1:72"]);
+        let v4 = advertised(&given, "192.168.0.5".parse().unwrap());
+        let expected = ["rdma://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"];
+        assert_eq!(v4, addresses(&expected));
+        let v6 = advertised(&given, "fd00::5".parse().unwrap());
+        assert_eq!(v6, addresses(&["tcp://[fd00::5]:71", "tcp://10.1.1.1:72"]));
+    }
+}

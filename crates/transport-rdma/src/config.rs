@@ -1,0 +1,340 @@
+//! The knobs, their defaults, and the relations between them.
+
+use std::time::Duration;
+
+use crate::defect::Defects;
+use crate::hello::{CONTROL_SLOT_COUNT_MAX, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_COUNT_MAX, Terms};
+use crate::link::send_queue::LaneLimits;
+use crate::provider::{Provider, QueuePairSettings};
+use crate::transport::RdmaTransport;
+
+/// How the engine waits for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PollMode {
+    /// Polls for so long after the last traffic, then sleeps until the device wakes it.
+    Adaptive {
+        /// Zero never polls without need.
+        spin: Duration,
+    },
+    /// Polls as long as there is a connection: the shortest round trip, for one core of the machine.
+    Busy,
+}
+
+/// Sets up an [`RdmaTransport`]; made by [`RdmaTransport::builder`].
+///
+/// | setting | default |
+/// |---|---|
+/// | [`slots`](Self::slots), [`control_slots`](Self::control_slots), [`slot_bytes`](Self::slot_bytes) | 32, 2, 8 KiB |
+/// | [`send_slots`](Self::send_slots), [`inline_bytes`](Self::inline_bytes) | 16, 220 |
+/// | [`frame_bytes_max`](Self::frame_bytes_max) | 4 MiB + 64 KiB |
+/// | [`send_buffer_bytes_soft`](Self::send_buffer_bytes_soft), [`send_buffer_bytes_hard`](Self::send_buffer_bytes_hard) | 1 MiB, 16 MiB |
+/// | [`control_reserve_bytes`](Self::control_reserve_bytes) | 1 MiB |
+/// | [`dial_timeout`](Self::dial_timeout), [`handshake_timeout`](Self::handshake_timeout) | 3 s, 5 s |
+/// | [`keep_alive_interval`](Self::keep_alive_interval), [`keep_alive_timeout`](Self::keep_alive_timeout) | 3 s, 10 s |
+/// | [`connections_max`](Self::connections_max), [`listen_backlog`](Self::listen_backlog) | 1,024, 256 |
+/// | [`close_grace`](Self::close_grace) | 1 s |
+/// | [`poll_mode`](Self::poll_mode) | adaptive: 50 us, or zero with fewer than two cores per engine |
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until build"]
+pub struct RdmaTransportBuilder<P> {
+    provider: P,
+    config: Config,
+}
+
+/// Settings that do not go together; says which and what to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the settings of the RDMA transport do not go together: {message}")]
+pub struct ConfigError {
+    message: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) slots: u16,
+    pub(crate) control_slots: u8,
+    pub(crate) slot_bytes: u32,
+    pub(crate) send_slots: u16,
+    pub(crate) inline_bytes: u32,
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) send_buffer_bytes_soft: usize,
+    pub(crate) send_buffer_bytes_hard: usize,
+    pub(crate) control_reserve_bytes: usize,
+    pub(crate) dial_timeout: Duration,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) keep_alive_interval: Duration,
+    pub(crate) keep_alive_timeout: Duration,
+    pub(crate) connections_max: usize,
+    pub(crate) listen_backlog: u16,
+    pub(crate) close_grace: Duration,
+    /// `None` leaves it to the machine.
+    pub(crate) poll_mode: Option<PollMode>,
+    pub(crate) retry_count: u8,
+    pub(crate) ack_timeout_exponent: u8,
+    pub(crate) defects: Defects,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            slots: 32,
+            control_slots: 2,
+            slot_bytes: 8 << 10,
+            send_slots: 16,
+            inline_bytes: 220,
+            frame_bytes_max: (4 << 20) + (64 << 10),
+            send_buffer_bytes_soft: 1 << 20,
+            send_buffer_bytes_hard: 16 << 20,
+            control_reserve_bytes: 1 << 20,
+            dial_timeout: Duration::from_secs(3),
+            handshake_timeout: Duration::from_secs(5),
+            keep_alive_interval: Duration::from_secs(3),
+            keep_alive_timeout: Duration::from_secs(10),
+            connections_max: 1_024,
+            listen_backlog: 256,
+            close_grace: Duration::from_secs(1),
+            poll_mode: None,
+            // Seven would be for ever on soft-RoCE; six times about 67 ms is noticed within half a second.
+            retry_count: 6,
+            ack_timeout_exponent: 14,
+            defects: Defects::default(),
+        }
+    }
+}
+
+impl<P: Provider> RdmaTransportBuilder<P> {
+    pub(crate) fn new(provider: P) -> Self {
+        Self { provider, config: Config::default() }
+    }
+
+    /// How many receives are posted for a peer's messages, 1 to 32,768. Default 32. A peer may have as many
+    /// messages under way; each costs [`slot_bytes`](Self::slot_bytes) of registered memory per connection.
+    pub fn slots(mut self, count: u16) -> Self {
+        self.config.slots = count;
+        self
+    }
+
+    /// How many receives are posted beside them for messages that only give credit, 1 to 64. Default 2.
+    pub fn control_slots(mut self, count: u8) -> Self {
+        self.config.control_slots = count;
+        self
+    }
+
+    /// The largest message, header included, 1 KiB to 1 MiB. Default 8 KiB. A larger frame is cut.
+    pub fn slot_bytes(mut self, bytes: u32) -> Self {
+        self.config.slot_bytes = bytes;
+        self
+    }
+
+    /// How many messages too large to be sent inline may be under way, at least 1. Default 16. Each costs
+    /// the smaller [`slot_bytes`](Self::slot_bytes) of both ends of registered memory per connection.
+    pub fn send_slots(mut self, count: u16) -> Self {
+        self.config.send_slots = count;
+        self
+    }
+
+    /// Messages up to this size are sent inline, as far as the device grants it. Default 220. Zero never does.
+    pub fn inline_bytes(mut self, bytes: u32) -> Self {
+        self.config.inline_bytes = bytes;
+        self
+    }
+
+    /// The largest frame this end takes or sends, in bytes. Default 4 MiB and 64 KiB: a message of 4 MiB and its
+    /// headers. The smaller of this and what the sink's hello says is told to peers.
+    pub fn frame_bytes_max(mut self, bytes: u32) -> Self {
+        self.config.frame_bytes_max = bytes;
+        self
+    }
+
+    /// From how many queued bytes on the data lane is [`Full`](convoke_core::transport::Appended::Full). Default
+    /// 1 MiB.
+    pub fn send_buffer_bytes_soft(mut self, bytes: usize) -> Self {
+        self.config.send_buffer_bytes_soft = bytes;
+        self
+    }
+
+    /// At how many queued bytes the data lane takes no more frames. Default 16 MiB. At least the soft bound and the
+    /// largest frame, so that a writable lane takes any frame.
+    pub fn send_buffer_bytes_hard(mut self, bytes: usize) -> Self {
+        self.config.send_buffer_bytes_hard = bytes;
+        self
+    }
+
+    /// What the control lane may queue beside the data lane, in bytes. Default 1 MiB. It is `Full` at half of it.
+    pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
+        self.config.control_reserve_bytes = bytes;
+        self
+    }
+
+    /// How long a dial may take until both ends have opened, resolving a name included. Default 3 s.
+    pub fn dial_timeout(mut self, timeout: Duration) -> Self {
+        self.config.dial_timeout = timeout;
+        self
+    }
+
+    /// How long a peer that was accepted may take to introduce itself. Default 5 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.config.handshake_timeout = timeout;
+        self
+    }
+
+    /// After how long without a sign of the peer it is probed. Default 3 s. A probe is a write of nothing, which
+    /// the peer's adapter answers by itself.
+    pub fn keep_alive_interval(mut self, interval: Duration) -> Self {
+        self.config.keep_alive_interval = interval;
+        self
+    }
+
+    /// After how long without a sign of the peer the connection is closed, if the device has not given it up before.
+    /// Default 10 s. At least three intervals, and at least 100 ms.
+    pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
+        self.config.keep_alive_timeout = timeout;
+        self
+    }
+
+    /// How many connections there may be at this device, dialled and accepted. Default 1,024; further ones are
+    /// refused.
+    pub fn connections_max(mut self, count: usize) -> Self {
+        self.config.connections_max = count;
+        self
+    }
+
+    /// How many requests the system queues until they are accepted. Default 256.
+    pub fn listen_backlog(mut self, count: u16) -> Self {
+        self.config.listen_backlog = count;
+        self
+    }
+
+    /// How long a close may take to send what was appended and the reason, and as long again for the device to give
+    /// back what was posted. Default 1 s.
+    pub fn close_grace(mut self, grace: Duration) -> Self {
+        self.config.close_grace = grace;
+        self
+    }
+
+    /// How the engine waits for completions. Default: adaptive with 50 us, or without polling when the machine has
+    /// fewer than two cores for each engine of the process.
+    pub fn poll_mode(mut self, mode: PollMode) -> Self {
+        self.config.poll_mode = Some(mode);
+        self
+    }
+
+    /// Makes the transport do something wrong, for tests and measurements.
+    #[cfg(feature = "mutants")]
+    pub fn defect(mut self, defect: crate::defect::Defect) -> Self {
+        self.config.defects.insert(defect);
+        self
+    }
+
+    /// Checks the relations and makes the transport. Nothing runs until it first listens or dials.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names settings that do not go together.
+    pub fn build(self) -> Result<RdmaTransport, ConfigError> {
+        match self.config.fault() {
+            Some(message) => Err(ConfigError { message }),
+            None => Ok(RdmaTransport::from_config(self.provider, self.config)),
+        }
+    }
+}
+
+impl Config {
+    fn fault(&self) -> Option<&'static str> {
+        let hard_bytes_min =
+            self.send_buffer_bytes_soft.saturating_add(self.frame_bytes_max as usize);
+        let rules = [
+            (!(1..=SLOT_COUNT_MAX).contains(&self.slots), "slots is not within 1 and 32,768"),
+            (
+                !(1..=CONTROL_SLOT_COUNT_MAX).contains(&self.control_slots),
+                "control_slots is not within 1 and 64",
+            ),
+            (
+                !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&self.slot_bytes),
+                "slot_bytes is not within 1 KiB and 1 MiB",
+            ),
+            (self.send_slots == 0, "send_slots is zero"),
+            (self.frame_bytes_max == 0, "frame_bytes_max is zero"),
+            (self.send_buffer_bytes_soft == 0, "send_buffer_bytes_soft is zero"),
+            (
+                self.send_buffer_bytes_hard < hard_bytes_min,
+                "send_buffer_bytes_hard is below send_buffer_bytes_soft + frame_bytes_max",
+            ),
+            (self.control_reserve_bytes < 2, "control_reserve_bytes is below 2"),
+            (self.keep_alive_interval.is_zero(), "keep_alive_interval is zero"),
+            (
+                self.keep_alive_timeout < self.keep_alive_interval.saturating_mul(3),
+                "keep_alive_timeout is below three times keep_alive_interval",
+            ),
+            (
+                self.keep_alive_timeout < Duration::from_millis(100),
+                "keep_alive_timeout is below 100 ms",
+            ),
+            (self.connections_max == 0, "connections_max is zero"),
+            (self.listen_backlog == 0, "listen_backlog is zero"),
+        ];
+        rules.iter().find(|(is_broken, _)| *is_broken).map(|(_, message)| *message)
+    }
+
+    /// What this end tells a peer of its slots, for a sink that takes frames of so many bytes.
+    pub(crate) fn terms(&self, frame_bytes_max: u32) -> Terms {
+        Terms {
+            slot_count: self.slots,
+            control_slot_count: self.control_slots,
+            slot_bytes: self.slot_bytes,
+            frame_bytes_max: self.frame_bytes_max.min(frame_bytes_max).max(1),
+        }
+    }
+
+    pub(crate) fn receive_slots(&self) -> u32 {
+        self.terms(self.frame_bytes_max).receive_count()
+    }
+
+    /// Work requests that may wait in the send queue: messages inline and in slots, and credit.
+    pub(crate) fn send_queue_depth(&self) -> u32 {
+        (2 * u32::from(self.slots)).clamp(32, 512) + u32::from(self.send_slots)
+    }
+
+    pub(crate) fn queue_pair(&self) -> QueuePairSettings {
+        QueuePairSettings {
+            receives_max: self.receive_slots(),
+            // One more for a probe.
+            sends_max: self.send_queue_depth() + 1,
+            inline_bytes: self.inline_bytes,
+            retry_count: self.retry_count,
+            ack_timeout_exponent: self.ack_timeout_exponent,
+        }
+    }
+
+    pub(crate) fn control_limits(&self) -> LaneLimits {
+        let hard_bytes = self.control_reserve_bytes;
+        LaneLimits { soft_bytes: hard_bytes / 2, hard_bytes }
+    }
+
+    pub(crate) fn data_limits(&self) -> LaneLimits {
+        LaneLimits {
+            soft_bytes: self.send_buffer_bytes_soft,
+            hard_bytes: self.send_buffer_bytes_hard,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::simulated::Fabric;
+
+    #[test]
+    fn the_defaults_go_together() {
+        assert_eq!(Config::default().fault(), None);
+    }
+
+    #[test]
+    fn a_broken_relation_names_the_settings() {
+        let builder = || RdmaTransport::builder(Fabric::new().device());
+        let error = builder().keep_alive_interval(Duration::from_secs(4)).build().unwrap_err();
+        assert!(error.to_string().contains("three times keep_alive_interval"), "{error}");
+        let error = builder().frame_bytes_max(16 << 20).build().unwrap_err();
+        assert!(error.to_string().contains("send_buffer_bytes_hard"), "{error}");
+        assert!(builder().slots(0).build().is_err() && builder().slot_bytes(100).build().is_err());
+    }
+}

@@ -1,0 +1,254 @@
+//! The progress engine of one device: everything that moves without a caller.
+//!
+//! ```text
+//!            ┌──────────────────────── task: run ─────────────────────────┐
+//!  provider ─▶ completions ─▶ wires ─▶ deliver to sinks, post, send        │
+//!            │  events ─▶ dial, accept, disconnect                         │
+//!            │  nothing? spin a little, then arm, poll once more, sleep    │
+//!            └────────────────────────────────────────────────────────────┘
+//!  task: minder   deadlines, keep-alive, and a relief when a sink blocks
+//! ```
+//!
+//! The engine runs while its device has a listener or a connection, on the runtime that first listened or dialled.
+//! Appending threads post by themselves, under the lock of their connection; they wake the engine only for what
+//! no completion will bring about.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use convoke_core::transport::{CloseReason, Sink};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::config::Config;
+use crate::hello::{self, Greeting};
+use crate::provider::{Completion, Event, Provider, Tag, VerbsError};
+use crate::wire::{Wire, refusal_of};
+
+mod minder;
+mod run;
+mod table;
+
+use table::{Entry, Table};
+
+/// The engine of one device.
+#[derive(Debug)]
+pub(crate) struct Engine<P: Provider> {
+    provider: P,
+    config: Config,
+    table: Mutex<Table<P>>,
+    running: Mutex<Running>,
+    /// Which task is the engine: the number of the last one started, or one more once it has ended.
+    term: AtomicU64,
+    poller: Mutex<Poller<P>>,
+    /// Wires to look at though no completion says so.
+    requests: Mutex<Vec<Tag>>,
+    has_requests: AtomicBool,
+    /// Wakes the engine.
+    signal: Notify,
+    minder_signal: Notify,
+    /// Whether the minder sleeps until it is told, and does not watch over deliveries.
+    is_minder_resting: AtomicBool,
+    /// Counts the deliveries begun and ended: odd while one is under way.
+    deliveries: AtomicU64,
+}
+
+/// Whether there is an engine. Its term changes under the same lock.
+#[derive(Debug, Default)]
+struct Running {
+    is_running: bool,
+    minder: Option<AbortHandle>,
+}
+
+/// What whoever polls needs; one at a time does.
+#[derive(Debug)]
+struct Poller<P: Provider> {
+    completions: Vec<Completion>,
+    /// Wires with something to deliver.
+    ready: std::collections::VecDeque<Arc<Wire<P>>>,
+}
+
+impl<P: Provider> Engine<P> {
+    pub(crate) fn new(provider: P, config: Config) -> Arc<Self> {
+        Arc::new(Self {
+            provider,
+            config,
+            table: Mutex::new(Table::new()),
+            running: Mutex::default(),
+            term: AtomicU64::new(0),
+            poller: Mutex::new(Poller {
+                completions: Vec::new(),
+                ready: std::collections::VecDeque::new(),
+            }),
+            requests: Mutex::default(),
+            has_requests: AtomicBool::new(false),
+            signal: Notify::new(),
+            minder_signal: Notify::new(),
+            is_minder_resting: AtomicBool::new(false),
+            deliveries: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn provider(&self) -> &P {
+        &self.provider
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What this end says of itself to one peer.
+    pub(crate) fn greeting(&self, sink: &dyn Sink) -> Greeting {
+        let hello = sink.hello();
+        Greeting {
+            node: hello.node,
+            incarnation: hello.incarnation,
+            random: rand::random(),
+            terms: self.config.terms(hello.frame_bytes_max),
+        }
+    }
+
+    /// The engine looks at a wire soon, even if nothing completes.
+    pub(crate) fn request(&self, tag: Tag) {
+        self.requests.lock().push(tag);
+        self.has_requests.store(true, Ordering::Release);
+        self.signal.notify_one();
+    }
+
+    /// There is a new deadline.
+    pub(crate) fn notify_minder(&self) {
+        self.minder_signal.notify_one();
+    }
+
+    /// Listens for a sink; answers the provider's listener, its tag and where it is.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        sink: Arc<dyn Sink>,
+    ) -> Result<(P::Listener, Tag, SocketAddr), VerbsError> {
+        let tag = self.table.lock().insert(Entry::Listener(sink), usize::MAX)?;
+        match self.provider.listen(tag, address, self.config.listen_backlog) {
+            Ok((listener, local)) => {
+                self.start();
+                Ok((listener, tag, local))
+            }
+            Err(error) => {
+                self.remove(tag);
+                Err(error)
+            }
+        }
+    }
+
+    /// Adds a wire that is made with its tag.
+    pub(crate) fn add_wire(
+        self: &Arc<Self>,
+        make: impl FnOnce(Tag) -> Result<Arc<Wire<P>>, VerbsError>,
+    ) -> Result<Arc<Wire<P>>, VerbsError> {
+        let tag = self.table.lock().insert(Entry::Reserved, self.config.connections_max)?;
+        match make(tag) {
+            Ok(wire) => {
+                self.table.lock().set(tag, Entry::Wire(Arc::clone(&wire)));
+                self.start();
+                Ok(wire)
+            }
+            Err(error) => {
+                self.remove(tag);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets a wire or a listener.
+    pub(crate) fn remove(&self, tag: Tag) {
+        let removed = self.table.lock().remove(tag);
+        drop(removed);
+        // With the last one the engine ends.
+        self.signal.notify_one();
+    }
+
+    fn wire(&self, tag: Tag) -> Option<Arc<Wire<P>>> {
+        self.table.lock().wire(tag)
+    }
+
+    /// Everything of the device is over.
+    fn lose(&self, error: &VerbsError) {
+        let wires = {
+            let mut table = self.table.lock();
+            if table.lost.is_some() {
+                return;
+            }
+            table.lost = Some(error.clone());
+            table.wires().cloned().collect::<Vec<_>>()
+        };
+        tracing::warn!(device = %self.provider.limits().name, %error, "device lost");
+        for wire in wires {
+            wire.abort(CloseReason::Network(error.to_string()));
+        }
+    }
+
+    fn handle_event(self: &Arc<Self>, event: Event<P>) {
+        match event {
+            Event::Request { listener, request, local, private_data, peer } => {
+                if let Err(error) = self.handle_request(listener, request, local, &private_data) {
+                    tracing::info!(%peer, %error, "connection refused");
+                }
+            }
+            Event::Resolved { tag, local } => self.with(tag, |wire| wire.handle_resolved(local)),
+            Event::Established { tag, private_data } => {
+                self.with(tag, |wire| wire.handle_established(&private_data));
+            }
+            Event::Rejected { tag, is_by_listener, private_data } => {
+                self.with(tag, |wire| wire.handle_rejected(is_by_listener, &private_data));
+            }
+            Event::Unreachable { tag, error } => {
+                self.with(tag, |wire| wire.handle_unreachable(&error));
+            }
+            Event::Disconnected { tag } => {
+                let reason = "it was closed without a goodbye";
+                self.with(tag, |wire| wire.end(CloseReason::Network(reason.into())));
+            }
+            Event::Failed { tag, error } => {
+                self.with(tag, |wire| wire.end(CloseReason::Network(error.to_string())));
+            }
+            Event::DeviceLost { error } => self.lose(&error),
+        }
+    }
+
+    fn with(&self, tag: Tag, handle: impl FnOnce(&Arc<Wire<P>>)) {
+        if let Some(wire) = self.wire(tag) {
+            handle(&wire);
+            self.request(tag);
+        }
+    }
+
+    fn handle_request(
+        self: &Arc<Self>,
+        listener: Tag,
+        request: P::Request,
+        local: SocketAddr,
+        private_data: &[u8],
+    ) -> Result<(), String> {
+        let Some(sink) = self.table.lock().sink(listener) else { return Ok(()) };
+        let theirs = match Greeting::decode(private_data) {
+            Ok(theirs) => theirs,
+            Err(error) => {
+                self.provider.reject(request, &refusal_of(&error));
+                return Err(error.to_string());
+            }
+        };
+        let wire = self.add_wire(|tag| Wire::accepting(self, tag, sink, theirs));
+        match wire {
+            Ok(wire) => {
+                wire.accept(request, local);
+                self.request(wire.tag());
+                Ok(())
+            }
+            Err(error) => {
+                self.provider.reject(request, &hello::refusal(&error.to_string()));
+                Err(error.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The task that watches the time: deadlines, silent peers, and sinks that block.
+//!
+//! The engine hands frames to sinks by itself, which is the shortest way. A sink that blocks its thread would hold up
+//! every other connection of the device. So while there is traffic, the minder looks every few milliseconds whether
+//! one delivery has gone on since the last look; then a new task becomes the engine, and the old one ends when its
+//! sink returns.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use convoke_core::transport::CloseReason;
+use tokio::time::{Instant, sleep_until};
+
+use super::Engine;
+use crate::provider::{Provider, Tag};
+use crate::wire::Wire;
+
+/// How often deliveries are looked at while there is traffic. A blocking sink holds up others for up to twice as long.
+const WATCH_PERIOD: Duration = Duration::from_millis(5);
+
+/// What the minder remembers between two looks.
+#[derive(Debug)]
+struct Memory {
+    deliveries: u64,
+    next_watch: Option<Instant>,
+    next_keep_alive: Instant,
+    /// Signs of each peer, and since when there were no more.
+    signs: BTreeMap<Tag, (u64, Instant)>,
+}
+
+impl<P: Provider> Engine<P> {
+    /// The engine was asleep; from now on deliveries are watched, until nothing happens any more.
+    pub(super) fn wake_minder(&self) {
+        if self.is_minder_resting.load(Ordering::Relaxed)
+            && self.is_minder_resting.swap(false, Ordering::AcqRel)
+        {
+            self.minder_signal.notify_one();
+        }
+    }
+
+    /// Runs until the engine ends.
+    pub(super) async fn mind(self: Arc<Self>) {
+        let now = Instant::now();
+        let mut memory = Memory {
+            deliveries: 0,
+            next_watch: Some(now + WATCH_PERIOD),
+            next_keep_alive: now + self.config.keep_alive_interval,
+            signs: BTreeMap::new(),
+        };
+        loop {
+            let wake_at = self.next_look(&memory);
+            tokio::select! {
+                biased;
+                () = self.minder_signal.notified() => {
+                    memory.next_watch.get_or_insert_with(|| Instant::now() + WATCH_PERIOD);
+                    self.is_minder_resting.store(false, Ordering::Release);
+                }
+                () = sleep_until_some(wake_at) => self.look(&mut memory, wake_at),
+            }
+        }
+    }
+
+    fn next_look(&self, memory: &Memory) -> Option<Instant> {
+        let table = self.table.lock();
+        let deadlines = table.wires().filter_map(|wire| wire.pulse().deadline);
+        deadlines.chain(memory.next_watch).chain([memory.next_keep_alive]).min()
+    }
+
+    fn look(self: &Arc<Self>, memory: &mut Memory, planned: Option<Instant>) {
+        let now = Instant::now();
+        let is_paused = planned.is_some_and(|at| now > at + self.config.keep_alive_timeout);
+        let is_due = |wire: &&Arc<Wire<P>>| wire.pulse().deadline.is_some_and(|at| at <= now);
+        let due: Vec<_> =
+            self.table.lock().wires().filter(|wire| is_paused || is_due(wire)).cloned().collect();
+        for wire in due {
+            if is_paused && wire.pulse().is_connected {
+                wire.end(CloseReason::Stale);
+            }
+            wire.handle_deadline(now);
+        }
+        if memory.next_watch.is_some_and(|at| at <= now) {
+            memory.next_watch = self.watch(&mut memory.deliveries).then(|| now + WATCH_PERIOD);
+        }
+        if memory.next_keep_alive <= now {
+            memory.next_keep_alive = now + self.config.keep_alive_interval;
+            self.keep_alive(memory, now);
+        }
+    }
+
+    /// Relieves an engine whose sink blocks; answers whether to go on watching.
+    fn watch(self: &Arc<Self>, seen: &mut u64) -> bool {
+        let before = std::mem::replace(seen, self.deliveries.load(Ordering::Relaxed));
+        if *seen != before {
+            return true;
+        }
+        if *seen % 2 == 1 {
+            // Even again: the task that is relieved does not count its return.
+            self.deliveries.fetch_add(1, Ordering::Relaxed);
+            self.relieve();
+            return true;
+        }
+        self.is_minder_resting.store(true, Ordering::Release);
+        false
+    }
+
+    /// Probes the peers that gave no sign since the last look, and closes those that gave none for too long.
+    fn keep_alive(&self, memory: &mut Memory, now: Instant) {
+        let before = std::mem::take(&mut memory.signs);
+        let wires: Vec<_> = self.table.lock().wires().cloned().collect();
+        for wire in wires {
+            let pulse = wire.pulse();
+            if !pulse.is_connected {
+                continue;
+            }
+            let known = before.get(&wire.tag()).filter(|(signs, _)| *signs == pulse.signs);
+            let quiet_since = known.map_or(now, |(_, since)| *since);
+            if known.is_some() {
+                wire.probe();
+            }
+            if now.duration_since(quiet_since) >= self.config.keep_alive_timeout {
+                wire.end(CloseReason::KeepAlive);
+            }
+            memory.signs.insert(wire.tag(), (pulse.signs, quiet_since));
+        }
+    }
+}
+
+async fn sleep_until_some(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}

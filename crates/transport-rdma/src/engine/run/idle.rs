@@ -1,0 +1,138 @@
+//! When the engine polls on, when it lets others go, and when it sleeps.
+
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
+
+use super::ENGINES;
+use crate::config::PollMode;
+use crate::engine::Engine;
+use crate::provider::Provider;
+
+/// After so many polls other tasks get their turn, and the runtime looks for I/O where there is nothing better to do.
+const POLLS_PER_YIELD: u32 = 8;
+/// After so many polls in a row that brought nothing the kernel gets its turn, where others of the thread had theirs first.
+const EMPTY_POLLS_PER_BREAK: u32 = 2;
+/// After so many rounds events are looked for though the device did not say that there are any: while it is busy
+/// nobody sleeps, and so nobody hears it.
+const ROUNDS_PER_EVENT: u32 = 64;
+/// How long polling goes on after traffic, where there are cores for it: about what sleeping and waking costs.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// When to poll on, and when to sleep.
+#[derive(Debug)]
+pub(super) struct Idle {
+    spin: Spin,
+    /// The engine shares its thread with all other tasks of the runtime.
+    has_one_thread: bool,
+    polls: u32,
+    /// Polls in a row that brought nothing.
+    empty_polls: u32,
+    rounds: u32,
+    /// When there last was anything; `None` until asked for, since the time costs more than a poll.
+    quiet_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Spin {
+    Never,
+    For(Duration),
+    Always,
+}
+
+impl Idle {
+    /// Of an engine that runs on this runtime.
+    pub(super) fn new<P: Provider>(engine: &Engine<P>) -> Self {
+        let spin = match engine.config.poll_mode {
+            Some(PollMode::Busy) => Spin::Always,
+            Some(PollMode::Adaptive { spin }) if spin.is_zero() => Spin::Never,
+            Some(PollMode::Adaptive { spin }) => Spin::For(spin),
+            None => Spin::For(SPIN).if_cores_suffice(),
+        };
+        let has_one_thread = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+        Self { spin, has_one_thread, polls: 0, empty_polls: 0, rounds: 0, quiet_since: None }
+    }
+
+    pub(super) fn on_woken(&mut self) {
+        // Whoever woke it may have meant an event.
+        self.rounds = 0;
+        self.quiet_since = None;
+    }
+
+    pub(super) fn is_time_for_events(&mut self) -> bool {
+        let is_time = self.rounds.is_multiple_of(ROUNDS_PER_EVENT);
+        self.rounds = self.rounds.wrapping_add(1);
+        is_time
+    }
+
+    pub(super) fn is_spinning(&mut self) -> bool {
+        match self.spin {
+            Spin::Never => false,
+            Spin::Always => true,
+            // The clock is asked only when others get their turn anyway.
+            Spin::For(_) if !self.polls.is_multiple_of(POLLS_PER_YIELD) => true,
+            Spin::For(spin) => {
+                let now = Instant::now();
+                now.duration_since(*self.quiet_since.get_or_insert(now)) < spin
+            }
+        }
+    }
+
+    /// Gives those a turn whom what came has woken. A busy engine lets them wait a little, for more may have come.
+    pub(super) async fn after_traffic(&mut self) {
+        self.quiet_since = None;
+        self.empty_polls = 0;
+        self.polls = self.polls.wrapping_add(1);
+        let is_turn_of_others = self.polls.is_multiple_of(POLLS_PER_YIELD);
+        match self.spin {
+            Spin::Always if !is_turn_of_others => {}
+            Spin::Always if self.has_one_thread => give_way().await,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+
+    /// Answers whether it is time to look whether there is anything left to drive.
+    pub(super) async fn after_nothing(&mut self) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        self.empty_polls = self.empty_polls.wrapping_add(1);
+        let is_turn_of_others = self.polls.is_multiple_of(POLLS_PER_YIELD);
+        let gives_way = matches!(self.spin, Spin::Always) && self.has_one_thread;
+        if is_turn_of_others {
+            tokio::task::yield_now().await;
+        } else if !gives_way || self.empty_polls.is_multiple_of(EMPTY_POLLS_PER_BREAK) {
+            // A thread that only spins keeps the kernel from doing what it waits for.
+            std::thread::yield_now();
+        }
+        if gives_way && !is_turn_of_others {
+            give_way().await;
+        }
+        is_turn_of_others
+    }
+}
+
+impl Spin {
+    fn if_cores_suffice(self) -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        if cores < 2 * ENGINES.load(Ordering::Relaxed).max(1) { Self::Never } else { self }
+    }
+}
+
+/// Lets the other tasks of the thread run, each once. Unlike tokio's `yield_now` it does not have the runtime look for I/O
+/// each time, which is a system call; the runtime does so every few dozen turns anyway. Only for a runtime of one thread:
+/// where there are several, another one would be woken to take the task.
+async fn give_way() {
+    let mut has_given = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_given, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

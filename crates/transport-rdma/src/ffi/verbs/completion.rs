@@ -1,0 +1,175 @@
+//! Where finished work requests are reported.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::{fmt, ptr};
+
+use rdma_sys::*;
+
+use super::context::Context;
+use super::{duplicate, error};
+use crate::provider::VerbsError;
+
+/// Completions that are taken from the device at once.
+const POLL_CHUNK: usize = 32;
+
+/// Tells that an armed completion queue has something. Its descriptor never blocks.
+pub(crate) struct CompletionChannel {
+    raw: NonNull<ibv_comp_channel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: libibverbs is thread-safe, and nothing of a channel is tied to a thread.
+unsafe impl Send for CompletionChannel {}
+// SAFETY: the same.
+unsafe impl Sync for CompletionChannel {}
+
+impl CompletionChannel {
+    /// A channel, and what becomes readable with an event of it.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<(Arc<Self>, OwnedFd), VerbsError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { ibv_create_comp_channel(context.raw()) };
+        let raw = NonNull::new(raw).ok_or_else(|| error::last("ibv_create_comp_channel"))?;
+        let channel = Arc::new(Self { raw, context: Arc::clone(context) });
+        // SAFETY: the channel is open, and so is its descriptor.
+        let descriptor = unsafe { duplicate(raw.as_ref().fd) }
+            .map_err(|error| error::of_code("fcntl", error.raw_os_error().unwrap_or(0)))?;
+        Ok((channel, descriptor))
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`; the queues that use it hold it, so none is left.
+        unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
+    }
+}
+
+/// A completion as the device reports it. On an error only the id and the status mean anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawCompletion {
+    pub(crate) id: u64,
+    pub(crate) status: u32,
+    pub(crate) bytes: u32,
+}
+
+/// What a status of a completion means.
+pub(crate) fn status_text(status: u32) -> String {
+    // SAFETY: the library answers any number with a static, terminated string.
+    unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
+}
+
+/// Takes the completions of any number of queue pairs.
+pub(crate) struct CompletionQueue {
+    raw: NonNull<ibv_cq>,
+    channel: Arc<CompletionChannel>,
+}
+
+// SAFETY: libibverbs is thread-safe, and nothing of a queue is tied to a thread.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: the same.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    /// A queue for at least `capacity` completions.
+    pub(crate) fn new(
+        channel: &Arc<CompletionChannel>,
+        capacity: u32,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let context = channel.context.raw();
+        // SAFETY: context and channel are open, and the queue holds both.
+        let raw = unsafe {
+            ibv_create_cq(context, int(capacity), ptr::null_mut(), channel.raw.as_ptr(), 0)
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| error::last("ibv_create_cq"))?;
+        Ok(Arc::new(Self { raw, channel: Arc::clone(channel) }))
+    }
+
+    /// Makes room for at least `capacity` completions. Those that wait stay.
+    pub(crate) fn resize(&self, capacity: u32) -> Result<(), VerbsError> {
+        // SAFETY: the queue exists.
+        let code = unsafe { ibv_resize_cq(self.raw(), int(capacity)) };
+        if code == 0 { Ok(()) } else { Err(error::of_code("ibv_resize_cq", code)) }
+    }
+
+    /// Hands at most `budget` completions to `take`; answers how many there were. Fewer than the budget means that no more
+    /// wait.
+    pub(crate) fn poll(
+        &self,
+        budget: usize,
+        mut take: impl FnMut(RawCompletion),
+    ) -> Result<usize, VerbsError> {
+        let mut taken = 0;
+        let mut chunk = [const { MaybeUninit::<ibv_wc>::uninit() }; POLL_CHUNK];
+        while taken < budget {
+            let wanted = (budget - taken).min(POLL_CHUNK);
+            let count = i32::try_from(wanted).expect("a chunk is small");
+            // SAFETY: the queue exists, and the chunk has so many entries, which are only written.
+            let count = unsafe { ibv_poll_cq(self.raw(), count, chunk.as_mut_ptr().cast()) };
+            let count = usize::try_from(count)
+                .map_err(|_| VerbsError::DeviceLost("the completion queue has failed".into()))?;
+            for completion in &chunk[..count] {
+                // SAFETY: the call has filled these entries: their first fields are integers and valid whatever the status.
+                let (id, status, bytes) = unsafe {
+                    let completion = completion.as_ptr();
+                    ((*completion).wr_id, (*completion).status, (*completion).byte_len)
+                };
+                take(RawCompletion { id, status, bytes });
+            }
+            taken += count;
+            if count < wanted {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Asks for one event with the next completion.
+    pub(crate) fn arm(&self) -> Result<(), VerbsError> {
+        // SAFETY: the queue exists.
+        let code = unsafe { ibv_req_notify_cq(self.raw(), 0) };
+        if code == 0 { Ok(()) } else { Err(error::of_code("ibv_req_notify_cq", code)) }
+    }
+
+    /// Takes and acknowledges all events that wait; answers whether there were any. Acknowledged at once: destroying
+    /// the queue waits for that.
+    pub(crate) fn take_events(&self) -> bool {
+        let mut count = 0;
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is open and does not block, and both results outlive the call.
+        while unsafe { ibv_get_cq_event(self.channel.raw.as_ptr(), &mut queue, &mut context) } == 0
+        {
+            count += 1;
+        }
+        if count > 0 {
+            // SAFETY: this is the only queue of the channel, so all of its events are of this queue, and each is
+            // acknowledged once.
+            unsafe { ibv_ack_cq_events(self.raw(), count) };
+        }
+        count > 0
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_cq {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`; the queue pairs that use it hold it, so none is left, and no event is unacknowledged.
+        unsafe { ibv_destroy_cq(self.raw()) };
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CompletionQueue").field(&self.channel.context).finish()
+    }
+}
+
+fn int(capacity: u32) -> i32 {
+    i32::try_from(capacity).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,239 @@
+//! What goes over a queue pair, without I/O: messages with a header of 8 bytes, and what is in them.
+//!
+//! Little-endian. Every message takes one receive slot of the other end:
+//!
+//! ```text
+//!  header   window u32 | ctl_ack u8 | kind u8 | zero u16
+//!
+//!  kind 0x00  credit only: nothing follows; takes a control slot
+//!       0x01  frames: one or more records up to the end of the message
+//!       0x03  introduction: addresses (see `introduction`); 0x0b when more of them follow
+//!       0x05  goodbye: why the sender closes, UTF-8, at most 512 bytes; no data follows
+//!  bit 0 says that the message takes a data slot.
+//! ```
+//!
+//! `window` and `ctl_ack` are explained in [`credit`](crate::credit), records in [`record`].
+
+pub(crate) mod reassembly;
+pub(crate) mod record;
+
+use convoke_core::transport::Lane;
+
+/// The header of every message.
+pub(crate) const HEADER_BYTES: usize = 8;
+/// Longest text of a goodbye, in bytes: enough for a sentence, too little to matter.
+pub(crate) const TEXT_BYTES_MAX: usize = 512;
+
+/// How the peer broke the rules of this transport.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// Even a message that only gives credit has a whole header.
+    #[error("a message of {0} bytes is shorter than its header")]
+    Truncated(usize),
+    /// A newer version says so in its hello, so this is garbage.
+    #[error("message kind {0:#04x} does not exist")]
+    UnknownKind(u8),
+    /// The two bytes that nothing uses are not zero.
+    #[error("the spare bytes of a header are {0:#06x}")]
+    SpareBytes(u16),
+    /// The peer invites to overrun the slots it has.
+    #[error("it announced {announced} free slots and has {slot_count}")]
+    WindowTooFar {
+        /// By its window.
+        announced: u32,
+        /// By its hello.
+        slot_count: u32,
+    },
+    /// Honest ends send such a message only to raise the window; without the rule they could flood.
+    #[error("a credit-only message gave no credit")]
+    NoCredit,
+    /// More control messages acknowledged than were sent.
+    #[error("it acknowledged control messages that were not sent")]
+    AckExcess,
+    /// More data messages than were announced.
+    #[error("more data messages were sent than there was credit for")]
+    DataOverrun,
+    /// More credit-only messages than there are control slots.
+    #[error("more credit-only messages were sent than there are control slots")]
+    ControlOverrun,
+    /// A credit-only message with something behind its header.
+    #[error("a credit-only message has {0} bytes too many")]
+    ExcessBytes(usize),
+    /// A message of frames without any.
+    #[error("a message without a frame")]
+    NoFrame,
+    /// The message ends within a record, or the record's word has bits that mean nothing.
+    #[error("a record is malformed: {0}")]
+    BadRecord(&'static str),
+    /// A fragment that does not go on where the last one of its lane ended.
+    #[error("a fragment on the {0:?} lane is out of place")]
+    FragmentOutOfPlace(Lane),
+    /// Larger than the hello of this end allows.
+    #[error("a frame of {announced} bytes is over the limit of {limit}")]
+    FrameTooLarge {
+        /// By its first record.
+        announced: usize,
+        /// By the hello of this end.
+        limit: usize,
+    },
+    /// Frames before the introduction, or another one after it.
+    #[error("an introduction is out of place, or missing")]
+    IntroductionOutOfPlace,
+    /// What an introduction says is no list of addresses.
+    #[error("its introduction is malformed: {0}")]
+    BadIntroduction(&'static str),
+    /// A goodbye that is too long.
+    #[error("a goodbye of {0} bytes")]
+    GoodbyeTooLong(usize),
+    /// Data after the goodbye.
+    #[error("data after its goodbye")]
+    AfterGoodbye,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Gives credit and nothing else.
+    Credit,
+    /// Carries frames.
+    Frames,
+    /// Says where the sender can be dialled.
+    Introduction {
+        /// Whether another such message follows.
+        has_more: bool,
+    },
+    /// The last data message of its sender.
+    Goodbye,
+}
+
+impl Kind {
+    /// Whether it takes a data slot, and so a data credit.
+    pub(crate) fn is_data(self) -> bool {
+        !matches!(self, Self::Credit)
+    }
+}
+
+/// The first 8 bytes of a message, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// How many data messages the other end may have sent in all, modulo 2^32.
+    pub(crate) window: u32,
+    /// How many control messages of the other end have come in all, modulo 2^8.
+    pub(crate) ctl_ack: u8,
+    /// What the message is.
+    pub(crate) kind: Kind,
+}
+
+impl Header {
+    /// The bytes of it.
+    pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
+        let kind = match self.kind {
+            Kind::Credit => 0x00,
+            Kind::Frames => 0x01,
+            Kind::Introduction { has_more: false } => 0x03,
+            Kind::Introduction { has_more: true } => 0x0b,
+            Kind::Goodbye => 0x05,
+        };
+        let [w0, w1, w2, w3] = self.window.to_le_bytes();
+        [w0, w1, w2, w3, self.ctl_ack, kind, 0, 0]
+    }
+
+    /// Takes a message apart into its header and what follows.
+    ///
+    /// # Errors
+    /// A [`Fault`] where no version of this transport sends such a header.
+    pub(crate) fn decode(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
+        let (header, payload) =
+            message.split_first_chunk::<HEADER_BYTES>().ok_or(Fault::Truncated(message.len()))?;
+        let &[w0, w1, w2, w3, ctl_ack, kind, s0, s1] = header;
+        let spare = u16::from_le_bytes([s0, s1]);
+        if spare != 0 {
+            return Err(Fault::SpareBytes(spare));
+        }
+        let kind = match kind {
+            0x00 => Kind::Credit,
+            0x01 => Kind::Frames,
+            0x03 => Kind::Introduction { has_more: false },
+            0x0b => Kind::Introduction { has_more: true },
+            0x05 => Kind::Goodbye,
+            other => return Err(Fault::UnknownKind(other)),
+        };
+        Ok((Self { window: u32::from_le_bytes([w0, w1, w2, w3]), ctl_ack, kind }, payload))
+    }
+}
+
+/// As much of `text` as fits `bytes_max`, at a character boundary.
+pub(crate) fn cut_text(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A peer's text, fit for a log line: no control characters.
+pub(crate) fn clean_text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Which element of a pair kept per lane.
+pub(crate) fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Control => 0,
+        Lane::Data => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_header_has_these_bytes() {
+        let header = Header { window: 0x0403_0201, ctl_ack: 5, kind: Kind::Goodbye };
+        assert_eq!(header.encode(), [1, 2, 3, 4, 5, 0x05, 0, 0]);
+    }
+
+    #[test]
+    fn the_low_bit_of_the_kind_says_whether_it_is_data() {
+        for kind in [
+            Kind::Credit,
+            Kind::Frames,
+            Kind::Introduction { has_more: true },
+            Kind::Introduction { has_more: false },
+            Kind::Goodbye,
+        ] {
+            let bytes = Header { window: 0, ctl_ack: 0, kind }.encode();
+            assert_eq!(bytes[5] & 1 == 1, kind.is_data());
+        }
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut_text("aé", 2), "a");
+        assert_eq!(cut_text("aé", 3), "aé");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_header_or_a_fault(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+            if let Ok((header, payload)) = Header::decode(&bytes) {
+                prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_BYTES]);
+                prop_assert_eq!(payload, &bytes[HEADER_BYTES..]);
+            }
+        }
+
+        /// Random bytes are nearly always refused for their spare bytes; these are right.
+        #[test]
+        fn almost_a_header_is_one_or_a_fault(window: u32, ctl_ack: u8, kind in 0..16_u8) {
+            let mut bytes = window.to_le_bytes().to_vec();
+            bytes.extend([ctl_ack, kind, 0, 0]);
+            match Header::decode(&bytes) {
+                Ok((header, _)) => prop_assert_eq!(&header.encode()[..], &bytes[..]),
+                Err(fault) => prop_assert_eq!(fault, Fault::UnknownKind(kind)),
+            }
+        }
+    }
+}

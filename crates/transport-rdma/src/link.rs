@@ -1,0 +1,377 @@
+//! One connection over a queue pair, without I/O and without a clock.
+//!
+//! A [`Link`] puts the parts together: it takes frames, cuts them into messages, sends them as far as
+//! the peer's credit and its own send queue go, gives out the frames that come, and keeps the account of
+//! the receive slots. Whoever owns the queue pair drives it. After any input it asks, in this order:
+//!
+//! ```text
+//!  inputs                                        outputs
+//!  append, append_bytes, introduce, close ─┐  ┌─▶ poll_event   until None; hand the frames to the sink
+//!  handle_message   a receive completed    ├──┼─▶ poll_post    until None; post these receives,
+//!  handle_sent      sends completed        │  │                then say so: handle_posted
+//!  handle_slot_returned                   ─┘  └─▶ poll_send    writes messages; post what it wrote
+//! ```
+//!
+//! The order is part of the protocol: a slot counts as free when its frames were polled, it is announced
+//! when its receive was posted, and nothing is sent while the slot of a control message waits to be
+//! posted. All slots are posted (`poll_post`, `handle_posted`) before the connection is made or accepted.
+//!
+//! **Opening.** Both ends introduce themselves: with [`Link::introduce`] they say where they can be
+//! dialled. Frames that were appended before wait for it, and the peer's introduction comes as
+//! [`Event::Introduced`] before any frame. The accepting end introduces itself when its sink has taken
+//! the connection; to refuse, it closes instead, and the other end gets [`Event::Goodbye`] alone.
+//!
+//! **Ending.** [`Link::close`] sends what was appended, if the reason is gentle, and then a goodbye. An end
+//! that hears one answers with its own, unless its has been sent. When both are through,
+//! [`Link::is_finished`] holds and the driver disconnects. It does so too when the grace of a close is
+//! over. A peer that breaks the rules gets the goodbye if there is credit for it, and is not listened to
+//! any more.
+
+mod copies;
+mod receive;
+mod send;
+mod send_account;
+pub(crate) mod send_queue;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use convoke_core::transport::{
+    Address, Appended, CloseReason, Counters, Lane, NotWritable, Received,
+};
+
+use crate::credit::{CreditEngine, Limits};
+use crate::defect::Defects;
+use crate::framing::reassembly::Reassembly;
+use crate::framing::{HEADER_BYTES, index};
+use crate::hello::Terms;
+use crate::introduction::{self, Introduction};
+use crate::slot_ring::{Slot, SlotRing};
+use copies::Copies;
+use send_account::SendAccount;
+use send_queue::{LaneLimits, SendQueue};
+
+/// What a connection goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkConfig {
+    /// What this end said in its hello.
+    pub(crate) own: Terms,
+    /// What the peer said in its hello, as [`Greeting::decode`](crate::hello::Greeting::decode) took it.
+    pub(crate) peer: Terms,
+    /// How many work requests the send queue holds; at least 1.
+    pub(crate) send_queue_depth: u32,
+    /// The bounds of what waits in the control lane.
+    pub(crate) control: LaneLimits,
+    /// The bounds of what waits in the data lane.
+    pub(crate) data: LaneLimits,
+    /// What this end does wrong on purpose.
+    pub(crate) defects: Defects,
+}
+
+impl LinkConfig {
+    /// How many completions a link can have outstanding: its share of a completion queue.
+    #[cfg(test)]
+    pub(crate) fn completion_count_max(&self) -> u32 {
+        self.own.receive_count() + self.send_queue_depth.max(1)
+    }
+}
+
+/// Where a link writes its messages: registered slots, or buffers that are sent inline.
+///
+/// What one [`Link::poll_send`] wrote may be posted as one chain afterwards, in the order it was written
+/// in.
+pub(crate) trait Outbox {
+    /// How many more data messages it takes now. Credit-only messages, of [`HEADER_BYTES`] bytes, are
+    /// always taken: without them other links might not get their buffers back.
+    fn room(&self) -> usize;
+
+    /// The place for the next message, of exactly `len` bytes, which the link overwrites. For a data
+    /// message it comes out of [`room`](Self::room).
+    fn buffer(&mut self, len: usize) -> &mut [u8];
+
+    /// The message is written. When `is_signaled`, its completion must be asked for.
+    fn post(&mut self, is_signaled: bool);
+}
+
+/// What a link has to tell.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The peer can be dialled at these addresses. Comes once, before any frame.
+    Introduced(Vec<Address>),
+    /// A frame, in the order of its lane.
+    Received(Received),
+    /// The lane has room again, after an append said [`Appended::Full`] or [`NotWritable::Full`].
+    Writable(Lane),
+    /// The peer closes, with this text, and sends no more frames.
+    Goodbye(String),
+}
+
+/// What went over a link so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkCounters {
+    /// As the connection reports them; reads and writes are the driver's to count.
+    pub(crate) transport: Counters,
+    /// Messages that took a data credit.
+    pub(crate) data_messages_sent: u64,
+    /// Messages that gave credit and nothing else.
+    pub(crate) credit_messages_sent: u64,
+    /// Frames large enough to be lent that were copied, because the application held too many slots.
+    pub(crate) copies_under_pressure: u64,
+}
+
+/// One connection; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The largest frame the peer takes.
+    frame_bytes_max: usize,
+    /// The most bytes of a message behind its header.
+    payload_max: usize,
+    credit: CreditEngine,
+    defects: Defects,
+    ring: SlotRing,
+    account: SendAccount,
+    lanes: [SendQueue; 2],
+    /// Messages in a row in which control frames left no room for data that waits.
+    control_run: u32,
+    speaking: Speaking,
+    listening: Listening,
+    /// Set once; no frames are taken from then on.
+    closing: Option<CloseReason>,
+    reassembly: Reassembly,
+    copies: Copies,
+    events: VecDeque<Pending>,
+    counters: LinkCounters,
+}
+
+/// How far this end is with what it says.
+#[derive(Debug)]
+enum Speaking {
+    /// The introduction is not given yet.
+    Silent,
+    /// These messages of the introduction are left, the next one last.
+    Introducing(Vec<Vec<u8>>),
+    /// Frames go out.
+    Frames,
+    /// The goodbye is sent, or cannot be.
+    Finished,
+}
+
+/// How far the peer is.
+#[derive(Debug)]
+enum Listening {
+    Introduction(Introduction),
+    Frames,
+    /// It said goodbye.
+    Goodbye,
+    /// It broke the rules, or the queue pair failed; nothing it sends counts.
+    Fault,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Event(Event),
+    /// All frames of the message in this slot are out.
+    Release(Slot),
+}
+
+impl Link {
+    /// A connection both of whose ends have said hello. No receive is posted yet.
+    pub(crate) fn new(config: &LinkConfig) -> Self {
+        debug_assert!(config.own.fault().is_none() && config.peer.fault().is_none());
+        let (own, peer) = (Limits::of(&config.own), Limits::of(&config.peer));
+        let payload_max = config.peer.slot_bytes as usize - HEADER_BYTES;
+        Self {
+            frame_bytes_max: config.peer.frame_bytes_max as usize,
+            payload_max,
+            credit: CreditEngine::new(own, peer).with(config.defects),
+            defects: config.defects,
+            ring: SlotRing::new(own),
+            account: SendAccount::new(config.send_queue_depth),
+            lanes: [
+                SendQueue::new(Lane::Control, config.control, payload_max),
+                SendQueue::new(Lane::Data, config.data, payload_max),
+            ],
+            control_run: 0,
+            speaking: Speaking::Silent,
+            listening: Listening::Introduction(Introduction::default()),
+            closing: None,
+            reassembly: Reassembly::new(config.own.frame_bytes_max),
+            copies: Copies::default(),
+            events: VecDeque::new(),
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// Tells the peer where this end can be dialled, and lets frames go. To be called once.
+    pub(crate) fn introduce(&mut self, addresses: &[Address]) {
+        if matches!(self.speaking, Speaking::Silent) && self.closing.is_none() {
+            let mut payloads = introduction::encode(addresses, self.payload_max);
+            payloads.reverse();
+            self.speaking = Speaking::Introducing(payloads);
+        }
+    }
+
+    /// Appends a frame of `len` bytes, which `write` fills in place.
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then `write` was not called.
+    pub(crate) fn append(
+        &mut self,
+        lane: Lane,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        self.open_lane(lane, len)?.append(len, write)
+    }
+
+    /// Appends a frame made of `head` and `body`; a body larger than a message is copied only into the
+    /// messages.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        self.open_lane(lane, len)?.append_bytes(head, body)
+    }
+
+    /// Closes: what was appended goes out if the reason is gentle, then a goodbye. Frames that were not
+    /// polled or still come are given out only if the reason is gentle. The first reason stands.
+    pub(crate) fn close(&mut self, reason: CloseReason) {
+        if self.closing.is_none() && !reason.is_gentle() {
+            let is_frame =
+                |pending: &Pending| matches!(pending, Pending::Event(Event::Received(_)));
+            self.events.retain(|pending| !is_frame(pending));
+        }
+        self.begin_close(reason);
+    }
+
+    /// As [`close`](Self::close), but what has come is given out.
+    fn begin_close(&mut self, reason: CloseReason) {
+        if self.closing.is_some() {
+            return;
+        }
+        if !reason.is_gentle() || matches!(self.speaking, Speaking::Silent) {
+            self.drop_unsent();
+        }
+        if !reason.is_gentle() {
+            self.reassembly.clear();
+        }
+        self.closing = Some(reason);
+    }
+
+    /// The grace of a close is over: what is queued is dropped, and the goodbye goes out if there is
+    /// credit for it.
+    pub(crate) fn handle_grace_over(&mut self) {
+        self.drop_unsent();
+    }
+
+    /// The queue pair is of no more use, such as after an error or a disconnect: nothing goes out, and
+    /// nothing that comes counts. What was received is still given out.
+    pub(crate) fn abandon(&mut self, reason: CloseReason) {
+        self.closing.get_or_insert(reason);
+        self.drop_unsent();
+        self.speaking = Speaking::Finished;
+        self.listening = Listening::Fault;
+    }
+
+    /// So many sends are done: those that a signalled completion stands for, in the order of posting.
+    #[inline]
+    pub(crate) fn handle_sent(&mut self, count: u32) {
+        self.account.on_completed(count);
+    }
+
+    /// The application gave a lent slot back.
+    pub(crate) fn handle_slot_returned(&mut self, slot: Slot) {
+        self.ring.take_back(slot);
+    }
+
+    /// Takes a place in the send queue for a work request of the driver's own, which must be signalled,
+    /// such as a probe of an idle peer. It counts in [`handle_sent`](Self::handle_sent). `false` when the
+    /// queue is full.
+    pub(crate) fn take_send_slot(&mut self) -> bool {
+        if self.account.free() == 0 {
+            return false;
+        }
+        self.account.post();
+        self.account.must_signal(true)
+    }
+
+    /// The next receive to post. The driver posts some or all of these, then says so.
+    #[inline]
+    pub(crate) fn poll_post(&mut self) -> Option<Slot> {
+        self.ring.poll_post()
+    }
+
+    /// The first `count` receives of those asked for are posted.
+    #[inline]
+    pub(crate) fn handle_posted(&mut self, count: usize) {
+        let reposted = self.ring.on_posted(count);
+        self.credit.on_posted(reposted.data, reposted.control);
+    }
+
+    /// Whether the lane is below its soft bound, or closed: what nobody needs to wait for.
+    pub(crate) fn is_writable(&self, lane: Lane) -> bool {
+        self.closing.is_some() || self.lanes[index(lane)].is_writable()
+    }
+
+    /// Whether every frame appended is in a message that was written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.lanes.iter().all(SendQueue::is_empty)
+    }
+
+    /// Why it closes, once it does: by [`close`](Self::close), the peer's goodbye or its fault.
+    pub(crate) fn closing(&self) -> Option<&CloseReason> {
+        self.closing.as_ref()
+    }
+
+    /// Whether both ends have said goodbye, or cannot, and everything sent has completed: time to
+    /// disconnect.
+    pub(crate) fn is_finished(&self) -> bool {
+        let is_peer_through = matches!(self.listening, Listening::Goodbye | Listening::Fault);
+        let is_through = matches!(self.speaking, Speaking::Finished);
+        is_peer_through && is_through && self.account.outstanding() == 0
+    }
+
+    /// Whether the peer is down to the slots that are never lent, while the application holds others. Then
+    /// whoever gives one back should wake the driver; else the next message is soon enough.
+    #[inline]
+    pub(crate) fn is_starved(&self) -> bool {
+        self.ring.lent_count() > 0 && self.credit.peer_left() <= self.ring.kept_count()
+    }
+
+    /// Whether there is something to tell, or a slot that is free once that was asked for.
+    #[inline]
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// What went over it so far.
+    pub(crate) fn counters(&self) -> &LinkCounters {
+        &self.counters
+    }
+
+    fn open_lane(&mut self, lane: Lane, len: usize) -> Result<&mut SendQueue, NotWritable> {
+        if self.closing.is_some() {
+            return Err(NotWritable::Closed);
+        }
+        if len > self.frame_bytes_max {
+            return Err(NotWritable::TooLarge { size: len, limit: self.frame_bytes_max });
+        }
+        Ok(&mut self.lanes[index(lane)])
+    }
+
+    fn drop_unsent(&mut self) {
+        self.lanes.iter_mut().for_each(SendQueue::clear);
+        if matches!(self.speaking, Speaking::Introducing(_)) {
+            self.speaking = Speaking::Frames;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! The frames of one lane that wait to be sent, and how they are cut into records.
+//!
+//! Small frames are encoded as records when they are appended, one after the other, so that a message
+//! takes any number of them with one copy. A large frame waits as it is, and a fragment as large as
+//! the room in the message is cut off whenever there is some.
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use convoke_core::transport::{Appended, Lane, NotWritable};
+
+use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
+
+/// A fragment that is not the last of its frame is at least this large: smaller ones would be mostly
+/// overhead.
+const FRAGMENT_BYTES_MIN: usize = 256;
+
+/// The bounds of one lane, in bytes with words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneLimits {
+    /// From here on the lane is not writable.
+    pub(crate) soft_bytes: usize,
+    /// Frames that would go beyond are not taken, unless the lane is empty.
+    pub(crate) hard_bytes: usize,
+}
+
+/// What one lane has to send.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    lane: Lane,
+    limits: LaneLimits,
+    /// The most bytes of records in one message.
+    payload_max: usize,
+    waiting: VecDeque<Waiting>,
+    /// Records behind everything in `waiting`; at most `payload_max` bytes.
+    open: BytesMut,
+    open_frames: u64,
+    queued_bytes: usize,
+    /// Somebody was told to wait.
+    is_awaited: bool,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    /// Encoded records, at most as many as fit a message.
+    Records { bytes: Bytes, frames: u64 },
+    /// A frame that is cut when it is sent.
+    Large(Large),
+}
+
+#[derive(Debug)]
+struct Large {
+    head: Bytes,
+    body: Bytes,
+    /// How much of it is sent.
+    sent: usize,
+}
+
+impl SendQueue {
+    /// An empty queue for messages of at most `payload_max` bytes.
+    pub(crate) fn new(lane: Lane, limits: LaneLimits, payload_max: usize) -> Self {
+        Self {
+            lane,
+            limits,
+            payload_max,
+            waiting: VecDeque::new(),
+            open: BytesMut::new(),
+            open_frames: 0,
+            queued_bytes: 0,
+            is_awaited: false,
+        }
+    }
+
+    /// Appends a frame of `len` bytes, which `write` fills.
+    pub(crate) fn append(
+        &mut self,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        self.admit(len)?;
+        if self.is_small(len) {
+            self.put_small(len, write);
+        } else {
+            let mut body = BytesMut::zeroed(len);
+            write(&mut body);
+            self.put_large(Bytes::new(), body.freeze());
+        }
+        Ok(self.appended())
+    }
+
+    /// Appends a frame of `head` and `body`; a body that fits no message is not copied here.
+    pub(crate) fn append_bytes(
+        &mut self,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        self.admit(len)?;
+        if self.is_small(len) {
+            self.put_small(len, &mut |out| {
+                let (out_head, out_body) = out.split_at_mut(head.len());
+                out_head.copy_from_slice(head);
+                out_body.copy_from_slice(&body);
+            });
+        } else {
+            self.put_large(Bytes::copy_from_slice(head), body);
+        }
+        Ok(self.appended())
+    }
+
+    /// How many bytes [`take`](Self::take) would write into `room` bytes; 0 when there is nothing to
+    /// send, or what is next does not fit.
+    pub(crate) fn measure(&self, room: usize) -> usize {
+        if self.waiting.is_empty() {
+            return if self.open.len() <= room { self.open.len() } else { 0 };
+        }
+        let mut left = room;
+        for waiting in &self.waiting {
+            match waiting {
+                Waiting::Records { bytes, .. } if bytes.len() <= left => left -= bytes.len(),
+                Waiting::Records { .. } => return room - left,
+                Waiting::Large(large) => {
+                    let Some(cut) = large.cut(left) else { return room - left };
+                    left -= cut.bytes();
+                    if !cut.is_last(large) {
+                        return room - left;
+                    }
+                }
+            }
+        }
+        if self.open.len() <= left {
+            left -= self.open.len();
+        }
+        room - left
+    }
+
+    /// Moves records into `out`, which has exactly the length that was measured. Returns how many
+    /// frames are complete with it.
+    pub(crate) fn take(&mut self, mut out: &mut [u8]) -> u64 {
+        let mut frames = 0;
+        while !out.is_empty() {
+            match self.waiting.front_mut() {
+                Some(Waiting::Records { bytes, frames: count }) => {
+                    let (place, rest) = out.split_at_mut(bytes.len());
+                    place.copy_from_slice(bytes);
+                    frames += *count;
+                    self.queued_bytes -= bytes.len();
+                    self.waiting.pop_front();
+                    out = rest;
+                }
+                Some(Waiting::Large(large)) => {
+                    let cut = large.cut(out.len()).expect("it was measured");
+                    let (place, rest) = out.split_at_mut(cut.bytes());
+                    let is_last = cut.is_last(large);
+                    large.put(&cut, self.lane, place);
+                    self.queued_bytes -= cut.len;
+                    if is_last {
+                        frames += 1;
+                        self.queued_bytes -= WORD_BYTES;
+                        self.waiting.pop_front();
+                    }
+                    out = rest;
+                }
+                None => {
+                    // Encoded in place and copied once: nothing is shared, so the buffer stays.
+                    out.copy_from_slice(&self.open);
+                    frames += std::mem::take(&mut self.open_frames);
+                    self.queued_bytes -= self.open.len();
+                    self.open.clear();
+                    break;
+                }
+            }
+        }
+        frames
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        self.waiting = VecDeque::new();
+        self.open = BytesMut::new();
+        self.open_frames = 0;
+        self.queued_bytes = 0;
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queued_bytes == 0
+    }
+
+    /// Whether it is below its soft bound.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.queued_bytes < self.limits.soft_bytes
+    }
+
+    /// Whether those who were told to wait should be woken: once, at half the soft bound, so that
+    /// they do not come for every frame.
+    pub(crate) fn take_writable_again(&mut self) -> bool {
+        let is_low = self.queued_bytes <= self.limits.soft_bytes / 2;
+        is_low && std::mem::take(&mut self.is_awaited)
+    }
+
+    fn admit(&mut self, len: usize) -> Result<(), NotWritable> {
+        let is_full = self.queued_bytes + len + WORD_BYTES > self.limits.hard_bytes;
+        if is_full && self.queued_bytes > 0 {
+            self.is_awaited = true;
+            return Err(NotWritable::Full);
+        }
+        Ok(())
+    }
+
+    fn is_small(&self, len: usize) -> bool {
+        len + WORD_BYTES <= self.payload_max
+    }
+
+    fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+        if self.open.len() + WORD_BYTES + len > self.payload_max {
+            self.seal();
+        }
+        let start = self.open.len();
+        let frame = Unfinished { start, buffer: &mut self.open };
+        frame.buffer.put_bytes(0, WORD_BYTES + len);
+        let head = Head { lane: self.lane, part: Part::Whole, len };
+        write(head.put(&mut frame.buffer[start..]));
+        frame.finish();
+        self.open_frames += 1;
+        self.queued_bytes += WORD_BYTES + len;
+    }
+
+    fn put_large(&mut self, head: Bytes, body: Bytes) {
+        self.seal();
+        self.queued_bytes += WORD_BYTES + head.len() + body.len();
+        self.waiting.push_back(Waiting::Large(Large { head, body, sent: 0 }));
+    }
+
+    fn appended(&mut self) -> Appended {
+        if self.is_writable() {
+            return Appended::Writable;
+        }
+        self.is_awaited = true;
+        Appended::Full
+    }
+
+    fn seal(&mut self) {
+        if !self.open.is_empty() {
+            let bytes = self.open.split().freeze();
+            let frames = std::mem::take(&mut self.open_frames);
+            self.waiting.push_back(Waiting::Records { bytes, frames });
+        }
+    }
+}
+
+/// The next fragment of a large frame.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    part: Part,
+    len: usize,
+}
+
+impl Cut {
+    fn bytes(&self) -> usize {
+        self.part.head_bytes() + self.len
+    }
+
+    fn is_last(&self, large: &Large) -> bool {
+        large.sent + self.len == large.len()
+    }
+}
+
+impl Large {
+    fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// The largest fragment that fits `room`; `None` when that would be too small.
+    fn cut(&self, room: usize) -> Option<Cut> {
+        let rest = self.len() - self.sent;
+        if self.sent > 0 && rest + WORD_BYTES <= room {
+            return Some(Cut { part: Part::Last, len: rest });
+        }
+        let (part, head_bytes) = if self.sent == 0 {
+            let frame_bytes = u32::try_from(self.len()).expect("frames are within u32 bytes");
+            (Part::First { frame_bytes }, FIRST_BYTES)
+        } else {
+            (Part::Middle, WORD_BYTES)
+        };
+        let len = room.checked_sub(head_bytes)?;
+        debug_assert!(len < rest, "something stays for the last fragment, which must not be empty");
+        (len >= FRAGMENT_BYTES_MIN).then_some(Cut { part, len })
+    }
+
+    fn put(&mut self, cut: &Cut, lane: Lane, out: &mut [u8]) {
+        let mut out = Head { lane, part: cut.part, len: cut.len }.put(out);
+        let (start, end) = (self.sent, self.sent + cut.len);
+        for (piece, offset) in [(&self.head, 0), (&self.body, self.head.len())] {
+            let from = start.clamp(offset, offset + piece.len()) - offset;
+            let to = end.clamp(offset, offset + piece.len()) - offset;
+            let (place, rest) = out.split_at_mut(to - from);
+            place.copy_from_slice(&piece[from..to]);
+            out = rest;
+        }
+        self.sent = end;
+    }
+}
+
+/// A frame being encoded. Taken back when its writer panics, so that half a frame is never sent.
+struct Unfinished<'a> {
+    buffer: &'a mut BytesMut,
+    start: usize,
+}
+
+impl Unfinished<'_> {
+    fn finish(mut self) {
+        self.start = self.buffer.len();
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.buffer.truncate(self.start);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::framing::reassembly::Reassembly;
+use crate::framing::record::Records;
+
+const PAYLOAD_MAX: usize = 1016;
+
+fn queue(soft_bytes: usize, hard_bytes: usize) -> SendQueue {
+    SendQueue::new(Lane::Data, LaneLimits { soft_bytes, hard_bytes }, PAYLOAD_MAX)
+}
+
+fn put(queue: &mut SendQueue, bytes: &[u8]) -> Result<Appended, NotWritable> {
+    queue.append(bytes.len(), &mut |out| out.copy_from_slice(bytes))
+}
+
+/// What goes into messages that have so much room each, until nothing is left.
+fn drain(queue: &mut SendQueue, mut room: impl FnMut() -> usize) -> (Vec<Vec<u8>>, u64) {
+    let (mut messages, mut frames) = (Vec::new(), 0);
+    while !queue.is_empty() {
+        let len = queue.measure(room());
+        let mut message = vec![0xee; len];
+        frames += queue.take(&mut message);
+        messages.push(message);
+    }
+    (messages, frames)
+}
+
+fn reassemble(messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut reassembly = Reassembly::new(u32::MAX);
+    let mut frames = Vec::new();
+    for message in messages {
+        for record in Records::new(message) {
+            let record = record.unwrap();
+            let bytes = &message[record.range];
+            if record.part == Part::Whole {
+                frames.push(bytes.to_vec());
+            } else {
+                let is_long = bytes.len() >= FRAGMENT_BYTES_MIN;
+                assert!(
+                    is_long || record.part == Part::Last,
+                    "a fragment of {} bytes",
+                    bytes.len()
+                );
+                let frame = reassembly.put(record.lane, record.part, bytes).unwrap();
+                frames.extend(frame.map(|frame| frame.to_vec()));
+            }
+        }
+    }
+    frames
+}
+
+#[test]
+fn small_frames_share_a_message() {
+    let mut queue = queue(1 << 20, 1 << 20);
+    for at in 0..20 {
+        put(&mut queue, &[at; 40]).unwrap();
+    }
+    assert_eq!(queue.measure(PAYLOAD_MAX), 20 * 44);
+    let (messages, frames) = drain(&mut queue, || PAYLOAD_MAX);
+    assert_eq!((messages.len(), frames), (1, 20));
+}
+
+#[test]
+fn the_largest_frame_of_one_record_is_not_cut() {
+    let mut queue = queue(1 << 20, 1 << 20);
+    put(&mut queue, &[7; PAYLOAD_MAX - WORD_BYTES]).unwrap();
+    put(&mut queue, &[8; PAYLOAD_MAX - WORD_BYTES + 1]).unwrap();
+    let (messages, _) = drain(&mut queue, || PAYLOAD_MAX);
+    assert_eq!(messages.iter().map(Vec::len).collect::<Vec<_>>(), [PAYLOAD_MAX, PAYLOAD_MAX, 9]);
+}
+
+#[test]
+fn the_bounds_are_told() {
+    let mut queue = queue(100, 200);
+    assert_eq!(put(&mut queue, &[0; 90]), Ok(Appended::Writable));
+    assert!(!queue.take_writable_again(), "nobody was told to wait");
+    assert_eq!(put(&mut queue, &[0; 90]), Ok(Appended::Full));
+    assert_eq!(put(&mut queue, &[0; 90]), Err(NotWritable::Full));
+    assert!(!queue.take_writable_again());
+    drain(&mut queue, || PAYLOAD_MAX);
+    assert!(queue.take_writable_again() && !queue.take_writable_again());
+    // A frame beyond the hard bound is taken by an empty queue, or it could never go.
+    assert_eq!(put(&mut queue, &[0; 5000]), Ok(Appended::Full));
+}
+
+#[test]
+fn a_writer_that_panics_leaves_no_half_frame() {
+    let mut queue = queue(1 << 20, 1 << 20);
+    put(&mut queue, b"before").unwrap();
+    let panics = || queue.append(5, &mut |_| panic!("on purpose")).map(|_| ());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    put(&mut queue, b"after").unwrap();
+    let (messages, frames) = drain(&mut queue, || PAYLOAD_MAX);
+    assert_eq!(reassemble(&messages), [&b"before"[..], b"after"]);
+    assert_eq!(frames, 2);
+}
+
+#[test]
+fn what_is_cleared_is_gone() {
+    let mut queue = queue(1 << 20, 1 << 20);
+    put(&mut queue, &[1; 5000]).unwrap();
+    put(&mut queue, &[2; 50]).unwrap();
+    queue.clear();
+    assert!(queue.is_empty() && queue.measure(PAYLOAD_MAX) == 0);
+}
+
+proptest! {
+    #[test]
+    fn frames_come_out_whole_and_in_order_whatever_room_there_is(
+        frames in prop::collection::vec(
+            (prop_oneof![0..80_usize, 900..1100_usize, 0..6000_usize], any::<bool>()), 1..20),
+        rooms in prop::collection::vec(0..PAYLOAD_MAX, 1..20),
+    ) {
+        let mut queue = queue(1 << 20, 1 << 24);
+        let mut sent = Vec::new();
+        for (at, (len, has_head)) in frames.into_iter().enumerate() {
+            let bytes: Vec<u8> = (0..len).map(|byte| ((byte + at) % 251).try_into().unwrap()).collect();
+            if has_head {
+                let (head, body) = bytes.split_at(len / 3);
+                queue.append_bytes(head, Bytes::copy_from_slice(body)).unwrap();
+            } else {
+                put(&mut queue, &bytes).unwrap();
+            }
+            sent.push(bytes);
+        }
+        // Now and then there is all the room, so it ends.
+        let mut rooms = rooms.into_iter().chain([PAYLOAD_MAX]).cycle();
+        let (messages, count) = drain(&mut queue, || rooms.next().unwrap());
+        prop_assert!(messages.iter().all(|message| message.len() <= PAYLOAD_MAX));
+        prop_assert_eq!(count, sent.len() as u64);
+        prop_assert_eq!(reassemble(&messages), sent);
+    }
+}

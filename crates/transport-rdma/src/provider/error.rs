@@ -1,0 +1,70 @@
+//! What can go wrong at a device, and what to do about it.
+
+/// Why a device did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// There is no device, or none of the name.
+    #[error("no RDMA device {wanted}: {advice}")]
+    NoDevice {
+        /// Which was asked for.
+        wanted: String,
+        /// How to get one.
+        advice: String,
+    },
+    /// The process may not use the device.
+    #[error(
+        "no permission for {what}: the user needs access to /dev/infiniband (group rdma on most systems)"
+    )]
+    Permission {
+        /// What was asked for.
+        what: String,
+    },
+    /// The system does not let the process lock so much memory.
+    #[error(
+        "cannot register {needed_bytes} bytes: the limit of locked memory is {} and {used_bytes} bytes are registered; raise it with ulimit -l or LimitMEMLOCK=, or lower the slots per peer",
+        limit_text(*.limit_bytes)
+    )]
+    MemoryLimit {
+        /// What was to be registered.
+        needed_bytes: u64,
+        /// What this device has registered already.
+        used_bytes: u64,
+        /// What the system allows; `None` when it could not be read.
+        limit_bytes: Option<u64>,
+    },
+    /// The device has no more of something.
+    #[error("the device has no room for more {what}: {advice}")]
+    Exhausted {
+        /// Of what.
+        what: &'static str,
+        /// What to change.
+        advice: String,
+    },
+    /// An address cannot be bound, resolved or reached.
+    #[error("{0}")]
+    Address(String),
+    /// A queue is full: more was posted than it was made for.
+    #[error("the {0} queue is full")]
+    QueueFull(&'static str),
+    /// A slot that was posted is not free to be; a bug of the program.
+    #[error("slot {0} is in use")]
+    SlotInUse(u32),
+    /// The device is gone or has failed.
+    #[error("the RDMA device is lost: {0}")]
+    DeviceLost(String),
+    /// A call failed.
+    #[error("{call} failed: {message}")]
+    System {
+        /// Which, such as `ibv_create_qp`.
+        call: &'static str,
+        /// The system's error number, or the device's status.
+        code: i32,
+        /// What it means.
+        message: String,
+    },
+}
+
+fn limit_text(limit_bytes: Option<u64>) -> String {
+    limit_bytes.map_or_else(|| "unknown".into(), |bytes| format!("{bytes} bytes"))
+}

@@ -1,0 +1,132 @@
+//! What all connections of a device share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::names::Names;
+use super::readiness::{Descriptors, Readiness};
+use super::room::Room;
+use crate::ffi::verbs as ffi;
+use crate::provider::{Completion, DeviceLimits, VerbsError};
+
+/// Completions there is room for at first; enough for some dozen peers.
+const COMPLETIONS_AT_FIRST: u32 = 4_096;
+
+/// An opened device. Its parts hold what they need, so they may be dropped in any order.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) limits: DeviceLimits,
+    pub(super) context: Arc<ffi::Context>,
+    pub(super) domain: Arc<ffi::ProtectionDomain>,
+    pub(super) queue: Arc<ffi::CompletionQueue>,
+    pub(super) channel: Arc<ffi::EventChannel>,
+    pub(super) readiness: Readiness,
+    /// Held while completions are handed out: a queue pair that is removed has none of them under way.
+    pub(super) names: Mutex<Names>,
+    room: Mutex<Room>,
+    pub(super) registered_bytes: AtomicU64,
+    lost: OnceLock<VerbsError>,
+    /// Whether the engine has been told of the loss.
+    pub(super) is_loss_told: AtomicBool,
+}
+
+impl Device {
+    pub(super) fn open(name: Option<&str>) -> Result<Arc<Self>, VerbsError> {
+        let context = ffi::Context::open(name)?;
+        let limits = context.limits()?;
+        let domain = ffi::ProtectionDomain::new(&context)?;
+        let (completion_channel, completions) = ffi::CompletionChannel::new(&context)?;
+        let capacity = limits.completions_max.min(COMPLETIONS_AT_FIRST);
+        let queue = ffi::CompletionQueue::new(&completion_channel, capacity)?;
+        let (channel, connections) = ffi::EventChannel::new()?;
+        let device = context.descriptor()?;
+        Ok(Arc::new(Self {
+            limits: DeviceLimits {
+                name: context.name().into(),
+                work_requests_max: limits.work_requests_max,
+                completions_max: limits.completions_max,
+            },
+            domain,
+            queue,
+            channel,
+            readiness: Readiness::new(Descriptors { completions, connections, device }),
+            names: Mutex::default(),
+            room: Mutex::new(Room::new(capacity, limits.completions_max)),
+            registered_bytes: AtomicU64::new(0),
+            lost: OnceLock::new(),
+            is_loss_told: AtomicBool::new(false),
+            context,
+        }))
+    }
+
+    /// Fails once the device is lost.
+    pub(super) fn check(&self) -> Result<(), VerbsError> {
+        self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The device is lost; the first reason counts.
+    pub(super) fn lose(&self, error: VerbsError) {
+        let _ = self.lost.set(error);
+    }
+
+    pub(super) fn loss(&self) -> Option<&VerbsError> {
+        self.lost.get()
+    }
+
+    pub(super) fn poll_completions(
+        &self,
+        budget: usize,
+        into: &mut Vec<Completion>,
+    ) -> Result<usize, VerbsError> {
+        self.check()?;
+        let names = self.names.lock();
+        let before = into.len();
+        let mut is_empty = false;
+        while into.len() - before < budget && !is_empty {
+            let wanted = budget - (into.len() - before);
+            let taken = self.queue.poll(wanted, |raw| into.extend(names.completion(raw)));
+            is_empty = taken.inspect_err(|error| self.lose(error.clone()))? < wanted;
+        }
+        if is_empty {
+            self.room.lock().on_empty();
+        }
+        Ok(into.len() - before)
+    }
+
+    /// Makes room for the completions of a queue pair.
+    pub(super) fn take_room(self: &Arc<Self>, count: u32) -> Result<Taken, VerbsError> {
+        let mut room = self.room.lock();
+        let grown = room.take(count).map_err(|no_room| VerbsError::Exhausted {
+            what: "completions",
+            advice: format!(
+                "{} of {} are taken and {count} more were asked for; lower the slots per peer or the number of peers",
+                no_room.taken, no_room.capacity_max
+            ),
+        })?;
+        if let Some(capacity) = grown {
+            match self.queue.resize(capacity) {
+                Ok(()) => room.set_capacity(capacity),
+                Err(error) => {
+                    room.put_back(count);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Taken { device: Arc::clone(self), count })
+    }
+}
+
+/// Room in the completion queue, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Taken {
+    device: Arc<Device>,
+    count: u32,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.device.room.lock().leave(self.count);
+    }
+}

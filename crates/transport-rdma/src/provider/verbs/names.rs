@@ -1,0 +1,92 @@
+//! Who is meant by an event or a completion of the device.
+
+use std::collections::BTreeMap;
+
+use super::connection::Connection;
+use crate::ffi::verbs as ffi;
+use crate::provider::{Completion, Direction, Tag, VerbsError, WorkId, WorkStatus};
+use std::sync::Arc;
+
+/// Listeners and queue pairs by their keys. Unlike a tag a key is not used again, so what the device still says of a
+/// queue pair that is gone meets nobody.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    last: u32,
+    entries: BTreeMap<u32, (Tag, Named)>,
+}
+
+/// What has a key.
+#[derive(Debug)]
+pub(super) enum Named {
+    Listener(#[expect(dead_code, reason = "it listens as long as it exists")] ffi::Id),
+    QueuePair(Arc<Connection>),
+}
+
+impl Names {
+    /// A key nobody has.
+    pub(super) fn reserve(&mut self) -> Tag {
+        // After a billion of them they begin again; who is still there then keeps its own.
+        loop {
+            self.last = if self.last == Tag::MAX { 1 } else { self.last + 1 };
+            if !self.entries.contains_key(&self.last) {
+                return Tag::new(self.last).expect("not above the maximum");
+            }
+        }
+    }
+
+    pub(super) fn insert(&mut self, key: Tag, tag: Tag, named: Named) {
+        self.entries.insert(key.get(), (tag, named));
+    }
+
+    /// The entry is the caller's to drop, without the lock.
+    pub(super) fn remove(&mut self, key: Tag) -> Option<(Tag, Named)> {
+        self.entries.remove(&key.get())
+    }
+
+    pub(super) fn listener(&self, key: u64) -> Option<Tag> {
+        match self.get(key)? {
+            (tag, Named::Listener(_)) => Some(*tag),
+            (_, Named::QueuePair(_)) => None,
+        }
+    }
+
+    pub(super) fn queue_pair(&self, key: u64) -> Option<(Tag, &Arc<Connection>)> {
+        match self.get(key)? {
+            (tag, Named::QueuePair(connection)) => Some((*tag, connection)),
+            (_, Named::Listener(_)) => None,
+        }
+    }
+
+    fn get(&self, key: u64) -> Option<&(Tag, Named)> {
+        self.entries.get(&u32::try_from(key).ok()?)
+    }
+
+    /// What a completion of the device means to the engine; `None` when its queue pair is gone.
+    pub(super) fn completion(&self, raw: ffi::RawCompletion) -> Option<Completion> {
+        let id = WorkId::from_u64(raw.id)?;
+        let (tag, connection) = self.queue_pair(id.tag().get().into())?;
+        let is_receive = id.direction() == Direction::Receive;
+        let mut status = status_of(raw.status);
+        if is_receive && !connection.slab().end_receive(id.slot()) {
+            status = WorkStatus::Failed(VerbsError::SlotInUse(id.slot()));
+        }
+        let bytes = if is_receive && status == WorkStatus::Success { raw.bytes } else { 0 };
+        Some(Completion { id: connection.posted.complete(tag, id), status, bytes })
+    }
+}
+
+/// Devices disagree about codes, so only those are told apart that make a difference to the user.
+fn status_of(status: u32) -> WorkStatus {
+    use rdma_sys::ibv_wc_status::*;
+    match status {
+        IBV_WC_SUCCESS => WorkStatus::Success,
+        IBV_WC_WR_FLUSH_ERR => WorkStatus::Flushed,
+        IBV_WC_RETRY_EXC_ERR => WorkStatus::NoAnswer,
+        IBV_WC_RNR_RETRY_EXC_ERR => WorkStatus::ReceiverNotReady,
+        status => WorkStatus::Failed(VerbsError::System {
+            call: "a work request",
+            code: i32::try_from(status).unwrap_or(i32::MAX),
+            message: ffi::status_text(status),
+        }),
+    }
+}

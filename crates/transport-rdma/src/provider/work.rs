@@ -1,0 +1,178 @@
+//! Work requests and what becomes of them.
+
+use super::VerbsError;
+
+/// Names a queue pair or a listener towards its provider; chosen by the engine, at most [`Tag::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// The largest.
+    pub const MAX: u32 = (1 << 30) - 1;
+
+    /// A tag of this number; `None` above [`Tag::MAX`].
+    pub fn new(number: u32) -> Option<Self> {
+        (number <= Self::MAX).then_some(Self(number))
+    }
+
+    /// Its number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a work request was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// A send.
+    Send,
+    /// A receive.
+    Receive,
+    /// A probe of the peer: a write of nothing.
+    Probe,
+}
+
+/// The id of a work request: all that a completion with an error still tells.
+///
+/// ```text
+///  63 62        61 ........ 32   31 ........ 0
+///  direction    tag              slot
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkId(u64);
+
+impl WorkId {
+    /// The id of a send; `slot` is what the sender wants back, the slot where there is one.
+    pub fn send(tag: Tag, slot: u32) -> Self {
+        Self::new(0, tag, slot)
+    }
+
+    /// The id of the receive of a slot.
+    pub fn receive(tag: Tag, slot: u32) -> Self {
+        Self::new(1, tag, slot)
+    }
+
+    /// The id of a probe.
+    pub fn probe(tag: Tag) -> Self {
+        Self::new(2, tag, 0)
+    }
+
+    /// The id of a probe under the name and number that a device is told.
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    pub(super) fn probe_of(key: Tag, number: u32) -> Self {
+        Self::new(2, key, number)
+    }
+
+    /// As it travels through the device.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// As it came back; `None` when nobody here made it.
+    pub fn from_u64(id: u64) -> Option<Self> {
+        (id >> 62 < 3).then_some(Self(id))
+    }
+
+    /// What it was for.
+    pub fn direction(self) -> Direction {
+        match self.0 >> 62 {
+            0 => Direction::Send,
+            1 => Direction::Receive,
+            _ => Direction::Probe,
+        }
+    }
+
+    /// Whose queue pair.
+    pub fn tag(self) -> Tag {
+        Tag((self.0 >> 32) as u32 & Tag::MAX)
+    }
+
+    /// Which slot.
+    #[expect(clippy::cast_possible_truncation, reason = "the slot is the lower half")]
+    pub fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn new(direction: u64, tag: Tag, slot: u32) -> Self {
+        Self(direction << 62 | u64::from(tag.0) << 32 | u64::from(slot))
+    }
+}
+
+/// A send to post.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// Comes back with its completion.
+    pub id: WorkId,
+    /// What to send.
+    pub data: Data<'a>,
+    /// Whether it reports its success.
+    pub is_signalled: bool,
+}
+
+/// What a send carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// These bytes, copied into the work request: at most as many as the queue pair was granted.
+    Inline(&'a [u8]),
+    /// The first bytes of a slot.
+    Slot {
+        /// Which.
+        slot: u32,
+        /// How many.
+        bytes: u32,
+    },
+    /// Nothing, and no receive of the peer is used: a write of zero bytes, which fails when the peer is gone.
+    Probe,
+}
+
+/// What became of a work request. On an error only the id and the status mean anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request's.
+    pub id: WorkId,
+    /// How it went.
+    pub status: WorkStatus,
+    /// Bytes received; zero otherwise.
+    pub bytes: u32,
+}
+
+/// How a work request went. Devices disagree about codes, so everything but success ends the connection, and the
+/// kind only says what to tell the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkStatus {
+    /// Done.
+    Success,
+    /// Not done, because the queue pair had failed before or was disconnected.
+    Flushed,
+    /// The peer had no receive posted.
+    ReceiverNotReady,
+    /// The peer did not answer within the retries.
+    NoAnswer,
+    /// Anything else.
+    Failed(VerbsError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_gives_back_what_it_was_made_of() {
+        let tags = [0, 1, 77, Tag::MAX].map(|tag| Tag::new(tag).unwrap());
+        for tag in tags {
+            for slot in [0, 1, 1 << 31, u32::MAX] {
+                let (send, receive) = (WorkId::send(tag, slot), WorkId::receive(tag, slot));
+                assert_eq!(
+                    (send.direction(), send.tag(), send.slot()),
+                    (Direction::Send, tag, slot)
+                );
+                assert_eq!((receive.tag(), receive.slot()), (tag, slot));
+                assert_eq!(receive.direction(), Direction::Receive);
+                assert_eq!(WorkId::from_u64(receive.to_u64()), Some(receive));
+            }
+            assert_eq!(WorkId::probe(tag).direction(), Direction::Probe);
+        }
+        assert_eq!(WorkId::from_u64(u64::MAX), None);
+        assert_eq!(Tag::new(Tag::MAX + 1), None);
+    }
+}

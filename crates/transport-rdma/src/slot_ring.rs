@@ -1,0 +1,351 @@
+//! The receive slots of a connection: which are posted, filled, lent to the application, or free.
+//!
+//! ```text
+//!  free ─(poll_post)─▶ posting ─(on_posted)─▶ posted ─(fill)─▶ filled ─(release)─▶ free
+//!                                                                 └─(lend)─▶ lent ─(release)─▶ free
+//! ```
+//!
+//! There are N + R of them, of one size; which are for data and which for control is a matter of
+//! counting, see [`credit`](crate::credit). They are used in order: the one that has been free for
+//! longest is posted next, and a queue pair fills what it was given first. A lent slot is never
+//! posted, whatever the application does with it.
+//!
+//! This is the bookkeeping only; the memory is another's.
+
+use std::collections::VecDeque;
+
+use crate::credit::Limits;
+
+/// The index of a slot, below N + R.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(pub(crate) u32);
+
+/// What a slot was used for before it was free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Nothing yet: the peer counts on these from the start.
+    None,
+    /// A data message.
+    Data,
+    /// A control message.
+    Control,
+}
+
+/// Receives that were posted again, by what they had been used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reposted {
+    pub(crate) data: u32,
+    pub(crate) control: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Posting,
+    Posted,
+    Filled,
+    Lent,
+}
+
+/// An eighth of the slots may wait for others to be posted with. Of the quarter that is never lent more than half are then
+/// posted at any time, so the peer always gets credit beyond its reserve.
+const SLOTS_PER_GROUP: u32 = 8;
+/// More share the cost of a post hardly better.
+const GROUP_MAX: u32 = 3;
+
+/// The slots of one connection.
+#[derive(Debug)]
+pub(crate) struct SlotRing {
+    states: Vec<State>,
+    free: VecDeque<(Slot, Use)>,
+    /// How many of `free` a control message has used, or nobody yet.
+    urgent_count: u32,
+    /// So many free slots are posted together.
+    group: usize,
+    posting: VecDeque<(Slot, Use)>,
+    posted: VecDeque<Slot>,
+    lent_count: u32,
+    lent_max: u32,
+    kept_count: u32,
+}
+
+impl SlotRing {
+    /// N + R free slots, of which the application may hold some for as long as it likes.
+    ///
+    /// A quarter of the N stays, and at least one more than the peer's reserve: with these alone the
+    /// connection goes on, so an application that holds all it gets slows itself and stops nothing.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let slot_count = limits.slot_count + u32::from(limits.control_slot_count);
+        let kept = (limits.slot_count / 4).max(limits.reserve + 1);
+        Self {
+            states: vec![State::Free; slot_count as usize],
+            free: (0..slot_count).map(|at| (Slot(at), Use::None)).collect(),
+            urgent_count: slot_count,
+            group: (limits.slot_count / SLOTS_PER_GROUP).clamp(1, GROUP_MAX) as usize,
+            posting: VecDeque::with_capacity(slot_count as usize),
+            posted: VecDeque::with_capacity(slot_count as usize),
+            lent_count: 0,
+            lent_max: limits.slot_count - kept,
+            kept_count: kept,
+        }
+    }
+
+    /// The next slot to post a receive for. [`on_posted`](Self::on_posted) must follow. Slots wait until enough of them
+    /// are free to share the cost of a post; not with one that a control message has used, for without it nothing is sent.
+    pub(crate) fn poll_post(&mut self) -> Option<Slot> {
+        let is_time = self.urgent_count > 0 || self.free.len() >= self.group;
+        if !is_time && self.posting.is_empty() {
+            return None;
+        }
+        let (slot, used) = self.free.pop_front()?;
+        self.urgent_count -= u32::from(used != Use::Data);
+        self.change(slot, State::Free, State::Posting);
+        self.posting.push_back((slot, used));
+        Some(slot)
+    }
+
+    /// The first `count` of the slots handed out are posted.
+    ///
+    /// # Panics
+    /// When fewer were handed out.
+    pub(crate) fn on_posted(&mut self, count: usize) -> Reposted {
+        assert!(count <= self.posting.len(), "a receive was posted that nobody asked for");
+        let mut reposted = Reposted::default();
+        for _ in 0..count {
+            let (slot, used) = self.posting.pop_front().expect("there are as many");
+            match used {
+                Use::None => {}
+                Use::Data => reposted.data += 1,
+                Use::Control => reposted.control += 1,
+            }
+            self.change(slot, State::Posting, State::Posted);
+            self.posted.push_back(slot);
+        }
+        reposted
+    }
+
+    /// A message is in `slot`.
+    ///
+    /// # Panics
+    /// When it is not the slot that was posted first: a queue pair keeps the order.
+    pub(crate) fn fill(&mut self, slot: Slot) {
+        let first = self.posted.pop_front();
+        assert_eq!(first, Some(slot), "receives complete in the order they were posted in");
+        self.change(slot, State::Posted, State::Filled);
+    }
+
+    /// Whether the application may have one more slot; else it gets a copy.
+    pub(crate) fn may_lend(&self) -> bool {
+        self.lent_count < self.lent_max
+    }
+
+    /// The application has the message until it comes back.
+    pub(crate) fn lend(&mut self, slot: Slot) {
+        debug_assert!(self.may_lend());
+        self.change(slot, State::Filled, State::Lent);
+        self.lent_count += 1;
+    }
+
+    /// The message in `slot` was copied, or needs no delivery.
+    ///
+    /// # Panics
+    /// When no message is in it.
+    pub(crate) fn release(&mut self, slot: Slot, used: Use) {
+        self.change(slot, State::Filled, State::Free);
+        self.urgent_count += u32::from(used != Use::Data);
+        self.free.push_back((slot, used));
+    }
+
+    /// The application gave `slot` back.
+    ///
+    /// # Panics
+    /// When it did not have it.
+    pub(crate) fn take_back(&mut self, slot: Slot) {
+        self.change(slot, State::Lent, State::Free);
+        self.lent_count -= 1;
+        self.free.push_back((slot, Use::Data));
+    }
+
+    /// How many slots the application has.
+    pub(crate) fn lent_count(&self) -> u32 {
+        self.lent_count
+    }
+
+    /// How many data slots are never lent.
+    pub(crate) fn kept_count(&self) -> u32 {
+        self.kept_count
+    }
+
+    /// How many slots the application may hold.
+    #[cfg(test)]
+    pub(crate) fn lent_max(&self) -> u32 {
+        self.lent_max
+    }
+
+    /// How many receives are posted and not used.
+    #[cfg(test)]
+    pub(crate) fn posted_count(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// Panics where the owner of the memory got the order wrong: to go on would let the adapter write
+    /// into what somebody reads.
+    fn change(&mut self, slot: Slot, from: State, to: State) {
+        let state = self.states.get_mut(slot.0 as usize).expect("slots are below N + R");
+        assert_eq!(*state, from, "{slot:?} cannot become {to:?}");
+        *state = to;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limits(slot_count: u32, control_slot_count: u8, reserve: u32) -> Limits {
+        Limits { slot_count, control_slot_count, reserve }
+    }
+
+    fn post_all(ring: &mut SlotRing) -> Reposted {
+        let count = std::iter::from_fn(|| ring.poll_post()).count();
+        ring.on_posted(count)
+    }
+
+    #[test]
+    fn slots_wait_for_others_to_be_posted_with() {
+        let mut ring = SlotRing::new(limits(32, 2, 2));
+        post_all(&mut ring);
+        assert_eq!(ring.posted_count(), 34, "the peer counts on them from the start");
+        for slot in 0..3 {
+            assert_eq!(ring.poll_post(), None);
+            ring.fill(Slot(slot));
+            ring.release(Slot(slot), Use::Data);
+        }
+        assert_eq!(post_all(&mut ring), Reposted { data: 3, control: 0 });
+    }
+
+    #[test]
+    fn the_slot_of_a_control_message_waits_for_nothing() {
+        let mut ring = SlotRing::new(limits(32, 2, 2));
+        post_all(&mut ring);
+        ring.fill(Slot(0));
+        ring.release(Slot(0), Use::Data);
+        ring.fill(Slot(1));
+        ring.release(Slot(1), Use::Control);
+        assert_eq!(post_all(&mut ring), Reposted { data: 1, control: 1 });
+        assert_eq!(ring.poll_post(), None);
+    }
+
+    #[test]
+    fn what_is_kept_and_posted_exceeds_the_reserve_for_all_counts() {
+        for slot_count in 1..=1024 {
+            let terms = crate::hello::Terms {
+                slot_count,
+                control_slot_count: 1,
+                slot_bytes: 1024,
+                frame_bytes_max: 1024,
+            };
+            let limits = Limits::of(&terms);
+            let ring = SlotRing::new(limits);
+            let waiting_max = u32::try_from(ring.group - 1).unwrap();
+            assert!(ring.kept_count() - waiting_max > limits.reserve, "N = {slot_count}");
+        }
+    }
+
+    #[test]
+    fn the_first_receives_are_no_news_to_the_peer() {
+        let mut ring = SlotRing::new(limits(3, 2, 0));
+        assert_eq!(post_all(&mut ring), Reposted::default());
+        assert_eq!(ring.posted_count(), 5);
+    }
+
+    #[test]
+    fn a_slot_is_posted_again_for_what_it_was_used_for() {
+        let mut ring = SlotRing::new(limits(3, 2, 0));
+        post_all(&mut ring);
+        for (slot, used) in [(0, Use::Control), (1, Use::Data), (2, Use::Data)] {
+            ring.fill(Slot(slot));
+            ring.release(Slot(slot), used);
+        }
+        assert_eq!(ring.poll_post(), Some(Slot(0)));
+        assert_eq!(ring.poll_post(), Some(Slot(1)));
+        assert_eq!(ring.on_posted(1), Reposted { data: 0, control: 1 });
+        assert_eq!(ring.poll_post(), Some(Slot(2)));
+        assert_eq!(ring.on_posted(2), Reposted { data: 2, control: 0 });
+    }
+
+    #[test]
+    fn a_part_of_the_slots_is_never_lent() {
+        let lent_max = |n, reserve| SlotRing::new(limits(n, 1, reserve)).lent_max();
+        assert_eq!([lent_max(1, 0), lent_max(2, 0), lent_max(3, 0)], [0, 1, 2]);
+        assert_eq!([lent_max(4, 1), lent_max(8, 2), lent_max(32, 2)], [2, 5, 24]);
+    }
+
+    #[test]
+    #[should_panic(expected = "in the order they were posted")]
+    fn a_completion_out_of_order_is_a_bug() {
+        let mut ring = SlotRing::new(limits(2, 1, 0));
+        post_all(&mut ring);
+        ring.fill(Slot(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot become Free")]
+    fn a_slot_comes_back_once() {
+        let mut ring = SlotRing::new(limits(2, 1, 0));
+        post_all(&mut ring);
+        ring.fill(Slot(0));
+        ring.lend(Slot(0));
+        ring.take_back(Slot(0));
+        ring.take_back(Slot(0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_slot_is_posted_while_somebody_has_it(
+            n in 1..10_u32,
+            r in 1..4_u8,
+            ops in prop::collection::vec((0..4_u8, any::<prop::sample::Index>()), 0..300),
+        ) {
+            let mut ring = SlotRing::new(limits(n, r, 0));
+            let (mut asked, mut posted) = (VecDeque::new(), VecDeque::new());
+            let (mut lent, mut freed): (Vec<Slot>, VecDeque<Slot>) = (Vec::new(), (0..n + u32::from(r)).map(Slot).collect());
+            for (op, index) in ops {
+                match op {
+                    0 => {
+                        let slot = ring.poll_post();
+                        prop_assert_eq!(slot, freed.pop_front(), "used in order");
+                        asked.extend(slot);
+                    }
+                    1 => {
+                        let count = index.index(asked.len() + 1);
+                        ring.on_posted(count);
+                        posted.extend(asked.drain(..count));
+                    }
+                    2 => {
+                        let Some(slot) = posted.pop_front() else { continue };
+                        ring.fill(slot);
+                        if ring.may_lend() && index.index(2) == 0 {
+                            ring.lend(slot);
+                            lent.push(slot);
+                        } else {
+                            ring.release(slot, Use::Data);
+                            freed.push_back(slot);
+                        }
+                    }
+                    _ if lent.is_empty() => {}
+                    _ => {
+                        let slot = lent.swap_remove(index.index(lent.len()));
+                        ring.take_back(slot);
+                        freed.push_back(slot);
+                    }
+                }
+                prop_assert_eq!(ring.posted_count(), posted.len());
+                prop_assert_eq!(ring.lent_count() as usize, lent.len());
+                let count = freed.len() + asked.len() + posted.len() + lent.len();
+                prop_assert_eq!(count, ring.states.len());
+                prop_assert!(lent.len() < n as usize, "one data slot stays");
+            }
+        }
+    }
+}

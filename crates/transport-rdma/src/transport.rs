@@ -1,0 +1,240 @@
+//! What an endpoint is given: the transport over one device.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::id::NodeId;
+use convoke_core::transport::{
+    Address, BoxFuture, CloseReason, Connection, DialError, ListenError, Listener, Sink, Transport,
+};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use crate::address::{self, SCHEME};
+use crate::config::{Config, RdmaTransportBuilder};
+use crate::engine::Engine;
+use crate::provider::simulated::Fabric;
+use crate::provider::{Provider, Tag, VerbsError};
+use crate::wire::{Dialled, Dialling, Wire};
+
+/// Makes connections over one RDMA device, at addresses `rdma://host:port`. Cheap to clone; clones share the device.
+///
+/// One task drives all that the transport listens to and has connected. It runs on the tokio runtime that first listened or
+/// dialled, which needs I/O and time enabled, and ends when nothing is left to drive.
+#[derive(Clone)]
+pub struct RdmaTransport {
+    device: Arc<dyn Device>,
+}
+
+impl RdmaTransport {
+    /// Over a device of the provider, with the defaults that [`RdmaTransportBuilder`] lists.
+    pub fn new<P: Provider>(provider: P) -> Self {
+        Self::from_config(provider, Config::default())
+    }
+
+    /// Over a new simulated device, for tests on machines without one.
+    pub fn simulated(fabric: &Fabric) -> Self {
+        Self::new(fabric.device())
+    }
+
+    /// For other settings than the defaults.
+    pub fn builder<P: Provider>(provider: P) -> RdmaTransportBuilder<P> {
+        RdmaTransportBuilder::new(provider)
+    }
+
+    pub(crate) fn from_config<P: Provider>(provider: P, config: Config) -> Self {
+        Self { device: Arc::new(Engine::new(provider, config)) }
+    }
+}
+
+impl fmt::Debug for RdmaTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RdmaTransport").field("device", &self.device.name()).finish()
+    }
+}
+
+impl Transport for RdmaTransport {
+    fn schemes(&self) -> &'static [&'static str] {
+        &[SCHEME]
+    }
+
+    /// Above that of other transports: where both ends have a device, it is the shorter way.
+    fn preference(&self) -> i8 {
+        10
+    }
+
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+        let (device, address) = (Arc::clone(&self.device), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(ListenError::NoTransport { address });
+            }
+            let failed = |message: String| ListenError::Bind { address: address.clone(), message };
+            let resolved = address::resolve(address.rest()).await;
+            let mut last = "the name has no address".to_owned();
+            for target in resolved.map_err(|error| failed(error.to_string()))? {
+                match device.listen(target, Arc::clone(&sink)) {
+                    Ok(listener) => return Ok(listener),
+                    Err(error) => last = error.to_string(),
+                }
+            }
+            Err(failed(last))
+        })
+    }
+
+    /// # Cancel safety
+    /// A future dropped before it is ready leaves no connection behind.
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+        let (device, address) = (Arc::clone(&self.device), address.clone());
+        Box::pin(async move {
+            if address.scheme() != SCHEME {
+                return Err(DialError::NoTransport { address });
+            }
+            dial(&*device, address, expected, sink).await
+        })
+    }
+}
+
+/// Dials what the name stands for, one after the other, until somebody answers.
+async fn dial(
+    device: &dyn Device,
+    address: Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+) -> Dialled {
+    let deadline = Instant::now() + device.dial_timeout();
+    let unreachable =
+        |message: String| DialError::Unreachable { address: address.clone(), message };
+    let timeout = || DialError::Timeout { address: address.clone() };
+    let resolved = timeout_at(deadline, address::resolve(address.rest())).await;
+    let resolved = resolved.map_err(|_| timeout())?;
+    let mut last = unreachable("the name has no address".into());
+    for target in resolved.map_err(|error: io::Error| unreachable(error.to_string()))? {
+        let (dialling, dialled) = Dialling::new(address.clone(), expected, Arc::clone(&sink));
+        let mut attempt = match device.dial(target, dialling) {
+            Ok(started) => Attempt { started: Some(started) },
+            Err(error) => {
+                last = unreachable(error.to_string());
+                continue;
+            }
+        };
+        match timeout_at(deadline, dialled).await {
+            Ok(Ok(Err(error @ DialError::Unreachable { .. }))) => last = error,
+            Ok(Ok(dialled)) => {
+                attempt.started = None;
+                return dialled;
+            }
+            Ok(Err(_)) => {
+                return Err(unreachable("the runtime that drove the device has ended".into()));
+            }
+            Err(_) => return Err(timeout()),
+        }
+    }
+    Err(last)
+}
+
+/// A dial under way; given up when dropped before it is over.
+struct Attempt {
+    started: Option<Box<dyn GiveUp>>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(started) = self.started.take() {
+            started.give_up();
+        }
+    }
+}
+
+/// Something that can be given up.
+trait GiveUp: Send {
+    fn give_up(&self);
+}
+
+impl<P: Provider> GiveUp for Arc<Wire<P>> {
+    fn give_up(&self) {
+        self.end(CloseReason::Local);
+    }
+}
+
+/// An engine, whatever its provider.
+trait Device: Send + Sync {
+    fn name(&self) -> String;
+    fn dial_timeout(&self) -> Duration;
+    fn listen(
+        &self,
+        address: SocketAddr,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Box<dyn Listener>, VerbsError>;
+    fn dial(&self, target: SocketAddr, dialling: Dialling) -> Result<Box<dyn GiveUp>, VerbsError>;
+}
+
+impl<P: Provider> Device for Arc<Engine<P>> {
+    fn name(&self) -> String {
+        self.provider().limits().name
+    }
+
+    fn dial_timeout(&self) -> Duration {
+        self.config().dial_timeout
+    }
+
+    fn listen(
+        &self,
+        address: SocketAddr,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Box<dyn Listener>, VerbsError> {
+        let (listener, tag, local) = Engine::listen(self, address, sink)?;
+        let local = address::of_socket(local);
+        tracing::debug!(address = %local, "listening");
+        let open = Mutex::new(Some(listener));
+        Ok(Box::new(RdmaListener { engine: Arc::clone(self), tag, local, open }))
+    }
+
+    fn dial(&self, target: SocketAddr, dialling: Dialling) -> Result<Box<dyn GiveUp>, VerbsError> {
+        let wire = self.add_wire(|tag| Wire::dialling(self, tag, dialling))?;
+        wire.begin(target);
+        Ok(Box::new(wire))
+    }
+}
+
+/// Accepts connections until it is closed or dropped.
+#[derive(Debug)]
+struct RdmaListener<P: Provider> {
+    engine: Arc<Engine<P>>,
+    tag: Tag,
+    local: Address,
+    open: Mutex<Option<P::Listener>>,
+}
+
+impl<P: Provider> Listener for RdmaListener<P> {
+    fn local_address(&self) -> Address {
+        self.local.clone()
+    }
+
+    fn close(&self) {
+        let listener = self.open.lock().take();
+        if listener.is_some() {
+            tracing::debug!(address = %self.local, "no longer listening");
+            drop(listener);
+            self.engine.remove(self.tag);
+        }
+    }
+}
+
+impl<P: Provider> Drop for RdmaListener<P> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,410 @@
+//! One queue pair and what goes over it, from the dial or the request until everything posted is back.
+//!
+//! ```text
+//!  Connecting ──established──▶ Connected ──both goodbyes, or a failure──▶ Draining ──all back──▶ Gone
+//!      └──────────────rejected, unreachable, given up──────────────────────────────────────────▶
+//! ```
+//!
+//! Everything is under one lock, which is never held while the sink is called. Any thread may append and post;
+//! completions, events and deliveries are the engine's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use convoke_core::transport::parts::Wakers;
+use convoke_core::transport::{CloseReason, DialError, Received};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::engine::Engine;
+use crate::ffi::slab::Slab;
+use crate::hello::Greeting;
+use crate::link::Link;
+use crate::provider::{Completion, Direction, Provider, Tag, VerbsError, WorkStatus};
+use crate::slot_ring::Slot;
+
+mod deliver;
+mod handle;
+mod opening;
+mod outgoing;
+
+use opening::Role;
+pub(crate) use opening::{Dialled, Dialling, refusal_of};
+use outgoing::Outgoing;
+
+/// What a goodbye gets to leave once the grace of a close is over.
+const LAST_GRACE: Duration = Duration::from_millis(100);
+
+/// One queue pair and what goes over it.
+#[derive(Debug)]
+pub(crate) struct Wire<P: Provider> {
+    engine: Arc<Engine<P>>,
+    tag: Tag,
+    slab: Arc<Slab>,
+    state: Mutex<State<P>>,
+}
+
+#[derive(Debug)]
+struct State<P: Provider> {
+    phase: Phase,
+    queue_pair: Option<P::QueuePair>,
+    memory: Option<Arc<P::Memory>>,
+    role: Role,
+    mine: Greeting,
+    /// What the other end answered a dial with.
+    theirs: Option<Greeting>,
+    /// The address of this end, once known.
+    local: Option<SocketAddr>,
+    /// Once both ends have said hello.
+    link: Option<Link>,
+    outgoing: Outgoing,
+    /// Receives that are posted.
+    receives: usize,
+    /// Scratch for posting.
+    to_post: Vec<u32>,
+    /// Frames on their way to the sink.
+    batch: Vec<Received>,
+    /// Nothing has come since receives and sends were last posted.
+    is_pumped: bool,
+    /// Somebody is calling the sink; nobody else may.
+    is_delivering: bool,
+    flush_wakers: Wakers,
+    writable_wakers: [Wakers; 2],
+    /// When to look again, for what ends by time.
+    deadline: Option<Instant>,
+    /// It closes, and whoever waits has been woken.
+    is_ending: bool,
+    /// Why it ended, when the link does not know.
+    failure: Option<CloseReason>,
+    /// What a dialler is told, when that says more.
+    dial_error: Option<DialError>,
+    /// Signs of the peer.
+    signs: u64,
+    /// A probe is posted, and no send has completed since.
+    is_probing: bool,
+    /// Calls that posted sends.
+    posts: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Connected,
+    Draining,
+    Gone,
+}
+
+/// What the minder must know of a wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pulse {
+    /// Signs of the peer so far.
+    pub(crate) signs: u64,
+    /// Whether it is connected, so that it is probed.
+    pub(crate) is_connected: bool,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// Tells the engine that a slot came back to a connection that needs it.
+struct Returned<P: Provider> {
+    engine: std::sync::Weak<Engine<P>>,
+    tag: Tag,
+}
+
+impl<P: Provider> Wake for Returned<P> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.request(self.tag);
+        }
+    }
+}
+
+impl<P: Provider> Wire<P> {
+    /// A wire without a queue pair.
+    fn new(
+        engine: &Arc<Engine<P>>,
+        tag: Tag,
+        role: Role,
+        mine: Greeting,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let config = engine.config();
+        let (receives, sends) = (config.receive_slots(), u32::from(config.send_slots));
+        let returned = Arc::new(Returned { engine: Arc::downgrade(engine), tag });
+        let slab = Slab::new(receives + sends, config.slot_bytes as usize, Waker::from(returned));
+        let memory = Some(Arc::new(engine.provider().register(&slab)?));
+        let state = State {
+            phase: Phase::Connecting,
+            queue_pair: None,
+            memory,
+            local: None,
+            role,
+            mine,
+            theirs: None,
+            link: None,
+            outgoing: Outgoing::new(tag, receives..receives + sends, config.send_queue_depth()),
+            receives: 0,
+            to_post: Vec::new(),
+            batch: Vec::new(),
+            is_pumped: false,
+            is_delivering: false,
+            flush_wakers: Wakers::default(),
+            writable_wakers: Default::default(),
+            deadline: None,
+            is_ending: false,
+            failure: None,
+            dial_error: None,
+            signs: 0,
+            is_probing: false,
+            posts: 0,
+        };
+        let engine = Arc::clone(engine);
+        Ok(Arc::new(Self { engine, tag, slab, state: Mutex::new(state) }))
+    }
+
+    pub(crate) fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// Takes one completion into account. [`deliver`](Self::deliver) follows.
+    pub(crate) fn handle_completion(&self, completion: &Completion) {
+        let mut state = self.state.lock();
+        state.is_pumped = false;
+        match completion.id.direction() {
+            Direction::Receive => self.on_receive(&mut state, completion),
+            Direction::Send | Direction::Probe => self.on_sent(&mut state, completion),
+        }
+    }
+
+    pub(crate) fn pulse(&self) -> Pulse {
+        let state = self.state.lock();
+        let is_connected = state.phase == Phase::Connected;
+        Pulse { signs: state.signs, is_connected, deadline: state.deadline }
+    }
+
+    /// Sends a probe, unless one is under way. Other sends may well be done without having said so.
+    pub(crate) fn probe(&self) {
+        let mut state = self.state.lock();
+        let State { phase, queue_pair, link, outgoing, is_probing, .. } = &mut *state;
+        if *phase != Phase::Connected || *is_probing {
+            return;
+        }
+        let (Some(queue_pair), Some(link)) = (queue_pair, link) else { return };
+        if link.take_send_slot() {
+            *is_probing = true;
+            let posted = outgoing.post_probe(self.engine.provider(), queue_pair, true);
+            if let Err(refused) = posted {
+                self.fail(&mut state, CloseReason::Network(refused.error.to_string()));
+            }
+        }
+    }
+
+    /// What ends by time has come to its end, if the deadline has passed.
+    pub(crate) fn handle_deadline(&self, now: Instant) {
+        let mut state = self.state.lock();
+        if state.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        state.deadline = None;
+        match state.phase {
+            Phase::Connecting | Phase::Connected => {
+                let is_closing = state.link.as_ref().is_some_and(|link| link.closing().is_some());
+                if !is_closing {
+                    self.fail(
+                        &mut state,
+                        CloseReason::Network("it never introduced itself".into()),
+                    );
+                } else if state.link.as_mut().is_some_and(|link| !link.is_flushed()) {
+                    state.deadline = Some(now + LAST_GRACE);
+                    state.link.as_mut().expect("it is closing").handle_grace_over();
+                    self.pump(&mut state);
+                } else {
+                    self.drain(&mut state);
+                }
+            }
+            // The device keeps what it has; destroying the queue pair takes it back.
+            Phase::Draining => state.forget_work(),
+            Phase::Gone => {}
+        }
+        drop(state);
+        self.engine.request(self.tag);
+    }
+
+    /// Ends it without waiting for the peer.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let mut state = self.state.lock();
+        self.fail(&mut state, reason);
+    }
+
+    /// Ends it without waiting for the device either, as when that is gone.
+    pub(crate) fn abort(&self, reason: CloseReason) {
+        let mut state = self.state.lock();
+        self.fail(&mut state, reason);
+        state.forget_work();
+        drop(state);
+        self.engine.request(self.tag);
+    }
+
+    fn on_receive(&self, state: &mut State<P>, completion: &Completion) {
+        state.receives = state.receives.saturating_sub(1);
+        if completion.status != WorkStatus::Success {
+            return self.on_work_error(state, &completion.status);
+        }
+        state.signs += 1;
+        let (slot, bytes) = (completion.id.slot(), completion.bytes as usize);
+        let (Some(link), Some(message)) = (&mut state.link, self.slab.read(slot, bytes)) else {
+            return self.fail(state, CloseReason::Fault("a message before its hello".into()));
+        };
+        let lend = || {
+            let guard = message.lend(&self.slab).expect("a message is lent once");
+            bytes::Bytes::from_owner(guard)
+        };
+        if let Err(fault) = link.handle_message(Slot(slot), &message, lend) {
+            tracing::info!(tag = self.tag.get(), %fault, "the peer broke the protocol");
+        }
+        drop(message);
+        // Copied, unless it was lent.
+        self.slab.recycle(slot);
+    }
+
+    fn on_sent(&self, state: &mut State<P>, completion: &Completion) {
+        let count = state.outgoing.complete(completion.id.slot(), &self.slab);
+        if let Some(link) = &mut state.link {
+            link.handle_sent(count);
+        }
+        if completion.status == WorkStatus::Success {
+            state.signs += 1;
+            state.is_probing = false;
+        } else {
+            self.on_work_error(state, &completion.status);
+        }
+    }
+
+    fn on_work_error(&self, state: &mut State<P>, status: &WorkStatus) {
+        if state.phase == Phase::Connecting && *status == WorkStatus::Flushed {
+            // A refusal gives back the receives, too, and its event says why.
+            return;
+        }
+        let reason = match status {
+            WorkStatus::Success | WorkStatus::Flushed => {
+                "the queue pair failed and gave back what was posted".to_owned()
+            }
+            WorkStatus::ReceiverNotReady => {
+                "the peer had no receive posted, though it had given credit".to_owned()
+            }
+            WorkStatus::NoAnswer => "the peer's adapter does not answer".to_owned(),
+            WorkStatus::Failed(error) => error.to_string(),
+        };
+        self.fail(state, CloseReason::Network(reason));
+    }
+
+    /// The connection is over; what is posted comes back. What has come is still delivered, and a goodbye among it
+    /// says better why.
+    fn fail(&self, state: &mut State<P>, reason: CloseReason) {
+        if matches!(state.phase, Phase::Draining | Phase::Gone) {
+            return;
+        }
+        state.failure = Some(reason);
+        self.drain(state);
+        self.engine.request(self.tag);
+    }
+
+    /// Disconnects, and waits for what is posted.
+    fn drain(&self, state: &mut State<P>) {
+        if let Some(queue_pair) = &state.queue_pair {
+            let provider = self.engine.provider();
+            provider.disconnect(queue_pair);
+            // Sends that succeeded without a signal are told of by whatever comes back after them.
+            if state.outgoing.under_way() > 0
+                && state.outgoing.post_probe(provider, queue_pair, false).is_err()
+            {
+                state.outgoing.forget();
+            }
+        }
+        state.phase = Phase::Draining;
+        state.deadline = Some(Instant::now() + self.engine.config().close_grace);
+        self.engine.notify_minder();
+    }
+
+    /// Posts the receives that are due.
+    fn post_receives(&self, state: &mut State<P>) {
+        let State { phase, queue_pair, link, to_post, receives, .. } = state;
+        let Some(link) = link else { return };
+        self.slab.take_returned(|slot| link.handle_slot_returned(Slot(slot)));
+        let Some(queue_pair) = queue_pair else { return };
+        if *phase != Phase::Connected && *phase != Phase::Connecting {
+            return;
+        }
+        to_post.extend(std::iter::from_fn(|| link.poll_post()).map(|slot| slot.0));
+        if to_post.is_empty() {
+            return;
+        }
+        let posted = self.engine.provider().post_receives(queue_pair, to_post);
+        let count = posted.as_ref().map_or_else(|refused| refused.posted, |()| to_post.len());
+        link.handle_posted(count);
+        *receives += count;
+        to_post.clear();
+        if let Err(refused) = posted {
+            self.fail(state, CloseReason::Network(refused.error.to_string()));
+        }
+    }
+
+    /// Posts what can be received and sent now; receives first, since a control slot must be posted again before
+    /// anything is sent.
+    fn pump(&self, state: &mut State<P>) {
+        state.is_pumped = true;
+        self.post_receives(state);
+        self.post_sends(state);
+        let is_starved = state.link.as_ref().is_some_and(|link| link.is_starved());
+        self.slab.set_starved(is_starved);
+        if is_starved && self.slab.has_returned() {
+            // They came back before anybody was to be woken for them.
+            self.post_receives(state);
+            self.post_sends(state);
+        }
+    }
+
+    fn post_sends(&self, state: &mut State<P>) {
+        let State { phase: Phase::Connected, queue_pair, link, outgoing, posts, .. } = state else {
+            return;
+        };
+        let (Some(queue_pair), Some(link)) = (queue_pair, link) else { return };
+        // The end of a connection waits for the completion of its goodbye.
+        let is_closing = link.closing().is_some();
+        if !outgoing.takes_credit()
+            || link.poll_send(&mut outgoing.outbox(&self.slab, is_closing)) == 0
+        {
+            return;
+        }
+        *posts += 1;
+        if let Err(refused) = outgoing.post(self.engine.provider(), queue_pair) {
+            self.fail(state, CloseReason::Network(refused.error.to_string()));
+        }
+    }
+}
+
+impl<P: Provider> State<P> {
+    /// Nothing posted is waited for any more.
+    fn forget_work(&mut self) {
+        self.receives = 0;
+        self.outgoing.forget();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.receives == 0 && self.outgoing.under_way() == 0
+    }
+
+    fn is_closing(&self) -> bool {
+        self.failure.is_some() || self.link.as_ref().is_some_and(|link| link.closing().is_some())
+    }
+
+    fn take_all_wakers(&mut self) -> Wakers {
+        let mut woken = std::mem::take(&mut self.flush_wakers);
+        self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
+        woken
+    }
+}

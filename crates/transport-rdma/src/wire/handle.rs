@@ -1,0 +1,96 @@
+//! What users of a connection do, on any thread.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use convoke_core::transport::{Appended, CloseReason, Counters, Lane, NotWritable};
+use tokio::time::Instant;
+
+use super::{Phase, State, Wire};
+use crate::framing::index;
+use crate::provider::Provider;
+
+impl<P: Provider> Wire<P> {
+    pub(crate) fn append(
+        &self,
+        lane: Lane,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        match &mut self.state.lock().link {
+            Some(link) => link.append(lane, len, write),
+            None => Err(NotWritable::Closed),
+        }
+    }
+
+    pub(crate) fn append_bytes(
+        &self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        match &mut self.state.lock().link {
+            Some(link) => link.append_bytes(lane, head, body),
+            None => Err(NotWritable::Closed),
+        }
+    }
+
+    /// Posts on the caller's thread what credit and queues allow; completions move the rest.
+    pub(crate) fn flush(&self) {
+        self.flush_locked(&mut self.state.lock());
+    }
+
+    /// Sending may have made room for those who wait; no completion need come that has the engine tell them.
+    fn flush_locked(&self, state: &mut State<P>) {
+        self.pump(state);
+        let has_news = state.link.as_ref().is_some_and(|link| link.has_events());
+        if has_news && !state.is_delivering {
+            self.engine.request(self.tag);
+        }
+    }
+
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        self.flush_locked(&mut state);
+        let is_flushed = state.link.as_ref().is_none_or(|link| link.is_flushed());
+        if is_flushed || state.is_closing() {
+            return Poll::Ready(());
+        }
+        state.flush_wakers.register(cx);
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        let is_writable = state.link.as_ref().is_none_or(|link| link.is_writable(lane));
+        if is_writable || state.is_closing() {
+            return Poll::Ready(());
+        }
+        state.writable_wakers[index(lane)].register(cx);
+        Poll::Pending
+    }
+
+    pub(crate) fn close(&self, reason: CloseReason) {
+        let mut state = self.state.lock();
+        let Some(link) = &mut state.link else { return };
+        if link.closing().is_some() {
+            return;
+        }
+        link.close(reason);
+        state.is_ending = true;
+        let woken = state.take_all_wakers();
+        if state.phase != Phase::Draining {
+            state.deadline = Some(Instant::now() + self.engine.config().close_grace);
+            self.engine.notify_minder();
+        }
+        self.flush_locked(&mut state);
+        drop(state);
+        woken.wake();
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let state = self.state.lock();
+        let counters = state.link.as_ref().map(|link| link.counters().transport);
+        Counters { writes: state.posts, ..counters.unwrap_or_default() }
+    }
+}

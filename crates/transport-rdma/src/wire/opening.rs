@@ -1,0 +1,295 @@
+//! How a connection comes about: dialled or accepted, until both ends have introduced themselves.
+//!
+//! The private data of the request and of the reply are the hellos. The dialler introduces itself as soon as it is
+//! accepted; the other end does so when its sink has taken the connection, or closes with the reason. So a dial ends
+//! with both ends open.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use convoke_core::id::{LinkNonce, NodeId};
+use convoke_core::transport::{
+    Address, CloseReason, Connection, DialError, Hello, Link as PeerLink, Sink,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Phase, State, Wire};
+use crate::address;
+use crate::engine::Engine;
+use crate::hello::{self, Greeting, HelloError};
+use crate::link::{Link, LinkConfig};
+use crate::provider::{Provider, Tag, VerbsError};
+
+/// What a wire is to the outside.
+#[derive(Debug)]
+pub(crate) enum Role {
+    Dialling(Dialling),
+    Accepting(Accepting),
+    Open {
+        sink: Arc<dyn Sink>,
+        handle: Arc<dyn Connection>,
+    },
+    /// Nobody is to be told.
+    Over,
+}
+
+/// What came of a dial.
+pub(crate) type Dialled = Result<Arc<dyn Connection>, DialError>;
+
+/// A dial under way.
+#[derive(Debug)]
+pub(crate) struct Dialling {
+    pub(crate) address: Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+    done: oneshot::Sender<Dialled>,
+}
+
+/// A connection that was requested of a listener.
+#[derive(Debug)]
+pub(crate) struct Accepting {
+    sink: Arc<dyn Sink>,
+    theirs: Greeting,
+}
+
+impl Role {
+    pub(super) fn sink(&self) -> Option<Arc<dyn Sink>> {
+        match self {
+            Self::Dialling(Dialling { sink, .. })
+            | Self::Accepting(Accepting { sink, .. })
+            | Self::Open { sink, .. } => Some(Arc::clone(sink)),
+            Self::Over => None,
+        }
+    }
+}
+
+impl Dialling {
+    pub(crate) fn new(
+        address: Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> (Self, oneshot::Receiver<Dialled>) {
+        let (done, dialled) = oneshot::channel();
+        (Self { address, expected, sink, done }, dialled)
+    }
+
+    /// Whether whoever dialled no longer waits.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.done.is_closed()
+    }
+
+    pub(super) fn finish(self, dialled: Dialled) -> Result<(), Dialled> {
+        self.done.send(dialled)
+    }
+
+    /// Says why there is no connection: `error`, or what follows from how it ended.
+    pub(super) fn fail(self, error: Option<DialError>, reason: &CloseReason) {
+        let address = self.address.clone();
+        let error = error.unwrap_or_else(|| match reason {
+            CloseReason::Network(message) => {
+                DialError::Unreachable { address, message: message.clone() }
+            }
+            other => DialError::Handshake { address, message: other.to_string() },
+        });
+        tracing::debug!(address = %self.address, %error, "dial failed");
+        // Whoever dialled may have given up.
+        let _ = self.done.send(Err(error));
+    }
+}
+
+impl<P: Provider> Wire<P> {
+    /// A wire for a dial, which [`begin`](Self::begin) starts.
+    pub(crate) fn dialling(
+        engine: &Arc<Engine<P>>,
+        tag: Tag,
+        dialling: Dialling,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let mine = engine.greeting(&*dialling.sink);
+        Self::new(engine, tag, Role::Dialling(dialling), mine)
+    }
+
+    /// Starts to dial.
+    pub(crate) fn begin(&self, target: SocketAddr) {
+        let mut state = self.state.lock();
+        let (config, provider) = (self.engine.config(), self.engine.provider());
+        let memory = state.memory.as_ref().expect("a new wire has its memory");
+        let timeout = config.dial_timeout;
+        match provider.dial(self.tag, target, timeout, config.queue_pair(), memory) {
+            Ok(queue_pair) => state.queue_pair = Some(queue_pair),
+            Err(error) => self.fail(&mut state, CloseReason::Network(error.to_string())),
+        }
+    }
+
+    /// A wire for a request of a peer that has said hello, which [`accept`](Self::accept) accepts.
+    pub(crate) fn accepting(
+        engine: &Arc<Engine<P>>,
+        tag: Tag,
+        sink: Arc<dyn Sink>,
+        theirs: Greeting,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let mine = engine.greeting(&*sink);
+        Self::new(engine, tag, Role::Accepting(Accepting { sink, theirs }), mine)
+    }
+
+    /// Accepts the request, with all receives posted.
+    pub(crate) fn accept(&self, request: P::Request, local: SocketAddr) {
+        let mut state = self.state.lock();
+        state.local = Some(local);
+        state.deadline = Some(Instant::now() + self.engine.config().handshake_timeout);
+        if let Err(error) = self.try_accept(&mut state, request) {
+            self.fail(&mut state, CloseReason::Network(error.to_string()));
+        }
+        drop(state);
+        self.engine.notify_minder();
+    }
+
+    fn try_accept(&self, state: &mut State<P>, request: P::Request) -> Result<(), VerbsError> {
+        let Role::Accepting(Accepting { theirs, .. }) = &state.role else { return Ok(()) };
+        let link = Link::new(&self.link_config(&state.mine, theirs));
+        let (config, provider) = (self.engine.config(), self.engine.provider());
+        let memory = state.memory.as_ref().expect("a new wire has its memory");
+        let queue_pair = provider.prepare(self.tag, request, config.queue_pair(), memory)?;
+        state.outgoing.set_inline_bytes_max(provider.inline_bytes_max(&queue_pair));
+        state.link = Some(link);
+        state.queue_pair = Some(queue_pair);
+        self.post_receives(state);
+        let queue_pair = state.queue_pair.as_ref().expect("it was made above");
+        provider.accept(queue_pair, &state.mine.encode())
+    }
+
+    /// The queue pair of a dial exists: posts its receives and asks to connect.
+    pub(crate) fn handle_resolved(&self, local: SocketAddr) {
+        let mut state = self.state.lock();
+        let State { phase: Phase::Connecting, queue_pair: Some(queue_pair), .. } = &*state else {
+            return;
+        };
+        let (config, provider) = (self.engine.config(), self.engine.provider());
+        let inline_bytes_max = provider.inline_bytes_max(queue_pair);
+        // The link that keeps the account of them needs the other end's hello, which comes with the reply.
+        let slots: Vec<u32> = (0..config.receive_slots()).collect();
+        let begun = provider
+            .post_receives(queue_pair, &slots)
+            .map_err(|refused| refused.error)
+            .and_then(|()| provider.connect(queue_pair, &state.mine.encode()));
+        state.receives = slots.len();
+        state.local = Some(local);
+        state.outgoing.set_inline_bytes_max(inline_bytes_max);
+        if let Err(error) = begun {
+            self.fail(&mut state, CloseReason::Network(error.to_string()));
+        }
+    }
+
+    /// Both ends are connected.
+    pub(crate) fn handle_established(&self, private_data: &[u8]) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Connecting {
+            return;
+        }
+        if let Err(error) = self.begin_as_dialler(&mut state, private_data) {
+            state.dial_error = Some(error);
+            return self.fail(&mut state, CloseReason::Local);
+        }
+        state.phase = Phase::Connected;
+        self.pump(&mut state);
+    }
+
+    /// The other end said no, or nobody is there.
+    pub(crate) fn handle_rejected(&self, is_by_listener: bool, private_data: &[u8]) {
+        let mut state = self.state.lock();
+        let Role::Dialling(dialling) = &state.role else { return };
+        let address = dialling.address.clone();
+        state.dial_error = Some(if !is_by_listener {
+            DialError::Unreachable { address, message: "nobody listens there".into() }
+        } else {
+            let message = match Greeting::decode(private_data) {
+                Err(HelloError::NotConvoke) => "it refused without saying why".to_owned(),
+                Err(error) => error.to_string(),
+                Ok(_) => "it refused with a hello".to_owned(),
+            };
+            DialError::Handshake { address, message }
+        });
+        self.fail(&mut state, CloseReason::Local);
+    }
+
+    /// The other end cannot be reached.
+    pub(crate) fn handle_unreachable(&self, error: &VerbsError) {
+        let mut state = self.state.lock();
+        self.fail(&mut state, CloseReason::Network(error.to_string()));
+    }
+
+    fn begin_as_dialler(&self, state: &mut State<P>, private_data: &[u8]) -> Result<(), DialError> {
+        let Role::Dialling(dialling) = &state.role else { return Ok(()) };
+        let address = || dialling.address.clone();
+        let theirs = Greeting::decode(private_data).map_err(|error| DialError::Handshake {
+            address: address(),
+            message: error.to_string(),
+        })?;
+        if let Some(expected) = dialling.expected.filter(|expected| *expected != theirs.node) {
+            return Err(DialError::WrongNode { address: address(), expected, found: theirs.node });
+        }
+        let mut link = Link::new(&self.link_config(&state.mine, &theirs));
+        // Posted before, in the order in which the link counts them.
+        let count = std::iter::from_fn(|| link.poll_post()).count();
+        link.handle_posted(count);
+        link.introduce(&self.advertised(state, &*dialling.sink));
+        state.link = Some(link);
+        state.theirs = Some(theirs);
+        Ok(())
+    }
+
+    fn link_config(&self, mine: &Greeting, theirs: &Greeting) -> LinkConfig {
+        let config = self.engine.config();
+        let mut peer = theirs.terms;
+        // This end's own send slots are no larger.
+        peer.slot_bytes = peer.slot_bytes.min(mine.terms.slot_bytes);
+        peer.frame_bytes_max = peer.frame_bytes_max.min(config.frame_bytes_max);
+        LinkConfig {
+            own: mine.terms,
+            peer,
+            send_queue_depth: config.send_queue_depth(),
+            control: config.control_limits(),
+            data: config.data_limits(),
+            defects: config.defects,
+        }
+    }
+
+    /// Where the peer is told to dial.
+    pub(super) fn advertised(&self, state: &State<P>, sink: &dyn Sink) -> Vec<Address> {
+        let advertised = sink.hello().advertised;
+        match state.local {
+            Some(local) => address::advertised(&advertised, local.ip()),
+            None => advertised,
+        }
+    }
+}
+
+impl<P: Provider> State<P> {
+    /// The connection as the sink sees it.
+    pub(super) fn peer_link(&self, advertised: Vec<Address>) -> Option<PeerLink> {
+        let (theirs, is_dialler) = match &self.role {
+            Role::Dialling(_) => (self.theirs.as_ref()?, true),
+            Role::Accepting(accepting) => (&accepting.theirs, false),
+            Role::Open { .. } | Role::Over => return None,
+        };
+        let (dialler, acceptor) =
+            if is_dialler { (&self.mine, theirs) } else { (theirs, &self.mine) };
+        Some(PeerLink {
+            peer: Hello {
+                node: theirs.node,
+                incarnation: theirs.incarnation,
+                advertised,
+                frame_bytes_max: theirs.terms.frame_bytes_max,
+            },
+            nonce: LinkNonce::of(dialler.random, acceptor.random),
+            is_dialler,
+            scheme: address::SCHEME,
+            principal: None,
+        })
+    }
+}
+
+/// What a peer is told that asks for a connection with a hello that does not do.
+pub(crate) fn refusal_of(error: &HelloError) -> Vec<u8> {
+    error.refusal_text().map(|text| hello::refusal(&text)).unwrap_or_default()
+}

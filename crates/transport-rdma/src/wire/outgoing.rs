@@ -1,0 +1,242 @@
+//! The sends of one queue pair: where messages are written, and which are under way.
+
+use std::collections::VecDeque;
+
+use crate::ffi::slab::{Slab, SlotMut};
+use crate::framing::HEADER_BYTES;
+use crate::link::Outbox;
+use crate::provider::{Data, PostError, Provider, SendRequest, Tag, WorkId};
+
+/// As many sends are posted with one call.
+const CHAIN_MAX: usize = 16;
+
+/// Sends of one queue pair.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    tag: Tag,
+    /// Granted by the device.
+    inline_bytes_max: usize,
+    /// Slots to write to.
+    free: Vec<u32>,
+    /// What is posted and not known to be done, in order.
+    under_way: VecDeque<UnderWay>,
+    /// What is written and not posted.
+    written: Vec<Written>,
+    /// Bytes of the inline ones among them.
+    inline: Vec<u8>,
+    next_number: u32,
+    /// Sends since the last that was signalled, and whether one of them holds a slot.
+    unsignalled: u32,
+    is_slot_unsignalled: bool,
+    /// After so many one is signalled in any case.
+    unsignalled_max: u32,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    number: u32,
+    slot: Option<u32>,
+    /// Whether it is in the link's account.
+    is_counted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    number: u32,
+    place: Place,
+    bytes: u32,
+    is_signalled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Inline { start: usize },
+    Slot(u32),
+}
+
+impl Outgoing {
+    /// Sends from `slots` of the slab, and through a queue of `depth` requests.
+    pub(super) fn new(tag: Tag, slots: std::ops::Range<u32>, depth: u32) -> Self {
+        Self {
+            tag,
+            inline_bytes_max: 0,
+            free: slots.rev().collect(),
+            under_way: VecDeque::new(),
+            written: Vec::new(),
+            inline: Vec::new(),
+            next_number: 0,
+            unsignalled: 0,
+            is_slot_unsignalled: false,
+            unsignalled_max: depth / 4,
+        }
+    }
+
+    /// What the queue pair was granted.
+    pub(super) fn set_inline_bytes_max(&mut self, bytes: u32) {
+        self.inline_bytes_max = bytes as usize;
+    }
+
+    /// Whether a message that only gives credit could be written now, as a link demands at any time.
+    pub(super) fn takes_credit(&self) -> bool {
+        self.inline_bytes_max >= HEADER_BYTES || !self.free.is_empty()
+    }
+
+    /// How many sends are not done.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Where the link writes. With `is_signalling` every signal that the link asks for is given.
+    pub(super) fn outbox<'a>(&'a mut self, slab: &'a Slab, is_signalling: bool) -> SlabOutbox<'a> {
+        SlabOutbox { outgoing: self, slab, is_signalling, editing: None }
+    }
+
+    /// Posts what was written.
+    pub(super) fn post<P: Provider>(
+        &mut self,
+        provider: &P,
+        queue_pair: &P::QueuePair,
+    ) -> Result<(), PostError> {
+        let (tag, inline) = (self.tag, &self.inline);
+        if let [written] = self.written[..] {
+            let result = provider.post_sends(queue_pair, &[written.request(tag, inline)]);
+            self.under_way.push_back(written.under_way());
+            self.written.clear();
+            self.inline.clear();
+            return result;
+        }
+        let mut result = Ok(());
+        for chain in self.written.chunks(CHAIN_MAX) {
+            let requests: [_; CHAIN_MAX] = std::array::from_fn(|at| {
+                let written = chain.get(at).unwrap_or(&chain[0]);
+                written.request(tag, inline)
+            });
+            result = provider.post_sends(queue_pair, &requests[..chain.len()]);
+            if result.is_err() {
+                break;
+            }
+        }
+        // After an error the queue pair is given up, and its slots with it.
+        self.under_way.extend(self.written.drain(..).map(|written| written.under_way()));
+        self.inline.clear();
+        result
+    }
+
+    /// Posts a probe of the peer; `is_counted` when the link has a place for it.
+    pub(super) fn post_probe<P: Provider>(
+        &mut self,
+        provider: &P,
+        queue_pair: &P::QueuePair,
+        is_counted: bool,
+    ) -> Result<(), PostError> {
+        let number = self.take_number();
+        let id = WorkId::send(self.tag, number);
+        let probe = SendRequest { id, data: Data::Probe, is_signalled: true };
+        self.under_way.push_back(UnderWay { number, slot: None, is_counted });
+        provider.post_sends(queue_pair, &[probe])
+    }
+
+    /// Nothing under way is waited for any more.
+    pub(super) fn forget(&mut self) {
+        self.under_way.clear();
+    }
+
+    /// The send of this number is done, and so are all before it; answers how many of those the link counts.
+    pub(super) fn complete(&mut self, number: u32, slab: &Slab) -> u32 {
+        let mut count = 0;
+        while let Some(first) = self.under_way.front() {
+            // Numbers wrap, and fewer than half of them are under way.
+            if number.wrapping_sub(first.number) > u32::MAX / 2 {
+                break;
+            }
+            if let Some(slot) = first.slot {
+                let was_sending = slab.end_send(slot);
+                debug_assert!(was_sending, "a slot under way is the device's");
+                self.free.push(slot);
+            }
+            count += u32::from(first.is_counted);
+            self.under_way.pop_front();
+        }
+        count
+    }
+
+    fn take_number(&mut self) -> u32 {
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        number
+    }
+}
+
+impl Written {
+    fn request<'a>(&self, tag: Tag, inline: &'a [u8]) -> SendRequest<'a> {
+        let data = match self.place {
+            Place::Inline { start } => Data::Inline(&inline[start..start + self.bytes as usize]),
+            Place::Slot(slot) => Data::Slot { slot, bytes: self.bytes },
+        };
+        SendRequest { id: WorkId::send(tag, self.number), data, is_signalled: self.is_signalled }
+    }
+
+    fn under_way(&self) -> UnderWay {
+        let slot = match self.place {
+            Place::Inline { .. } => None,
+            Place::Slot(slot) => Some(slot),
+        };
+        UnderWay { number: self.number, slot, is_counted: true }
+    }
+}
+
+/// The outbox of a link: small messages go inline, others into slots.
+pub(super) struct SlabOutbox<'a> {
+    outgoing: &'a mut Outgoing,
+    slab: &'a Slab,
+    is_signalling: bool,
+    editing: Option<SlotMut<'a>>,
+}
+
+impl Outbox for SlabOutbox<'_> {
+    fn room(&self) -> usize {
+        // One slot stays for credit where nothing goes inline.
+        let kept = usize::from(self.outgoing.inline_bytes_max < HEADER_BYTES);
+        self.outgoing.free.len().saturating_sub(kept)
+    }
+
+    fn buffer(&mut self, len: usize) -> &mut [u8] {
+        let outgoing = &mut *self.outgoing;
+        let number = outgoing.take_number();
+        let bytes = u32::try_from(len).expect("a message is not longer than a slot");
+        let mut written = Written {
+            number,
+            place: Place::Inline { start: outgoing.inline.len() },
+            bytes,
+            is_signalled: false,
+        };
+        if len <= outgoing.inline_bytes_max {
+            outgoing.written.push(written);
+            let start = outgoing.inline.len();
+            outgoing.inline.resize(start + len, 0);
+            return &mut outgoing.inline[start..];
+        }
+        let slot = outgoing.free.pop().expect("the link asks for room first");
+        written.place = Place::Slot(slot);
+        outgoing.written.push(written);
+        let editing = self.slab.edit(slot).expect("a slot on the free list is free");
+        &mut self.editing.insert(editing)[..len]
+    }
+
+    fn post(&mut self, is_signaled: bool) {
+        self.editing = None;
+        let outgoing = &mut *self.outgoing;
+        let written = outgoing.written.last_mut().expect("it was written before");
+        outgoing.is_slot_unsignalled |= matches!(written.place, Place::Slot(_));
+        outgoing.unsignalled += 1;
+        // Sends that hold no slot need not be heard of soon: half the completions of a ping-pong would be theirs.
+        let is_due = self.is_signalling
+            || outgoing.is_slot_unsignalled
+            || outgoing.unsignalled > outgoing.unsignalled_max;
+        written.is_signalled = is_signaled && is_due;
+        if written.is_signalled {
+            outgoing.unsignalled = 0;
+            outgoing.is_slot_unsignalled = false;
+        }
+    }
+}

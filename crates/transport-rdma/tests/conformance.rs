@@ -1,0 +1,58 @@
+//! The suite every transport runs, over simulated verbs.
+
+use std::sync::Arc;
+
+use convoke_core::transport::conformance::{self, Setup};
+use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric, SimDevice};
+use convoke_transport_rdma::{RdmaTransport, RdmaTransportBuilder};
+
+/// Two devices of a fabric, and transports over them that `set` sets up.
+fn setup(
+    fabric: &Fabric,
+    settings: DeviceSettings,
+    set: impl Fn(RdmaTransportBuilder<SimDevice>) -> RdmaTransportBuilder<SimDevice>,
+) -> Setup {
+    let [listening, dialling] = [(), ()].map(|()| {
+        let builder = set(RdmaTransport::builder(fabric.device_with(settings)));
+        Arc::new(builder.build().expect("the settings are legal"))
+    });
+    let listen = "rdma://127.0.0.1:0".parse().expect("it is an address");
+    Setup { listening, dialling, listen }
+}
+
+fn check(fabric: &Fabric) {
+    let counters = fabric.counters();
+    let bad = (counters.receiver_not_ready, counters.overflows, counters.violations);
+    assert_eq!(bad, (0, 0, 0), "{counters:?}");
+    assert!(counters.delivered > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rdma_keeps_the_promises_of_a_transport() {
+    let fabric = Fabric::new();
+    let one = setup(&fabric, DeviceSettings::default(), |builder| builder);
+    conformance::all(|| one.clone()).await;
+    check(&fabric);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rdma_keeps_them_with_one_slot_of_the_smallest_size_and_nothing_inline() {
+    let fabric = Fabric::new();
+    let settings = DeviceSettings { inline_bytes_max: 0, ..DeviceSettings::default() };
+    let one = setup(&fabric, settings, |builder| {
+        builder.slots(1).control_slots(1).slot_bytes(1 << 10).send_slots(2)
+    });
+    conformance::all(|| one.clone()).await;
+    check(&fabric);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rdma_keeps_them_when_queue_pairs_are_reordered() {
+    for seed in 0..2 {
+        println!("seed {seed}");
+        let fabric = Fabric::seeded(seed);
+        let one = setup(&fabric, DeviceSettings::default(), |builder| builder.slots(4));
+        conformance::all(|| one.clone()).await;
+        check(&fabric);
+    }
+}

@@ -1,0 +1,147 @@
+//! Peers and devices that fail: a reason for everybody, nothing left behind, others unaffected.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke_core::transport::conformance::{Recorder, pattern, send};
+use convoke_core::transport::{CloseReason, DialError, Lane, ListenError, NotWritable, Transport};
+use convoke_transport_rdma::RdmaTransport;
+use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
+
+use crate::support::{ends, ends_with, hasty, until};
+
+fn recorders() -> (Arc<Recorder>, Arc<Recorder>) {
+    (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_peer_closes_its_connection_and_no_other() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    let c = Arc::new(Recorder::new(3));
+    let third = ends.fabric.device();
+    let of_c = RdmaTransport::new(third);
+    let address = link.listener.local_address();
+    let from_c = of_c.dial(&address, None, c.clone()).await.expect("it listens");
+    send(&link.to_b, Lane::Data, &pattern(0, 20_000)).await;
+    ends.devices[1].kill();
+    let reason = b.closed(link.to_a.link().nonce).await;
+    assert!(matches!(reason, CloseReason::Network(_)), "{reason:?}");
+    let refused = link.to_a.append_bytes(Lane::Data, &[], Bytes::new());
+    assert_eq!(refused, Err(NotWritable::Closed));
+    send(&from_c, Lane::Data, &Bytes::from_static(b"still here")).await;
+    b.frames(from_c.link().nonce, 1).await;
+    b.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_killed_in_the_middle_of_a_stream_delivers_whole_frames_only() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a, &b).await;
+    for number in 0..50 {
+        if link.to_b.append_bytes(Lane::Data, &[], pattern(number, 30_000)).is_err() {
+            break;
+        }
+        link.to_b.flush();
+        if number == 20 {
+            ends.devices[1].kill();
+        }
+    }
+    b.closed(link.to_a.link().nonce).await;
+    let frames = b.seen(link.to_a.link().nonce).expect("it was open").frames;
+    for (number, (_, frame)) in frames.iter().enumerate() {
+        assert!(*frame == pattern(number, 30_000), "frame {number} is not whole");
+    }
+    b.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_falls_silent_is_given_up_and_can_be_dialled_again() {
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), hasty);
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    ends.devices[1].cut_off();
+    let nonce = link.to_b.link().nonce;
+    assert_eq!(a.closed(nonce).await, CloseReason::KeepAlive);
+    assert_eq!(b.closed(nonce).await, CloseReason::KeepAlive);
+    ends.nothing_is_left().await;
+    let again = RdmaTransport::simulated(&ends.fabric);
+    let address = link.listener.local_address();
+    let to_b = again.dial(&address, None, a.clone()).await.expect("it still listens");
+    send(&to_b, Lane::Data, &Bytes::from_static(b"again")).await;
+    assert_eq!(b.frames(to_b.link().nonce, 1).await[0].1, "again");
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_probed_and_stays() {
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), hasty);
+    let (a, b) = recorders();
+    let link = ends.connect(a, &b).await;
+    // More than there is time for within the timeout: who is not heard of would have been closed.
+    until("it was probed for long", || ends.fabric.counters().probes >= 20).await;
+    send(&link.to_b, Lane::Data, &Bytes::from_static(b"awake")).await;
+    assert_eq!(b.frames(link.to_a.link().nonce, 1).await[0].1, "awake");
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_closes_everything_and_says_why_ever_after() {
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), hasty);
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    ends.devices[1].lose();
+    let nonce = link.to_b.link().nonce;
+    match a.closed(nonce).await {
+        CloseReason::Network(text) => assert!(text.contains("device is lost"), "{text}"),
+        other => panic!("expected the loss of the device, not {other:?}"),
+    }
+    assert_eq!(b.closed(nonce).await, CloseReason::KeepAlive);
+    let address = link.listener.local_address();
+    match ends.setup.dialling.dial(&address, None, a.clone()).await {
+        Err(DialError::Unreachable { message, .. }) => {
+            assert!(message.contains("device is lost"), "{message}");
+        }
+        other => panic!("expected the loss of the device, not {other:?}"),
+    }
+    let listened = ends.setup.dialling.listen(&ends.setup.listen, a.clone()).await;
+    assert!(matches!(listened, Err(ListenError::Bind { .. })), "{listened:?}");
+    ends.nothing_is_left().await;
+    a.check();
+    b.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_is_given_back_after_many_connections() {
+    let ends = ends();
+    for _ in 0..50 {
+        let (a, b) = recorders();
+        let link = ends.connect(a.clone(), &b).await;
+        send(&link.to_b, Lane::Data, &pattern(0, 50_000)).await;
+        link.to_a.close(CloseReason::Local);
+        a.closed(link.to_b.link().nonce).await;
+        b.closed(link.to_b.link().nonce).await;
+    }
+    ends.nothing_is_left().await;
+    ends.check();
+}
+
+#[test]
+fn a_runtime_that_ends_closes_what_it_drove() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let link = runtime.block_on(ends.connect(a.clone(), &b));
+    drop(runtime);
+    let nonce = link.to_b.link().nonce;
+    for sink in [&a, &b] {
+        assert!(sink.seen(nonce).expect("it was open").closed.is_some());
+        sink.check();
+    }
+    let refused = link.to_b.append_bytes(Lane::Data, &[], Bytes::new());
+    assert_eq!(refused, Err(NotWritable::Closed));
+}
