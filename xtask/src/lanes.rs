@@ -6,9 +6,11 @@ mod graph;
 mod leftovers;
 mod licences;
 mod msrv;
+mod rdma;
 
 use std::time::Instant;
 
+use crate::features::all_portable;
 use crate::report::{Outcome, Report};
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -60,6 +62,7 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "sim", about: "60 s of fresh simulation seeds", plan: sim },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
     Lane { name: "grpc-foreign", about: "Python's gRPC calls the edge", plan: grpc_foreign },
+    Lane { name: "rdma", about: "the RDMA transport on a verbs device", plan: rdma::plan },
     Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
 ];
 
@@ -67,17 +70,18 @@ fn fmt(_: &Workspace) -> anyhow::Result<Plan> {
     one(Step::cargo(["fmt", "--all", "--check"]))
 }
 
-fn clippy(_: &Workspace) -> anyhow::Result<Plan> {
-    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features"];
-    one(Step::cargo(clippy).args(["--", "-D", "warnings"]))
+fn clippy(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let clippy = Step::cargo(["clippy", "--workspace", "--all-targets"]);
+    one(clippy.args(all_portable(workspace)?).args(["--", "-D", "warnings"]))
 }
 
-fn test(_: &Workspace) -> anyhow::Result<Plan> {
-    one(Step::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]))
+fn test(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let test = Step::cargo(["test", "--workspace", "--no-fail-fast"]);
+    one(test.args(all_portable(workspace)?))
 }
 
-fn docs(_: &Workspace) -> anyhow::Result<Plan> {
-    let doc = Step::cargo(["doc", "--workspace", "--no-deps", "--all-features"]);
+fn docs(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let doc = Step::cargo(["doc", "--workspace", "--no-deps"]).args(all_portable(workspace)?);
     one(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 

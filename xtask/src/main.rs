@@ -1,7 +1,8 @@
 //! The project's own commands, run as `cargo xtask COMMAND` from anywhere in the repository.
 //!
-//! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, and `sim`
-//! replays one simulation seed. Each prints the commands it runs, so that any of them can be
+//! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, `sim` replays
+//! one simulation seed, `rdma` runs what needs an RDMA device, and `wan` measures over a WAN that it
+//! makes on this machine. Each prints the commands it runs, so that any of them can be
 //! repeated alone.
 //!
 //! The package has no `tests/` folder on purpose: with one, `cargo test --workspace` would relink
@@ -9,12 +10,15 @@
 
 #![forbid(unsafe_code)]
 
+mod features;
 mod lanes;
 mod leftovers;
 mod licences;
+mod rdma;
 mod report;
 mod rust_code;
 mod step;
+mod wan;
 mod workspace;
 
 use std::process::ExitCode;
@@ -55,11 +59,25 @@ enum Command {
     },
     /// Applies what clippy can fix, then formats.
     Fix,
+    /// Runs what needs an RDMA device, in small virtual machines that have one.
+    ///
+    /// On Debian, as the superuser, it installs what is missing. The exit code is 77 where it
+    /// cannot run at all, with what is missing by name.
+    Rdma(rdma::Options),
     /// Replays one simulation seed and prints its trace.
     Sim {
         /// The seed, as a failing run printed it.
         seed: String,
         /// Further arguments for the simulator.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Measures broadcasts over a WAN made on this machine, on Linux as root: direct and by overlay.
+    ///
+    /// Sites are network namespaces; see `docs/wan-lab.md`. Exits with 77 when something is missing.
+    #[command(disable_help_flag = true)]
+    Wan {
+        /// What the lab takes, such as --sites 5 --skew 1; it says more with --help.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -94,24 +112,20 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fix => run_all(
             &workspace,
             &[
-                Step::cargo([
-                    "clippy",
-                    "--fix",
-                    "--allow-dirty",
-                    "--allow-staged",
-                    "--workspace",
-                    "--all-targets",
-                    "--all-features",
-                ]),
+                Step::cargo(["clippy", "--fix", "--allow-dirty", "--allow-staged"])
+                    .args(["--workspace", "--all-targets"])
+                    .args(features::all_portable(&workspace)?),
                 Step::cargo(["fmt", "--all"]),
             ],
         ),
+        Command::Rdma(options) => rdma::run(&workspace, &options),
         Command::Sim { seed, arguments } => run_all(
             &workspace,
             &[Step::cargo(["run", "--release", "-p", "convoke-sim", "--bin", "sim", "--"])
                 .args(["--seed".to_owned(), seed])
                 .args(arguments)],
         ),
+        Command::Wan { arguments } => wan::run(&workspace, arguments),
     }
 }
 

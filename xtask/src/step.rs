@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 /// A program, its arguments and what its environment has on top of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +39,50 @@ impl Step {
     /// # Errors
     /// The program could not be started.
     pub(crate) fn run(&self, folder: &Path) -> anyhow::Result<bool> {
-        let status = Command::new(&self.program)
-            .args(&self.arguments)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(folder)
-            .status()
-            .with_context(|| format!("`{}` could not be started", self.program))?;
+        let status = self.command(folder).status().with_context(|| self.not_started())?;
         Ok(status.success())
+    }
+
+    /// Takes the place of this process where the system can do that, so that an interrupt reaches only the
+    /// program, which can then end in order.
+    ///
+    /// # Errors
+    /// The program could not be started.
+    pub(crate) fn take_over(&self, folder: &Path) -> anyhow::Result<ExitCode> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::process::CommandExt as _;
+            Err(self.command(folder).exec()).with_context(|| self.not_started())
+        }
+        #[cfg(not(unix))]
+        {
+            let status = self.command(folder).status().with_context(|| self.not_started())?;
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+        }
+    }
+
+    /// What it prints on its standard output, run to its end in `folder`; it complains to ours.
+    ///
+    /// # Errors
+    /// The program could not be started or did not succeed.
+    pub(crate) fn output(&self, folder: &Path) -> anyhow::Result<String> {
+        let mut command = self.command(folder);
+        let output =
+            command.stderr(Stdio::inherit()).output().with_context(|| self.not_started())?;
+        ensure!(output.status.success(), "`{self}` failed");
+        String::from_utf8(output.stdout).with_context(|| format!("reading what `{self}` printed"))
+    }
+
+    fn command(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(folder);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn not_started(&self) -> String {
+        format!("`{}` could not be started", self.program)
     }
 }
 

@@ -1,10 +1,13 @@
 //! The repository the commands work on: its folder and what cargo says is in it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
+
+use crate::features::{Declared, Dependency, needing_system};
 
 /// The root folder of the repository.
 #[derive(Clone, Debug)]
@@ -17,10 +20,12 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The licence expression; `None` when the package declares none.
+    /// The licence expression; `None` when the package declares none that we know.
     pub(crate) licence: Option<String>,
-    /// All features by name, `default` among them when there is one.
+    /// The features that build anywhere by name, `default` among them when there is one.
     pub(crate) features: Vec<String>,
+    /// The features that build only where something of the system is installed.
+    pub(crate) system_features: Vec<String>,
 }
 
 impl Workspace {
@@ -88,6 +93,19 @@ impl Workspace {
         self.metadata(&["--all-features"])
     }
 
+    /// The folder that cargo builds into.
+    ///
+    /// # Errors
+    /// `cargo metadata` fails, such as on a malformed manifest.
+    pub(crate) fn target(&self) -> anyhow::Result<PathBuf> {
+        let metadata =
+            self.output_of("cargo", &["metadata", "--format-version", "1", "--no-deps"])?;
+        let metadata: Value =
+            serde_json::from_slice(&metadata).context("reading cargo metadata")?;
+        let target = metadata["target_directory"].as_str();
+        Ok(PathBuf::from(target.context("cargo metadata has no target folder")?))
+    }
+
     fn metadata(&self, options: &[&str]) -> anyhow::Result<Vec<Package>> {
         let arguments = [&["metadata", "--format-version", "1"], options].concat();
         packages_of(&self.output_of("cargo", &arguments)?)
@@ -98,20 +116,54 @@ impl Workspace {
 fn packages_of(metadata: &[u8]) -> anyhow::Result<Vec<Package>> {
     let metadata: Value = serde_json::from_slice(metadata).context("reading cargo metadata")?;
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
-    let mut packages = packages.iter().map(package_of).collect::<anyhow::Result<Vec<_>>>()?;
+    let needing = needing_system(&packages.iter().map(declared).collect::<Vec<_>>());
+    let package = |package| package_of(package, &needing);
+    let mut packages = packages.iter().map(package).collect::<anyhow::Result<Vec<_>>>()?;
     packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     Ok(packages)
 }
 
-fn package_of(package: &Value) -> anyhow::Result<Package> {
+fn package_of(package: &Value, needing: &BTreeSet<(String, String)>) -> anyhow::Result<Package> {
     let text = |key: &str| package[key].as_str().map(str::to_owned);
-    let features = package["features"].as_object();
+    let name = text("name").context("a package in cargo metadata has no name")?;
+    let features = package["features"].as_object().into_iter().flatten().map(|(name, _)| name);
+    let (system_features, features) =
+        features.cloned().partition(|feature| needing.contains(&(name.clone(), feature.clone())));
     Ok(Package {
-        name: text("name").context("a package in cargo metadata has no name")?,
         version: text("version").context("a package in cargo metadata has no version")?,
-        licence: text("license"),
-        features: features.into_iter().flatten().map(|(name, _)| name.clone()).collect(),
+        licence: text("license").or_else(|| licence_of_file(package)),
+        features,
+        system_features,
+        name,
     })
+}
+
+/// The licence of a package that names a file instead: by its title, which is all that we need to
+/// know; cargo-deny compares the rest of the text.
+fn licence_of_file(package: &Value) -> Option<String> {
+    let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
+    let text = std::fs::read_to_string(folder.join(package["license_file"].as_str()?)).ok()?;
+    let known = [("MIT License", "MIT"), ("Apache License", "Apache-2.0")];
+    let title = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    known.iter().find(|(name, _)| *name == title).map(|(_, licence)| (*licence).to_owned())
+}
+
+/// What a package says of its features and of those it turns on elsewhere.
+fn declared(package: &Value) -> Declared {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();
+    let dependency = |value: &Value| Dependency {
+        alias: text(if value["rename"].is_string() { &value["rename"] } else { &value["name"] }),
+        package: text(&value["name"]),
+        features: texts(&value["features"]),
+    };
+    let features = package["features"].as_object().into_iter().flatten();
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    Declared {
+        package: text(&package["name"]),
+        table: features.map(|(name, on)| (name.clone(), texts(on))).collect(),
+        dependencies: dependencies.map(dependency).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +183,38 @@ mod tests {
         assert_eq!((a.name.as_str(), a.licence.as_deref()), ("a", Some("MIT")));
         assert_eq!(a.features, ["default", "x"]);
         assert_eq!((b.licence.as_deref(), b.features.len()), (None, 0));
+    }
+
+    #[test]
+    fn features_that_need_the_system_are_told_apart() {
+        let metadata = br#"{"packages": [
+            {"name": "facade", "version": "1.0.0", "features": {"rdma": ["transport/verbs"], "tcp": []},
+             "dependencies": [{"name": "convoke-transport-rdma", "rename": "transport"}]},
+            {"name": "convoke-transport-rdma", "version": "1.0.0", "features": {"verbs": []}}
+        ]}"#;
+        let packages = packages_of(metadata).expect("well-formed");
+        assert_eq!(packages[0].system_features, ["verbs"]);
+        assert_eq!(
+            (&packages[1].features[..], &packages[1].system_features[..]),
+            (&["tcp".to_owned()][..], &["rdma".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn a_licence_may_be_a_file_with_a_known_title() {
+        let folder = std::env::temp_dir().join(format!("xtask-licence-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let licence = |title: &str| {
+            std::fs::write(folder.join("LICENSE"), format!("\n{title}\n\nPermission\n"))
+                .expect("written");
+            let manifest = folder.join("Cargo.toml").display().to_string();
+            licence_of_file(
+                &serde_json::json!({"manifest_path": manifest, "license_file": "LICENSE"}),
+            )
+        };
+        assert_eq!(licence("MIT License"), Some("MIT".to_owned()));
+        assert_eq!(licence("Our own terms"), None);
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

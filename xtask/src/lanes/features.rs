@@ -1,6 +1,6 @@
 //! Lane `features`: every member that has features builds without any and with each alone.
 //!
-//! Clippy does the checking, not `cargo check`: it reports the compiler's warnings too, and can deny
+//! Those that need something of the system are the lane `rdma`'s. Clippy does the checking, not `cargo check`: it reports the compiler's warnings too, and can deny
 //! them for the members alone. `RUSTFLAGS` would do so as well but rebuild every dependency.
 
 use crate::lanes::Plan;
@@ -48,6 +48,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             licence: None,
             features: features.iter().map(|&feature| feature.to_owned()).collect(),
+            system_features: Vec::new(),
         }
     }
 

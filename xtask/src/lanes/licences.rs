@@ -39,6 +39,7 @@ mod tests {
             version: "1.2.3".to_owned(),
             licence: licence.map(str::to_owned),
             features: Vec::new(),
+            system_features: Vec::new(),
         };
         complaint(&allowed, &package)
     }

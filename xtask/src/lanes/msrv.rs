@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 
+use crate::features::all_portable;
 use crate::lanes::Plan;
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -9,20 +10,21 @@ use crate::workspace::Workspace;
 /// Plans a check with that toolchain, if rustup has it.
 ///
 /// # Errors
-/// The root manifest names no `rust-version`.
+/// The root manifest names no `rust-version`, or `cargo metadata` fails.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let version = rust_version(&workspace.read("Cargo.toml")?)?;
     let Ok(installed) = workspace.output_of("rustup", &["toolchain", "list"]) else {
         return Ok(Plan::Skip(format!("rustup, which would run Rust {version}, is missing")));
     };
-    Ok(plan_with(&version, &String::from_utf8_lossy(&installed)))
+    let features = all_portable(workspace)?;
+    Ok(plan_with(&version, &String::from_utf8_lossy(&installed), features))
 }
 
-fn plan_with(version: &str, installed: &str) -> Plan {
+fn plan_with(version: &str, installed: &str, features: [String; 2]) -> Plan {
     match toolchain(version, installed) {
         Some(toolchain) => {
-            let check = ["check", "--workspace", "--all-features"];
-            Plan::Run(vec![Step::cargo([format!("+{toolchain}")]).args(check)])
+            let check = Step::cargo([format!("+{toolchain}")]).args(["check", "--workspace"]);
+            Plan::Run(vec![check.args(features)])
         }
         None => {
             let install = format!("rustup toolchain install {version} --profile minimal");
@@ -68,13 +70,17 @@ nightly-2025-01-88-x86_64-unknown-linux-gnu
 
     #[test]
     fn an_installed_toolchain_checks_the_workspace() {
-        let expected = Step::cargo(["+1.9", "check", "--workspace", "--all-features"]);
-        assert_eq!(plan_with("1.9", INSTALLED), Plan::Run(vec![expected]));
+        let features = ["--features", "a/b"].map(str::to_owned);
+        let expected = Step::cargo(["+1.9", "check", "--workspace", "--features", "a/b"]);
+        assert_eq!(plan_with("1.9", INSTALLED, features), Plan::Run(vec![expected]));
     }
 
     #[test]
     fn a_missing_toolchain_is_skipped_with_the_command_that_installs_it() {
-        let Plan::Skip(reason) = plan_with("1.77", INSTALLED) else { panic!("not installed") };
+        let features = ["--features", "a/b"].map(str::to_owned);
+        let Plan::Skip(reason) = plan_with("1.77", INSTALLED, features) else {
+            panic!("not installed")
+        };
         assert!(reason.contains("rustup toolchain install 1.77"), "{reason}");
     }
 

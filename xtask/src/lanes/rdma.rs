@@ -1,0 +1,62 @@
+//! Lane `rdma`: the RDMA transport with the feature that needs a verbs library, in a machine that has
+//! a device.
+//!
+//! What `cargo xtask rdma` runs, but for the second look at everything: one machine, shorter
+//! programs, each bench once. The other lanes leave such features out; clippy and the documentation
+//! see them here.
+
+use crate::lanes::Plan;
+use crate::step::Step;
+use crate::workspace::{Package, Workspace};
+
+/// Plans the checks where a machine can be booted, or already could with packages that CI installs.
+///
+/// # Errors
+/// `cargo metadata` fails.
+pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let is_ci =
+        std::env::var("CI").is_ok_and(|value| !["", "0", "false"].contains(&value.as_str()));
+    Ok(match crate::rdma::reason_to_skip(is_ci) {
+        Some(reason) => Plan::Skip(reason),
+        None => Plan::Run(steps(&workspace.members()?)),
+    })
+}
+
+fn steps(members: &[Package]) -> Vec<Step> {
+    // The machine first: it is what installs the packages that the others build with.
+    let mut steps = vec![Step::cargo(["xtask", "rdma", "--quick", "--minutes", "30"])];
+    for package in members.iter().filter(|package| !package.system_features.is_empty()) {
+        let every = ["-p", &package.name, "--all-features"];
+        let clippy =
+            Step::cargo(["clippy"]).args(every).args(["--all-targets", "--", "-D", "warnings"]);
+        let doc = Step::cargo(["doc"]).args(every).args(["--no-deps"]);
+        steps.extend([clippy, doc.env("RUSTDOCFLAGS", "-D warnings")]);
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_with_such_features_are_checked_with_all_of_them() {
+        let package = |name: &str, system_features: &[&str]| Package {
+            name: name.to_owned(),
+            version: "1.0.0".to_owned(),
+            licence: None,
+            features: vec!["tcp".to_owned()],
+            system_features: system_features.iter().map(|&feature| feature.to_owned()).collect(),
+        };
+        let steps = steps(&[package("plain", &[]), package("wired", &["verbs"])]);
+        let lines: Vec<_> = steps.iter().map(Step::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "cargo xtask rdma --quick --minutes 30",
+                "cargo clippy -p wired --all-features --all-targets -- -D warnings",
+                "RUSTDOCFLAGS=\"-D warnings\" cargo doc -p wired --all-features --no-deps",
+            ]
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! One run of the command: builds the programs, boots the machines, gathers what they say.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread::ScopedJoinHandle;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+
+use super::Options;
+use super::host::Device;
+use super::image::{SUITE, image};
+use super::kernel::Kernel;
+use super::machine::{Cable, Machine, listen};
+use super::packages::Apt;
+use super::plan::{Job, Mode, Program};
+use super::programs::build;
+use super::results::Results;
+use crate::workspace::Workspace;
+
+/// What is ready to run.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    options: &'a Options,
+    deadline: Instant,
+    folder: PathBuf,
+    programs: Vec<Program>,
+    /// One line at a time, when two machines speak.
+    terminal: Mutex<()>,
+}
+
+impl<'a> Run<'a> {
+    /// Builds the programs, in a folder of the build's own where logs and figures go, too.
+    ///
+    /// # Errors
+    /// Something does not compile, or the disk is full.
+    pub(crate) fn prepare(
+        workspace: &Workspace,
+        options: &'a Options,
+        deadline: Instant,
+    ) -> anyhow::Result<Self> {
+        let folder = workspace.target()?.join("rdma");
+        if folder.is_dir() {
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("emptying {}", folder.display()))?;
+        }
+        let programs = build(workspace, &options.kinds(), &folder.join("programs"))?;
+        Ok(Self { options, deadline, folder, programs, terminal: Mutex::new(()) })
+    }
+
+    /// Where logs and figures are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes a file there.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        fs::write(self.folder.join(name), text).with_context(|| format!("writing {name}"))
+    }
+
+    /// Runs the programs in one machine after another.
+    ///
+    /// # Errors
+    /// A machine cannot be built.
+    pub(crate) fn in_machines(&self, apt: &mut Apt) -> anyhow::Result<Vec<Results>> {
+        let kernel = Kernel::get(&cache(&self.folder)?, apt)?;
+        let mut results = Vec::new();
+        for mode in self.options.modes() {
+            let tests = self.options.choice().tests(mode, &self.programs);
+            match mode {
+                _ if tests.is_empty() => {}
+                Mode::Pair => results.extend(self.pair(&kernel, &tests)?),
+                Mode::Det => results.push(self.boot("det", mode, None, &kernel, &tests)?),
+                Mode::Smp => results.push(self.boot("smp", mode, None, &kernel, &tests)?),
+            }
+            if mode == Mode::Det {
+                results.extend(self.benches(&kernel)?);
+            }
+        }
+        self.ensure_some(&results)?;
+        if !self.options.keep {
+            fs::remove_dir_all(self.folder.join("programs")).context("removing the programs")?;
+        }
+        Ok(results)
+    }
+
+    /// Runs the benches where time repeats. Each round has a machine of its own: what the kernel has
+    /// been through before shows in what a path through it costs. All run at once, for a clock that
+    /// counts instructions does not see how busy the host is.
+    fn benches(&self, kernel: &Kernel) -> anyhow::Result<Vec<Results>> {
+        let choice = self.options.choice();
+        let benches = &choice.benches(&self.programs);
+        let rounds = if benches.is_empty() { 0 } else { choice.bench_rounds };
+        std::thread::scope(|scope| {
+            let boot = |name: String| self.boot(&name, Mode::Det, None, kernel, benches);
+            let start = |number| scope.spawn(move || boot(format!("bench {number}")));
+            let machines: Vec<_> = (1..=rounds).map(start).collect();
+            let ended = machines.into_iter().map(ScopedJoinHandle::join);
+            ended.map(|results| results.expect("it hands its errors back")).collect()
+        })
+    }
+
+    /// Runs the programs that harm nobody on this host.
+    ///
+    /// # Errors
+    /// The device is gone, or the suite cannot be started.
+    pub(crate) fn on_host(&self) -> anyhow::Result<Vec<Results>> {
+        let device = Device::find(self.options.device.as_deref(), self.options.address)?;
+        let choice = self.options.choice();
+        // The mode of all tests but those that need two machines.
+        let mut jobs = choice.tests(Mode::Det, &self.programs);
+        jobs.retain(|job| !job.needs_machine());
+        jobs.extend(choice.benches(&self.programs));
+        self.write("suite.sh", SUITE)?;
+        self.write("plan", &plan(&jobs))?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 3>&1; . ./suite.sh && echo end well"]).current_dir(&self.folder);
+        shell.env("PROGRAMS", self.folder.join("programs")).env("PLAN", "plan").env("SCRATCH", ".");
+        shell.env("RDMA_VM", "1").env("RDMA_VM_DEV", &device.name);
+        shell.env("RDMA_VM_ADDR", device.address.to_string());
+        shell.envs(self.environment(Mode::Smp));
+        let mut results = Results::new("host", &jobs);
+        listen(&mut shell, self.deadline, |line| self.on_line(&mut results, line))?;
+        let results = vec![results];
+        self.ensure_some(&results).map(|()| results)
+    }
+
+    /// A run without jobs proves nothing.
+    fn ensure_some(&self, results: &[Results]) -> anyhow::Result<()> {
+        ensure!(!results.is_empty(), "nothing to run: no program fits --only and --mode");
+        Ok(())
+    }
+
+    /// Runs two machines on a cable, the same jobs in both.
+    fn pair(&self, kernel: &Kernel, jobs: &[Job]) -> anyhow::Result<Vec<Results>> {
+        // Paths of sockets are short, so they are not below our folder.
+        let sockets = std::env::temp_dir().join(format!("convoke-rdma-{}", std::process::id()));
+        fs::create_dir_all(&sockets).with_context(|| format!("making {}", sockets.display()))?;
+        let end = |role: char| sockets.join(role.to_string());
+        let cable = |role, other| Cable { role, ours: end(role), theirs: end(other) };
+        let boot = |name, cable| self.boot(name, Mode::Pair, Some(cable), kernel, jobs);
+        let both = std::thread::scope(|scope| {
+            let first = scope.spawn(|| boot("pair a", cable('a', 'b')));
+            let second = boot("pair b", cable('b', 'a'));
+            [first.join().expect("it hands its errors back"), second]
+        });
+        fs::remove_dir_all(&sockets).with_context(|| format!("removing {}", sockets.display()))?;
+        both.into_iter().collect()
+    }
+
+    fn boot(
+        &self,
+        name: &str,
+        mode: Mode,
+        cable: Option<Cable>,
+        kernel: &Kernel,
+        jobs: &[Job],
+    ) -> anyhow::Result<Results> {
+        let file = |kind: &str| self.folder.join(format!("{}.{kind}", name.replace(' ', "-")));
+        let disk = image(kernel, &self.folder.join("programs"), &plan(jobs))?;
+        fs::write(file("image"), disk).context("writing the image")?;
+        let mut log = File::create(file("log")).context("making a log")?;
+        let machine = Machine {
+            mode,
+            cable,
+            kvm: self.options.kvm,
+            environment: self.environment(mode),
+            kernel: kernel.image(),
+            image: file("image"),
+            console: file("console"),
+        };
+        let mut results = Results::new(name, jobs);
+        let start = Instant::now();
+        let ended = machine.run(self.deadline, |line| {
+            let _ = writeln!(log, "{:7.2} {}", start.elapsed().as_secs_f64(), line.trim_end());
+            self.on_line(&mut results, line);
+        });
+        if let Err(error) = ended {
+            results.handle_death(&format!("{error:#}"));
+            println!("{}", last_lines(&file("console")));
+        }
+        println!("{name}: off after {:.1} s", start.elapsed().as_secs_f64());
+        if !self.options.keep {
+            fs::remove_file(file("image")).context("removing the image")?;
+        }
+        Ok(results)
+    }
+
+    fn on_line(&self, results: &mut Results, line: &str) {
+        let said = results.handle_line(line);
+        let _terminal = self.terminal.lock();
+        said.iter().for_each(|line| println!("{line}"));
+    }
+
+    /// What the programs find in their environment, beside the device: whether to be short, and how
+    /// many seconds to keep both ends saturated. Where instructions are counted, a second takes two.
+    fn environment(&self, mode: Mode) -> Vec<(String, String)> {
+        let seconds = match (self.options.quick, mode) {
+            (true, _) => "4",
+            (false, Mode::Det) => "10",
+            (false, _) => "60",
+        };
+        let mut variables = vec![
+            ("RDMA_VM_SECONDS".to_owned(), seconds.to_owned()),
+            ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
+        ];
+        if self.options.quick {
+            variables.push(("RDMA_VM_QUICK".to_owned(), "1".to_owned()));
+        }
+        variables
+    }
+}
+
+/// The last of what a kernel said; it may have stopped in the middle of a character.
+fn last_lines(console: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+/// A kernel that gives up says so in about as many.
+const LAST_LINES: usize = 40;
+
+fn plan(jobs: &[Job]) -> String {
+    jobs.iter().map(Job::line).collect()
+}
+
+/// Where kernels are kept: they outlive a clone, and are too large to be fetched for each.
+fn cache(folder: &Path) -> anyhow::Result<PathBuf> {
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    let cache = cache.unwrap_or_else(|| folder.with_file_name("rdma-cache")).join("convoke-rdma");
+    fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))?;
+    Ok(cache)
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask wan`: looks whether a WAN can be made on this machine, and hands over to the lab.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::step::Step;
+use crate::workspace::Workspace;
+
+/// The exit code when something is missing, as test programs say that they were skipped. Other failures are 1.
+const EXIT_MISSING: u8 = 77;
+
+/// Builds and becomes the lab, or says what is missing for it.
+///
+/// # Errors
+/// The lab could not be started.
+pub(crate) fn run(workspace: &Workspace, arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+    let missing = missing(&Machine::this());
+    if !missing.is_empty() {
+        eprintln!("there can be no WAN on this machine; missing:");
+        missing.iter().for_each(|what| eprintln!("- {what}"));
+        return Ok(ExitCode::from(EXIT_MISSING));
+    }
+    let lab = ["run", "--release", "-p", "wan-lab", "--", "lab"];
+    let lab = Step::cargo(lab).args(arguments);
+    println!("$ {lab}");
+    lab.take_over(workspace.root())
+}
+
+/// What matters of a machine.
+struct Machine {
+    is_linux: bool,
+    is_root: bool,
+    has_tun: bool,
+    has_program: fn(&str) -> bool,
+}
+
+impl Machine {
+    fn this() -> Self {
+        let id = Command::new("id").arg("-u").output();
+        Self {
+            is_linux: cfg!(target_os = "linux"),
+            is_root: id.is_ok_and(|output| output.stdout.trim_ascii() == b"0"),
+            has_tun: Path::new("/dev/net/tun").exists(),
+            has_program: |program| {
+                let version = Command::new(program).arg("-V").stdout(Stdio::null()).status();
+                version.is_ok_and(|status| status.success())
+            },
+        }
+    }
+}
+
+/// What has to be there first, a line each.
+fn missing(machine: &Machine) -> Vec<&'static str> {
+    if !machine.is_linux {
+        return vec!["Linux: the sites are network namespaces with tun devices"];
+    }
+    let needs = [
+        (machine.is_root, "root: run it by sudo"),
+        ((machine.has_program)("ip"), "the program `ip`: install iproute2"),
+        ((machine.has_program)("tc"), "the program `tc`: install iproute2"),
+        (machine.has_tun, "the device /dev/net/tun: load the kernel module tun"),
+    ];
+    needs.into_iter().filter(|(is_there, _)| !is_there).map(|(_, what)| what).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_missing_is_named() {
+        let mut machine =
+            Machine { is_linux: true, is_root: true, has_tun: true, has_program: |_| true };
+        assert!(missing(&machine).is_empty());
+        machine.is_root = false;
+        machine.has_program = |program| program == "ip";
+        let found = missing(&machine);
+        assert!(found.len() == 2 && found[0].contains("root") && found[1].contains("`tc`"));
+        machine.is_linux = false;
+        assert_eq!(missing(&machine).len(), 1);
+    }
+}
