@@ -183,9 +183,11 @@
 //! |---|---|---|
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
 //! | `quorum` | the module `quorum`: configurations, quorum calls, echo phases | yes |
+//! | `overlay` | the module `overlay`: large fan-outs and casts travel over planned trees between sites | no |
 //! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
+//! | `rdma` | the module `rdma`: the transport for `rdma://` addresses, over RDMA verbs | no |
 //! | `tower` | middleware: `Service::layer`, `Endpoint::service` | no |
 //! | `tracing-spans` | a `tracing` span for each call and handler, `EndpointBuilder::propagator` | no |
 //! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
@@ -196,12 +198,16 @@
 
 #[doc(inline)]
 pub use convoke_core::*;
+#[cfg(feature = "overlay")]
+pub use convoke_overlay as overlay;
 #[cfg(feature = "quorum")]
 pub use convoke_quorum as quorum;
 #[cfg(feature = "sim")]
 pub use convoke_sim as sim;
 #[cfg(feature = "grpc")]
 pub use convoke_transport_grpc as grpc;
+#[cfg(feature = "rdma")]
+pub use convoke_transport_rdma as rdma;
 #[cfg(feature = "quic")]
 pub use convoke_transport_tcp::QuicTransport;
 #[cfg(feature = "tcp")]

@@ -23,6 +23,7 @@ examples! {
     "tcp": streaming in "../examples/streaming.rs",
     "tcp": partial in "../examples/partial.rs",
     "tcp": first_of in "../examples/first_of.rs",
+    "overlay": overlay in "../examples/overlay.rs",
     "quorum": quorum in "../examples/quorum.rs",
     "quorum": echo in "../examples/echo.rs",
     "tcp": operations in "../examples/operations.rs",
