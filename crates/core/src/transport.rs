@@ -513,3 +513,5 @@ pub trait Transport: Send + Sync + fmt::Debug {
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod parts;
+#[cfg(feature = "runtime")]
+pub mod sockets;

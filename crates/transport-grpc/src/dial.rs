@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tonic::client::Grpc;
 use tonic::{Request, Status, Streaming};
 
-use crate::address;
 use crate::codec::BytesCodec;
 use crate::config::Config;
 use crate::connection::Pipe;
@@ -22,6 +21,7 @@ use crate::hello::{Greeting, PATH};
 use crate::http2::{self, Http2};
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::reader::{Lifetime, Terms, describe, linger};
+use convoke_core::transport::sockets;
 
 /// Why there is no connection though somebody answers.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub(crate) async fn dial(
 
 async fn connect(config: &Config, address: &Address) -> io::Result<TcpStream> {
     let deadline = Instant::now() + config.dial_timeout;
-    let sockets = timeout_at(deadline, address::resolve(address.rest())).await??;
+    let sockets = timeout_at(deadline, sockets::resolve(address.rest())).await??;
     http2::connect(&sockets, deadline).await
 }
 

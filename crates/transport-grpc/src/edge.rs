@@ -16,9 +16,9 @@ use bytes::Bytes;
 use convoke_core::{Endpoint, Peer};
 use tokio::sync::Semaphore;
 
-use crate::address;
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::serve::{Bounds, Handler, Request, Response, Server};
+use convoke_core::transport::sockets;
 use methods::Methods;
 use service::{Inner, Route};
 use standard::Standard;
@@ -228,7 +228,7 @@ impl GrpcEdgeBuilder {
         let slots = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
         let service = self.into_service().await?;
         let edge = Arc::new(Edge(service.clone()));
-        let started = match address::resolve(address).await {
+        let started = match sockets::resolve(address).await {
             Ok(sockets) => Server::start(&sockets, edge, bounds, slots),
             Err(error) => Err(error),
         };

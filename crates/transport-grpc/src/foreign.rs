@@ -18,10 +18,10 @@ use tonic::Streaming;
 use tonic::client::Grpc;
 use tonic::metadata::{AsciiMetadataKey, BinaryMetadataKey, MetadataValue};
 
-use crate::address;
 use crate::codec::{BytesCodec, Parts};
 use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
+use convoke_core::transport::sockets;
 
 /// A gRPC server that is no node, such as a service of another team. Cheap to clone; clones share one
 /// connection, which is opened by the first call, and again by the next one after it was lost. Nothing is
@@ -105,7 +105,7 @@ impl ForeignServer {
             return Ok(http2.clone());
         }
         let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let sockets = timeout_at(deadline, address::resolve(&self.inner.address)).await??;
+        let sockets = timeout_at(deadline, sockets::resolve(&self.inner.address)).await??;
         let stream = http2::connect(&sockets, deadline).await?;
         let spoken = timeout_at(deadline, http2::speak(stream, terms())).await?;
         let (http2, _) = connection.insert(spoken.map_err(io::Error::other)?);

@@ -9,16 +9,17 @@ use convoke_core::transport::{CloseReason, Link, Sink};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-use crate::address::{self, SCHEME};
+use crate::SCHEME;
 use crate::config::Config;
 use crate::connection::{Answering, GrpcConnection, Pipe};
 use crate::hello::Greeting;
 use crate::reader::{Lifetime, Terms};
+use convoke_core::transport::sockets;
 
 /// The hello of this end, reached at or dialling from `local`.
 pub(crate) fn greeting(config: &Config, sink: &dyn Sink, local: IpAddr) -> Greeting {
     let mut hello = sink.hello();
-    hello.advertised = address::advertised(&hello.advertised, local);
+    hello.advertised = sockets::advertised(&hello.advertised, local);
     hello.frame_bytes_max = hello.frame_bytes_max.min(config.frame_bytes_max);
     Greeting {
         hello,

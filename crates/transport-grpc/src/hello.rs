@@ -10,8 +10,8 @@ use convoke_core::id::{Incarnation, NodeId};
 use convoke_core::transport::{Address, Hello};
 use prost::Message;
 
-use crate::address;
 use crate::send_queue::MESSAGE_BYTES_MIN;
+use convoke_core::transport::sockets;
 
 /// The path of the method whose stream carries frames.
 pub(crate) const PATH: &str = "/convoke.transport.v1.Transport/Frames";
@@ -118,7 +118,7 @@ fn decode_addresses(texts: &[String]) -> Result<Vec<Address>, HelloError> {
     }
     let decode = |text: &String| {
         let address = text.parse().ok()?;
-        address::unspecified(&address).is_none().then_some(address)
+        sockets::unspecified(&address).is_none().then_some(address)
     };
     let addresses: Option<_> = texts.iter().map(decode).collect();
     addresses.ok_or(HelloError::Malformed("it advertises an address nobody can dial"))

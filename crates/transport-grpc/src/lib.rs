@@ -82,7 +82,6 @@
 //! `foreign` share with it.
 #![forbid(unsafe_code)]
 
-mod address;
 mod codec;
 mod config;
 mod connection;
@@ -110,7 +109,9 @@ pub use config::{ConfigError, GrpcTransportBuilder};
 pub use edge::{EdgeError, EdgeService, GrpcEdge, GrpcEdgeBuilder};
 pub use foreign::{ForeignCall, ForeignReplies, ForeignServer};
 
-use crate::address::SCHEME;
+/// The scheme of its addresses.
+pub(crate) const SCHEME: &str = "grpc";
+
 use crate::config::Config;
 
 /// Makes connections of one HTTP/2 stream each. Cheap to clone; clones share the limit on accepted

@@ -10,13 +10,14 @@ use tokio::sync::Semaphore;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 
-use crate::address;
+use crate::SCHEME;
 use crate::codec::BytesCodec;
 use crate::config::Config;
 use crate::connection::Answering;
 use crate::handshake;
 use crate::hello::PATH;
 use crate::serve::{Bounds, Handler, Request, Response, Server};
+use convoke_core::transport::sockets;
 
 /// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens one.
 const RESETS_MAX: usize = 20;
@@ -49,13 +50,13 @@ pub(crate) async fn listen(
 ) -> Result<Box<dyn Listener>, ListenError> {
     let bounds = Arc::new(bounds(&config));
     let frames = Arc::new(Frames { config, sink });
-    let started = match address::resolve(address.rest()).await {
+    let started = match sockets::resolve(address.rest()).await {
         Ok(sockets) => Server::start(&sockets, frames, bounds, slots),
         Err(error) => Err(error),
     };
     let server =
         started.map_err(|error| ListenError::Bind { address, message: error.to_string() })?;
-    let local = address::of_socket(server.local_addr());
+    let local = sockets::of_socket(SCHEME, server.local_addr());
     tracing::debug!(address = %local, "listening");
     Ok(Box::new(GrpcListener { local, server }))
 }

@@ -81,7 +81,6 @@
 //! everywhere, over simulated devices.
 #![deny(unsafe_code)]
 
-mod address;
 mod config;
 mod connection;
 mod credit;
@@ -103,3 +102,6 @@ pub use config::{ConfigError, PollMode, RdmaTransportBuilder};
 pub use defect::Defect;
 pub use ffi::slab;
 pub use transport::RdmaTransport;
+
+/// The scheme of its addresses.
+pub(crate) const SCHEME: &str = "rdma";

@@ -13,12 +13,13 @@ use convoke_core::transport::{
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::address::{self, SCHEME};
+use crate::SCHEME;
 use crate::config::{Config, RdmaTransportBuilder};
 use crate::engine::Engine;
 use crate::provider::simulated::Fabric;
 use crate::provider::{Provider, Tag, VerbsError};
 use crate::wire::{Dialled, Dialling, Wire};
+use convoke_core::transport::sockets;
 
 /// Makes connections over one RDMA device, at addresses `rdma://host:port`. Cheap to clone; clones share the device.
 ///
@@ -77,7 +78,7 @@ impl Transport for RdmaTransport {
                 return Err(ListenError::NoTransport { address });
             }
             let failed = |message: String| ListenError::Bind { address: address.clone(), message };
-            let resolved = address::resolve(address.rest()).await;
+            let resolved = sockets::resolve(address.rest()).await;
             let mut last = "the name has no address".to_owned();
             for target in resolved.map_err(|error| failed(error.to_string()))? {
                 match device.listen(target, Arc::clone(&sink)) {
@@ -118,7 +119,7 @@ async fn dial(
     let unreachable =
         |message: String| DialError::Unreachable { address: address.clone(), message };
     let timeout = || DialError::Timeout { address: address.clone() };
-    let resolved = timeout_at(deadline, address::resolve(address.rest())).await;
+    let resolved = timeout_at(deadline, sockets::resolve(address.rest())).await;
     let resolved = resolved.map_err(|_| timeout())?;
     let mut last = unreachable("the name has no address".into());
     for target in resolved.map_err(|error: io::Error| unreachable(error.to_string()))? {
@@ -196,7 +197,7 @@ impl<P: Provider> Device for Arc<Engine<P>> {
         sink: Arc<dyn Sink>,
     ) -> Result<Box<dyn Listener>, VerbsError> {
         let (listener, tag, local) = Engine::listen(self, address, sink)?;
-        let local = address::of_socket(local);
+        let local = sockets::of_socket(SCHEME, local);
         tracing::debug!(address = %local, "listening");
         let open = Mutex::new(Some(listener));
         Ok(Box::new(RdmaListener { engine: Arc::clone(self), tag, local, open }))

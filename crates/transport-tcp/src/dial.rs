@@ -9,9 +9,9 @@ use convoke_core::transport::{Address, Connection, DialError, Sink};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::address;
 use crate::config::Config;
 use crate::handshake;
+use convoke_core::transport::sockets;
 
 /// Opens a connection to `address`, with `on_open` called.
 pub(crate) async fn dial(
@@ -47,7 +47,7 @@ pub(crate) async fn dial(
 
 async fn connect(config: &Config, address: &Address) -> io::Result<TcpStream> {
     let deadline = Instant::now() + config.dial_timeout;
-    let resolved = timeout_at(deadline, address::resolve(address)).await??;
+    let resolved = timeout_at(deadline, sockets::resolve(address.rest())).await??;
     let stream = connect_first(&resolved, deadline).await?;
     stream.set_nodelay(true)?;
     Ok(stream)

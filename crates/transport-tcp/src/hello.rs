@@ -18,11 +18,11 @@
 //! What follows is for later additions and ignored.
 
 use std::net::IpAddr;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut};
 use convoke_core::id::{Incarnation, NodeId};
+use convoke_core::transport::sockets;
 use convoke_core::transport::{Address, Hello};
 
 use crate::framing;
@@ -198,7 +198,7 @@ fn decode_addresses(body: &mut &[u8]) -> Result<Vec<Address>, HelloError> {
         *body = rest;
         let address: Address =
             std::str::from_utf8(text).map_err(|_| BAD)?.parse().map_err(|_| BAD)?;
-        if unspecified_port(&address).is_some() {
+        if sockets::unspecified(&address).is_some() {
             return Err(HelloError::Malformed("it advertises an address nobody can dial"));
         }
         addresses.push(address);
@@ -246,27 +246,9 @@ pub(crate) fn decode_envelope(bytes: &[u8; ENVELOPE_BYTES]) -> Result<Announced,
     }
 }
 
-/// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
-///
-/// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
+/// The addresses to tell a peer reached from `local`: as many as a hello has room for.
 pub(crate) fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
-    let local = local.to_canonical();
-    addresses.iter().filter_map(|address| advertise(address, local)).take(ADDRESSES_MAX).collect()
-}
-
-fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
-    let Some((listening, port)) = unspecified_port(address) else { return Some(address.clone()) };
-    if (listening.is_ipv4() && local.is_ipv6()) || local.is_unspecified() {
-        return None;
-    }
-    let text = format!("{}://{}", address.scheme(), SocketAddr::new(local, port));
-    Some(text.parse().expect("a socket address after a scheme is an address"))
-}
-
-/// The family and port of an address that names every interface; `None` for one that can be dialled.
-fn unspecified_port(address: &Address) -> Option<(IpAddr, u16)> {
-    let socket: SocketAddr = address.rest().parse().ok()?;
-    socket.ip().is_unspecified().then(|| (socket.ip(), socket.port()))
+    sockets::advertised(addresses, local).into_iter().take(ADDRESSES_MAX).collect()
 }
 
 #[cfg(test)]

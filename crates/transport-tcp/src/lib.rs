@@ -121,7 +121,6 @@
 //! [`Fault`]: convoke_core::transport::CloseReason::Fault
 #![forbid(unsafe_code)]
 
-mod address;
 mod batch;
 mod config;
 mod connection;

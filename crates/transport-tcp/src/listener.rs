@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::address;
 use crate::config::Config;
 use crate::handshake;
+use convoke_core::transport::sockets;
 
 /// How long accepting rests when the process has no file descriptor or memory for one more.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ pub(crate) async fn listen(
     };
     let listener = bind_first(&address, &config).await.map_err(failed)?;
     let local =
-        address::of_socket(config.security.scheme(), listener.local_addr().map_err(failed)?);
+        sockets::of_socket(config.security.scheme(), listener.local_addr().map_err(failed)?);
     let socket = Arc::new(ListeningSocket(Mutex::new(Some(listener))));
     let acceptor = Acceptor { config, admission, socket: Arc::clone(&socket), sink };
     tracing::debug!(address = %local, "listening");
@@ -84,7 +84,7 @@ pub(crate) async fn listen(
 
 async fn bind_first(address: &Address, config: &Config) -> io::Result<TcpListener> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for socket in address::resolve(address).await? {
+    for socket in sockets::resolve(address.rest()).await? {
         result = bind(socket, config);
         if result.is_ok() {
             break;

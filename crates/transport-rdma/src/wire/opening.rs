@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Phase, State, Wire};
-use crate::address;
 use crate::engine::Engine;
 use crate::hello::{self, Greeting, HelloError};
 use crate::link::{Link, LinkConfig};
 use crate::provider::{Provider, Tag, VerbsError};
+use convoke_core::transport::sockets;
 
 /// What a wire is to the outside.
 #[derive(Debug)]
@@ -258,7 +258,7 @@ impl<P: Provider> Wire<P> {
     pub(super) fn advertised(&self, state: &State<P>, sink: &dyn Sink) -> Vec<Address> {
         let advertised = sink.hello().advertised;
         match state.local {
-            Some(local) => address::advertised(&advertised, local.ip()),
+            Some(local) => sockets::advertised(&advertised, local.ip()),
             None => advertised,
         }
     }
@@ -283,7 +283,7 @@ impl<P: Provider> State<P> {
             },
             nonce: LinkNonce::of(dialler.random, acceptor.random),
             is_dialler,
-            scheme: address::SCHEME,
+            scheme: crate::SCHEME,
             principal: None,
         })
     }

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, Endpoint};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::address;
 use crate::quic::Shared;
 use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
+use convoke_core::transport::sockets;
 
 /// What the name in the TLS handshake is. Nobody looks at it: a node is who its certificate says.
 const SERVER_NAME: &str = "convoke.invalid";
@@ -104,7 +104,7 @@ pub(crate) async fn dial(
 async fn connect(shared: &Shared, address: &Address) -> Result<quinn::Connection, Failure> {
     let timeout = shared.config.dial_timeout;
     let deadline = Instant::now() + timeout;
-    let resolved = match timeout_at(deadline, address::resolve(address)).await {
+    let resolved = match timeout_at(deadline, sockets::resolve(address.rest())).await {
         Ok(resolved) => resolved.map_err(Failure::Io)?,
         Err(_) => {
             let message = format!("its name could not be resolved within {timeout:?}");

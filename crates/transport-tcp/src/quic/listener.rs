@@ -11,11 +11,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::address;
 use crate::quic::config::Config;
 use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
 use crate::quic::{SCHEME, Shared};
+use convoke_core::transport::sockets;
 
 /// How many accepted connections there may be, over all listeners of a transport.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) async fn listen(
     };
     let endpoint = bind_first(&address, &shared).await.map_err(failed)?;
     let socket = endpoint.local_addr().map_err(failed)?;
-    let local = address::of_socket(SCHEME, socket);
+    let local = sockets::of_socket(SCHEME, socket);
     let acceptor = Arc::new(Acceptor { shared, listening: socket.ip(), sink });
     tracing::debug!(address = %local, "listening");
     let accepting = tokio::spawn(acceptor.run(endpoint.clone())).abort_handle();
@@ -72,7 +72,7 @@ pub(crate) async fn listen(
 
 async fn bind_first(address: &Address, shared: &Shared) -> io::Result<Endpoint> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for socket in address::resolve(address).await? {
+    for socket in sockets::resolve(address.rest()).await? {
         result = socket::endpoint(socket, Some(shared.server.clone()));
         if result.is_ok() {
             break;

@@ -1,15 +1,16 @@
-//! From `rdma://host:port` to socket addresses and back, and what to tell a peer of one's own.
+//! From `scheme://host:port` to socket addresses and back, and what to tell a peer of one's own: for transports over IP.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use convoke_core::transport::Address;
-
-pub(crate) const SCHEME: &str = "rdma";
+use super::Address;
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
 /// or a name.
-pub(crate) async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
+///
+/// # Errors
+/// What the system says of a name that it cannot resolve, or [`io::ErrorKind::NotFound`] when it has no address.
+pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(socket) = host_and_port.parse() {
         return Ok(vec![socket]);
     }
@@ -21,14 +22,17 @@ pub(crate) async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> 
 }
 
 /// The address of a socket.
-pub(crate) fn of_socket(socket: SocketAddr) -> Address {
-    format!("{SCHEME}://{socket}").parse().expect("a socket address after a scheme is an address")
+///
+/// # Panics
+/// For a scheme that is empty, or so long that no address fits behind it.
+pub fn of_socket(scheme: &str, socket: SocketAddr) -> Address {
+    format!("{scheme}://{socket}").parse().expect("a socket address after a scheme is an address")
 }
 
 /// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
 ///
 /// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
-pub(crate) fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
+pub fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
     let local = local.to_canonical();
     addresses.iter().filter_map(|address| advertise(address, local)).collect()
 }
@@ -39,12 +43,11 @@ fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
         return None;
     }
     let socket = SocketAddr::new(local, listening.port());
-    let text = format!("{}://{socket}", address.scheme());
-    Some(text.parse().expect("a socket address after a scheme is an address"))
+    Some(of_socket(address.scheme(), socket))
 }
 
 /// The socket of an address that names every interface; `None` for one that can be dialled.
-pub(crate) fn unspecified(address: &Address) -> Option<SocketAddr> {
+pub fn unspecified(address: &Address) -> Option<SocketAddr> {
     let socket: SocketAddr = address.rest().parse().ok()?;
     socket.ip().is_unspecified().then_some(socket)
 }
@@ -59,9 +62,9 @@ mod tests {
 
     #[test]
     fn an_address_of_every_interface_becomes_the_local_one() {
-        let given = addresses(&["rdma://0.0.0.0:70", "tcp://[::]:71", "tcp://10.1.1.1:72"]);
+        let given = addresses(&["grpc://0.0.0.0:70", "tcp://[::]:71", "tcp://10.1.1.1:72"]);
         let v4 = advertised(&given, "192.168.0.5".parse().unwrap());
-        let expected = ["rdma://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"];
+        let expected = ["grpc://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"];
         assert_eq!(v4, addresses(&expected));
         let v6 = advertised(&given, "fd00::5".parse().unwrap());
         assert_eq!(v6, addresses(&["tcp://[fd00::5]:71", "tcp://10.1.1.1:72"]));
