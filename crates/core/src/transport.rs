@@ -513,5 +513,5 @@ pub trait Transport: Send + Sync + fmt::Debug {
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod parts;
-#[cfg(feature = "runtime")]
+#[cfg(feature = "sockets")]
 pub mod sockets;
