@@ -154,6 +154,7 @@ impl CreditEngine {
     ///
     /// # Errors
     /// A [`Fault`] when no honest peer would have sent it now; nothing has changed then.
+    #[inline]
     pub(crate) fn handle_message(&mut self, header: &Header) -> Result<(), Fault> {
         if self.defects.ignores_credit() {
             return Ok(());
@@ -166,6 +167,7 @@ impl CreditEngine {
     }
 
     /// Receives were posted, in place of so many that data and control messages had used.
+    #[inline]
     pub(crate) fn on_posted(&mut self, data: u32, control: u8) {
         if self.defects.ignores_credit() {
             return;
@@ -186,6 +188,7 @@ impl CreditEngine {
     ///
     /// Not before the slots of control messages are posted again: the message that uses their credit is
     /// the one that acknowledges them, and there may be no other.
+    #[inline]
     pub(crate) fn may_send(&self, purpose: Purpose) -> bool {
         if self.defects.ignores_credit() {
             return true;
@@ -201,6 +204,7 @@ impl CreditEngine {
     }
 
     /// Whether a credit-only message should go out now, provided that no data message can.
+    #[inline]
     pub(crate) fn wants_credit_message(&self) -> bool {
         if self.defects.ignores_credit() {
             return false;
@@ -214,6 +218,7 @@ impl CreditEngine {
 
     /// Counts a message and makes its header. To be asked before: [`may_send`](Self::may_send) or
     /// [`wants_credit_message`](Self::wants_credit_message).
+    #[inline]
     pub(crate) fn send(&mut self, kind: Kind) -> Header {
         if self.defects.ignores_credit() {
             let Incoming { announced, ctl_ack_sent, .. } = self.incoming;
@@ -233,6 +238,7 @@ impl CreditEngine {
     }
 
     /// How many data messages the peer may still send, or has on the way.
+    #[inline]
     pub(crate) fn peer_left(&self) -> u32 {
         self.incoming.left()
     }
@@ -252,6 +258,7 @@ impl Outgoing {
     }
 
     /// How much a header raises the window, which never shrinks: an older window says nothing.
+    #[inline]
     fn judge(&self, header: &Header) -> Result<u32, Fault> {
         if header.ctl_ack.wrapping_sub(self.ctl_acked) > self.ctl_unacked() {
             return Err(Fault::AckExcess);
@@ -268,6 +275,7 @@ impl Outgoing {
         Ok(raise)
     }
 
+    #[inline]
     fn believe(&mut self, header: &Header, raise: u32) {
         self.window = self.window.wrapping_add(raise);
         self.ctl_acked = header.ctl_ack;
@@ -288,6 +296,7 @@ impl Incoming {
         self.ctl_received != self.ctl_ack_sent
     }
 
+    #[inline]
     fn check(&self, kind: Kind) -> Result<(), Fault> {
         if kind.is_data() {
             return if self.left() > 0 { Ok(()) } else { Err(Fault::DataOverrun) };
@@ -297,6 +306,7 @@ impl Incoming {
         if is_right { Ok(()) } else { Err(Fault::ControlOverrun) }
     }
 
+    #[inline]
     fn on_message(&mut self, kind: Kind) {
         if kind.is_data() {
             self.received = self.received.wrapping_add(1);

@@ -108,6 +108,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Whether it takes a data slot, and so a data credit.
+    #[inline]
     pub(crate) fn is_data(self) -> bool {
         !matches!(self, Self::Credit)
     }
@@ -126,6 +127,7 @@ pub(crate) struct Header {
 
 impl Header {
     /// The bytes of it.
+    #[inline]
     pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let kind = match self.kind {
             Kind::Credit => 0x00,
@@ -142,6 +144,7 @@ impl Header {
     ///
     /// # Errors
     /// A [`Fault`] where no version of this transport sends such a header.
+    #[inline]
     pub(crate) fn decode(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (header, payload) =
             message.split_first_chunk::<HEADER_BYTES>().ok_or(Fault::Truncated(message.len()))?;
@@ -178,6 +181,7 @@ pub(crate) fn clean_text(bytes: &[u8]) -> String {
 }
 
 /// Which element of a pair kept per lane.
+#[inline]
 pub(crate) fn index(lane: Lane) -> usize {
     match lane {
         Lane::Control => 0,

@@ -6,15 +6,17 @@
 //!
 //! ```text
 //!  inputs                                        outputs
-//!  append, append_bytes, introduce, close ─┐  ┌─▶ poll_event   until None; hand the frames to the sink
-//!  handle_message   a receive completed    ├──┼─▶ poll_post    until None; post these receives,
-//!  handle_sent      sends completed        │  │                then say so: handle_posted
-//!  handle_slot_returned                   ─┘  └─▶ poll_send    writes messages; post what it wrote
+//!  append, append_bytes, introduce, close ─┐  ┌─▶ poll_event     until None
+//!  handle_message   a receive completed    ├──┼─▶ take_received  hand the frames to the sink
+//!  handle_sent      sends completed        │  ├─▶ poll_post      post these receives
+//!  handle_slot_returned                   ─┘  └─▶ poll_send      writes messages; post what it wrote
+//!                                                   (or poll_send_in_place, where it applies)
 //! ```
 //!
-//! The order is part of the protocol: a slot counts as free when its frames were polled, it is announced
+//! The order is part of the protocol: a slot counts as free when its frames were taken, it is announced
 //! when its receive was posted, and nothing is sent while the slot of a control message waits to be
-//! posted. All slots are posted (`poll_post`, `handle_posted`) before the connection is made or accepted.
+//! posted. All slots are posted before the connection is made or accepted. When the device refuses a
+//! receive or a send, the link is of no more use and must be [abandoned](Link::abandon).
 //!
 //! **Opening.** Both ends introduce themselves: with [`Link::introduce`] they say where they can be
 //! dialled. Frames that were appended before wait for it, and the peer's introduction comes as
@@ -98,8 +100,6 @@ pub(crate) trait Outbox {
 pub(crate) enum Event {
     /// The peer can be dialled at these addresses. Comes once, before any frame.
     Introduced(Vec<Address>),
-    /// A frame, in the order of its lane.
-    Received(Received),
     /// The lane has room again, after an append said [`Appended::Full`] or [`NotWritable::Full`].
     Writable(Lane),
     /// The peer closes, with this text, and sends no more frames.
@@ -139,7 +139,10 @@ pub(crate) struct Link {
     closing: Option<CloseReason>,
     reassembly: Reassembly,
     copies: Copies,
-    events: VecDeque<Pending>,
+    events: VecDeque<Event>,
+    /// Frames to hand to the sink, and the slots that are free once it has them.
+    received: Vec<Received>,
+    read: Vec<Slot>,
     counters: LinkCounters,
 }
 
@@ -167,13 +170,6 @@ enum Listening {
     Fault,
 }
 
-#[derive(Debug)]
-enum Pending {
-    Event(Event),
-    /// All frames of the message in this slot are out.
-    Release(Slot),
-}
-
 impl Link {
     /// A connection both of whose ends have said hello. No receive is posted yet.
     pub(crate) fn new(config: &LinkConfig) -> Self {
@@ -198,6 +194,8 @@ impl Link {
             reassembly: Reassembly::new(config.own.frame_bytes_max),
             copies: Copies::default(),
             events: VecDeque::new(),
+            received: Vec::new(),
+            read: Vec::new(),
             counters: LinkCounters::default(),
         }
     }
@@ -215,6 +213,7 @@ impl Link {
     ///
     /// # Errors
     /// [`NotWritable`]; then `write` was not called.
+    #[inline]
     pub(crate) fn append(
         &mut self,
         lane: Lane,
@@ -243,9 +242,7 @@ impl Link {
     /// polled or still come are given out only if the reason is gentle. The first reason stands.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         if self.closing.is_none() && !reason.is_gentle() {
-            let is_frame =
-                |pending: &Pending| matches!(pending, Pending::Event(Event::Received(_)));
-            self.events.retain(|pending| !is_frame(pending));
+            self.received.clear();
         }
         self.begin_close(reason);
     }
@@ -286,6 +283,7 @@ impl Link {
     }
 
     /// The application gave a lent slot back.
+    #[inline]
     pub(crate) fn handle_slot_returned(&mut self, slot: Slot) {
         self.ring.take_back(slot);
     }
@@ -301,17 +299,13 @@ impl Link {
         self.account.must_signal(true)
     }
 
-    /// The next receive to post. The driver posts some or all of these, then says so.
+    /// Adds the receives to post now to `slots`; from here on they count as posted.
     #[inline]
-    pub(crate) fn poll_post(&mut self) -> Option<Slot> {
-        self.ring.poll_post()
-    }
-
-    /// The first `count` receives of those asked for are posted.
-    #[inline]
-    pub(crate) fn handle_posted(&mut self, count: usize) {
-        let reposted = self.ring.on_posted(count);
-        self.credit.on_posted(reposted.data, reposted.control);
+    pub(crate) fn poll_post(&mut self, slots: &mut Vec<u32>) {
+        if self.ring.is_time_to_post() {
+            let reposted = self.ring.post(slots);
+            self.credit.on_posted(reposted.data, reposted.control);
+        }
     }
 
     /// Whether the lane is below its soft bound, or closed: what nobody needs to wait for.
@@ -320,17 +314,20 @@ impl Link {
     }
 
     /// Whether every frame appended is in a message that was written.
+    #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
         self.lanes.iter().all(SendQueue::is_empty)
     }
 
     /// Why it closes, once it does: by [`close`](Self::close), the peer's goodbye or its fault.
+    #[inline]
     pub(crate) fn closing(&self) -> Option<&CloseReason> {
         self.closing.as_ref()
     }
 
     /// Whether both ends have said goodbye, or cannot, and everything sent has completed: time to
     /// disconnect.
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         let is_peer_through = matches!(self.listening, Listening::Goodbye | Listening::Fault);
         let is_through = matches!(self.speaking, Speaking::Finished);
@@ -344,10 +341,16 @@ impl Link {
         self.ring.lent_count() > 0 && self.credit.peer_left() <= self.ring.kept_count()
     }
 
-    /// Whether there is something to tell, or a slot that is free once that was asked for.
+    /// Whether [`poll_event`](Self::poll_event) has something to tell.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// Whether there is something to tell, or frames have come, or slots are free once that was asked for.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        !self.read.is_empty() || !self.received.is_empty() || self.has_events()
     }
 
     /// What went over it so far.
@@ -355,6 +358,7 @@ impl Link {
         &self.counters
     }
 
+    #[inline]
     fn open_lane(&mut self, lane: Lane, len: usize) -> Result<&mut SendQueue, NotWritable> {
         if self.closing.is_some() {
             return Err(NotWritable::Closed);

@@ -14,7 +14,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use convoke_core::transport::parts::Wakers;
-use convoke_core::transport::{CloseReason, DialError, Received};
+use convoke_core::transport::{CloseReason, DialError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -64,8 +64,6 @@ struct State<P: Provider> {
     receives: usize,
     /// Scratch for posting.
     to_post: Vec<u32>,
-    /// Frames on their way to the sink.
-    batch: Vec<Received>,
     /// Nothing has come since receives and sends were last posted.
     is_pumped: bool,
     /// Somebody is calling the sink; nobody else may.
@@ -149,7 +147,6 @@ impl<P: Provider> Wire<P> {
             outgoing: Outgoing::new(tag, receives..receives + sends, config.send_queue_depth()),
             receives: 0,
             to_post: Vec::new(),
-            batch: Vec::new(),
             is_pumped: false,
             is_delivering: false,
             flush_wakers: Wakers::default(),
@@ -252,13 +249,15 @@ impl<P: Provider> Wire<P> {
     fn on_receive(&self, state: &mut State<P>, completion: &Completion) {
         state.receives = state.receives.saturating_sub(1);
         if completion.status != WorkStatus::Success {
-            return self.on_work_error(state, &completion.status);
+            return self.on_work_error(state, completion.status);
         }
         state.signs += 1;
         let (slot, bytes) = (completion.id.slot(), completion.bytes as usize);
-        let (Some(link), Some(message)) = (&mut state.link, self.slab.read(slot, bytes)) else {
+        let Some(link) = &mut state.link else {
             return self.fail(state, CloseReason::Fault("a message before its hello".into()));
         };
+        let message =
+            self.slab.read(slot, bytes).expect("a receive that completed filled its slot");
         let lend = || {
             let guard = message.lend(&self.slab).expect("a message is lent once");
             bytes::Bytes::from_owner(guard)
@@ -266,9 +265,7 @@ impl<P: Provider> Wire<P> {
         if let Err(fault) = link.handle_message(Slot(slot), &message, lend) {
             tracing::info!(tag = self.tag.get(), %fault, "the peer broke the protocol");
         }
-        drop(message);
-        // Copied, unless it was lent.
-        self.slab.recycle(slot);
+        message.recycle();
     }
 
     fn on_sent(&self, state: &mut State<P>, completion: &Completion) {
@@ -280,30 +277,35 @@ impl<P: Provider> Wire<P> {
             state.signs += 1;
             state.is_probing = false;
         } else {
-            self.on_work_error(state, &completion.status);
+            self.on_work_error(state, completion.status);
         }
     }
 
-    fn on_work_error(&self, state: &mut State<P>, status: &WorkStatus) {
-        if state.phase == Phase::Connecting && *status == WorkStatus::Flushed {
+    #[cold]
+    fn on_work_error(&self, state: &mut State<P>, status: WorkStatus) {
+        if state.phase == Phase::Connecting && status == WorkStatus::Flushed {
             // A refusal gives back the receives, too, and its event says why.
             return;
         }
         let reason = match status {
             WorkStatus::Success | WorkStatus::Flushed => {
-                "the queue pair failed and gave back what was posted".to_owned()
+                "the queue pair failed and gave back what was posted"
             }
             WorkStatus::ReceiverNotReady => {
-                "the peer had no receive posted, though it had given credit".to_owned()
+                "the peer had no receive posted, though it had given credit"
             }
-            WorkStatus::NoAnswer => "the peer's adapter does not answer".to_owned(),
-            WorkStatus::Failed(error) => error.to_string(),
+            WorkStatus::NoAnswer => "the peer's adapter does not answer",
+            WorkStatus::SlotInUse => {
+                "a slot was not the device's, which is a bug of this transport"
+            }
+            WorkStatus::Failed(what) => what,
         };
-        self.fail(state, CloseReason::Network(reason));
+        self.fail(state, CloseReason::Network(reason.into()));
     }
 
     /// The connection is over; what is posted comes back. What has come is still delivered, and a goodbye among it
     /// says better why.
+    #[cold]
     fn fail(&self, state: &mut State<P>, reason: CloseReason) {
         if matches!(state.phase, Phase::Draining | Phase::Gone) {
             return;
@@ -314,6 +316,7 @@ impl<P: Provider> Wire<P> {
     }
 
     /// Disconnects, and waits for what is posted.
+    #[cold]
     fn drain(&self, state: &mut State<P>) {
         if let Some(queue_pair) = &state.queue_pair {
             let provider = self.engine.provider();
@@ -331,6 +334,7 @@ impl<P: Provider> Wire<P> {
     }
 
     /// Posts the receives that are due.
+    #[inline]
     fn post_receives(&self, state: &mut State<P>) {
         let State { phase, queue_pair, link, to_post, receives, .. } = state;
         let Some(link) = link else { return };
@@ -339,14 +343,12 @@ impl<P: Provider> Wire<P> {
         if *phase != Phase::Connected && *phase != Phase::Connecting {
             return;
         }
-        to_post.extend(std::iter::from_fn(|| link.poll_post()).map(|slot| slot.0));
+        link.poll_post(to_post);
         if to_post.is_empty() {
             return;
         }
         let posted = self.engine.provider().post_receives(queue_pair, to_post);
-        let count = posted.as_ref().map_or_else(|refused| refused.posted, |()| to_post.len());
-        link.handle_posted(count);
-        *receives += count;
+        *receives += posted.as_ref().map_or_else(|refused| refused.posted, |()| to_post.len());
         to_post.clear();
         if let Err(refused) = posted {
             self.fail(state, CloseReason::Network(refused.error.to_string()));
@@ -355,6 +357,7 @@ impl<P: Provider> Wire<P> {
 
     /// Posts what can be received and sent now; receives first, since a control slot must be posted again before
     /// anything is sent.
+    #[inline]
     fn pump(&self, state: &mut State<P>) {
         state.is_pumped = true;
         self.post_receives(state);
@@ -368,20 +371,27 @@ impl<P: Provider> Wire<P> {
         }
     }
 
+    #[inline]
     fn post_sends(&self, state: &mut State<P>) {
         let State { phase: Phase::Connected, queue_pair, link, outgoing, posts, .. } = state else {
             return;
         };
         let (Some(queue_pair), Some(link)) = (queue_pair, link) else { return };
-        // The end of a connection waits for the completion of its goodbye.
-        let is_closing = link.closing().is_some();
-        if !outgoing.takes_credit()
-            || link.poll_send(&mut outgoing.outbox(&self.slab, is_closing)) == 0
-        {
-            return;
-        }
+        let provider = self.engine.provider();
+        let posted = if let Some(message) = link.poll_send_in_place(outgoing.inline_bytes_max()) {
+            outgoing.post_inline(provider, queue_pair, message)
+        } else {
+            // The end of a connection waits for the completion of its goodbye.
+            let is_closing = link.closing().is_some();
+            if !outgoing.takes_credit()
+                || link.poll_send(&mut outgoing.outbox(&self.slab, is_closing)) == 0
+            {
+                return;
+            }
+            outgoing.post(provider, queue_pair)
+        };
         *posts += 1;
-        if let Err(refused) = outgoing.post(self.engine.provider(), queue_pair) {
+        if let Err(refused) = posted {
             self.fail(state, CloseReason::Network(refused.error.to_string()));
         }
     }

@@ -17,6 +17,12 @@ impl Wakers {
         }
     }
 
+    /// Whether no task waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes over the tasks of `other`.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {

@@ -212,9 +212,7 @@ impl Asker {
     }
 
     fn ask(&self, connection: &Arc<dyn Connection>) {
-        let mut round = self.round.lock();
-        round.asked = Some(Instant::now());
-        send(connection, &round.payload);
+        self.round.lock().ask(connection);
     }
 
     fn on_answer(&self, connection: &Arc<dyn Connection>) {
@@ -225,8 +223,14 @@ impl Asker {
         if round.left == 0 {
             return self.done.notify_one();
         }
-        drop(round);
-        self.ask(connection);
+        round.ask(connection);
+    }
+}
+
+impl Round {
+    fn ask(&mut self, connection: &Arc<dyn Connection>) {
+        self.asked = Some(Instant::now());
+        send(connection, &self.payload);
     }
 }
 

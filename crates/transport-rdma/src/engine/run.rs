@@ -10,6 +10,7 @@ use convoke_core::transport::CloseReason;
 
 use super::{Engine, Poller, Running};
 use crate::provider::{Provider, VerbsError};
+use crate::wire::Wire;
 use idle::Idle;
 
 /// Completions taken with one poll: enough to share the cost of the call, few enough that no connection waits long.
@@ -45,24 +46,29 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    /// Takes what has completed; answers whether that was anything.
-    fn poll(&self, poller: &mut Poller<P>) -> Result<bool, VerbsError> {
+    /// Takes what has completed; answers a wire with something to deliver. Others are added to those that are ready.
+    #[inline]
+    fn poll(&self, poller: &mut Poller<P>) -> Result<Option<Arc<Wire<P>>>, VerbsError> {
         let Poller { completions, ready } = poller;
-        let count = self.provider.poll_completions(POLL_BUDGET, completions)?;
-        if count == 0 {
-            return Ok(false);
+        if self.provider.poll_completions(POLL_BUDGET, completions)? == 0 {
+            return Ok(None);
         }
-        for completion in completions.drain(..) {
+        let mut last: Option<Arc<Wire<P>>> = None;
+        for completion in completions.iter() {
             let tag = completion.id.tag();
             // Completions of one wire come in runs.
-            let known = ready.back().filter(|wire| wire.tag() == tag);
-            let Some(wire) = known.cloned().or_else(|| self.wire(tag)) else { continue };
-            wire.handle_completion(&completion);
-            if ready.back().is_none_or(|last| last.tag() != tag) {
-                ready.push_back(wire);
+            if last.as_ref().is_none_or(|last| last.tag() != tag) {
+                if let Some(other) = last.take() {
+                    ready.push_back(other);
+                }
+                last = self.wire(tag);
+            }
+            if let Some(wire) = &last {
+                wire.handle_completion(completion);
             }
         }
-        Ok(true)
+        completions.clear();
+        Ok(last)
     }
 
     /// Takes the events there are.
@@ -73,14 +79,20 @@ impl<P: Provider> Engine<P> {
     }
 
     /// Takes the requests there are.
-    fn take_requests(&self, poller: &mut Poller<P>) -> bool {
-        if !self.has_requests.swap(false, Ordering::AcqRel) {
-            return false;
+    #[inline]
+    fn take_requests(&self, poller: &mut Poller<P>) {
+        // Set after a request was added, and cleared before all are taken under the lock: none is left behind.
+        if self.has_requests.load(Ordering::Relaxed) {
+            self.has_requests.store(false, Ordering::Relaxed);
+            self.take_all_requests(poller);
         }
+    }
+
+    #[cold]
+    fn take_all_requests(&self, poller: &mut Poller<P>) {
         let mut requests = self.requests.lock();
         let wires = requests.drain(..).filter_map(|tag| self.wire(tag));
         poller.ready.extend(wires);
-        true
     }
 }
 
@@ -96,7 +108,8 @@ impl<P: Provider> Runner<P> {
         let mut idle = Idle::new(&self.engine);
         while self.is_in_charge() {
             match self.round(&mut idle) {
-                Ok(true) => idle.after_traffic().await,
+                Ok(true) if idle.goes_on_after_traffic() => {}
+                Ok(true) => idle.give_others_a_turn().await,
                 Ok(false) if idle.is_spinning() => {
                     if idle.after_nothing().await && self.ends() {
                         return;
@@ -104,7 +117,7 @@ impl<P: Provider> Runner<P> {
                 }
                 Ok(false) if self.ends() => return,
                 Ok(false) => {
-                    if let Err(error) = self.sleep().await {
+                    if let Err(error) = self.sleep(&mut idle).await {
                         self.engine.lose(&error);
                     }
                     idle.on_woken();
@@ -120,52 +133,63 @@ impl<P: Provider> Runner<P> {
     }
 
     /// One look at everything; answers whether there was anything.
+    #[inline]
     fn round(&self, idle: &mut Idle) -> Result<bool, VerbsError> {
         let engine = &self.engine;
         let mut poller = engine.poller.lock();
         if idle.is_time_for_events() {
             engine.poll_events();
         }
-        let mut has_work = engine.take_requests(&mut poller);
-        has_work |= engine.poll(&mut poller)?;
+        engine.take_requests(&mut poller);
+        let first = engine.poll(&mut poller)?;
+        let has_others = !poller.ready.is_empty();
         drop(poller);
-        Ok(self.deliver_all() || has_work)
+        let has_first = first.is_some();
+        let goes_on = first.is_none_or(|wire| self.deliver(&wire));
+        if goes_on && has_others {
+            self.deliver_all();
+        }
+        Ok(has_first || has_others)
     }
 
-    /// Lets the wires deliver, one after the other. The poller is free meanwhile, so that a relief can go on when one
+    /// Lets a wire deliver; answers whether to go on. The poller is free meanwhile, so that a relief can go on when it
     /// takes long.
-    fn deliver_all(&self) -> bool {
-        let engine = &self.engine;
-        let mut was_any = false;
+    #[inline]
+    fn deliver(&self, wire: &Arc<Wire<P>>) -> bool {
+        let deliveries = &self.engine.deliveries;
+        deliveries.fetch_add(1, Ordering::Relaxed);
+        wire.deliver();
+        let goes_on = self.is_in_charge();
+        if goes_on {
+            deliveries.fetch_add(1, Ordering::Relaxed);
+        }
+        goes_on
+    }
+
+    /// Lets the wires that are ready deliver, one after the other.
+    fn deliver_all(&self) {
         loop {
-            let next = engine.poller.lock().ready.pop_front();
-            let Some(wire) = next else { return was_any };
-            was_any = true;
-            engine.deliveries.fetch_add(1, Ordering::Relaxed);
-            wire.deliver();
-            if !self.is_in_charge() {
-                return was_any;
+            let next = self.engine.poller.lock().ready.pop_front();
+            let Some(wire) = next else { return };
+            if !self.deliver(&wire) {
+                return;
             }
-            engine.deliveries.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Arms, looks once more, and waits until the device or somebody here has something.
-    async fn sleep(&self) -> Result<(), VerbsError> {
+    async fn sleep(&self, idle: &mut Idle) -> Result<(), VerbsError> {
         let engine = &self.engine;
-        let has_more = {
-            let mut poller = engine.poller.lock();
-            engine.provider.arm()?;
-            engine.poll(&mut poller)?
-        };
-        if !has_more {
-            tokio::select! {
-                biased;
-                () = engine.signal.notified() => {}
-                () = poll_fn(|cx| engine.provider.poll_ready(cx)) => {}
-            }
-            engine.wake_minder();
+        engine.provider.arm()?;
+        if self.round(idle)? {
+            return Ok(());
         }
+        tokio::select! {
+            biased;
+            () = engine.signal.notified() => {}
+            () = poll_fn(|cx| engine.provider.poll_ready(cx)) => {}
+        }
+        engine.wake_minder();
         Ok(())
     }
 

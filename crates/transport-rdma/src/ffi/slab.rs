@@ -127,21 +127,25 @@ impl Slab {
     }
 
     /// The engine gives a free slot to the device to send it; answers whether it was free.
+    #[inline]
     pub(crate) fn begin_send(&self, slot: u32) -> bool {
         self.step(slot, FREE, SENDING)
     }
 
     /// The device has sent the slot; answers whether it was sending it.
+    #[inline]
     pub(crate) fn end_send(&self, slot: u32) -> bool {
         self.step(slot, SENDING, FREE)
     }
 
     /// The engine gives a free slot to the device to receive into; answers whether it was free.
+    #[inline]
     pub(crate) fn begin_receive(&self, slot: u32) -> bool {
         self.step(slot, FREE, POSTED)
     }
 
     /// The device has completed the receive and no longer touches the slot; answers whether it was posted.
+    #[inline]
     pub(crate) fn end_receive(&self, slot: u32) -> bool {
         self.step(slot, POSTED, FILLED) || self.step(slot, DELIVERED, FILLED)
     }
@@ -175,6 +179,7 @@ impl Slab {
     }
 
     /// The first bytes of a filled slot, to be judged, copied or lent; `None` when it is not filled, or is shorter.
+    #[inline]
     pub fn read(&self, slot: u32, bytes: usize) -> Option<Reading<'_>> {
         let is_free = bytes <= self.slot_bytes && self.step(slot, FILLED, READING);
         is_free.then(|| Reading { slab: self, slot, bytes })
@@ -186,6 +191,7 @@ impl Slab {
     }
 
     /// Calls `take` with every slot that guards have returned since the last time; they are free.
+    #[inline]
     pub fn take_returned(&self, mut take: impl FnMut(u32)) {
         if !self.has_returned() {
             return;
@@ -200,12 +206,14 @@ impl Slab {
     }
 
     /// Whether guards have returned slots since the last time.
+    #[inline]
     pub fn has_returned(&self) -> bool {
         self.returned.load(Ordering::SeqCst) != NONE
     }
 
     /// Whether the next returned slot wakes the engine. Set before looking for returned slots, so that none slips
     /// through in between.
+    #[inline]
     pub fn set_starved(&self, is_starved: bool) {
         if self.is_starved.load(Ordering::Relaxed) != is_starved {
             self.is_starved.store(is_starved, Ordering::SeqCst);
@@ -246,6 +254,7 @@ impl Slab {
     }
 
     /// Enters a state from another; answers whether the slot exists and was in it.
+    #[inline]
     fn step(&self, slot: u32, from: u8, to: u8) -> bool {
         self.states.get(index(slot)).is_some_and(|state| {
             state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -257,6 +266,7 @@ impl Slab {
         self.states[index(slot)].store(to, Ordering::Release);
     }
 
+    #[inline]
     fn slot_start(&self, slot: u32) -> *mut u8 {
         debug_assert!(slot < self.slot_count());
         // SAFETY: callers have entered a state of this slot, so it exists, and its offset is inside the allocation.
@@ -299,6 +309,14 @@ impl Reading<'_> {
         let is_lent = std::ptr::eq(self.slab, &raw const **slab)
             && self.slab.step(self.slot, READING, READING_LENT);
         is_lent.then(|| SlotGuard { slab: Arc::clone(slab), slot: self.slot, bytes: self.bytes })
+    }
+
+    /// Ends reading; the slot is free, unless it is lent.
+    #[inline]
+    pub fn recycle(self) {
+        if self.slab.step(self.slot, READING, FREE) {
+            std::mem::forget(self);
+        }
     }
 }
 

@@ -35,6 +35,7 @@ impl Reassembly {
     ///
     /// # Errors
     /// A [`Fault`] when it is too large, or when it comes within another frame of its lane.
+    #[inline]
     pub(crate) fn check_whole(&self, lane: Lane, len: usize) -> Result<(), Fault> {
         if self.lanes[index(lane)].is_some() {
             return Err(Fault::FragmentOutOfPlace(lane));
@@ -80,6 +81,7 @@ impl Reassembly {
         Ok(())
     }
 
+    #[inline]
     fn check_size(&self, announced: usize) -> Result<(), Fault> {
         let limit = self.frame_bytes_max;
         if announced > limit { Err(Fault::FrameTooLarge { announced, limit }) } else { Ok(()) }

@@ -45,6 +45,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// How many bytes stand before those of the frame.
+    #[inline]
     pub(crate) fn head_bytes(self) -> usize {
         match self {
             Self::First { .. } => FIRST_BYTES,
@@ -64,6 +65,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Writes it to the front of `out` and returns what is left.
+    #[inline]
     pub(crate) fn put(self, out: &mut [u8]) -> &mut [u8] {
         let (word, rest) = out.split_at_mut(WORD_BYTES);
         word.copy_from_slice(&self.word().to_le_bytes());
@@ -73,6 +75,7 @@ impl Head {
         rest
     }
 
+    #[inline]
     fn word(self) -> u32 {
         debug_assert!(self.len <= RECORD_BYTES_MAX);
         let len = u32::try_from(self.len).expect("records are shorter than RECORD_BYTES_MAX");
@@ -105,10 +108,12 @@ pub(crate) struct Record {
 
 impl<'a> Records<'a> {
     /// Those in `payload`, which is all of a message behind its header.
+    #[inline]
     pub(crate) fn new(payload: &'a [u8]) -> Self {
         Self { payload, at: 0 }
     }
 
+    #[inline]
     fn u32_le(&mut self) -> Result<u32, Fault> {
         let rest = &self.payload[self.at..];
         let word = rest.first_chunk().ok_or(Fault::BadRecord("the message ends before it does"))?;
@@ -116,6 +121,7 @@ impl<'a> Records<'a> {
         Ok(u32::from_le_bytes(*word))
     }
 
+    #[inline]
     fn record(&mut self) -> Result<Record, Fault> {
         let word = self.u32_le()?;
         if word & ZERO_BITS != 0 {
@@ -144,6 +150,7 @@ impl<'a> Records<'a> {
 impl Iterator for Records<'_> {
     type Item = Result<Record, Fault>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.at == self.payload.len() {
             return None;

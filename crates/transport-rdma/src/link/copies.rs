@@ -14,6 +14,7 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// A copy of `bytes`.
+    #[inline]
     pub(crate) fn copy(&mut self, bytes: &[u8]) -> Bytes {
         if bytes.len() > BLOCK_BYTES / 4 {
             return Bytes::copy_from_slice(bytes);

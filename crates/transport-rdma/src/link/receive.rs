@@ -1,9 +1,11 @@
 //! What a link makes of a message that came.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use convoke_core::transport::{CloseReason, Received};
 
-use super::{Event, Link, Listening, Pending};
+use super::{Event, Link, Listening};
 use crate::framing::record::{Part, Record, Records};
 use crate::framing::{Fault, HEADER_BYTES, Header, Kind, TEXT_BYTES_MAX, clean_text};
 use crate::slot_ring::{Slot, Use};
@@ -34,25 +36,56 @@ impl Link {
         }
         self.counters.transport.bytes_received += message.len() as u64;
         self.ring.fill(slot);
-        let result = self.receive(slot, message, lend);
-        if let Err(fault) = &result {
-            self.listening = Listening::Fault;
-            self.begin_close(CloseReason::Fault(fault.to_string()));
-        }
-        result
+        self.receive(slot, message, lend).inspect_err(|fault| self.listen_no_more(fault))
     }
 
-    /// The next thing to tell; slots whose frames are all told are free from then on.
+    #[cold]
+    fn listen_no_more(&mut self, fault: &Fault) {
+        self.listening = Listening::Fault;
+        self.begin_close(CloseReason::Fault(fault.to_string()));
+    }
+
+    /// The next thing to tell. To be asked before [`take_received`](Self::take_received): an introduction
+    /// comes before any frame.
     #[inline]
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        loop {
-            match self.events.pop_front()? {
-                Pending::Event(event) => return Some(event),
-                Pending::Release(slot) => self.ring.release(slot, Use::Data),
-            }
+        self.events.pop_front()
+    }
+
+    /// The frame that has come, when it is a single one; its slot is free from then on.
+    #[inline]
+    pub(crate) fn take_only(&mut self) -> Option<Received> {
+        if self.received.len() != 1 {
+            return None;
+        }
+        self.release_read();
+        self.received.pop()
+    }
+
+    /// The frames that have come, if any; their slots are free from then on.
+    #[inline]
+    pub(crate) fn take_received(&mut self) -> Option<Vec<Received>> {
+        self.release_read();
+        (!self.received.is_empty()).then(|| std::mem::take(&mut self.received))
+    }
+
+    #[inline]
+    fn release_read(&mut self) {
+        for slot in &self.read {
+            self.ring.release(*slot, Use::Data);
+        }
+        self.read.clear();
+    }
+
+    /// Gives back the memory of frames that were [taken](Self::take_received).
+    #[inline]
+    pub(crate) fn reuse(&mut self, frames: Vec<Received>) {
+        if self.received.capacity() == 0 && frames.is_empty() {
+            self.received = frames;
         }
     }
 
+    #[inline]
     fn receive(
         &mut self,
         slot: Slot,
@@ -77,12 +110,13 @@ impl Link {
             Kind::Goodbye | Kind::Credit => self.receive_goodbye(payload)?,
         };
         if !is_lent {
-            self.events.push_back(Pending::Release(slot));
+            self.read.push(slot);
         }
         Ok(())
     }
 
     /// Whether the slot was lent.
+    #[inline]
     fn receive_frames(
         &mut self,
         slot: Slot,
@@ -100,44 +134,38 @@ impl Link {
         }
         let mut loan = Loan { slot, lend: Some(lend), message: None };
         for record in Records::new(payload) {
-            self.receive_record(&record?, payload, &mut loan)?;
+            let Record { lane, part, range } = record?;
+            let bytes = if part == Part::Whole {
+                self.reassembly.check_whole(lane, range.len())?;
+                self.copy_or_borrow(payload, range, &mut loan)
+            } else {
+                let frame = self.reassembly.put(lane, part, &payload[range])?;
+                let Some(frame) = frame else { continue };
+                frame
+            };
+            self.counters.transport.frames_received += 1;
+            self.received.push(Received { lane, bytes });
         }
         Ok(loan.message.is_some())
     }
 
-    fn receive_record<L: FnOnce() -> Bytes>(
+    #[inline]
+    fn copy_or_borrow<L: FnOnce() -> Bytes>(
         &mut self,
-        record: &Record,
         payload: &[u8],
+        range: Range<usize>,
         loan: &mut Loan<L>,
-    ) -> Result<(), Fault> {
-        let Record { lane, part, range } = record.clone();
-        let bytes = if part == Part::Whole {
-            self.reassembly.check_whole(lane, range.len())?;
-            match self.borrow(range.clone(), loan) {
-                Some(slice) => slice,
-                None => self.copies.copy(&payload[range]),
-            }
-        } else {
-            let frame = self.reassembly.put(lane, part, &payload[range])?;
-            let Some(frame) = frame else { return Ok(()) };
-            frame
-        };
-        self.counters.transport.frames_received += 1;
-        let received = Received { lane, bytes };
-        self.events.push_back(Pending::Event(Event::Received(received)));
-        Ok(())
+    ) -> Bytes {
+        let borrowed = if range.len() > COPY_BYTES_MAX { self.borrow(&range, loan) } else { None };
+        borrowed.unwrap_or_else(|| self.copies.copy(&payload[range]))
     }
 
-    /// A frame as a slice of its slot; `None` when it is better copied.
+    /// A frame as a slice of its slot; `None` while the application holds too many.
     fn borrow<L: FnOnce() -> Bytes>(
         &mut self,
-        range: std::ops::Range<usize>,
+        range: &Range<usize>,
         loan: &mut Loan<L>,
     ) -> Option<Bytes> {
-        if range.len() <= COPY_BYTES_MAX {
-            return None;
-        }
         if loan.message.is_none() {
             if self.defects.never_lends() || !self.ring.may_lend() {
                 self.counters.copies_under_pressure += 1;
@@ -151,6 +179,7 @@ impl Link {
         Some(message.slice(HEADER_BYTES + range.start..HEADER_BYTES + range.end))
     }
 
+    #[cold]
     fn receive_introduction(&mut self, payload: &[u8], has_more: bool) -> Result<bool, Fault> {
         let Listening::Introduction(introduction) = &mut self.listening else {
             return Err(Fault::IntroductionOutOfPlace);
@@ -158,12 +187,13 @@ impl Link {
         introduction.put(payload)?;
         if !has_more {
             let addresses = introduction.finish();
-            self.events.push_back(Pending::Event(Event::Introduced(addresses)));
+            self.events.push_back(Event::Introduced(addresses));
             self.listening = Listening::Frames;
         }
         Ok(false)
     }
 
+    #[cold]
     fn receive_goodbye(&mut self, text: &[u8]) -> Result<bool, Fault> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Fault::GoodbyeTooLong(text.len()));
@@ -172,7 +202,7 @@ impl Link {
         self.listening = Listening::Goodbye;
         self.reassembly.clear();
         self.begin_close(CloseReason::Peer(text.clone()));
-        self.events.push_back(Pending::Event(Event::Goodbye(text)));
+        self.events.push_back(Event::Goodbye(text));
         Ok(false)
     }
 }

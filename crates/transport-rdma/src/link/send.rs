@@ -2,7 +2,8 @@
 
 use convoke_core::transport::Lane;
 
-use super::{Event, Link, Listening, Outbox, Pending, Speaking};
+use super::send_queue::SendQueue;
+use super::{Event, Link, Listening, Outbox, Speaking};
 use crate::credit::Purpose;
 use crate::framing::{HEADER_BYTES, Kind, TEXT_BYTES_MAX, cut_text, index};
 
@@ -19,6 +20,7 @@ enum Message {
 }
 
 impl Message {
+    #[inline]
     fn kind(self) -> Kind {
         match self {
             Self::Introduction { has_more, .. } => Kind::Introduction { has_more },
@@ -28,6 +30,7 @@ impl Message {
         }
     }
 
+    #[inline]
     fn len(self) -> usize {
         HEADER_BYTES
             + match self {
@@ -40,6 +43,7 @@ impl Message {
 
 impl Link {
     /// Writes what may go out now, and returns how many messages that were. The last one is signalled.
+    #[inline]
     pub(crate) fn poll_send(&mut self, out: &mut impl Outbox) -> usize {
         let mut count = 0;
         let mut next = self.next_message(out.room());
@@ -49,15 +53,47 @@ impl Link {
             self.write(message, buffer);
             self.account.post();
             count += 1;
-            next = self.next_message(out.room());
+            // A message takes all the credit there is to give with it, so mostly there is nothing left to say.
+            let is_last = message != Message::Credit && !self.has_data_to_send();
+            next = if is_last { None } else { self.next_message(out.room()) };
             out.post(self.account.must_signal(next.is_none()));
         }
-        self.wake_writers();
+        self.wake_writers_of(Lane::Control);
+        self.wake_writers_of(Lane::Data);
         self.give_up_on_a_mute_peer();
         count
     }
 
+    /// The next message where its frames were encoded: when these are small ones of one lane, there is nothing else to send, and
+    /// they make no more than `bytes_max`. It is to be posted at once, as the last of its batch, and needs no [`Outbox`].
+    #[inline]
+    pub(crate) fn poll_send_in_place(&mut self, bytes_max: usize) -> Option<&[u8]> {
+        let (lane, purpose) = match self.lanes.each_ref().map(SendQueue::is_empty) {
+            [true, false] => (Lane::Data, Purpose::Data),
+            [false, true] => (Lane::Control, Purpose::Urgent),
+            _ => return None,
+        };
+        let is_open = matches!(self.speaking, Speaking::Frames) && self.closing.is_none();
+        let bytes = self.lanes[index(lane)].in_place_bytes();
+        let is_fitting = bytes > 0 && HEADER_BYTES + bytes <= bytes_max;
+        let is_free = is_open && is_fitting && self.account.free() > 0;
+        if !is_free || !self.credit.may_send(purpose) {
+            return None;
+        }
+        let header = self.credit.send(Kind::Frames);
+        let frames = self.lanes[index(lane)].seal_in_place(header);
+        self.control_run = 0;
+        self.account.post();
+        self.account.must_signal(true);
+        self.counters.transport.frames_sent += frames;
+        self.counters.transport.bytes_sent += (HEADER_BYTES + bytes) as u64;
+        self.counters.data_messages_sent += 1;
+        self.wake_writers_of(lane);
+        Some(self.lanes[index(lane)].sealed(bytes))
+    }
+
     /// Decides; `room` data messages can be written.
+    #[inline]
     fn next_message(&self, room: usize) -> Option<Message> {
         if self.account.free() == 0 {
             return None;
@@ -67,16 +103,19 @@ impl Link {
         data.or_else(|| self.is_credit_due().then_some(Message::Credit))
     }
 
+    #[inline]
     fn is_credit_due(&self) -> bool {
         !matches!(self.listening, Listening::Fault) && self.credit.wants_credit_message()
     }
 
     /// Mostly there is none, and one look tells: after each message it is asked for another.
+    #[inline]
     fn has_data_to_send(&self) -> bool {
         let is_opening = matches!(self.speaking, Speaking::Introducing(_));
         is_opening || self.closing.is_some() || !self.is_flushed()
     }
 
+    #[inline]
     fn next_data_message(&self) -> Option<Message> {
         if !self.credit.may_send(Purpose::Urgent) {
             return None;
@@ -86,13 +125,17 @@ impl Link {
                 let len = payloads.last()?.len();
                 Some(Message::Introduction { len, has_more: payloads.len() > 1 })
             }
-            Speaking::Frames => self.next_frames().or_else(|| self.goodbye()),
+            Speaking::Frames => match self.next_frames() {
+                None if self.closing.is_some() => self.goodbye(),
+                frames => frames,
+            },
             Speaking::Silent => self.goodbye(),
             Speaking::Finished => None,
         }
     }
 
     /// Control frames and, in the room they leave, data.
+    #[inline]
     fn next_frames(&self) -> Option<Message> {
         let [control, data] = &self.lanes;
         let may_send_data = self.credit.may_send(Purpose::Data);
@@ -108,6 +151,7 @@ impl Link {
     }
 
     /// The goodbye, when everything else is out.
+    #[cold]
     fn goodbye(&self) -> Option<Message> {
         let is_due = self.closing.is_some() && self.is_flushed();
         is_due.then(|| Message::Goodbye { len: self.goodbye_text().len() })
@@ -118,6 +162,7 @@ impl Link {
         cut_text(&text, TEXT_BYTES_MAX).to_owned()
     }
 
+    #[inline]
     fn write(&mut self, message: Message, buffer: &mut [u8]) {
         let header = self.credit.send(message.kind());
         let (head, payload) = buffer.split_at_mut(HEADER_BYTES);
@@ -125,15 +170,13 @@ impl Link {
         match message {
             Message::Introduction { .. } => self.write_introduction(payload),
             Message::Frames { control, .. } => self.write_frames(payload, control),
-            Message::Goodbye { .. } => {
-                payload.copy_from_slice(self.goodbye_text().as_bytes());
-                self.speaking = Speaking::Finished;
-            }
+            Message::Goodbye { .. } => self.write_goodbye(payload),
             Message::Credit => {}
         }
         self.count(message, buffer.len());
     }
 
+    #[cold]
     fn write_introduction(&mut self, payload: &mut [u8]) {
         let Speaking::Introducing(payloads) = &mut self.speaking else { return };
         let introduction = payloads.pop().expect("it was chosen as the next message");
@@ -143,6 +186,13 @@ impl Link {
         }
     }
 
+    #[cold]
+    fn write_goodbye(&mut self, payload: &mut [u8]) {
+        payload.copy_from_slice(self.goodbye_text().as_bytes());
+        self.speaking = Speaking::Finished;
+    }
+
+    #[inline]
     fn write_frames(&mut self, payload: &mut [u8], control_bytes: usize) {
         let (control, data) = payload.split_at_mut(control_bytes);
         let [control_lane, data_lane] = &mut self.lanes;
@@ -152,6 +202,7 @@ impl Link {
         self.counters.transport.frames_sent += frames;
     }
 
+    #[inline]
     fn count(&mut self, message: Message, bytes: usize) {
         let counters = &mut self.counters;
         counters.transport.bytes_sent += bytes as u64;
@@ -165,15 +216,15 @@ impl Link {
         }
     }
 
-    fn wake_writers(&mut self) {
-        for lane in [Lane::Control, Lane::Data] {
-            if self.lanes[index(lane)].take_writable_again() {
-                self.events.push_back(Pending::Event(Event::Writable(lane)));
-            }
+    #[inline]
+    fn wake_writers_of(&mut self, lane: Lane) {
+        if self.lanes[index(lane)].take_writable_again() {
+            self.events.push_back(Event::Writable(lane));
         }
     }
 
     /// Nobody listens to a peer that broke the rules, so no more credit comes for the goodbye.
+    #[inline]
     fn give_up_on_a_mute_peer(&mut self) {
         let is_mute = matches!(self.listening, Listening::Fault);
         if is_mute && !self.credit.may_send(Purpose::Urgent) {

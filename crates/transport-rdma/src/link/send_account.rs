@@ -20,11 +20,13 @@ impl SendAccount {
     }
 
     /// How many more requests fit.
+    #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.depth - self.outstanding
     }
 
     /// How many requests have not reported back.
+    #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding
     }
@@ -33,6 +35,7 @@ impl SendAccount {
     ///
     /// # Panics
     /// When the queue is full.
+    #[inline]
     pub(crate) fn post(&mut self) {
         assert!(self.free() > 0, "a work request too many for the send queue");
         self.outstanding += 1;
@@ -40,6 +43,7 @@ impl SendAccount {
     }
 
     /// Whether the request that was just counted has to be signalled; `is_last` of its batch.
+    #[inline]
     pub(crate) fn must_signal(&mut self, is_last: bool) -> bool {
         let is_due = is_last || self.unsignaled >= (self.depth / 4).max(1);
         if is_due {
@@ -52,6 +56,7 @@ impl SendAccount {
     ///
     /// # Panics
     /// When there were not as many.
+    #[inline]
     pub(crate) fn on_completed(&mut self, count: u32) {
         let left = self.outstanding.checked_sub(count);
         self.outstanding = left.expect("only what was posted completes");

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use convoke_core::transport::{Appended, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
+use crate::framing::{HEADER_BYTES, Header};
 
 /// A fragment that is not the last of its frame is at least this large: smaller ones would be mostly
 /// overhead.
@@ -32,9 +33,8 @@ pub(crate) struct SendQueue {
     /// The most bytes of records in one message.
     payload_max: usize,
     waiting: VecDeque<Waiting>,
-    /// Records behind everything in `waiting`; at most `payload_max` bytes.
-    open: BytesMut,
-    open_frames: u64,
+    /// Records behind everything in `waiting`.
+    open: Open,
     queued_bytes: usize,
     /// Somebody was told to wait.
     is_awaited: bool,
@@ -64,14 +64,14 @@ impl SendQueue {
             limits,
             payload_max,
             waiting: VecDeque::new(),
-            open: BytesMut::new(),
-            open_frames: 0,
+            open: Open::new(),
             queued_bytes: 0,
             is_awaited: false,
         }
     }
 
     /// Appends a frame of `len` bytes, which `write` fills.
+    #[inline]
     pub(crate) fn append(
         &mut self,
         len: usize,
@@ -110,10 +110,13 @@ impl SendQueue {
 
     /// How many bytes [`take`](Self::take) would write into `room` bytes; 0 when there is nothing to
     /// send, or what is next does not fit.
+    #[inline]
     pub(crate) fn measure(&self, room: usize) -> usize {
-        if self.waiting.is_empty() {
-            return if self.open.len() <= room { self.open.len() } else { 0 };
-        }
+        if self.waiting.is_empty() { self.open.fitting(room) } else { self.measure_waiting(room) }
+    }
+
+    #[inline(never)]
+    fn measure_waiting(&self, room: usize) -> usize {
         let mut left = room;
         for waiting in &self.waiting {
             match waiting {
@@ -128,15 +131,29 @@ impl SendQueue {
                 }
             }
         }
-        if self.open.len() <= left {
-            left -= self.open.len();
-        }
-        room - left
+        room - left + self.open.fitting(left)
     }
 
     /// Moves records into `out`, which has exactly the length that was measured. Returns how many
     /// frames are complete with it.
-    pub(crate) fn take(&mut self, mut out: &mut [u8]) -> u64 {
+    #[inline]
+    pub(crate) fn take(&mut self, out: &mut [u8]) -> u64 {
+        if out.is_empty() {
+            return 0;
+        }
+        if self.waiting.is_empty() { self.take_open(out) } else { self.take_waiting(out) }
+    }
+
+    /// Encoded in place and copied once: nothing is shared, so the buffer stays.
+    #[inline]
+    fn take_open(&mut self, out: &mut [u8]) -> u64 {
+        out.copy_from_slice(self.open.records());
+        self.queued_bytes -= out.len();
+        self.open.clear()
+    }
+
+    #[inline(never)]
+    fn take_waiting(&mut self, mut out: &mut [u8]) -> u64 {
         let mut frames = 0;
         while !out.is_empty() {
             match self.waiting.front_mut() {
@@ -162,11 +179,7 @@ impl SendQueue {
                     out = rest;
                 }
                 None => {
-                    // Encoded in place and copied once: nothing is shared, so the buffer stays.
-                    out.copy_from_slice(&self.open);
-                    frames += std::mem::take(&mut self.open_frames);
-                    self.queued_bytes -= self.open.len();
-                    self.open.clear();
+                    frames += self.take_open(out);
                     break;
                 }
             }
@@ -174,31 +187,54 @@ impl SendQueue {
         frames
     }
 
+    /// How many bytes of records wait, when they are small frames for one message and nothing else; otherwise 0.
+    #[inline]
+    pub(crate) fn in_place_bytes(&self) -> usize {
+        if self.waiting.is_empty() { self.open.len() } else { 0 }
+    }
+
+    /// Makes them a message with this header, where they are. Returns how many frames are complete with it.
+    #[inline]
+    pub(crate) fn seal_in_place(&mut self, header: Header) -> u64 {
+        self.open.buffer[..HEADER_BYTES].copy_from_slice(&header.encode());
+        self.queued_bytes = 0;
+        self.open.clear()
+    }
+
+    /// The message that was [sealed](Self::seal_in_place) last, with so many bytes of records; gone with the next frame.
+    #[inline]
+    pub(crate) fn sealed(&self, bytes: usize) -> &[u8] {
+        &self.open.buffer[..HEADER_BYTES + bytes]
+    }
+
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
         self.waiting = VecDeque::new();
-        self.open = BytesMut::new();
-        self.open_frames = 0;
+        self.open = Open::new();
         self.queued_bytes = 0;
     }
 
     /// Whether nothing waits.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queued_bytes == 0
     }
 
     /// Whether it is below its soft bound.
+    #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         self.queued_bytes < self.limits.soft_bytes
     }
 
     /// Whether those who were told to wait should be woken: once, at half the soft bound, so that
     /// they do not come for every frame.
+    #[inline]
     pub(crate) fn take_writable_again(&mut self) -> bool {
         let is_low = self.queued_bytes <= self.limits.soft_bytes / 2;
         is_low && std::mem::take(&mut self.is_awaited)
     }
 
+    #[inline]
     fn admit(&mut self, len: usize) -> Result<(), NotWritable> {
         let is_full = self.queued_bytes + len + WORD_BYTES > self.limits.hard_bytes;
         if is_full && self.queued_bytes > 0 {
@@ -208,30 +244,28 @@ impl SendQueue {
         Ok(())
     }
 
+    #[inline]
     fn is_small(&self, len: usize) -> bool {
         len + WORD_BYTES <= self.payload_max
     }
 
+    #[inline]
     fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
         if self.open.len() + WORD_BYTES + len > self.payload_max {
             self.seal();
         }
-        let start = self.open.len();
-        let frame = Unfinished { start, buffer: &mut self.open };
-        frame.buffer.put_bytes(0, WORD_BYTES + len);
-        let head = Head { lane: self.lane, part: Part::Whole, len };
-        write(head.put(&mut frame.buffer[start..]));
-        frame.finish();
-        self.open_frames += 1;
+        self.open.put(Head { lane: self.lane, part: Part::Whole, len }, write);
         self.queued_bytes += WORD_BYTES + len;
     }
 
+    #[inline(never)]
     fn put_large(&mut self, head: Bytes, body: Bytes) {
         self.seal();
         self.queued_bytes += WORD_BYTES + head.len() + body.len();
         self.waiting.push_back(Waiting::Large(Large { head, body, sent: 0 }));
     }
 
+    #[inline]
     fn appended(&mut self) -> Appended {
         if self.is_writable() {
             return Appended::Writable;
@@ -240,10 +274,12 @@ impl SendQueue {
         Appended::Full
     }
 
+    #[inline(never)]
     fn seal(&mut self) {
-        if !self.open.is_empty() {
-            let bytes = self.open.split().freeze();
-            let frames = std::mem::take(&mut self.open_frames);
+        if self.open.len() > 0 {
+            let Open { mut buffer, end, frames } = std::mem::replace(&mut self.open, Open::new());
+            buffer.truncate(end);
+            let bytes = Bytes::from(buffer).slice(HEADER_BYTES..);
             self.waiting.push_back(Waiting::Records { bytes, frames });
         }
     }
@@ -302,21 +338,53 @@ impl Large {
     }
 }
 
-/// A frame being encoded. Taken back when its writer panics, so that half a frame is never sent.
-struct Unfinished<'a> {
-    buffer: &'a mut BytesMut,
-    start: usize,
+/// Small frames, encoded one after the other behind the room for a header.
+#[derive(Debug)]
+struct Open {
+    /// Up to `end` it is a message. What is behind was sent before: to overwrite it is cheaper than to zero it first.
+    buffer: Vec<u8>,
+    end: usize,
+    frames: u64,
 }
 
-impl Unfinished<'_> {
-    fn finish(mut self) {
-        self.start = self.buffer.len();
+impl Open {
+    fn new() -> Self {
+        Self { buffer: vec![0; HEADER_BYTES], end: HEADER_BYTES, frames: 0 }
     }
-}
 
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.buffer.truncate(self.start);
+    #[inline]
+    fn records(&self) -> &[u8] {
+        &self.buffer[HEADER_BYTES..self.end]
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.end - HEADER_BYTES
+    }
+
+    /// All of it or nothing.
+    #[inline]
+    fn fitting(&self, room: usize) -> usize {
+        if self.len() <= room { self.len() } else { 0 }
+    }
+
+    /// Adds a record. When `write` panics nothing is added, so that half a frame is never sent.
+    #[inline]
+    fn put(&mut self, head: Head, write: &mut dyn FnMut(&mut [u8])) {
+        let end = self.end + WORD_BYTES + head.len;
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        write(head.put(&mut self.buffer[self.end..end]));
+        self.end = end;
+        self.frames += 1;
+    }
+
+    /// Forgets the records; answers how many there were.
+    #[inline]
+    fn clear(&mut self) -> u64 {
+        self.end = HEADER_BYTES;
+        std::mem::take(&mut self.frames)
     }
 }
 

@@ -236,6 +236,33 @@ fn a_driver_without_buffers_still_gives_credit() {
 }
 
 #[test]
+fn small_frames_of_one_lane_go_from_where_they_were_encoded() {
+    let mut pair = Pair::new(terms(4, 2), terms(4, 2));
+    let end = &mut pair.ends[0];
+    (end.inline_bytes_max, end.room) = (100, 0);
+    for at in 0..3 {
+        assert!(end.append(Lane::Data, &frame(at, 20)));
+    }
+    pair.progress(0);
+    assert_eq!(pair.wire(1).iter().map(Vec::len).collect::<Vec<_>>(), [8 + 3 * 24]);
+    pair.ends[0].append(Lane::Control, &frame(3, 50));
+    pair.progress(0);
+    assert_eq!(pair.wire(1).len(), 2, "of either lane");
+
+    pair.ends[0].append(Lane::Control, &frame(4, 10));
+    pair.ends[0].append(Lane::Data, &frame(5, 10));
+    assert_eq!(pair.ends[0].link.poll_send_in_place(100), None, "of one lane only");
+    pair.ends[0].room = 1;
+    pair.settle();
+    pair.ends[0].append(Lane::Data, &frame(6, 89));
+    assert_eq!(pair.ends[0].link.poll_send_in_place(100), None, "one byte too many");
+    pair.ends[0].room = usize::MAX;
+    pair.settle();
+    assert_eq!(pair.ends[1].received[CONTROL], [frame(3, 50), frame(4, 10)]);
+    assert_eq!(pair.ends[1].received[DATA].len(), 5);
+}
+
+#[test]
 fn the_drivers_own_requests_take_places_in_the_send_queue() {
     let mut pair = Pair::new(terms(32, 2), terms(32, 2));
     let link = &mut pair.ends[0].link;
@@ -341,6 +368,7 @@ enum Op {
     /// The application lets go of one of the frames it has.
     Drop(usize, prop::sample::Index),
     Room(usize, usize),
+    Inline(usize, usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -354,7 +382,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => end.clone().prop_map(Op::Progress),
         4 => end.clone().prop_map(Op::Step),
         1 => (end.clone(), any::<prop::sample::Index>()).prop_map(|(at, index)| Op::Drop(at, index)),
-        1 => (end, 0..4_usize).prop_map(|(at, room)| Op::Room(at, room)),
+        1 => (end.clone(), 0..4_usize).prop_map(|(at, room)| Op::Room(at, room)),
+        1 => (end, 0..400_usize).prop_map(|(at, bytes)| Op::Inline(at, bytes)),
     ]
 }
 
@@ -394,6 +423,7 @@ impl Run {
                 self.held[at].swap_remove(which);
             }
             Op::Room(at, room) => self.pair.ends[at].room = room,
+            Op::Inline(at, bytes) => self.pair.ends[at].inline_bytes_max = bytes,
         }
         self.collect();
     }

@@ -1,7 +1,5 @@
 //! Work requests and what becomes of them.
 
-use super::VerbsError;
-
 /// Names a queue pair or a listener towards its provider; chosen by the engine, at most [`Tag::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(u32);
@@ -126,7 +124,7 @@ pub enum Data<'a> {
 }
 
 /// What became of a work request. On an error only the id and the status mean anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's.
     pub id: WorkId,
@@ -138,7 +136,7 @@ pub struct Completion {
 
 /// How a work request went. Devices disagree about codes, so everything but success ends the connection, and the
 /// kind only says what to tell the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkStatus {
     /// Done.
     Success,
@@ -148,8 +146,10 @@ pub enum WorkStatus {
     ReceiverNotReady,
     /// The peer did not answer within the retries.
     NoAnswer,
-    /// Anything else.
-    Failed(VerbsError),
+    /// The slot was not the device's.
+    SlotInUse,
+    /// Anything else, in words.
+    Failed(&'static str),
 }
 
 #[cfg(test)]

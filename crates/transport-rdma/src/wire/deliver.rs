@@ -7,23 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use convoke_core::transport::parts::Wakers;
-use convoke_core::transport::{Address, CloseReason, Connection, DialError, Received, Sink};
+use convoke_core::transport::{Address, CloseReason, Connection, DialError, Received};
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
-use super::opening::Role;
+use super::opening::{Open, Role};
 use super::{Phase, State, Wire};
 use crate::connection::RdmaConnection;
 use crate::framing::index;
 use crate::link::Event;
 use crate::provider::Provider;
-
-/// What is to be done without the lock.
-enum Step {
-    Open(Vec<Address>),
-    Frames,
-    Close,
-}
 
 impl<P: Provider> Wire<P> {
     /// Tells the sink what is new, and posts what that allows. Called by the engine after completions, events and
@@ -35,68 +28,70 @@ impl<P: Provider> Wire<P> {
         }
         state.is_delivering = true;
         state.is_pumped = false;
+        let mut woken = Wakers::default();
         loop {
-            let mut woken = Wakers::default();
-            let step = self.next_step(&mut state, &mut woken);
-            let Some(step) = step else {
-                state.is_delivering = false;
-                drop(state);
-                return woken.wake();
-            };
-            state = match step {
-                Step::Open(addresses) => self.open(state, woken, addresses),
-                Step::Frames => self.hand_over_frames(state, woken),
-                Step::Close => self.close_for_good(state, woken),
-            };
+            state = self.give_news(state, &mut woken);
+            // A sink that answers has posted already, with its flush.
+            if !state.is_pumped {
+                self.pump(&mut state);
+            }
+            if (state.phase != Phase::Connected || state.is_closing())
+                && self.is_over(&mut state, &mut woken)
+            {
+                state = self.close_for_good(state, woken);
+                woken = Wakers::default();
+            }
+            // Sending may have made room.
+            if state.link.as_ref().is_none_or(|link| !link.has_news()) {
+                break;
+            }
         }
+        if state.link.as_ref().is_none_or(|link| link.is_flushed()) {
+            woken.append(&mut state.flush_wakers);
+        }
+        state.is_delivering = false;
+        drop(state);
+        woken.wake();
     }
 
-    fn next_step(&self, state: &mut State<P>, woken: &mut Wakers) -> Option<Step> {
-        if let Some(step) = self.next_event(state, woken) {
-            return Some(step);
+    /// Tells what the link has to tell, and hands over the frames that have come.
+    #[inline]
+    fn give_news<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State<P>>,
+        woken: &mut Wakers,
+    ) -> MutexGuard<'a, State<P>> {
+        while let Some(link) = &mut state.link
+            && link.has_news()
+        {
+            if link.has_events() {
+                state = self.tell(state, woken);
+            } else if !woken.is_empty() {
+                // Not after a sink that takes its time.
+                MutexGuard::unlocked(&mut state, || std::mem::take(woken).wake());
+            } else if let Some(frame) = link.take_only() {
+                state = self.hand_over(state, move |open| open.take(Some(frame).into_iter()));
+            } else if let Some(mut frames) = link.take_received() {
+                state = self.hand_over(state, |open| open.take(frames.drain(..)));
+                state.link.as_mut().expect("it is never taken away").reuse(frames);
+            }
         }
-        // A sink that answers has posted already, with its flush.
-        if !state.is_pumped {
-            self.pump(state);
-        }
+        state
+    }
+
+    /// Takes a connection that is not open yet, or not any more, nearer to its end; answers whether it is there.
+    #[cold]
+    fn is_over(&self, state: &mut State<P>, woken: &mut Wakers) -> bool {
         let is_finished = state.link.as_ref().is_some_and(|link| link.is_finished());
         if is_finished && state.phase == Phase::Connected {
             self.drain(state);
         }
         if state.phase == Phase::Draining && state.is_drained() {
             woken.append(&mut state.take_all_wakers());
-            return Some(Step::Close);
+            return true;
         }
         self.note_ending(state, woken);
-        let Some(link) = &state.link else {
-            woken.append(&mut state.flush_wakers);
-            return None;
-        };
-        if link.is_flushed() {
-            woken.append(&mut state.flush_wakers);
-        }
-        // Sending may have made room.
-        if link.has_events() { self.next_event(state, woken) } else { None }
-    }
-
-    /// What the link tells, as far as it is for the sink; frames are gathered in `state.batch`.
-    fn next_event(&self, state: &mut State<P>, woken: &mut Wakers) -> Option<Step> {
-        let link = state.link.as_mut()?;
-        while let Some(event) = link.poll_event() {
-            match event {
-                Event::Received(received) => state.batch.push(received),
-                Event::Introduced(addresses) => return Some(Step::Open(addresses)),
-                Event::Writable(lane) => woken.append(&mut state.writable_wakers[index(lane)]),
-                Event::Goodbye(text) => {
-                    if let Role::Dialling(dialling) = &state.role {
-                        let message = format!("it refused: {text}");
-                        let address = dialling.address.clone();
-                        state.dial_error = Some(DialError::Handshake { address, message });
-                    }
-                }
-            }
-        }
-        (!state.batch.is_empty()).then_some(Step::Frames)
+        false
     }
 
     /// Once it closes, its time is limited and nobody has to wait.
@@ -112,29 +107,48 @@ impl<P: Provider> Wire<P> {
         }
     }
 
-    fn hand_over_frames<'a>(
+    /// Has frames handed to the sink, without the lock.
+    #[inline]
+    fn hand_over<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<P>>,
-        woken: Wakers,
+        give: impl FnOnce(&Open) -> Result<(), CloseReason>,
     ) -> MutexGuard<'a, State<P>> {
-        let mut batch = std::mem::take(&mut state.batch);
-        let Role::Open { sink, handle } = &state.role else {
+        let Role::Open(open) = &state.role else {
             // The sink did not want the connection.
-            MutexGuard::unlocked(&mut state, || drop((batch, woken.wake())));
+            MutexGuard::unlocked(&mut state, || drop(give));
             return state;
         };
-        let (sink, handle) = (Arc::clone(sink), Arc::clone(handle));
-        let taken = MutexGuard::unlocked(&mut state, || {
-            woken.wake();
-            let taken = call_sink(&*sink, &handle, &mut batch);
-            // What the sink left is dropped here, without the lock.
-            batch.clear();
-            taken
-        });
-        state.batch = batch;
+        let open = Arc::clone(open);
+        let taken = MutexGuard::unlocked(&mut state, || give(&open));
         if let (Err(reason), Some(link)) = (taken, &mut state.link) {
             link.close(reason);
             state.is_pumped = false;
+        }
+        state
+    }
+
+    /// Takes the events of the link into account.
+    #[cold]
+    fn tell<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State<P>>,
+        woken: &mut Wakers,
+    ) -> MutexGuard<'a, State<P>> {
+        while let Some(event) = state.link.as_mut().and_then(|link| link.poll_event()) {
+            match event {
+                Event::Introduced(addresses) => {
+                    state = self.open(state, std::mem::take(woken), addresses);
+                }
+                Event::Writable(lane) => woken.append(&mut state.writable_wakers[index(lane)]),
+                Event::Goodbye(text) => {
+                    if let Role::Dialling(dialling) = &state.role {
+                        let message = format!("it refused: {text}");
+                        let address = dialling.address.clone();
+                        state.dial_error = Some(DialError::Handshake { address, message });
+                    }
+                }
+            }
         }
         state
     }
@@ -157,7 +171,9 @@ impl<P: Provider> Wire<P> {
             sink.on_open(Arc::clone(&handle))
         });
         let role = match &wanted {
-            Ok(()) => Role::Open { sink: Arc::clone(&sink), handle: Arc::clone(&handle) },
+            Ok(()) => {
+                Role::Open(Arc::new(Open { sink: Arc::clone(&sink), handle: Arc::clone(&handle) }))
+            }
             Err(_) => Role::Over,
         };
         let before = std::mem::replace(&mut state.role, role);
@@ -216,15 +232,15 @@ impl<P: Provider> Wire<P> {
             drop(gone);
             self.engine.remove(self.tag);
             match role {
-                Role::Open { sink, handle } => {
-                    let link = handle.link();
+                Role::Open(open) => {
+                    let link = open.handle.link();
                     tracing::info!(
                         peer = %link.peer.node,
                         nonce = link.nonce.0,
                         %reason,
                         "connection closed"
                     );
-                    sink.on_closed(link, reason);
+                    open.sink.on_closed(link, reason);
                 }
                 Role::Dialling(dialling) => dialling.fail(dial_error, &reason),
                 Role::Accepting(_) => tracing::debug!(%reason, "connection lost before its hello"),
@@ -235,15 +251,14 @@ impl<P: Provider> Wire<P> {
     }
 }
 
-/// Hands a batch to the sink. A sink that panics costs its own connection only.
-fn call_sink(
-    sink: &dyn Sink,
-    from: &Arc<dyn Connection>,
-    batch: &mut Vec<Received>,
-) -> Result<(), CloseReason> {
-    let called = catch_unwind(AssertUnwindSafe(|| sink.on_batch(from, &mut batch.drain(..))));
-    match called {
-        Ok(taken) => taken.map_err(CloseReason::Fault),
-        Err(_) => Err(CloseReason::Local),
+impl Open {
+    /// Hands frames to the sink, and drops those that it leaves. A sink that panics costs its own connection only.
+    #[inline]
+    fn take(&self, mut frames: impl Iterator<Item = Received>) -> Result<(), CloseReason> {
+        let Self { sink, handle } = self;
+        match catch_unwind(AssertUnwindSafe(|| sink.on_batch(handle, &mut frames))) {
+            Ok(taken) => taken.map_err(CloseReason::Fault),
+            Err(_) => Err(CloseReason::Local),
+        }
     }
 }

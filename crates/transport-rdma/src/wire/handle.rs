@@ -41,6 +41,7 @@ impl<P: Provider> Wire<P> {
     }
 
     /// Sending may have made room for those who wait; no completion need come that has the engine tell them.
+    #[inline]
     fn flush_locked(&self, state: &mut State<P>) {
         self.pump(state);
         let has_news = state.link.as_ref().is_some_and(|link| link.has_events());

@@ -26,12 +26,16 @@ use convoke_core::transport::sockets;
 pub(crate) enum Role {
     Dialling(Dialling),
     Accepting(Accepting),
-    Open {
-        sink: Arc<dyn Sink>,
-        handle: Arc<dyn Connection>,
-    },
+    Open(Arc<Open>),
     /// Nobody is to be told.
     Over,
+}
+
+/// Whom the frames of an open connection go to, and what they are told they come from.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) handle: Arc<dyn Connection>,
 }
 
 /// What came of a dial.
@@ -56,9 +60,10 @@ pub(crate) struct Accepting {
 impl Role {
     pub(super) fn sink(&self) -> Option<Arc<dyn Sink>> {
         match self {
-            Self::Dialling(Dialling { sink, .. })
-            | Self::Accepting(Accepting { sink, .. })
-            | Self::Open { sink, .. } => Some(Arc::clone(sink)),
+            Self::Dialling(Dialling { sink, .. }) | Self::Accepting(Accepting { sink, .. }) => {
+                Some(Arc::clone(sink))
+            }
+            Self::Open(open) => Some(Arc::clone(&open.sink)),
             Self::Over => None,
         }
     }
@@ -230,8 +235,7 @@ impl<P: Provider> Wire<P> {
         }
         let mut link = Link::new(&self.link_config(&state.mine, &theirs));
         // Posted before, in the order in which the link counts them.
-        let count = std::iter::from_fn(|| link.poll_post()).count();
-        link.handle_posted(count);
+        link.poll_post(&mut Vec::new());
         link.introduce(&self.advertised(state, &*dialling.sink));
         state.link = Some(link);
         state.theirs = Some(theirs);
@@ -270,7 +274,7 @@ impl<P: Provider> State<P> {
         let (theirs, is_dialler) = match &self.role {
             Role::Dialling(_) => (self.theirs.as_ref()?, true),
             Role::Accepting(accepting) => (&accepting.theirs, false),
-            Role::Open { .. } | Role::Over => return None,
+            Role::Open(_) | Role::Over => return None,
         };
         let (dialler, acceptor) =
             if is_dialler { (&self.mine, theirs) } else { (theirs, &self.mine) };

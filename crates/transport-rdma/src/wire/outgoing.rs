@@ -71,17 +71,25 @@ impl Outgoing {
         }
     }
 
+    /// The largest message that goes inline.
+    #[inline]
+    pub(super) fn inline_bytes_max(&self) -> usize {
+        self.inline_bytes_max
+    }
+
     /// What the queue pair was granted.
     pub(super) fn set_inline_bytes_max(&mut self, bytes: u32) {
         self.inline_bytes_max = bytes as usize;
     }
 
     /// Whether a message that only gives credit could be written now, as a link demands at any time.
+    #[inline]
     pub(super) fn takes_credit(&self) -> bool {
         self.inline_bytes_max >= HEADER_BYTES || !self.free.is_empty()
     }
 
     /// How many sends are not done.
+    #[inline]
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()
     }
@@ -98,13 +106,6 @@ impl Outgoing {
         queue_pair: &P::QueuePair,
     ) -> Result<(), PostError> {
         let (tag, inline) = (self.tag, &self.inline);
-        if let [written] = self.written[..] {
-            let result = provider.post_sends(queue_pair, &[written.request(tag, inline)]);
-            self.under_way.push_back(written.under_way());
-            self.written.clear();
-            self.inline.clear();
-            return result;
-        }
         let mut result = Ok(());
         for chain in self.written.chunks(CHAIN_MAX) {
             let requests: [_; CHAIN_MAX] = std::array::from_fn(|at| {
@@ -120,6 +121,38 @@ impl Outgoing {
         self.under_way.extend(self.written.drain(..).map(|written| written.under_way()));
         self.inline.clear();
         result
+    }
+
+    /// Posts a message that is short enough to go inline.
+    #[inline]
+    pub(super) fn post_inline<P: Provider>(
+        &mut self,
+        provider: &P,
+        queue_pair: &P::QueuePair,
+        message: &[u8],
+    ) -> Result<(), PostError> {
+        let number = self.take_number();
+        let request = SendRequest {
+            id: WorkId::send(self.tag, number),
+            data: Data::Inline(message),
+            is_signalled: self.signals(false, false),
+        };
+        self.under_way.push_back(UnderWay { number, slot: None, is_counted: true });
+        provider.post_sends(queue_pair, &[request])
+    }
+
+    /// Whether a send that could be signalled is. Those that hold no slot need not be heard of soon: half the completions of a
+    /// ping-pong would be theirs.
+    #[inline]
+    fn signals(&mut self, has_slot: bool, must: bool) -> bool {
+        self.is_slot_unsignalled |= has_slot;
+        self.unsignalled += 1;
+        let is_due = must || self.is_slot_unsignalled || self.unsignalled > self.unsignalled_max;
+        if is_due {
+            self.unsignalled = 0;
+            self.is_slot_unsignalled = false;
+        }
+        is_due
     }
 
     /// Posts a probe of the peer; `is_counted` when the link has a place for it.
@@ -142,6 +175,7 @@ impl Outgoing {
     }
 
     /// The send of this number is done, and so are all before it; answers how many of those the link counts.
+    #[inline]
     pub(super) fn complete(&mut self, number: u32, slab: &Slab) -> u32 {
         let mut count = 0;
         while let Some(first) = self.under_way.front() {
@@ -160,6 +194,7 @@ impl Outgoing {
         count
     }
 
+    #[inline]
     fn take_number(&mut self) -> u32 {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
@@ -168,6 +203,7 @@ impl Outgoing {
 }
 
 impl Written {
+    #[inline]
     fn request<'a>(&self, tag: Tag, inline: &'a [u8]) -> SendRequest<'a> {
         let data = match self.place {
             Place::Inline { start } => Data::Inline(&inline[start..start + self.bytes as usize]),
@@ -176,6 +212,7 @@ impl Written {
         SendRequest { id: WorkId::send(tag, self.number), data, is_signalled: self.is_signalled }
     }
 
+    #[inline]
     fn under_way(&self) -> UnderWay {
         let slot = match self.place {
             Place::Inline { .. } => None,
@@ -194,25 +231,23 @@ pub(super) struct SlabOutbox<'a> {
 }
 
 impl Outbox for SlabOutbox<'_> {
+    #[inline]
     fn room(&self) -> usize {
         // One slot stays for credit where nothing goes inline.
         let kept = usize::from(self.outgoing.inline_bytes_max < HEADER_BYTES);
         self.outgoing.free.len().saturating_sub(kept)
     }
 
+    #[inline]
     fn buffer(&mut self, len: usize) -> &mut [u8] {
         let outgoing = &mut *self.outgoing;
         let number = outgoing.take_number();
         let bytes = u32::try_from(len).expect("a message is not longer than a slot");
-        let mut written = Written {
-            number,
-            place: Place::Inline { start: outgoing.inline.len() },
-            bytes,
-            is_signalled: false,
-        };
+        let start = outgoing.inline.len();
+        let mut written =
+            Written { number, place: Place::Inline { start }, bytes, is_signalled: false };
         if len <= outgoing.inline_bytes_max {
             outgoing.written.push(written);
-            let start = outgoing.inline.len();
             outgoing.inline.resize(start + len, 0);
             return &mut outgoing.inline[start..];
         }
@@ -226,17 +261,14 @@ impl Outbox for SlabOutbox<'_> {
     fn post(&mut self, is_signaled: bool) {
         self.editing = None;
         let outgoing = &mut *self.outgoing;
-        let written = outgoing.written.last_mut().expect("it was written before");
-        outgoing.is_slot_unsignalled |= matches!(written.place, Place::Slot(_));
-        outgoing.unsignalled += 1;
-        // Sends that hold no slot need not be heard of soon: half the completions of a ping-pong would be theirs.
-        let is_due = self.is_signalling
-            || outgoing.is_slot_unsignalled
-            || outgoing.unsignalled > outgoing.unsignalled_max;
-        written.is_signalled = is_signaled && is_due;
-        if written.is_signalled {
-            outgoing.unsignalled = 0;
-            outgoing.is_slot_unsignalled = false;
+        let last = outgoing.written.last().expect("it was written before");
+        let has_slot = matches!(last.place, Place::Slot(_));
+        if is_signaled {
+            let is_signalled = outgoing.signals(has_slot, self.is_signalling);
+            outgoing.written.last_mut().expect("the same").is_signalled = is_signalled;
+        } else {
+            outgoing.unsignalled += 1;
+            outgoing.is_slot_unsignalled |= has_slot;
         }
     }
 }

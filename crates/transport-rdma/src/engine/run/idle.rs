@@ -83,14 +83,17 @@ impl Idle {
         }
     }
 
-    /// Gives those a turn whom what came has woken. A busy engine lets them wait a little, for more may have come.
-    pub(super) async fn after_traffic(&mut self) {
+    /// Something came. Those whom it has woken get a turn, but a busy engine lets them wait a little, for more may have come.
+    #[inline]
+    pub(super) fn goes_on_after_traffic(&mut self) -> bool {
         self.quiet_since = None;
         self.empty_polls = 0;
         self.polls = self.polls.wrapping_add(1);
-        let is_turn_of_others = self.polls.is_multiple_of(POLLS_PER_YIELD);
+        matches!(self.spin, Spin::Always) && !self.polls.is_multiple_of(POLLS_PER_YIELD)
+    }
+
+    pub(super) async fn give_others_a_turn(&self) {
         match self.spin {
-            Spin::Always if !is_turn_of_others => {}
             Spin::Always if self.has_one_thread => give_way().await,
             _ => tokio::task::yield_now().await,
         }

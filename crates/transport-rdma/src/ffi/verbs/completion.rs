@@ -57,9 +57,10 @@ pub(crate) struct RawCompletion {
 }
 
 /// What a status of a completion means.
-pub(crate) fn status_text(status: u32) -> String {
+pub(crate) fn status_text(status: u32) -> &'static str {
     // SAFETY: the library answers any number with a static, terminated string.
-    unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
+    let text: &'static CStr = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) };
+    text.to_str().unwrap_or("a status that the library has no words for")
 }
 
 /// Takes the completions of any number of queue pairs.

@@ -13,7 +13,7 @@ use super::error;
 use crate::provider::{Data, PostError, SendRequest, VerbsError};
 
 /// Work requests that are chained into one post.
-const POST_CHUNK: usize = 32;
+const POST_CHUNK: usize = 16;
 
 /// A queue pair that works on the slots of one memory region. Once it is gone, the slots it had posted are free.
 pub(crate) struct QueuePair {
@@ -129,6 +129,7 @@ impl QueuePair {
     }
 
     /// Posts a receive of each slot, in order, with the id that `id_of` gives it. The slots become the device's.
+    #[inline]
     pub(crate) fn post_receives(
         &self,
         slots: &[u32],
@@ -143,6 +144,7 @@ impl QueuePair {
         Ok(())
     }
 
+    #[inline]
     fn post_receive_chain(
         &self,
         slots: &[u32],
@@ -184,6 +186,7 @@ impl QueuePair {
     }
 
     /// Posts a chain of `count`; answers how many were posted, and the error number.
+    #[inline]
     fn ring_receives(&self, start: *mut (ibv_recv_wr, ibv_sge), count: usize) -> (usize, i32) {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair exists. The caller has initialised `count` requests, linked in order, each with its
@@ -200,17 +203,43 @@ impl QueuePair {
 
     /// Posts sends in order, the `i`-th with the id `id_of(i)`. Inline bytes have been copied when it returns; slots
     /// become the device's.
+    #[inline]
     pub(crate) fn post_sends(
         &self,
         sends: &[SendRequest<'_>],
         id_of: impl Fn(usize) -> u64,
     ) -> Result<(), PostError> {
+        if let [send] = sends {
+            return self.post_send(send, id_of(0)).map_err(|error| PostError { posted: 0, error });
+        }
         for (index, sends) in sends.chunks(POST_CHUNK).enumerate() {
             let before = index * POST_CHUNK;
             self.post_send_chain(sends, |i| id_of(before + i))
                 .map_err(|(posted, error)| PostError { posted: before + posted, error })?;
         }
         Ok(())
+    }
+
+    /// One alone, without a chain.
+    #[inline]
+    fn post_send(&self, send: &SendRequest<'_>, id: u64) -> Result<(), VerbsError> {
+        let mut entry = self.gather(&send.data)?;
+        let mut request = request_of(send, id, &mut entry);
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair exists. Request and entry outlive the call, in which the library copies them and the bytes
+        // of an inline one, which the caller has borrowed. A slot is the device's by its state and stays registered and
+        // allocated as long as the queue pair lives.
+        let code = unsafe { ibv_post_send(self.raw.as_ptr(), &mut request, &mut bad) };
+        if code == 0 { Ok(()) } else { Err(self.take_back(send, code)) }
+    }
+
+    /// The device has refused it, so it never had its slot.
+    #[cold]
+    fn take_back(&self, send: &SendRequest<'_>, code: i32) -> VerbsError {
+        if let Data::Slot { slot, .. } = send.data {
+            self.memory.slab().end_send(slot);
+        }
+        post_error("ibv_post_send", "send", code)
     }
 
     fn post_send_chain(
@@ -223,63 +252,42 @@ impl QueuePair {
         let mut refused = None;
         let mut count = 0;
         for send in sends {
-            let (entry, opcode, flags) = match self.gather(&send.data) {
-                Ok(gathered) => gathered,
+            let entry = match self.gather(&send.data) {
+                Ok(entry) => entry,
                 Err(error) => {
                     refused = Some(error);
                     break;
                 }
             };
-            // SAFETY: `count` is inside the chain, since chunks are no longer than it. A request is integers and pointers,
-            // null where optional.
+            // SAFETY: `count` is inside the chain, since chunks are no longer than it.
             unsafe {
                 let to = &raw mut (*start.add(count)).1;
                 to.write(entry);
-                let mut request: ibv_send_wr = mem::zeroed();
-                request.wr_id = id_of(count);
-                request.sg_list = to;
-                request.num_sge = i32::from(entry.length > 0);
-                request.opcode = opcode;
-                request.send_flags = flags;
-                if send.is_signalled {
-                    request.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
-                }
-                send_at(start, count).write(request);
+                let place = send_at(start, count);
+                place.write(request_of(send, id_of(count), to));
                 if count > 0 {
-                    (*send_at(start, count - 1)).next = send_at(start, count);
+                    (*send_at(start, count - 1)).next = place;
                 }
             }
             count += 1;
         }
         let (posted, code) = if count == 0 { (0, 0) } else { self.ring_sends(start, count) };
         for send in &sends[posted..count] {
-            if let Data::Slot { slot, .. } = send.data {
-                // Refused, so the device never had it.
-                self.memory.slab().end_send(slot);
-            }
+            refused = Some(self.take_back(send, code));
         }
-        match (code, refused) {
-            (0, None) => Ok(()),
-            (0, Some(error)) => Err((posted, error)),
-            (code, _) => Err((posted, post_error("ibv_post_send", "send", code))),
-        }
+        refused.map_or(Ok(()), |error| Err((posted, error)))
     }
 
-    /// What a send reads, its operation and its flags. A slot is the device's from here on.
-    fn gather(
-        &self,
-        data: &Data<'_>,
-    ) -> Result<(ibv_sge, ibv_wr_opcode::Type, libc::c_uint), VerbsError> {
-        let nothing = ibv_sge { addr: 0, length: 0, lkey: 0 };
+    /// What a send reads. A slot is the device's from here on.
+    #[inline]
+    fn gather(&self, data: &Data<'_>) -> Result<ibv_sge, VerbsError> {
         match *data {
-            Data::Inline(bytes) => {
-                let length = u32::try_from(bytes.len())
-                    .ok()
-                    .filter(|length| *length <= self.inline_bytes_max)
-                    .ok_or_else(|| error::of_code("inline send", libc::EMSGSIZE))?;
-                let entry = ibv_sge { addr: bytes.as_ptr() as u64, length, lkey: 0 };
-                Ok((entry, ibv_wr_opcode::IBV_WR_SEND, ibv_send_flags::IBV_SEND_INLINE.0))
-            }
+            Data::Inline(bytes) => match u32::try_from(bytes.len()) {
+                Ok(length) if length <= self.inline_bytes_max => {
+                    Ok(ibv_sge { addr: bytes.as_ptr() as u64, length, lkey: 0 })
+                }
+                _ => Err(error::of_code("inline send", libc::EMSGSIZE)),
+            },
             Data::Slot { slot, bytes } => {
                 let slab = self.memory.slab();
                 if bytes as usize > slab.slot_bytes() {
@@ -288,14 +296,14 @@ impl QueuePair {
                 if !slab.begin_send(slot) {
                     return Err(VerbsError::SlotInUse(slot));
                 }
-                Ok((self.memory.entry(slot, bytes), ibv_wr_opcode::IBV_WR_SEND, 0))
+                Ok(self.memory.entry(slot, bytes))
             }
-            // A write of nothing names no memory: no key is checked, and no receive is used.
-            Data::Probe => Ok((nothing, ibv_wr_opcode::IBV_WR_RDMA_WRITE, 0)),
+            Data::Probe => Ok(ibv_sge { addr: 0, length: 0, lkey: 0 }),
         }
     }
 
     /// Posts a chain of `count`; answers how many were posted, and the error number.
+    #[inline]
     fn ring_sends(&self, start: *mut (ibv_send_wr, ibv_sge), count: usize) -> (usize, i32) {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair exists. The caller has initialised `count` requests, linked in order, each with its
@@ -335,6 +343,25 @@ pub(super) fn mask(mask: ibv_qp_attr_mask) -> i32 {
     i32::try_from(mask.0).expect("a mask of attributes is a small number")
 }
 
+/// The work request of a send, by itself, that reads `entry`.
+#[inline]
+fn request_of(send: &SendRequest<'_>, id: u64, entry: *mut ibv_sge) -> ibv_send_wr {
+    // SAFETY: a request is integers and pointers, null where optional.
+    let mut request: ibv_send_wr = unsafe { mem::zeroed() };
+    request.wr_id = id;
+    request.sg_list = entry;
+    (request.opcode, request.send_flags, request.num_sge) = match send.data {
+        Data::Inline(_) => (ibv_wr_opcode::IBV_WR_SEND, ibv_send_flags::IBV_SEND_INLINE.0, 1),
+        Data::Slot { .. } => (ibv_wr_opcode::IBV_WR_SEND, 0, 1),
+        // A write of nothing names no memory: no key is checked, and no receive is used.
+        Data::Probe => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, 0, 0),
+    };
+    if send.is_signalled {
+        request.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+    }
+    request
+}
+
 fn post_error(call: &'static str, queue: &'static str, code: i32) -> VerbsError {
     // Both are what devices answer when a queue has no room.
     if code.abs() == libc::ENOMEM || code.abs() == libc::EAGAIN {
@@ -344,11 +371,13 @@ fn post_error(call: &'static str, queue: &'static str, code: i32) -> VerbsError 
     }
 }
 
+#[inline]
 fn receive_at(start: *mut (ibv_recv_wr, ibv_sge), i: usize) -> *mut ibv_recv_wr {
     // SAFETY: callers stay inside the chain that begins at `start`.
     unsafe { &raw mut (*start.add(i)).0 }
 }
 
+#[inline]
 fn send_at(start: *mut (ibv_send_wr, ibv_sge), i: usize) -> *mut ibv_send_wr {
     // SAFETY: callers stay inside the chain that begins at `start`.
     unsafe { &raw mut (*start.add(i)).0 }

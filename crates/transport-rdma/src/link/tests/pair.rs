@@ -31,6 +31,8 @@ pub(super) struct End {
     pub(super) told: Vec<Told>,
     /// How many data messages the pool has buffers for.
     pub(super) room: usize,
+    /// Messages up to this size need no buffer when they are all there is to send.
+    pub(super) inline_bytes_max: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -189,6 +191,7 @@ impl End {
             received: [Vec::new(), Vec::new()],
             told: Vec::new(),
             room: usize::MAX,
+            inline_bytes_max: 0,
         };
         end.post();
         assert_eq!(end.queue_pair.receives.len(), config.own.receive_count() as usize);
@@ -205,13 +208,16 @@ impl End {
         back.into_iter().for_each(|slot| self.link.handle_slot_returned(slot));
         while let Some(event) = self.link.poll_event() {
             match event {
-                Event::Received(Received { lane, bytes }) => {
-                    self.received[crate::framing::index(lane)].push(bytes);
-                }
                 Event::Introduced(addresses) => self.told.push(Told::Introduced(addresses.len())),
                 Event::Writable(lane) => self.told.push(Told::Writable(lane)),
                 Event::Goodbye(text) => self.told.push(Told::Goodbye(text)),
             }
+        }
+        if let Some(mut frames) = self.link.take_received() {
+            for Received { lane, bytes } in frames.drain(..) {
+                self.received[crate::framing::index(lane)].push(bytes);
+            }
+            self.link.reuse(frames);
         }
         self.post();
         self.send()
@@ -234,22 +240,27 @@ impl End {
     }
 
     fn post(&mut self) {
-        let mut count = 0;
-        while let Some(slot) = self.link.poll_post() {
+        let mut slots = Vec::new();
+        self.link.poll_post(&mut slots);
+        for slot in slots.into_iter().map(Slot) {
             let is_lent = self.loans.lock().unwrap().lent.contains(&slot);
             assert!(!is_lent, "a receive for a slot that is lent");
             assert!(!self.queue_pair.receives.contains(&slot), "two receives for one slot");
             self.queue_pair.receives.push_back(slot);
-            count += 1;
         }
-        self.link.handle_posted(count);
     }
 
     fn send(&mut self) -> Vec<Vec<u8>> {
+        let in_place = self.link.poll_send_in_place(self.inline_bytes_max).map(<[u8]>::to_vec);
         let slot_bytes = self.queue_pair.slot_bytes;
         let mut chain = Chain { room: self.room, slot_bytes, messages: Vec::new() };
         let count = self.link.poll_send(&mut chain);
         assert_eq!(count, chain.messages.len());
+        if let Some(message) = in_place {
+            assert!(message.len() <= self.inline_bytes_max);
+            assert_eq!(count, 0, "it was all there was to send");
+            chain.messages.push((message, true));
+        }
         assert!(chain.messages.last().is_none_or(|(_, is_signaled)| *is_signaled));
         self.queue_pair.sends.extend(chain.messages.iter().map(|(_, is_signaled)| *is_signaled));
         let outstanding = self.queue_pair.sends.len();

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::FabricCounters;
-use super::state::{End, EndCondition, EndId, State, failed};
+use super::state::{End, EndCondition, EndId, State};
 use crate::provider::{
     Completion, Data, Direction, PostError, SendRequest, VerbsError, WorkId, WorkStatus,
 };
@@ -217,7 +217,7 @@ impl State {
                     self.hand_over(to, &scratch)
                 } else {
                     self.counters.violations += 1;
-                    failed("send", "the slot is no longer the device's")
+                    WorkStatus::SlotInUse
                 }
             }
         };
@@ -234,14 +234,14 @@ impl State {
         };
         let id = WorkId::receive(end.tag, slot);
         if bytes.len() > end.slab.slot_bytes() {
-            let status = failed("receive", "the message is longer than the slot");
+            let status = WorkStatus::Failed("the message is longer than the slot");
             self.finish(Finished::receive(to, id, status, 0));
             self.fail_end(to);
-            return failed("send", "the message is longer than the receive");
+            return WorkStatus::Failed("the message is longer than the receive");
         }
         if !end.slab.deliver(slot, bytes) {
             self.counters.violations += 1;
-            return failed("receive", "the slot is not the device's");
+            return WorkStatus::SlotInUse;
         }
         self.counters.delivered += 1;
         let bytes = u32::try_from(bytes.len()).expect("a slot is far below 4 GiB");

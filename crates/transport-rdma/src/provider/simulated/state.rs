@@ -10,7 +10,7 @@ use super::connecting::{Listening, Noted};
 use super::sending::{Finished, Posted};
 use super::{DeviceSettings, FabricCounters};
 use crate::ffi::slab::Slab;
-use crate::provider::{Completion, DeviceLimits, QueuePairSettings, Tag, VerbsError, WorkStatus};
+use crate::provider::{Completion, DeviceLimits, QueuePairSettings, Tag, VerbsError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DeviceId(pub(super) usize);
@@ -302,8 +302,4 @@ impl End {
 
 pub(super) fn lost() -> VerbsError {
     VerbsError::DeviceLost("the simulated device broke".into())
-}
-
-pub(super) fn failed(call: &'static str, message: &str) -> WorkStatus {
-    WorkStatus::Failed(VerbsError::System { call, code: 1, message: message.into() })
 }

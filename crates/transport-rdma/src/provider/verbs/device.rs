@@ -1,6 +1,6 @@
 //! What all connections of a device share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -26,6 +26,8 @@ pub(super) struct Device {
     /// Held while completions are handed out: a queue pair that is removed has none of them under way.
     pub(super) names: Mutex<Names>,
     room: Mutex<Room>,
+    /// Some of it will be free once the queue is seen empty.
+    is_room_leaving: AtomicBool,
     pub(super) registered_bytes: AtomicU64,
     lost: OnceLock<VerbsError>,
     /// Whether the engine has been told of the loss.
@@ -54,6 +56,7 @@ impl Device {
             readiness: Readiness::new(Descriptors { completions, connections, device }),
             names: Mutex::default(),
             room: Mutex::new(Room::new(capacity, limits.completions_max)),
+            is_room_leaving: AtomicBool::new(false),
             registered_bytes: AtomicU64::new(0),
             lost: OnceLock::new(),
             is_loss_told: AtomicBool::new(false),
@@ -62,7 +65,13 @@ impl Device {
     }
 
     /// Fails once the device is lost.
+    #[inline]
     pub(super) fn check(&self) -> Result<(), VerbsError> {
+        if self.lost.get().is_none() { Ok(()) } else { self.say_lost() }
+    }
+
+    #[cold]
+    fn say_lost(&self) -> Result<(), VerbsError> {
         self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
@@ -83,16 +92,33 @@ impl Device {
         self.check()?;
         let names = self.names.lock();
         let before = into.len();
-        let mut is_empty = false;
-        while into.len() - before < budget && !is_empty {
+        loop {
             let wanted = budget - (into.len() - before);
-            let taken = self.queue.poll(wanted, |raw| into.extend(names.completion(raw)));
-            is_empty = taken.inspect_err(|error| self.lose(error.clone()))? < wanted;
-        }
-        if is_empty {
-            self.room.lock().on_empty();
+            let taken = self.queue.poll(wanted, |raw| {
+                // Those of queue pairs that are gone mean nothing.
+                if let Some(completion) = names.completion(raw) {
+                    into.push(completion);
+                }
+            });
+            if taken.inspect_err(|error| self.lose(error.clone()))? < wanted {
+                self.note_empty();
+                break;
+            }
+            if into.len() - before == budget {
+                break;
+            }
         }
         Ok(into.len() - before)
+    }
+
+    /// Nothing waits in the completion queue.
+    #[inline]
+    fn note_empty(&self) {
+        if self.is_room_leaving.load(Ordering::Acquire) {
+            let mut room = self.room.lock();
+            self.is_room_leaving.store(false, Ordering::Relaxed);
+            room.on_empty();
+        }
     }
 
     /// Makes room for the completions of a queue pair.
@@ -127,6 +153,8 @@ pub(super) struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.device.room.lock().leave(self.count);
+        let mut room = self.device.room.lock();
+        room.leave(self.count);
+        self.device.is_room_leaving.store(true, Ordering::Release);
     }
 }

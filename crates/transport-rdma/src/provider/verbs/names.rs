@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::connection::Connection;
 use crate::ffi::verbs as ffi;
-use crate::provider::{Completion, Direction, Tag, VerbsError, WorkId, WorkStatus};
+use crate::provider::{Completion, Direction, Tag, WorkId, WorkStatus};
 use std::sync::Arc;
 
 /// Listeners and queue pairs by their keys. Unlike a tag a key is not used again, so what the device still says of a
@@ -68,7 +68,7 @@ impl Names {
         let is_receive = id.direction() == Direction::Receive;
         let mut status = status_of(raw.status);
         if is_receive && !connection.slab().end_receive(id.slot()) {
-            status = WorkStatus::Failed(VerbsError::SlotInUse(id.slot()));
+            status = WorkStatus::SlotInUse;
         }
         let bytes = if is_receive && status == WorkStatus::Success { raw.bytes } else { 0 };
         Some(Completion { id: connection.posted.complete(tag, id), status, bytes })
@@ -83,10 +83,6 @@ fn status_of(status: u32) -> WorkStatus {
         IBV_WC_WR_FLUSH_ERR => WorkStatus::Flushed,
         IBV_WC_RETRY_EXC_ERR => WorkStatus::NoAnswer,
         IBV_WC_RNR_RETRY_EXC_ERR => WorkStatus::ReceiverNotReady,
-        status => WorkStatus::Failed(VerbsError::System {
-            call: "a work request",
-            code: i32::try_from(status).unwrap_or(i32::MAX),
-            message: ffi::status_text(status),
-        }),
+        status => WorkStatus::Failed(ffi::status_text(status)),
     }
 }
