@@ -1,6 +1,9 @@
 //! The suite every transport runs, over simulated verbs.
+//!
+//! Without probes of idle peers: their completions would get a connection going again that has stalled, and hide it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_core::transport::conformance::{self, Setup};
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric, SimDevice};
@@ -12,8 +15,10 @@ fn setup(
     settings: DeviceSettings,
     set: impl Fn(RdmaTransportBuilder<SimDevice>) -> RdmaTransportBuilder<SimDevice>,
 ) -> Setup {
+    let hour = Duration::from_secs(3_600);
     let [listening, dialling] = [(), ()].map(|()| {
-        let builder = set(RdmaTransport::builder(fabric.device_with(settings)));
+        let builder = RdmaTransport::builder(fabric.device_with(settings));
+        let builder = set(builder.keep_alive_interval(hour).keep_alive_timeout(3 * hour));
         Arc::new(builder.build().expect("the settings are legal"))
     });
     let listen = "rdma://127.0.0.1:0".parse().expect("it is an address");

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::transport::conformance::{self, Recorder, Setup, pattern, send};
@@ -59,7 +60,10 @@ fn receiver_not_ready_count() -> u64 {
 async fn rdma_keeps_the_promises_of_a_transport() {
     let Some(address) = device_address() else { return };
     let before = receiver_not_ready_count();
-    let one = setup(address, |builder| builder);
+    // Without probes: their completions would get a connection going again that has stalled, and hide it.
+    let hour = Duration::from_secs(3_600);
+    let one =
+        setup(address, |builder| builder.keep_alive_interval(hour).keep_alive_timeout(3 * hour));
     conformance::all(|| one.clone()).await;
     assert_eq!(receiver_not_ready_count(), before);
 }

@@ -64,6 +64,9 @@ impl<P: Provider> Wire<P> {
         while let Some(link) = &mut state.link
             && link.has_news()
         {
+            // To hand frames over frees slots. Who posted while the sink was called, such as a relief of the engine, found
+            // them taken.
+            state.is_pumped = false;
             if link.has_events() {
                 state = self.tell(state, woken);
             } else if !woken.is_empty() {

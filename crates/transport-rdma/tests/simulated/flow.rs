@@ -1,6 +1,7 @@
 //! Credits: every message finds a receive, whatever the number of slots, and a slow sink stops its sender only.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::transport::conformance::{Recorder, flushed, pattern, send, writable};
@@ -121,5 +122,32 @@ async fn a_sink_that_does_not_take_stops_its_sender_and_loses_nothing() {
     let sent = (0..count).map(|number| pattern(number, 4_000));
     let sent = sent.chain([Bytes::from_static(b"last")]);
     assert!(frames.into_iter().map(|(_, frame)| frame).eq(sent));
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_sink_that_takes_again_gives_credit_without_being_probed() {
+    const COUNT: usize = 50;
+    let hour = Duration::from_secs(3_600);
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        builder.slots(4).keep_alive_interval(hour).keep_alive_timeout(3 * hour)
+    });
+    let [a, b, c] = [1, 2, 3].map(|node| Arc::new(Recorder::new(node)));
+    let (link, other) = (ends.connect(a.clone(), &b).await, ends.connect(a, &c).await);
+    b.gate().shut();
+    for (round, numbers) in [0..1, 1..COUNT].into_iter().enumerate() {
+        for number in numbers {
+            let appended = link.to_b.append_bytes(Lane::Data, &[], pattern(number, 4_000));
+            assert_eq!(appended, Ok(Appended::Writable));
+            link.to_b.flush();
+        }
+        // Gets through when the engine that the sink blocks has been relieved, and its relief has seen what came before.
+        send(&other.to_b, Lane::Data, &Bytes::from_static(b"past it")).await;
+        c.frames(other.to_a.link().nonce, round + 1).await;
+    }
+    assert_eq!(b.frame_count(link.to_a.link().nonce), 0);
+    b.gate().open();
+    let frames = b.frames(link.to_a.link().nonce, COUNT).await;
+    assert!(frames.into_iter().map(|(_, frame)| frame).eq((0..COUNT).map(|n| pattern(n, 4_000))));
     ends.check();
 }
