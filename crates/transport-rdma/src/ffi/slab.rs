@@ -19,25 +19,18 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+
+mod states;
+
+use states::{
+    DELIVERED, FILLED, FILLING, FREE, POSTED, READING, READING_LENT, SENDING, States, WRITING,
+    index,
+};
 
 /// Slots begin at multiples of this, so that no slot shares a page with memory the device may not touch.
 const ALIGN: usize = 4096;
-/// The end of the list of returned slots.
-const NONE: u32 = u32::MAX;
-
-const FREE: u8 = 0;
-const WRITING: u8 = 1;
-const SENDING: u8 = 2;
-const POSTED: u8 = 3;
-const FILLING: u8 = 4;
-const DELIVERED: u8 = 5;
-const FILLED: u8 = 6;
-const READING: u8 = 7;
-const LENT: u8 = 8;
-const READING_LENT: u8 = 9;
-const READING_RETURNED: u8 = 10;
 
 /// Memory for a device to receive into and send from. Lives as long as the last guard of a slot.
 pub struct Slab {
@@ -45,16 +38,9 @@ pub struct Slab {
     layout: Layout,
     slot_count: u32,
     slot_bytes: usize,
-    states: Box<[AtomicU8]>,
-    /// Links of the list of returned slots.
-    next: Box<[AtomicU32]>,
-    /// Its head.
-    returned: AtomicU32,
-    /// Whether somebody waits for a slot to be returned.
-    is_starved: AtomicBool,
+    states: States,
     /// Whether a queue pair works on it.
     is_claimed: AtomicBool,
-    on_returned: Waker,
 }
 
 // SAFETY: the memory is owned by the slab, and its bytes are accessed only in states that one holder has entered by an
@@ -83,12 +69,8 @@ impl Slab {
             layout,
             slot_count,
             slot_bytes,
-            states: (0..count).map(|_| AtomicU8::new(FREE)).collect(),
-            next: (0..count).map(|_| AtomicU32::new(NONE)).collect(),
-            returned: AtomicU32::new(NONE),
-            is_starved: AtomicBool::new(false),
+            states: States::new(count, on_returned),
             is_claimed: AtomicBool::new(false),
-            on_returned,
         })
     }
 
@@ -116,7 +98,7 @@ impl Slab {
 
     /// A free slot, to be written; free again when dropped.
     pub fn edit(&self, slot: u32) -> Option<SlotMut<'_>> {
-        self.step(slot, FREE, WRITING).then(|| SlotMut { slab: self, slot })
+        self.states.step(slot, FREE, WRITING).then(|| SlotMut { slab: self, slot })
     }
 
     /// A queue pair of a real device is going to work on it; answers whether none does. Two would free each other's slots when
@@ -129,44 +111,44 @@ impl Slab {
     /// The engine gives a free slot to the device to send it; answers whether it was free.
     #[inline]
     pub(crate) fn begin_send(&self, slot: u32) -> bool {
-        self.step(slot, FREE, SENDING)
+        self.states.step(slot, FREE, SENDING)
     }
 
     /// The device has sent the slot; answers whether it was sending it.
     #[inline]
     pub(crate) fn end_send(&self, slot: u32) -> bool {
-        self.step(slot, SENDING, FREE)
+        self.states.step(slot, SENDING, FREE)
     }
 
     /// The engine gives a free slot to the device to receive into; answers whether it was free.
     #[inline]
     pub(crate) fn begin_receive(&self, slot: u32) -> bool {
-        self.step(slot, FREE, POSTED)
+        self.states.step(slot, FREE, POSTED)
     }
 
     /// The device has completed the receive and no longer touches the slot; answers whether it was posted.
     #[inline]
     pub(crate) fn end_receive(&self, slot: u32) -> bool {
-        self.step(slot, POSTED, FILLED) || self.step(slot, DELIVERED, FILLED)
+        self.states.step(slot, POSTED, FILLED) || self.states.step(slot, DELIVERED, FILLED)
     }
 
     /// What a simulated device receives goes into a posted slot; answers whether it was posted and has the room.
     pub(crate) fn deliver(&self, slot: u32, bytes: &[u8]) -> bool {
-        if bytes.len() > self.slot_bytes || !self.step(slot, POSTED, FILLING) {
+        if bytes.len() > self.slot_bytes || !self.states.step(slot, POSTED, FILLING) {
             return false;
         }
         // SAFETY: the slot was posted, so no reference to its bytes existed; `FILLING`, entered above by this call alone,
         // keeps others out until it is left below.
         let to = unsafe { std::slice::from_raw_parts_mut(self.slot_start(slot), bytes.len()) };
         to.copy_from_slice(bytes);
-        self.leave(slot, DELIVERED);
+        self.states.leave(slot, DELIVERED);
         true
     }
 
     /// What a simulated device sends comes out of a slot being sent, and replaces what is in `into`; answers whether
     /// it was being sent and is as long.
     pub(crate) fn collect(&self, slot: u32, bytes: usize, into: &mut Vec<u8>) -> bool {
-        if bytes > self.slot_bytes || !self.step(slot, SENDING, READING) {
+        if bytes > self.slot_bytes || !self.states.step(slot, SENDING, READING) {
             return false;
         }
         // SAFETY: no exclusive reference exists in `READING`, which this call alone has entered, and the bytes are
@@ -174,96 +156,49 @@ impl Slab {
         let sent = unsafe { std::slice::from_raw_parts(self.slot_start(slot), bytes) };
         into.clear();
         into.extend_from_slice(sent);
-        self.leave(slot, SENDING);
+        self.states.leave(slot, SENDING);
         true
     }
 
     /// The first bytes of a filled slot, to be judged, copied or lent; `None` when it is not filled, or is shorter.
     #[inline]
     pub fn read(&self, slot: u32, bytes: usize) -> Option<Reading<'_>> {
-        let is_free = bytes <= self.slot_bytes && self.step(slot, FILLED, READING);
+        let is_free = bytes <= self.slot_bytes && self.states.step(slot, FILLED, READING);
         is_free.then(|| Reading { slab: self, slot, bytes })
     }
 
     /// Makes a filled slot free; answers whether it was filled.
     pub fn recycle(&self, slot: u32) -> bool {
-        self.step(slot, FILLED, FREE)
+        self.states.step(slot, FILLED, FREE)
     }
 
     /// Calls `take` with every slot that guards have returned since the last time; they are free.
     #[inline]
-    pub fn take_returned(&self, mut take: impl FnMut(u32)) {
-        if !self.has_returned() {
-            return;
-        }
-        let mut slot = self.returned.swap(NONE, Ordering::SeqCst);
-        while slot != NONE {
-            // Read before the slot is given away: once taken, it may be lent and returned again.
-            let next = self.next[index(slot)].load(Ordering::Relaxed);
-            take(slot);
-            slot = next;
-        }
+    pub fn take_returned(&self, take: impl FnMut(u32)) {
+        self.states.take_returned(take);
     }
 
     /// Whether guards have returned slots since the last time.
     #[inline]
     pub fn has_returned(&self) -> bool {
-        self.returned.load(Ordering::SeqCst) != NONE
+        self.states.has_returned()
     }
 
     /// Whether the next returned slot wakes the engine. Set before looking for returned slots, so that none slips
     /// through in between.
     #[inline]
     pub fn set_starved(&self, is_starved: bool) {
-        if self.is_starved.load(Ordering::Relaxed) != is_starved {
-            self.is_starved.store(is_starved, Ordering::SeqCst);
-        }
+        self.states.set_starved(is_starved);
     }
 
     /// After the device has stopped for good: what it held is free again.
     pub(crate) fn reclaim(&self) {
         for slot in 0..self.slot_count() {
             for state in [SENDING, POSTED, DELIVERED] {
-                self.step(slot, state, FREE);
+                self.states.step(slot, state, FREE);
             }
         }
         self.is_claimed.store(false, Ordering::Release);
-    }
-
-    /// Puts a slot that nobody refers to any more on the list.
-    fn return_slot(&self, slot: u32) {
-        self.leave(slot, FREE);
-        let mut head = self.returned.load(Ordering::Relaxed);
-        loop {
-            self.next[index(slot)].store(head, Ordering::Relaxed);
-            // Sequentially consistent, as the flag is: either the engine that sets it finds the slot, or this finds it set.
-            let pushed = self.returned.compare_exchange_weak(
-                head,
-                slot,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            match pushed {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
-        }
-        if self.is_starved.load(Ordering::SeqCst) && self.is_starved.swap(false, Ordering::SeqCst) {
-            self.on_returned.wake_by_ref();
-        }
-    }
-
-    /// Enters a state from another; answers whether the slot exists and was in it.
-    #[inline]
-    fn step(&self, slot: u32, from: u8, to: u8) -> bool {
-        self.states.get(index(slot)).is_some_and(|state| {
-            state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        })
-    }
-
-    /// Leaves a state that the caller alone has entered.
-    fn leave(&self, slot: u32, to: u8) {
-        self.states[index(slot)].store(to, Ordering::Release);
     }
 
     #[inline]
@@ -272,10 +207,6 @@ impl Slab {
         // SAFETY: callers have entered a state of this slot, so it exists, and its offset is inside the allocation.
         unsafe { self.start.as_ptr().add(index(slot) * self.slot_bytes) }
     }
-}
-
-fn index(slot: u32) -> usize {
-    slot as usize
 }
 
 impl Drop for Slab {
@@ -307,14 +238,14 @@ impl Reading<'_> {
     /// are lent already, or `slab` is another one.
     pub fn lend(&self, slab: &Arc<Slab>) -> Option<SlotGuard> {
         let is_lent = std::ptr::eq(self.slab, &raw const **slab)
-            && self.slab.step(self.slot, READING, READING_LENT);
+            && self.slab.states.step(self.slot, READING, READING_LENT);
         is_lent.then(|| SlotGuard { slab: Arc::clone(slab), slot: self.slot, bytes: self.bytes })
     }
 
     /// Ends reading; the slot is free, unless it is lent.
     #[inline]
     pub fn recycle(self) {
-        if self.slab.step(self.slot, READING, FREE) {
+        if self.slab.states.step(self.slot, READING, FREE) {
             std::mem::forget(self);
         }
     }
@@ -332,11 +263,7 @@ impl Deref for Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let (slab, slot) = (self.slab, self.slot);
-        if slab.step(slot, READING, FILLED) || slab.step(slot, READING_LENT, LENT) {
-            return;
-        }
-        slab.return_slot(slot);
+        self.slab.states.end_reading(self.slot);
     }
 }
 
@@ -371,7 +298,7 @@ impl DerefMut for SlotMut<'_> {
 
 impl Drop for SlotMut<'_> {
     fn drop(&mut self) {
-        self.slab.leave(self.slot, FREE);
+        self.slab.states.leave(self.slot, FREE);
     }
 }
 
@@ -400,10 +327,7 @@ impl AsRef<[u8]> for SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        // Whoever reads on returns it instead.
-        if !self.slab.step(self.slot, READING_LENT, READING_RETURNED) {
-            self.slab.return_slot(self.slot);
-        }
+        self.slab.states.end_loan(self.slot);
     }
 }
 

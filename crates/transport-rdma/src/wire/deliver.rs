@@ -61,12 +61,11 @@ impl<P: Provider> Wire<P> {
         mut state: MutexGuard<'a, State<P>>,
         woken: &mut Wakers,
     ) -> MutexGuard<'a, State<P>> {
-        while let Some(link) = &mut state.link
-            && link.has_news()
-        {
+        while state.link.as_ref().is_some_and(|link| link.has_news()) {
             // To hand frames over frees slots. Who posted while the sink was called, such as a relief of the engine, found
             // them taken.
             state.is_pumped = false;
+            let link = state.link.as_mut().expect("it has news");
             if link.has_events() {
                 state = self.tell(state, woken);
             } else if !woken.is_empty() {
