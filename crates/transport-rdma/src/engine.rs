@@ -252,3 +252,6 @@ impl<P: Provider> Engine<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

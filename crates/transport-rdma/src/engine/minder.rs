@@ -32,13 +32,49 @@ struct Memory {
 }
 
 impl<P: Provider> Engine<P> {
-    /// The engine was asleep; from now on deliveries are watched, until nothing happens any more.
-    pub(super) fn wake_minder(&self) {
-        if self.is_minder_resting.load(Ordering::Relaxed)
+    /// The engine begins a delivery; answers its number. From now on deliveries are watched, until nothing happens
+    /// any more.
+    #[inline]
+    pub(super) fn begin_delivery(&self) -> u64 {
+        let number = self.deliveries.fetch_add(1, Ordering::SeqCst) + 1;
+        // Counted first, for the minder rests first and then looks at the count: one of the two sees the other.
+        if self.is_minder_resting.load(Ordering::SeqCst)
             && self.is_minder_resting.swap(false, Ordering::AcqRel)
         {
             self.minder_signal.notify_one();
         }
+        number
+    }
+
+    /// The delivery is over; answers whether the task that made it is still the engine.
+    #[inline]
+    pub(super) fn end_delivery(&self, number: u64) -> bool {
+        let is_engine = self.count_end(number);
+        if !is_engine {
+            // The relief is in charge as soon as nobody has this lock.
+            drop(self.running.lock());
+        }
+        is_engine
+    }
+
+    /// The engine has ended, maybe within a delivery. Called under the lock of `running`.
+    pub(super) fn give_up_delivery(&self) {
+        let number = self.deliveries.load(Ordering::Relaxed);
+        if number % 2 == 1 {
+            self.count_end(number);
+        }
+    }
+
+    /// Counts the end of a delivery; answers whether that was not done before. Who relieves a task does it in its place.
+    #[inline]
+    pub(super) fn count_end(&self, number: u64) -> bool {
+        let counted = self.deliveries.compare_exchange(
+            number,
+            number + 1,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        counted.is_ok()
     }
 
     /// Runs until the engine ends.
@@ -97,13 +133,15 @@ impl<P: Provider> Engine<P> {
             return true;
         }
         if *seen % 2 == 1 {
-            // Even again: the task that is relieved does not count its return.
-            self.deliveries.fetch_add(1, Ordering::Relaxed);
-            self.relieve();
+            self.relieve(*seen);
             return true;
         }
-        self.is_minder_resting.store(true, Ordering::Release);
-        false
+        self.is_minder_resting.store(true, Ordering::SeqCst);
+        let may_rest = self.deliveries.load(Ordering::SeqCst) == *seen;
+        if !may_rest {
+            self.is_minder_resting.store(false, Ordering::Release);
+        }
+        !may_rest
     }
 
     /// Probes the peers that gave no sign since the last look, and closes those that gave none for too long.

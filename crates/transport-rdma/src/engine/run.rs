@@ -38,10 +38,10 @@ impl<P: Provider> Engine<P> {
         tokio::spawn(runner.run());
     }
 
-    /// Another task takes over from one that a sink holds up.
-    pub(super) fn relieve(self: &Arc<Self>) {
+    /// Another task takes over from one that a sink holds up, unless that delivery is over.
+    pub(super) fn relieve(self: &Arc<Self>, delivery: u64) {
         let running = self.running.lock();
-        if running.is_running {
+        if running.is_running && self.count_end(delivery) {
             tokio::spawn(Runner::new(self).run());
         }
     }
@@ -156,14 +156,9 @@ impl<P: Provider> Runner<P> {
     /// takes long.
     #[inline]
     fn deliver(&self, wire: &Arc<Wire<P>>) -> bool {
-        let deliveries = &self.engine.deliveries;
-        deliveries.fetch_add(1, Ordering::Relaxed);
+        let delivery = self.engine.begin_delivery();
         wire.deliver();
-        let goes_on = self.is_in_charge();
-        if goes_on {
-            deliveries.fetch_add(1, Ordering::Relaxed);
-        }
-        goes_on
+        self.engine.end_delivery(delivery)
     }
 
     /// Lets the wires that are ready deliver, one after the other.
@@ -189,7 +184,6 @@ impl<P: Provider> Runner<P> {
             () = engine.signal.notified() => {}
             () = poll_fn(|cx| engine.provider.poll_ready(cx)) => {}
         }
-        engine.wake_minder();
         Ok(())
     }
 
@@ -240,6 +234,7 @@ impl<P: Provider> Drop for Runner<P> {
         }
         // The runtime shuts down, or a bug made the task panic: nobody polls any more.
         self.stop(&mut running);
+        engine.give_up_delivery();
         drop(running);
         let wires: Vec<_> = engine.table.lock().wires().cloned().collect();
         for wire in wires {

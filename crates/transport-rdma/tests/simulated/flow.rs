@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{Recorder, flushed, pattern, send, writable};
+use convoke_core::transport::conformance::{PATIENCE, Recorder, flushed, pattern, send, writable};
 use convoke_core::transport::{Appended, Connection, Lane, NotWritable};
+use convoke_transport_rdma::PollMode;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 
-use crate::support::{Ends, ends_with, is_ready};
+use crate::support::{Ends, ends_with, is_ready, until};
 
 /// Sends frames of one message each.
 async fn send_many(to: Arc<dyn Connection>, count: usize, seed: usize) {
@@ -149,5 +150,26 @@ async fn a_sink_that_takes_again_gives_credit_without_being_probed() {
     b.gate().open();
     let frames = b.frames(link.to_a.link().nonce, COUNT).await;
     assert!(frames.into_iter().map(|(_, frame)| frame).eq((0..COUNT).map(|n| pattern(n, 4_000))));
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_sink_that_blocks_an_engine_that_never_sleeps_holds_up_no_other_connection() {
+    // Probes tell the time: between two of them nothing happens for longer than deliveries are watched.
+    let interval = Duration::from_millis(50);
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        let builder = builder.keep_alive_interval(interval).keep_alive_timeout(PATIENCE);
+        builder.poll_mode(PollMode::Busy)
+    });
+    let [a, b, c] = [1, 2, 3].map(|node| Arc::new(Recorder::new(node)));
+    let (link, other) = (ends.connect(a.clone(), &b).await, ends.connect(a, &c).await);
+    until("both were probed", || ends.fabric.counters().probes >= 8).await;
+    b.gate().shut();
+    send(&link.to_b, Lane::Data, &Bytes::from_static(b"stays")).await;
+    send(&other.to_b, Lane::Data, &Bytes::from_static(b"past it")).await;
+    c.frames(other.to_a.link().nonce, 1).await;
+    assert_eq!(b.frame_count(link.to_a.link().nonce), 0);
+    b.gate().open();
+    b.frames(link.to_a.link().nonce, 1).await;
     ends.check();
 }

@@ -1,0 +1,49 @@
+use convoke_core::transport::conformance::Recorder;
+
+use super::*;
+use crate::provider::simulated::{Fabric, SimDevice, SimListener};
+
+/// An engine that has a listener to drive. Its tasks run when the test yields, which it does not.
+fn engine() -> (Arc<Engine<SimDevice>>, SimListener) {
+    let engine = Engine::new(Fabric::new().device(), Config::default());
+    let address = "127.0.0.1:0".parse().unwrap();
+    let (listener, ..) = engine.listen(address, Arc::new(Recorder::new(1))).unwrap();
+    (engine, listener)
+}
+
+fn term(engine: &Engine<SimDevice>) -> u64 {
+    engine.term.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn who_is_held_up_is_relieved_once_and_notices_when_it_is_back() {
+    let (engine, _listener) = engine();
+    let delivery = engine.begin_delivery();
+    engine.relieve(delivery);
+    engine.relieve(delivery);
+    assert_eq!(term(&engine), 2);
+    assert!(!engine.end_delivery(delivery));
+}
+
+#[tokio::test]
+async fn who_is_back_is_not_relieved() {
+    let (engine, _listener) = engine();
+    let delivery = engine.begin_delivery();
+    assert!(engine.end_delivery(delivery));
+    engine.relieve(delivery);
+    assert_eq!(term(&engine), 1);
+    let next = engine.begin_delivery();
+    engine.relieve(delivery);
+    assert!(engine.end_delivery(next));
+}
+
+#[tokio::test]
+async fn a_delivery_within_which_the_engine_ends_is_over() {
+    let (engine, _listener) = engine();
+    engine.begin_delivery();
+    engine.give_up_delivery();
+    engine.give_up_delivery();
+    let next = engine.begin_delivery();
+    assert_eq!(next % 2, 1, "deliveries that go on have odd numbers");
+    assert!(engine.end_delivery(next));
+}
