@@ -5,6 +5,7 @@ mod features;
 mod graph;
 mod leftovers;
 mod licences;
+mod miri;
 mod msrv;
 mod rdma;
 
@@ -61,6 +62,7 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "deny", about: "cargo-deny: licences, bans, sources", plan: deny::plan },
     Lane { name: "sim", about: "60 s of fresh simulation seeds", plan: sim },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
+    Lane { name: "miri", about: "the unsafe code, interpreted by Miri", plan: miri::plan },
     Lane { name: "grpc-foreign", about: "Python's gRPC calls the edge", plan: grpc_foreign },
     Lane { name: "rdma", about: "the RDMA transport on a verbs device", plan: rdma::plan },
     Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
