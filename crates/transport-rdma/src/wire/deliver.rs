@@ -170,7 +170,8 @@ impl<P: Provider> Wire<P> {
         let sink = state.role.sink().expect("a connection opens once");
         let wanted = MutexGuard::unlocked(&mut state, || {
             woken.wake();
-            sink.on_open(Arc::clone(&handle))
+            guarded(|| sink.on_open(Arc::clone(&handle)))
+                .unwrap_or_else(|_| Err("its sink panicked".into()))
         });
         let role = match &wanted {
             Ok(()) => {
@@ -242,7 +243,8 @@ impl<P: Provider> Wire<P> {
                         %reason,
                         "connection closed"
                     );
-                    open.sink.on_closed(link, reason);
+                    // Nothing of the connection is left that a panic could harm.
+                    let _ = guarded(|| open.sink.on_closed(link, reason));
                 }
                 Role::Dialling(dialling) => dialling.fail(dial_error, &reason),
                 Role::Accepting(_) => tracing::debug!(%reason, "connection lost before its hello"),
@@ -254,13 +256,19 @@ impl<P: Provider> Wire<P> {
 }
 
 impl Open {
-    /// Hands frames to the sink, and drops those that it leaves. A sink that panics costs its own connection only.
+    /// Hands frames to the sink, and drops those that it leaves.
     #[inline]
     fn take(&self, mut frames: impl Iterator<Item = Received>) -> Result<(), CloseReason> {
         let Self { sink, handle } = self;
-        match catch_unwind(AssertUnwindSafe(|| sink.on_batch(handle, &mut frames))) {
+        match guarded(|| sink.on_batch(handle, &mut frames)) {
             Ok(taken) => taken.map_err(CloseReason::Fault),
             Err(_) => Err(CloseReason::Local),
         }
     }
+}
+
+/// Calls a sink. One that panics costs its own connection and not the engine, which drives all.
+#[inline]
+fn guarded<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
+    catch_unwind(AssertUnwindSafe(call))
 }

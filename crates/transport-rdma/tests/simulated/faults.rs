@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_core::transport::conformance::{Recorder, pattern, send};
-use convoke_core::transport::{CloseReason, DialError, Lane, ListenError, NotWritable, Transport};
+use convoke_core::transport::{
+    CloseReason, Connection, DialError, Hello, Lane, Link, ListenError, NotWritable, Received,
+    Sink, Transport,
+};
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 
@@ -111,6 +114,74 @@ async fn a_lost_device_closes_everything_and_says_why_ever_after() {
     ends.nothing_is_left().await;
     a.check();
     b.check();
+}
+
+/// A sink that panics in one of its functions.
+#[derive(Debug)]
+struct Panicking {
+    recorder: Recorder,
+    at: &'static str,
+}
+
+impl Panicking {
+    fn panic_at(&self, place: &str) {
+        assert!(self.at != place, "a sink panics on purpose");
+    }
+}
+
+impl Sink for Panicking {
+    fn hello(&self) -> Hello {
+        self.recorder.hello()
+    }
+
+    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
+        self.panic_at("open");
+        self.recorder.on_open(connection)
+    }
+
+    fn on_batch(
+        &self,
+        from: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String> {
+        self.panic_at("batch");
+        self.recorder.on_batch(from, frames)
+    }
+
+    fn on_closed(&self, link: &Link, reason: CloseReason) {
+        self.panic_at("closed");
+        self.recorder.on_closed(link, reason);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_that_panics_costs_its_own_connection_only() {
+    for at in ["open", "batch", "closed"] {
+        let ends = ends();
+        let (a, b) = recorders();
+        let link = ends.connect(a, &b).await;
+        let panicking = Arc::new(Panicking { recorder: Recorder::new(3), at });
+        let address = link.listener.local_address();
+        let dialled = ends.setup.dialling.dial(&address, None, panicking.clone()).await;
+        if at == "open" {
+            assert!(matches!(dialled, Err(DialError::Handshake { .. })), "{dialled:?}");
+        } else {
+            let to_b = dialled.expect("its sink has taken it");
+            let to_panicking = b.opened(1).await;
+            // To a sink that cannot take it, or one that cannot bear the end.
+            send(&to_panicking, Lane::Data, &Bytes::from_static(b"a frame")).await;
+            if at == "closed" {
+                to_b.close(CloseReason::Local);
+            }
+            b.closed(to_b.link().nonce).await;
+        }
+        send(&link.to_b, Lane::Data, &Bytes::from_static(b"not disturbed")).await;
+        assert_eq!(b.frames(link.to_a.link().nonce, 1).await[0].1, "not disturbed");
+        link.to_b.close(CloseReason::Local);
+        link.listener.close();
+        ends.nothing_is_left().await;
+        ends.check();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

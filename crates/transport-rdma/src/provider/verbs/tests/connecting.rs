@@ -4,14 +4,21 @@ use std::net::Ipv4Addr;
 
 use super::*;
 
+/// A listener, with the tag 9, and the queue pair that dials it, with the tag 1, once its way is found.
+async fn resolved(driven: &mut Driven, address: IpAddr) -> (VerbsListener, VerbsQueuePair) {
+    let device = driven.device.clone();
+    let (listener, at) = device.listen(tag(9), SocketAddr::new(address, 0), 8).unwrap();
+    let (_slab, memory) = memory(&device, 8);
+    let dialled = device.dial(tag(1), at, TIMEOUT, SETTINGS, &memory).unwrap();
+    let Event::Resolved { .. } = driven.event().await else { panic!() };
+    (listener, dialled)
+}
+
 #[test]
 fn a_reject_brings_its_reason() {
     on_device(async |device, address| {
         let mut driven = Driven::new(device.clone());
-        let (_listener, at) = device.listen(tag(9), SocketAddr::new(address, 0), 8).unwrap();
-        let (_slab, memory) = memory(&device, 4);
-        let dialled = device.dial(tag(1), at, TIMEOUT, SETTINGS, &memory).unwrap();
-        let Event::Resolved { .. } = driven.event().await else { panic!() };
+        let (_listener, dialled) = resolved(&mut driven, address).await;
         device.connect(&dialled, b"let me in").unwrap();
         let Event::Request { request, .. } = driven.event().await else { panic!() };
         device.reject(request, b"another version");
@@ -27,10 +34,7 @@ fn a_reject_brings_its_reason() {
 fn a_dropped_request_is_rejected() {
     on_device(async |device, address| {
         let mut driven = Driven::new(device.clone());
-        let (_listener, at) = device.listen(tag(9), SocketAddr::new(address, 0), 8).unwrap();
-        let (_slab, memory) = memory(&device, 4);
-        let dialled = device.dial(tag(1), at, TIMEOUT, SETTINGS, &memory).unwrap();
-        let Event::Resolved { .. } = driven.event().await else { panic!() };
+        let (_listener, dialled) = resolved(&mut driven, address).await;
         device.connect(&dialled, b"").unwrap();
         let Event::Request { request, .. } = driven.event().await else { panic!() };
         drop(request);
@@ -42,11 +46,8 @@ fn a_dropped_request_is_rejected() {
 fn nobody_listens() {
     on_device(async |device, address| {
         let mut driven = Driven::new(device.clone());
-        let (listener, at) = device.listen(tag(9), SocketAddr::new(address, 0), 8).unwrap();
+        let (listener, dialled) = resolved(&mut driven, address).await;
         drop(listener);
-        let (_slab, memory) = memory(&device, 4);
-        let dialled = device.dial(tag(1), at, TIMEOUT, SETTINGS, &memory).unwrap();
-        let Event::Resolved { .. } = driven.event().await else { panic!() };
         device.connect(&dialled, b"").unwrap();
         let Event::Rejected { is_by_listener: false, .. } = driven.event().await else { panic!() };
     });
@@ -101,15 +102,12 @@ fn an_address_is_listened_at_once() {
 fn too_much_private_data_is_refused() {
     on_device(async |device, address| {
         let mut driven = Driven::new(device.clone());
-        let (_listener, at) = device.listen(tag(9), SocketAddr::new(address, 0), 8).unwrap();
-        let (_slab, memory) = memory(&device, 4);
-        let dialled = device.dial(tag(1), at, TIMEOUT, SETTINGS, &memory).unwrap();
-        let Event::Resolved { .. } = driven.event().await else { panic!() };
+        let (_listener, dialled) = resolved(&mut driven, address).await;
         assert!(device.connect(&dialled, &[1; 57]).is_err());
         device.connect(&dialled, &[1; 56]).unwrap();
         let Event::Request { request, private_data, .. } = driven.event().await else { panic!() };
         assert_eq!(private_data, [1; 56]);
-        let (_slab, memory) = super::memory(&device, 4);
+        let (_slab, memory) = memory(&device, 4);
         let prepared = device.prepare(tag(2), request, SETTINGS, &memory).unwrap();
         assert!(device.accept(&prepared, &[2; 197]).is_err());
         device.accept(&prepared, &[2; 196]).unwrap();
