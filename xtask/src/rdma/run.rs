@@ -74,13 +74,10 @@ impl<'a> Run<'a> {
         for mode in self.options.modes() {
             let tests = self.options.choice().tests(mode, &self.programs);
             match mode {
+                Mode::Det => results.extend(self.counted(&kernel, &tests)?),
                 _ if tests.is_empty() => {}
                 Mode::Pair => results.extend(self.pair(&kernel, &tests)?),
-                Mode::Det => results.push(self.boot("det", mode, None, &kernel, &tests)?),
                 Mode::Smp => results.push(self.boot("smp", mode, None, &kernel, &tests)?),
-            }
-            if mode == Mode::Det {
-                results.extend(self.benches(&kernel)?);
             }
         }
         self.ensure_some(&results)?;
@@ -90,18 +87,22 @@ impl<'a> Run<'a> {
         Ok(results)
     }
 
-    /// Runs the benches where time repeats. Each round has a machine of its own: what the kernel has
-    /// been through before shows in what a path through it costs. All run at once, for a clock that
-    /// counts instructions does not see how busy the host is.
-    fn benches(&self, kernel: &Kernel) -> anyhow::Result<Vec<Results>> {
+    /// Runs the tests and the benches where time repeats. Each round of the benches has a machine of its own: what the
+    /// kernel has been through before shows in what a path through it costs. All run at once, for a clock that counts
+    /// instructions does not see how busy the host is.
+    fn counted(&self, kernel: &Kernel, tests: &[Job]) -> anyhow::Result<Vec<Results>> {
         let choice = self.options.choice();
-        let benches = &choice.benches(&self.programs);
-        let rounds = if benches.is_empty() { 0 } else { choice.bench_rounds };
+        let benches = choice.benches(&self.programs);
+        let mut machines = vec![("det".to_owned(), tests)];
+        let round = |number| (format!("bench {number}"), &benches[..]);
+        machines.extend((1..=choice.bench_rounds).map(round));
+        machines.retain(|(_, jobs)| !jobs.is_empty());
         std::thread::scope(|scope| {
-            let boot = |name: String| self.boot(&name, Mode::Det, None, kernel, benches);
-            let start = |number| scope.spawn(move || boot(format!("bench {number}")));
-            let machines: Vec<_> = (1..=rounds).map(start).collect();
-            let ended = machines.into_iter().map(ScopedJoinHandle::join);
+            let start = |(name, jobs): (String, _)| {
+                scope.spawn(move || self.boot(&name, Mode::Det, None, kernel, jobs))
+            };
+            let running: Vec<_> = machines.into_iter().map(start).collect();
+            let ended = running.into_iter().map(ScopedJoinHandle::join);
             ended.map(|results| results.expect("it hands its errors back")).collect()
         })
     }

@@ -6,14 +6,12 @@ use convoke_transport_rdma::Defect;
 
 use crate::bare;
 use crate::node::{Pair, Setup};
-use crate::rows::{Report, best, is_quick};
+use crate::rows::{CANDIDATE_BYTES_MAX, CANDIDATES, Report, best, is_quick};
 
 const BENCH: &str = "ping_pong";
 const SIZES: [usize; 9] = [8, 64, 256, 1_024, 4_000, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const SMALL_COUNT: usize = 7;
 const BY_TWO: &str = "convoke, polled by two threads";
-/// Pairs of which the best one counts.
-const PAIR_COUNT: usize = 5;
 /// Enough to see that it works and keeps its limits.
 const SIZES_QUICK: [usize; 2] = [64, 4_000];
 
@@ -51,7 +49,7 @@ fn measure_bare(report: &mut Report, sizes: &[usize]) {
     for &size in sizes {
         let count = iterations(size);
         let mut row = |form, times: fn(&mut _, usize, usize) -> _| {
-            let times = best(&mut pairs, |ends| times(ends, size, count));
+            let times = best(&mut pairs, size, |ends| times(ends, size, count));
             report.row(BENCH, form, ("size", size), times);
         };
         row("bare, polled", bare::polled);
@@ -64,13 +62,13 @@ fn measure_bare(report: &mut Report, sizes: &[usize]) {
 
 fn measure_pairs(report: &mut Report, form: &str, sizes: &[usize], pairs: &mut [Pair]) {
     for &size in sizes {
-        let times = best(pairs, |pair| pair.ping_pong(size, iterations(size)));
+        let times = best(pairs, size, |pair| pair.ping_pong(size, iterations(size)));
         report.row(BENCH, form, ("size", size), times);
     }
 }
 
 fn pairs<P>(make: impl FnMut() -> P) -> Vec<P> {
-    std::iter::repeat_with(make).take(PAIR_COUNT).collect()
+    std::iter::repeat_with(make).take(CANDIDATES).collect()
 }
 
 /// Two threads that poll on one processor take turns by the scheduler's clock, and that is what would be measured.
@@ -86,8 +84,9 @@ fn small(sizes: &[usize]) -> &[usize] {
 /// As many as keep the pairs of a row below half a second in an emulated machine.
 fn iterations(size: usize) -> usize {
     match size {
-        0..=4_096 => 100,
-        4_097..=65_536 => 16,
-        _ => 4,
+        0..=CANDIDATE_BYTES_MAX => 100,
+        257..=4_096 => 400,
+        4_097..=65_536 => 40,
+        _ => 6,
     }
 }

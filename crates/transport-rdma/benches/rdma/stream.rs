@@ -2,7 +2,7 @@
 
 use crate::bare;
 use crate::node::{Pair, Setup};
-use crate::rows::{Report, best, is_quick};
+use crate::rows::{CANDIDATES, Report, best, is_quick};
 
 const BENCH: &str = "stream_64_under_way";
 const WINDOW: u32 = 64;
@@ -10,9 +10,9 @@ const SIZES: [usize; 4] = [64, 1_000, 4_000, 64 << 10];
 
 pub(crate) fn measure(report: &mut Report) {
     let sizes = if is_quick() { &SIZES[..1] } else { &SIZES };
-    let mut pairs = [(); 5].map(|()| bare::pair());
+    let mut pairs = [(); CANDIDATES].map(|()| bare::pair());
     for &size in sizes {
-        let times = best(&mut pairs, |ends| bare::stream(ends, size, WINDOW, bursts(size)));
+        let times = best(&mut pairs, size, |ends| bare::stream(ends, size, WINDOW, bursts(size)));
         report.row(BENCH, "bare, polled", ("size", size), times);
     }
     let setup = Setup { slots: 64, ..Setup::POLLED };
