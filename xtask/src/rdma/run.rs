@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::thread::ScopedJoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -88,8 +89,8 @@ impl<'a> Run<'a> {
     }
 
     /// Runs the tests and the benches where time repeats. Each round of the benches has a machine of its own: what the
-    /// kernel has been through before shows in what a path through it costs. All run at once, for a clock that counts
-    /// instructions does not see how busy the host is.
+    /// kernel has been through before shows in what a path through it costs. As many run at once as this host has
+    /// processors: a clock that counts instructions does not see how busy it is.
     fn counted(&self, kernel: &Kernel, tests: &[Job]) -> anyhow::Result<Vec<Results>> {
         let choice = self.options.choice();
         let benches = choice.benches(&self.programs);
@@ -97,14 +98,24 @@ impl<'a> Run<'a> {
         let round = |number| (format!("bench {number}"), &benches[..]);
         machines.extend((1..=choice.bench_rounds).map(round));
         machines.retain(|(_, jobs)| !jobs.is_empty());
-        std::thread::scope(|scope| {
-            let start = |(name, jobs): (String, _)| {
-                scope.spawn(move || self.boot(&name, Mode::Det, None, kernel, jobs))
-            };
-            let running: Vec<_> = machines.into_iter().map(start).collect();
-            let ended = running.into_iter().map(ScopedJoinHandle::join);
-            ended.map(|results| results.expect("it hands its errors back")).collect()
-        })
+        let next = AtomicUsize::new(0);
+        let boot_some = || {
+            let mut ended = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some((name, jobs)) = machines.get(at) else { return Ok(ended) };
+                ended.push((at, self.boot(name, Mode::Det, None, kernel, jobs)?));
+            }
+        };
+        let mut ended = std::thread::scope(|scope| -> anyhow::Result<Vec<_>> {
+            let processors = available_parallelism().map_or(1, usize::from);
+            let running: Vec<_> = (0..processors).map(|_| scope.spawn(boot_some)).collect();
+            let all =
+                running.into_iter().map(|some| some.join().expect("it hands its errors back"));
+            Ok(all.collect::<anyhow::Result<Vec<_>>>()?.concat())
+        })?;
+        ended.sort_by_key(|(at, _)| *at);
+        Ok(ended.into_iter().map(|(_, results)| results).collect())
     }
 
     /// Runs the programs that harm nobody on this host.
