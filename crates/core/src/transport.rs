@@ -302,7 +302,8 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// Who is at the other end.
     fn link(&self) -> &Link;
 
-    /// Appends a frame of `len` bytes, which `write` fills in place.
+    /// Appends a frame of `len` bytes, which `write` fills in place: all of them, for they are not zeroed before and may be
+    /// those of an earlier frame to the same peer.
     ///
     /// # Errors
     /// [`NotWritable`]; then `write` was not called.

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use convoke_core::transport::{CloseReason, Sink};
+use convoke_core::transport::{CloseReason, Hello, Sink};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 use crate::config::Config;
 use crate::hello::{self, Greeting};
 use crate::provider::{Completion, Event, Provider, Tag, VerbsError};
-use crate::wire::{Wire, refusal_of};
+use crate::wire::{Wire, guarded, refusal_of};
 
 mod minder;
 mod run;
@@ -66,6 +66,8 @@ struct Running {
 #[derive(Debug)]
 struct Poller<P: Provider> {
     completions: Vec<Completion>,
+    /// Scratch for the requests that are taken.
+    requests: Vec<Tag>,
     /// Wires with something to deliver.
     ready: std::collections::VecDeque<Arc<Wire<P>>>,
 }
@@ -80,6 +82,7 @@ impl<P: Provider> Engine<P> {
             term: AtomicU64::new(0),
             poller: Mutex::new(Poller {
                 completions: Vec::new(),
+                requests: Vec::new(),
                 ready: std::collections::VecDeque::new(),
             }),
             requests: Mutex::default(),
@@ -100,8 +103,7 @@ impl<P: Provider> Engine<P> {
     }
 
     /// What this end says of itself to one peer.
-    pub(crate) fn greeting(&self, sink: &dyn Sink) -> Greeting {
-        let hello = sink.hello();
+    pub(crate) fn greeting(&self, hello: &Hello) -> Greeting {
         Greeting {
             node: hello.node,
             incarnation: hello.incarnation,
@@ -238,7 +240,11 @@ impl<P: Provider> Engine<P> {
                 return Err(error.to_string());
             }
         };
-        let wire = self.add_wire(|tag| Wire::accepting(self, tag, sink, theirs));
+        let Ok(hello) = guarded(|| sink.hello()) else {
+            self.provider.reject(request, &hello::refusal("its sink panicked"));
+            return Err("the sink panicked".into());
+        };
+        let wire = self.add_wire(|tag| Wire::accepting(self, tag, sink, hello, theirs));
         match wire {
             Ok(wire) => {
                 wire.accept(request, local);

@@ -91,7 +91,8 @@ pub(crate) trait Outbox {
     /// message it comes out of [`room`](Self::room).
     fn buffer(&mut self, len: usize) -> &mut [u8];
 
-    /// The message is written. When `is_signaled`, its completion must be asked for.
+    /// The message is written. When `is_signaled`, it is time to ask for its completion; a driver may leave that out as long as
+    /// it asks for one of every quarter of the send queue.
     fn post(&mut self, is_signaled: bool);
 }
 

@@ -14,7 +14,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use convoke_core::transport::parts::Wakers;
-use convoke_core::transport::{CloseReason, DialError};
+use convoke_core::transport::{Address, CloseReason, DialError, Hello};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -30,6 +30,7 @@ mod handle;
 mod opening;
 mod outgoing;
 
+pub(crate) use deliver::guarded;
 use opening::Role;
 pub(crate) use opening::{Dialled, Dialling, refusal_of};
 use outgoing::Outgoing;
@@ -53,6 +54,8 @@ struct State<P: Provider> {
     memory: Option<Arc<P::Memory>>,
     role: Role,
     mine: Greeting,
+    /// Where this end can be dialled, by its sink.
+    advertised: Vec<Address>,
     /// What the other end answered a dial with.
     theirs: Option<Greeting>,
     /// The address of this end, once known.
@@ -128,7 +131,7 @@ impl<P: Provider> Wire<P> {
         engine: &Arc<Engine<P>>,
         tag: Tag,
         role: Role,
-        mine: Greeting,
+        hello: Hello,
     ) -> Result<Arc<Self>, VerbsError> {
         let config = engine.config();
         let (receives, sends) = (config.receive_slots(), u32::from(config.send_slots));
@@ -141,7 +144,8 @@ impl<P: Provider> Wire<P> {
             memory,
             local: None,
             role,
-            mine,
+            mine: engine.greeting(&hello),
+            advertised: hello.advertised,
             theirs: None,
             link: None,
             outgoing: Outgoing::new(tag, receives..receives + sends, config.send_queue_depth()),

@@ -29,7 +29,7 @@ pub(crate) struct Run<'a> {
     deadline: Instant,
     folder: PathBuf,
     programs: Vec<Program>,
-    /// One line at a time, when two machines speak.
+    /// One line at a time, when several machines speak.
     terminal: Mutex<()>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
         fs::write(self.folder.join(name), text).with_context(|| format!("writing {name}"))
     }
 
-    /// Runs the programs in one machine after another.
+    /// Runs the programs in machines, mode after mode.
     ///
     /// # Errors
     /// A machine cannot be built.
@@ -104,7 +104,12 @@ impl<'a> Run<'a> {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some((name, jobs)) = machines.get(at) else { return Ok(ended) };
-                ended.push((at, self.boot(name, Mode::Det, None, kernel, jobs)?));
+                let results = self.boot(name, Mode::Det, None, kernel, jobs);
+                if results.is_err() {
+                    // The others need not begin.
+                    next.store(machines.len(), Ordering::Relaxed);
+                }
+                ended.push((at, results?));
             }
         };
         let mut ended = std::thread::scope(|scope| -> anyhow::Result<Vec<_>> {

@@ -23,12 +23,14 @@ const WATCH_PERIOD: Duration = Duration::from_millis(5);
 
 /// What the minder remembers between two looks.
 #[derive(Debug)]
-struct Memory {
+struct Memory<P: Provider> {
     deliveries: u64,
     next_watch: Option<Instant>,
     next_keep_alive: Instant,
     /// Signs of each peer, and since when there were no more.
     signs: BTreeMap<Tag, (u64, Instant)>,
+    /// Scratch.
+    wires: Vec<Arc<Wire<P>>>,
 }
 
 impl<P: Provider> Engine<P> {
@@ -85,9 +87,10 @@ impl<P: Provider> Engine<P> {
             next_watch: Some(now + WATCH_PERIOD),
             next_keep_alive: now + self.config.keep_alive_interval,
             signs: BTreeMap::new(),
+            wires: Vec::new(),
         };
         loop {
-            let wake_at = self.next_look(&memory);
+            let wake_at = self.next_look(&mut memory);
             tokio::select! {
                 biased;
                 () = self.minder_signal.notified() => {
@@ -99,19 +102,23 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    fn next_look(&self, memory: &Memory) -> Option<Instant> {
-        let table = self.table.lock();
-        let deadlines = table.wires().filter_map(|wire| wire.pulse().deadline);
+    /// All wires there are, to be looked at without the lock of the table: who holds that of a wire may wait for it.
+    fn collect_wires(&self, into: &mut Vec<Arc<Wire<P>>>) {
+        into.extend(self.table.lock().wires().cloned());
+    }
+
+    fn next_look(&self, memory: &mut Memory<P>) -> Option<Instant> {
+        self.collect_wires(&mut memory.wires);
+        let deadlines = memory.wires.drain(..).filter_map(|wire| wire.pulse().deadline);
         deadlines.chain(memory.next_watch).chain([memory.next_keep_alive]).min()
     }
 
-    fn look(self: &Arc<Self>, memory: &mut Memory, planned: Option<Instant>) {
+    fn look(self: &Arc<Self>, memory: &mut Memory<P>, planned: Option<Instant>) {
         let now = Instant::now();
         let is_paused = planned.is_some_and(|at| now > at + self.config.keep_alive_timeout);
-        let is_due = |wire: &&Arc<Wire<P>>| wire.pulse().deadline.is_some_and(|at| at <= now);
-        let due: Vec<_> =
-            self.table.lock().wires().filter(|wire| is_paused || is_due(wire)).cloned().collect();
-        for wire in due {
+        let is_due = |wire: &Arc<Wire<P>>| wire.pulse().deadline.is_some_and(|at| at <= now);
+        self.collect_wires(&mut memory.wires);
+        for wire in memory.wires.drain(..).filter(|wire| is_paused || is_due(wire)) {
             if is_paused && wire.pulse().is_connected {
                 wire.end(CloseReason::Stale);
             }
@@ -145,10 +152,10 @@ impl<P: Provider> Engine<P> {
     }
 
     /// Probes the peers that gave no sign since the last look, and closes those that gave none for too long.
-    fn keep_alive(&self, memory: &mut Memory, now: Instant) {
+    fn keep_alive(&self, memory: &mut Memory<P>, now: Instant) {
         let before = std::mem::take(&mut memory.signs);
-        let wires: Vec<_> = self.table.lock().wires().cloned().collect();
-        for wire in wires {
+        self.collect_wires(&mut memory.wires);
+        for wire in memory.wires.drain(..) {
             let pulse = wire.pulse();
             if !pulse.is_connected {
                 continue;

@@ -49,7 +49,9 @@ impl<P: Provider> Engine<P> {
     /// Takes what has completed; answers a wire with something to deliver. Others are added to those that are ready.
     #[inline]
     fn poll(&self, poller: &mut Poller<P>) -> Result<Option<Arc<Wire<P>>>, VerbsError> {
-        let Poller { completions, ready } = poller;
+        let Poller { completions, ready, .. } = poller;
+        // First, for a panic may have left some.
+        completions.clear();
         if self.provider.poll_completions(POLL_BUDGET, completions)? == 0 {
             return Ok(None);
         }
@@ -67,7 +69,6 @@ impl<P: Provider> Engine<P> {
                 wire.handle_completion(completion);
             }
         }
-        completions.clear();
         Ok(last)
     }
 
@@ -90,9 +91,9 @@ impl<P: Provider> Engine<P> {
 
     #[cold]
     fn take_all_requests(&self, poller: &mut Poller<P>) {
-        let mut requests = self.requests.lock();
-        let wires = requests.drain(..).filter_map(|tag| self.wire(tag));
-        poller.ready.extend(wires);
+        let Poller { requests, ready, .. } = poller;
+        std::mem::swap(&mut *self.requests.lock(), requests);
+        ready.extend(requests.drain(..).filter_map(|tag| self.wire(tag)));
     }
 }
 
@@ -126,7 +127,9 @@ impl<P: Provider> Runner<P> {
                     self.engine.lose(&error);
                     // Its wires end now, and what is left is for requests to say.
                     self.deliver_all();
-                    self.rest_when_lost().await;
+                    if self.is_in_charge() {
+                        self.rest_when_lost().await;
+                    }
                 }
             }
         }

@@ -24,7 +24,7 @@ impl Link {
     /// A [`Fault`] when the peer broke the rules. The link closes with it by itself.
     ///
     /// # Panics
-    /// When `slot` is not the one that was posted first.
+    /// When no receive is posted for `slot`.
     pub(crate) fn handle_message(
         &mut self,
         slot: Slot,

@@ -341,7 +341,7 @@ impl Large {
 /// Small frames, encoded one after the other behind the room for a header.
 #[derive(Debug)]
 struct Open {
-    /// Up to `end` it is a message. What is behind was sent before: to overwrite it is cheaper than to zero it first.
+    /// Up to `end` it is a message. Behind it is what was written before: to overwrite that is cheaper than to zero it first.
     buffer: Vec<u8>,
     end: usize,
     frames: u64,

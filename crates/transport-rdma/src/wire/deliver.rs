@@ -22,8 +22,10 @@ impl<P: Provider> Wire<P> {
     /// Tells the sink what is new, and posts what that allows. Called by the engine after completions, events and
     /// requests.
     pub(crate) fn deliver(self: &Arc<Self>) {
+        let unwinding = Unwinding(self);
         let mut state = self.state.lock();
         if state.is_delivering {
+            std::mem::forget(unwinding);
             return self.pump(&mut state);
         }
         state.is_delivering = true;
@@ -51,6 +53,7 @@ impl<P: Provider> Wire<P> {
         }
         state.is_delivering = false;
         drop(state);
+        std::mem::forget(unwinding);
         woken.wake();
     }
 
@@ -192,9 +195,9 @@ impl<P: Provider> Wire<P> {
             (Ok(()), _) => {
                 tracing::debug!(peer = %handle.link().peer.node, "connection open, accepted");
                 state.deadline = None;
-                let advertised = self.advertised(&state, &*sink);
+                let addresses = state.addresses();
                 let link = state.link.as_mut().expect("it has told of the introduction");
-                link.introduce(&advertised);
+                link.introduce(&addresses);
             }
             (Err(text), before) => {
                 link.close(CloseReason::Fault(text.clone()));
@@ -267,8 +270,17 @@ impl Open {
     }
 }
 
+/// A panic goes through a delivery: somebody else may deliver what is left, above all the end.
+struct Unwinding<'a, P: Provider>(&'a Wire<P>);
+
+impl<P: Provider> Drop for Unwinding<'_, P> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_delivering = false;
+    }
+}
+
 /// Calls a sink. One that panics costs its own connection and not the engine, which drives all.
 #[inline]
-fn guarded<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(call))
 }

@@ -47,6 +47,7 @@ pub(crate) struct Dialling {
     pub(crate) address: Address,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
+    hello: Hello,
     done: oneshot::Sender<Dialled>,
 }
 
@@ -76,7 +77,8 @@ impl Dialling {
         sink: Arc<dyn Sink>,
     ) -> (Self, oneshot::Receiver<Dialled>) {
         let (done, dialled) = oneshot::channel();
-        (Self { address, expected, sink, done }, dialled)
+        let hello = sink.hello();
+        (Self { address, expected, sink, hello, done }, dialled)
     }
 
     /// Whether whoever dialled no longer waits.
@@ -110,8 +112,8 @@ impl<P: Provider> Wire<P> {
         tag: Tag,
         dialling: Dialling,
     ) -> Result<Arc<Self>, VerbsError> {
-        let mine = engine.greeting(&*dialling.sink);
-        Self::new(engine, tag, Role::Dialling(dialling), mine)
+        let hello = dialling.hello.clone();
+        Self::new(engine, tag, Role::Dialling(dialling), hello)
     }
 
     /// Starts to dial.
@@ -131,10 +133,10 @@ impl<P: Provider> Wire<P> {
         engine: &Arc<Engine<P>>,
         tag: Tag,
         sink: Arc<dyn Sink>,
+        hello: Hello,
         theirs: Greeting,
     ) -> Result<Arc<Self>, VerbsError> {
-        let mine = engine.greeting(&*sink);
-        Self::new(engine, tag, Role::Accepting(Accepting { sink, theirs }), mine)
+        Self::new(engine, tag, Role::Accepting(Accepting { sink, theirs }), hello)
     }
 
     /// Accepts the request, with all receives posted.
@@ -236,7 +238,7 @@ impl<P: Provider> Wire<P> {
         let mut link = Link::new(&self.link_config(&state.mine, &theirs));
         // Posted before, in the order in which the link counts them.
         link.poll_post(&mut Vec::new());
-        link.introduce(&self.advertised(state, &*dialling.sink));
+        link.introduce(&state.addresses());
         state.link = Some(link);
         state.theirs = Some(theirs);
         Ok(())
@@ -257,18 +259,17 @@ impl<P: Provider> Wire<P> {
             defects: config.defects,
         }
     }
-
-    /// Where the peer is told to dial.
-    pub(super) fn advertised(&self, state: &State<P>, sink: &dyn Sink) -> Vec<Address> {
-        let advertised = sink.hello().advertised;
-        match state.local {
-            Some(local) => sockets::advertised(&advertised, local.ip()),
-            None => advertised,
-        }
-    }
 }
 
 impl<P: Provider> State<P> {
+    /// Where the peer is told to dial.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        match self.local {
+            Some(local) => sockets::advertised(&self.advertised, local.ip()),
+            None => self.advertised.clone(),
+        }
+    }
+
     /// The connection as the sink sees it.
     pub(super) fn peer_link(&self, advertised: Vec<Address>) -> Option<PeerLink> {
         let (theirs, is_dialler) = match &self.role {

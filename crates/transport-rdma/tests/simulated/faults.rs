@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{Recorder, pattern, send};
+use convoke_core::transport::conformance::{PATIENCE, Recorder, pattern, send};
 use convoke_core::transport::{
     CloseReason, Connection, DialError, Hello, Lane, Link, ListenError, NotWritable, Received,
     Sink, Transport,
 };
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
+use parking_lot::Mutex;
 
 use crate::support::{ends, ends_with, hasty, until};
 
@@ -131,6 +132,7 @@ impl Panicking {
 
 impl Sink for Panicking {
     fn hello(&self) -> Hello {
+        self.panic_at("hello");
         self.recorder.hello()
     }
 
@@ -182,6 +184,70 @@ async fn a_sink_that_panics_costs_its_own_connection_only() {
         ends.nothing_is_left().await;
         ends.check();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_whose_sink_panics_refuses_and_harms_no_other() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    let panicking = Arc::new(Panicking { recorder: Recorder::new(3), at: "hello" });
+    let listener = ends.setup.listening.listen(&ends.setup.listen, panicking).await;
+    let listener = listener.expect("the port is free");
+    match ends.setup.dialling.dial(&listener.local_address(), None, a).await {
+        Err(DialError::Handshake { message, .. }) => assert!(message.contains("panicked")),
+        other => panic!("expected a refusal, not {other:?}"),
+    }
+    send(&link.to_b, Lane::Data, &Bytes::from_static(b"not disturbed")).await;
+    assert_eq!(b.frames(link.to_a.link().nonce, 1).await[0].1, "not disturbed");
+}
+
+/// A sink whose hello looks at the connection it has, as an endpoint's takes the lock under which it sends.
+#[derive(Debug)]
+struct Looking {
+    recorder: Recorder,
+    connection: Mutex<Option<Arc<dyn Connection>>>,
+}
+
+impl Sink for Looking {
+    fn hello(&self) -> Hello {
+        if let Some(connection) = &*self.connection.lock() {
+            connection.counters();
+        }
+        self.recorder.hello()
+    }
+
+    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
+        *self.connection.lock() = Some(Arc::clone(&connection));
+        self.recorder.on_open(connection)
+    }
+
+    fn on_batch(
+        &self,
+        from: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String> {
+        self.recorder.on_batch(from, frames)
+    }
+
+    fn on_closed(&self, link: &Link, reason: CloseReason) {
+        self.connection.lock().take();
+        self.recorder.on_closed(link, reason);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_may_use_its_connection_whenever_it_is_called() {
+    let ends = ends();
+    let looking = || {
+        let connection = Mutex::default();
+        Arc::new(Looking { recorder: Recorder::new(7), connection })
+    };
+    let listener = ends.setup.listening.listen(&ends.setup.listen, looking()).await;
+    let listener = listener.expect("the port is free");
+    let dialled = ends.setup.dialling.dial(&listener.local_address(), None, looking());
+    let dialled = tokio::time::timeout(PATIENCE, dialled).await.expect("nobody waits for a lock");
+    dialled.expect("both ends are willing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -91,6 +91,7 @@ impl Device {
     ) -> Result<usize, VerbsError> {
         self.check()?;
         let names = self.names.lock();
+        let left = self.room_leaving();
         let before = into.len();
         loop {
             let wanted = budget - (into.len() - before);
@@ -101,7 +102,7 @@ impl Device {
                 }
             });
             if taken.inspect_err(|error| self.lose(error.clone()))? < wanted {
-                self.note_empty();
+                self.note_empty(left);
                 break;
             }
             if into.len() - before == budget {
@@ -111,13 +112,19 @@ impl Device {
         Ok(into.len() - before)
     }
 
-    /// Nothing waits in the completion queue.
+    /// Room that is free once the queue is seen empty after this.
     #[inline]
-    fn note_empty(&self) {
-        if self.is_room_leaving.load(Ordering::Acquire) {
+    fn room_leaving(&self) -> u32 {
+        if self.is_room_leaving.load(Ordering::Acquire) { self.room.lock().leaving() } else { 0 }
+    }
+
+    /// Nothing waited in the completion queue after so much room was left.
+    #[inline]
+    fn note_empty(&self, left: u32) {
+        if left > 0 {
             let mut room = self.room.lock();
-            self.is_room_leaving.store(false, Ordering::Relaxed);
-            room.on_empty();
+            room.on_empty(left);
+            self.is_room_leaving.store(room.leaving() > 0, Ordering::Release);
         }
     }
 

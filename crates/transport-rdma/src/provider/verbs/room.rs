@@ -57,9 +57,14 @@ impl Room {
         self.leaving += count;
     }
 
-    /// Nothing waits in the queue, and what has left had nothing more to report.
-    pub(super) fn on_empty(&mut self) {
-        self.leaving = 0;
+    /// How much has left and is not free yet.
+    pub(super) fn leaving(&self) -> u32 {
+        self.leaving
+    }
+
+    /// Nothing waited in the queue after so much had left, so that this had nothing more to report.
+    pub(super) fn on_empty(&mut self, left: u32) {
+        self.leaving -= left;
     }
 }
 
@@ -83,11 +88,16 @@ mod tests {
     fn what_left_takes_room_until_the_queue_was_empty() {
         let mut room = Room::new(100, 100);
         assert_eq!(room.take(80), Ok(None));
-        room.leave(80);
+        room.leave(50);
+        let left = room.leaving();
+        // After the queue was looked at, so that it may still report.
+        room.leave(30);
         assert!(room.take(30).is_err());
-        room.on_empty();
-        assert_eq!(room.take(30), Ok(None));
-        room.put_back(30);
+        room.on_empty(left);
+        assert!(room.take(71).is_err());
+        assert_eq!(room.take(70), Ok(None));
+        room.on_empty(room.leaving());
+        room.put_back(70);
         assert_eq!(room.take(100), Ok(None));
     }
 }
