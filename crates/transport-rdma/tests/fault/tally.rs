@@ -79,9 +79,16 @@ impl Tally {
         self.until(|| Some(Arc::clone(&self.state.lock().get(&nonce)?.connection))).await
     }
 
-    /// Waits until so many frames of a connection have come.
+    /// Waits until so many frames of a connection have come. After its end no more do.
     pub(crate) async fn received(&self, nonce: LinkNonce, count: u64) {
-        self.until(|| (self.count(nonce) >= count).then_some(())).await;
+        let has_come = || {
+            // First, so that all that came before the end is counted.
+            let closed = self.state.lock().get(&nonce).and_then(|seen| seen.closed.clone());
+            let has_come = self.count(nonce) >= count;
+            assert!(has_come || closed.is_none(), "it ended before {count} had come: {closed:?}");
+            has_come.then_some(())
+        };
+        self.until(has_come).await;
     }
 
     /// Waits for the end of a connection.
@@ -106,8 +113,9 @@ impl Tally {
     }
 }
 
-/// Far longer than anything here takes, the seconds in which a silent peer is given up included.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// Far longer than anything here takes, the seconds in which a silent peer is given up included, and so short that the reason is
+/// told before the suite ends a case.
+const PATIENCE: Duration = Duration::from_secs(50);
 
 /// As many as the receive slots of a connection, so that holding them is felt.
 const HELD_MAX: usize = 32;
