@@ -2,8 +2,8 @@
 //!
 //! Only signalled requests report their completion, and the report of one is that of all before it.
 //! Every one would cost a completion each; none, and the queue would never be empty. So every quarter
-//! of the queue one is signalled, and the last of each batch. The account is kept here because not
-//! every device refuses a request too many.
+//! of the queue one is due, and the last of each batch. A driver may leave out the latter where nobody waits
+//! for it. The account is kept here because not every device refuses a request too many.
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
