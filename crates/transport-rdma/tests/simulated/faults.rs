@@ -1,5 +1,6 @@
 //! Peers and devices that fail: a reason for everybody, nothing left behind, others unaffected.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -117,27 +118,39 @@ async fn a_lost_device_closes_everything_and_says_why_ever_after() {
     b.check();
 }
 
-/// A sink that panics in one of its functions.
-#[derive(Debug)]
-struct Panicking {
+/// A recorder that does something first, whatever is asked of it.
+struct Hooked<F> {
     recorder: Recorder,
-    at: &'static str,
+    /// Is told what is asked, and the connection when it opens.
+    first: F,
 }
 
-impl Panicking {
-    fn panic_at(&self, place: &str) {
-        assert!(self.at != place, "a sink panics on purpose");
+impl<F> Hooked<F>
+where
+    F: Fn(&'static str, Option<&Arc<dyn Connection>>) + Send + Sync + 'static,
+{
+    fn sink(node: u64, first: F) -> Arc<dyn Sink> {
+        Arc::new(Self { recorder: Recorder::new(node), first })
     }
 }
 
-impl Sink for Panicking {
+impl<F> fmt::Debug for Hooked<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hooked").field(&self.recorder).finish()
+    }
+}
+
+impl<F> Sink for Hooked<F>
+where
+    F: Fn(&'static str, Option<&Arc<dyn Connection>>) + Send + Sync,
+{
     fn hello(&self) -> Hello {
-        self.panic_at("hello");
+        (self.first)("hello", None);
         self.recorder.hello()
     }
 
     fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        self.panic_at("open");
+        (self.first)("open", Some(&connection));
         self.recorder.on_open(connection)
     }
 
@@ -146,14 +159,19 @@ impl Sink for Panicking {
         from: &Arc<dyn Connection>,
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String> {
-        self.panic_at("batch");
+        (self.first)("batch", None);
         self.recorder.on_batch(from, frames)
     }
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {
-        self.panic_at("closed");
+        (self.first)("closed", None);
         self.recorder.on_closed(link, reason);
     }
+}
+
+/// A sink that panics when this is asked of it.
+fn panicking(at: &'static str) -> Arc<dyn Sink> {
+    Hooked::sink(3, move |asked, _| assert!(asked != at, "a sink panics on purpose"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,9 +180,8 @@ async fn a_sink_that_panics_costs_its_own_connection_only() {
         let ends = ends();
         let (a, b) = recorders();
         let link = ends.connect(a, &b).await;
-        let panicking = Arc::new(Panicking { recorder: Recorder::new(3), at });
         let address = link.listener.local_address();
-        let dialled = ends.setup.dialling.dial(&address, None, panicking.clone()).await;
+        let dialled = ends.setup.dialling.dial(&address, None, panicking(at)).await;
         if at == "open" {
             assert!(matches!(dialled, Err(DialError::Handshake { .. })), "{dialled:?}");
         } else {
@@ -191,8 +208,7 @@ async fn a_listener_whose_sink_panics_refuses_and_harms_no_other() {
     let ends = ends();
     let (a, b) = recorders();
     let link = ends.connect(a.clone(), &b).await;
-    let panicking = Arc::new(Panicking { recorder: Recorder::new(3), at: "hello" });
-    let listener = ends.setup.listening.listen(&ends.setup.listen, panicking).await;
+    let listener = ends.setup.listening.listen(&ends.setup.listen, panicking("hello")).await;
     let listener = listener.expect("the port is free");
     match ends.setup.dialling.dial(&listener.local_address(), None, a).await {
         Err(DialError::Handshake { message, .. }) => assert!(message.contains("panicked")),
@@ -202,47 +218,26 @@ async fn a_listener_whose_sink_panics_refuses_and_harms_no_other() {
     assert_eq!(b.frames(link.to_a.link().nonce, 1).await[0].1, "not disturbed");
 }
 
-/// A sink whose hello looks at the connection it has, as an endpoint's takes the lock under which it sends.
-#[derive(Debug)]
-struct Looking {
-    recorder: Recorder,
-    connection: Mutex<Option<Arc<dyn Connection>>>,
-}
-
-impl Sink for Looking {
-    fn hello(&self) -> Hello {
-        if let Some(connection) = &*self.connection.lock() {
+/// A sink that looks at its connection whatever is asked of it, as an endpoint takes the lock under which it sends.
+fn looking() -> Arc<dyn Sink> {
+    let opened: Mutex<Option<Arc<dyn Connection>>> = Mutex::default();
+    Hooked::sink(7, move |asked, connection| {
+        let mut opened = opened.lock();
+        if let Some(connection) = connection {
+            *opened = Some(Arc::clone(connection));
+        }
+        if let Some(connection) = &*opened {
             connection.counters();
         }
-        self.recorder.hello()
-    }
-
-    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        *self.connection.lock() = Some(Arc::clone(&connection));
-        self.recorder.on_open(connection)
-    }
-
-    fn on_batch(
-        &self,
-        from: &Arc<dyn Connection>,
-        frames: &mut dyn Iterator<Item = Received>,
-    ) -> Result<(), String> {
-        self.recorder.on_batch(from, frames)
-    }
-
-    fn on_closed(&self, link: &Link, reason: CloseReason) {
-        self.connection.lock().take();
-        self.recorder.on_closed(link, reason);
-    }
+        if asked == "closed" {
+            opened.take();
+        }
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sink_may_use_its_connection_whenever_it_is_called() {
     let ends = ends();
-    let looking = || {
-        let connection = Mutex::default();
-        Arc::new(Looking { recorder: Recorder::new(7), connection })
-    };
     let listener = ends.setup.listening.listen(&ends.setup.listen, looking()).await;
     let listener = listener.expect("the port is free");
     let dialled = ends.setup.dialling.dial(&listener.local_address(), None, looking());
