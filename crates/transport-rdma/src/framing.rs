@@ -9,10 +9,17 @@
 //!       0x01  frames: one or more records up to the end of the message
 //!       0x03  introduction: addresses (see `introduction`); 0x0b when more of them follow
 //!       0x05  goodbye: why the sender closes, UTF-8, at most 512 bytes; no data follows
+//!       0x07  frame: all that follows is one whole frame of the control lane, which may be empty;
+//!             0x0f of the data lane
 //!  bit 0 says that the message takes a data slot.
 //! ```
 //!
 //! `window` and `ctl_ack` are explained in [`credit`](crate::credit), records in [`record`].
+//!
+//! A frame that is alone in its message needs no record: the message says how long it is, and the kind
+//! which lane it takes. A receiver takes either. A sender may write records only; a
+//! [link](crate::link) does so for what it copies into a message, and leaves the record out when the
+//! frame is sent from where it was encoded.
 
 pub(crate) mod reassembly;
 pub(crate) mod record;
@@ -90,27 +97,54 @@ pub(crate) enum Fault {
     AfterGoodbye,
 }
 
-/// What a message is.
+/// What a message is, with the byte that says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 pub(crate) enum Kind {
     /// Gives credit and nothing else.
-    Credit,
-    /// Carries frames.
-    Frames,
-    /// Says where the sender can be dialled.
-    Introduction {
-        /// Whether another such message follows.
-        has_more: bool,
-    },
+    Credit = 0x00,
+    /// Carries frames and fragments as records.
+    Frames = 0x01,
+    /// Says where the sender can be dialled, or the end of it.
+    Introduction = 0x03,
+    /// Says where the sender can be dialled; another such message follows.
+    IntroductionPart = 0x0b,
     /// The last data message of its sender.
-    Goodbye,
+    Goodbye = 0x05,
+    /// Is a frame of the control lane.
+    ControlFrame = 0x07,
+    /// Is a frame of the data lane.
+    DataFrame = 0x0f,
 }
 
 impl Kind {
+    /// A frame of this lane, alone.
+    #[inline]
+    pub(crate) fn frame(lane: Lane) -> Self {
+        match lane {
+            Lane::Control => Self::ControlFrame,
+            Lane::Data => Self::DataFrame,
+        }
+    }
+
     /// Whether it takes a data slot, and so a data credit.
     #[inline]
     pub(crate) fn is_data(self) -> bool {
-        !matches!(self, Self::Credit)
+        self != Self::Credit
+    }
+
+    #[inline]
+    fn decode(byte: u8) -> Result<Self, Fault> {
+        Ok(match byte {
+            0x00 => Self::Credit,
+            0x01 => Self::Frames,
+            0x03 => Self::Introduction,
+            0x0b => Self::IntroductionPart,
+            0x05 => Self::Goodbye,
+            0x07 => Self::ControlFrame,
+            0x0f => Self::DataFrame,
+            other => return Err(Fault::UnknownKind(other)),
+        })
     }
 }
 
@@ -129,15 +163,9 @@ impl Header {
     /// The bytes of it.
     #[inline]
     pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
-        let kind = match self.kind {
-            Kind::Credit => 0x00,
-            Kind::Frames => 0x01,
-            Kind::Introduction { has_more: false } => 0x03,
-            Kind::Introduction { has_more: true } => 0x0b,
-            Kind::Goodbye => 0x05,
-        };
-        let [w0, w1, w2, w3] = self.window.to_le_bytes();
-        [w0, w1, w2, w3, self.ctl_ack, kind, 0, 0]
+        let kind = u64::from(self.kind as u8) << 40;
+        let ctl_ack = u64::from(self.ctl_ack) << 32;
+        (u64::from(self.window) | ctl_ack | kind).to_le_bytes()
     }
 
     /// Takes a message apart into its header and what follows.
@@ -153,14 +181,7 @@ impl Header {
         if spare != 0 {
             return Err(Fault::SpareBytes(spare));
         }
-        let kind = match kind {
-            0x00 => Kind::Credit,
-            0x01 => Kind::Frames,
-            0x03 => Kind::Introduction { has_more: false },
-            0x0b => Kind::Introduction { has_more: true },
-            0x05 => Kind::Goodbye,
-            other => return Err(Fault::UnknownKind(other)),
-        };
+        let kind = Kind::decode(kind)?;
         Ok((Self { window: u32::from_le_bytes([w0, w1, w2, w3]), ctl_ack, kind }, payload))
     }
 }
@@ -205,9 +226,11 @@ mod tests {
         for kind in [
             Kind::Credit,
             Kind::Frames,
-            Kind::Introduction { has_more: true },
-            Kind::Introduction { has_more: false },
+            Kind::Introduction,
+            Kind::IntroductionPart,
             Kind::Goodbye,
+            Kind::ControlFrame,
+            Kind::DataFrame,
         ] {
             let bytes = Header { window: 0, ctl_ack: 0, kind }.encode();
             assert_eq!(bytes[5] & 1 == 1, kind.is_data());

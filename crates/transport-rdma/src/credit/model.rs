@@ -100,7 +100,8 @@ impl<S: Scheme> End<S> {
         match kind {
             Kind::Frames => (self.has_data, self.has_control) = (false, false),
             Kind::Goodbye => self.close = Close::Sent,
-            Kind::Credit | Kind::Introduction { .. } => {}
+            Kind::Credit => {}
+            _ => unreachable!("the model sends no other"),
         }
     }
 
@@ -125,7 +126,7 @@ impl<S: Scheme> End<S> {
                 Kind::Credit => 0,
                 Kind::Frames => 1,
                 Kind::Goodbye => 2,
-                Kind::Introduction { .. } => unreachable!("the model starts after these"),
+                _ => unreachable!("the model sends no other"),
             };
             put(kind, 2);
             let [window, ctl_ack] = self.scheme.news(header);

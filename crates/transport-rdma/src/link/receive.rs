@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use convoke_core::transport::{CloseReason, Received};
+use convoke_core::transport::{CloseReason, Lane, Received};
 
 use super::{Event, Link, Listening};
 use crate::framing::record::{Part, Record, Records};
@@ -105,8 +105,14 @@ impl Link {
             return Err(Fault::AfterGoodbye);
         }
         let is_lent = match header.kind {
+            Kind::ControlFrame | Kind::DataFrame => {
+                let is_data = header.kind == Kind::DataFrame;
+                let lane = if is_data { Lane::Data } else { Lane::Control };
+                self.receive_frame(lane, slot, payload, lend)?
+            }
             Kind::Frames => self.receive_frames(slot, payload, lend)?,
-            Kind::Introduction { has_more } => self.receive_introduction(payload, has_more)?,
+            Kind::Introduction => self.receive_introduction(payload, false)?,
+            Kind::IntroductionPart => self.receive_introduction(payload, true)?,
             Kind::Goodbye | Kind::Credit => self.receive_goodbye(payload)?,
         };
         if !is_lent {
@@ -115,21 +121,42 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the slot was lent.
+    /// The message is a frame. Whether its slot was lent.
     #[inline]
+    fn receive_frame(
+        &mut self,
+        lane: Lane,
+        slot: Slot,
+        frame: &[u8],
+        lend: impl FnOnce() -> Bytes,
+    ) -> Result<bool, Fault> {
+        if !self.wants_frames()? {
+            return Ok(false);
+        }
+        self.reassembly.check_whole(lane, frame.len())?;
+        let is_lent = frame.len() > COPY_BYTES_MAX && self.may_lend();
+        let bytes = if is_lent {
+            self.ring.lend(slot);
+            lend().slice(HEADER_BYTES..)
+        } else {
+            self.copies.copy(frame)
+        };
+        self.give_out(Received { lane, bytes });
+        Ok(is_lent)
+    }
+
+    /// The message is records. Whether its slot was lent.
     fn receive_frames(
         &mut self,
         slot: Slot,
         payload: &[u8],
         lend: impl FnOnce() -> Bytes,
     ) -> Result<bool, Fault> {
-        if !matches!(self.listening, Listening::Frames) {
-            return Err(Fault::IntroductionOutOfPlace);
-        }
+        let is_wanted = self.wants_frames()?;
         if payload.is_empty() {
             return Err(Fault::NoFrame);
         }
-        if self.closing.as_ref().is_some_and(|reason| !reason.is_gentle()) {
+        if !is_wanted {
             return Ok(false);
         }
         let mut loan = Loan { slot, lend: Some(lend), message: None };
@@ -143,10 +170,24 @@ impl Link {
                 let Some(frame) = frame else { continue };
                 frame
             };
-            self.counters.transport.frames_received += 1;
-            self.received.push(Received { lane, bytes });
+            self.give_out(Received { lane, bytes });
         }
         Ok(loan.message.is_some())
+    }
+
+    /// Whether frames are given out, and not dropped because this end is closing.
+    #[inline]
+    fn wants_frames(&self) -> Result<bool, Fault> {
+        if !matches!(self.listening, Listening::Frames) {
+            return Err(Fault::IntroductionOutOfPlace);
+        }
+        Ok(self.closing.as_ref().is_none_or(CloseReason::is_gentle))
+    }
+
+    #[inline]
+    fn give_out(&mut self, frame: Received) {
+        self.counters.transport.frames_received += 1;
+        self.received.push(frame);
     }
 
     #[inline]
@@ -167,8 +208,7 @@ impl Link {
         loan: &mut Loan<L>,
     ) -> Option<Bytes> {
         if loan.message.is_none() {
-            if self.defects.never_lends() || !self.ring.may_lend() {
-                self.counters.copies_under_pressure += 1;
+            if !self.may_lend() {
                 return None;
             }
             let lend = loan.lend.take()?;
@@ -177,6 +217,13 @@ impl Link {
         }
         let message = loan.message.as_ref()?;
         Some(message.slice(HEADER_BYTES + range.start..HEADER_BYTES + range.end))
+    }
+
+    /// Whether the slot of a frame that is large enough may be lent; if not, the copy counts.
+    fn may_lend(&mut self) -> bool {
+        let may_lend = !self.defects.never_lends() && self.ring.may_lend();
+        self.counters.copies_under_pressure += u64::from(!may_lend);
+        may_lend
     }
 
     #[cold]

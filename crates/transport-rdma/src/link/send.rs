@@ -23,7 +23,8 @@ impl Message {
     #[inline]
     fn kind(self) -> Kind {
         match self {
-            Self::Introduction { has_more, .. } => Kind::Introduction { has_more },
+            Self::Introduction { has_more: false, .. } => Kind::Introduction,
+            Self::Introduction { has_more: true, .. } => Kind::IntroductionPart,
             Self::Frames { .. } => Kind::Frames,
             Self::Goodbye { .. } => Kind::Goodbye,
             Self::Credit => Kind::Credit,
@@ -73,23 +74,22 @@ impl Link {
             [false, true] => (Lane::Control, Purpose::Urgent),
             _ => return None,
         };
+        let message = self.lanes[index(lane)].in_place()?;
         let is_open = matches!(self.speaking, Speaking::Frames) && self.closing.is_none();
-        let bytes = self.lanes[index(lane)].in_place_bytes();
-        let is_fitting = bytes > 0 && HEADER_BYTES + bytes <= bytes_max;
-        let is_free = is_open && is_fitting && self.account.free() > 0;
+        let is_free = is_open && message.len() <= bytes_max && self.account.free() > 0;
         if !is_free || !self.credit.may_send(purpose) {
             return None;
         }
-        let header = self.credit.send(Kind::Frames);
-        let frames = self.lanes[index(lane)].seal_in_place(header);
+        let header = self.credit.send(message.kind);
+        self.lanes[index(lane)].seal_in_place(&message, header);
         self.control_run = 0;
         self.account.post();
         self.account.must_signal(true);
-        self.counters.transport.frames_sent += frames;
-        self.counters.transport.bytes_sent += (HEADER_BYTES + bytes) as u64;
+        self.counters.transport.frames_sent += message.frames;
+        self.counters.transport.bytes_sent += message.len() as u64;
         self.counters.data_messages_sent += 1;
         self.wake_writers_of(lane);
-        Some(self.lanes[index(lane)].sealed(bytes))
+        Some(self.lanes[index(lane)].sealed(&message))
     }
 
     /// Decides; `room` data messages can be written.

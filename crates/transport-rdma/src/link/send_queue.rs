@@ -1,7 +1,8 @@
 //! The frames of one lane that wait to be sent, and how they are cut into records.
 //!
 //! Small frames are encoded as records when they are appended, one after the other, so that a message
-//! takes any number of them with one copy. A large frame waits as it is, and a fragment as large as
+//! takes any number of them with one copy; a message that needs no copy is sent from there, and a frame
+//! that is alone in it goes without its record. A large frame waits as it is, and a fragment as large as
 //! the room in the message is cut off whenever there is some.
 
 use std::collections::VecDeque;
@@ -10,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use convoke_core::transport::{Appended, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
-use crate::framing::{HEADER_BYTES, Header};
+use crate::framing::{HEADER_BYTES, Header, Kind};
 
 /// A fragment that is not the last of its frame is at least this large: smaller ones would be mostly
 /// overhead.
@@ -187,24 +188,26 @@ impl SendQueue {
         frames
     }
 
-    /// How many bytes of records wait, when they are small frames for one message and nothing else; otherwise 0.
+    /// What waits as one message, when that is small frames and nothing else.
     #[inline]
-    pub(crate) fn in_place_bytes(&self) -> usize {
-        if self.waiting.is_empty() { self.open.len() } else { 0 }
+    pub(crate) fn in_place(&self) -> Option<InPlace> {
+        let is_all = self.waiting.is_empty() && self.open.frames > 0;
+        is_all.then(|| self.open.in_place(self.lane))
     }
 
-    /// Makes them a message with this header, where they are. Returns how many frames are complete with it.
+    /// Takes what [`in_place`](Self::in_place) found and gives it this header.
     #[inline]
-    pub(crate) fn seal_in_place(&mut self, header: Header) -> u64 {
-        self.open.buffer[..HEADER_BYTES].copy_from_slice(&header.encode());
+    pub(crate) fn seal_in_place(&mut self, message: &InPlace, header: Header) {
+        let header_end = message.start + HEADER_BYTES;
+        self.open.buffer[message.start..header_end].copy_from_slice(&header.encode());
         self.queued_bytes = 0;
-        self.open.clear()
+        self.open.clear();
     }
 
-    /// The message that was [sealed](Self::seal_in_place) last, with so many bytes of records; gone with the next frame.
+    /// The message that was [sealed](Self::seal_in_place) last; gone with the next frame.
     #[inline]
-    pub(crate) fn sealed(&self, bytes: usize) -> &[u8] {
-        &self.open.buffer[..HEADER_BYTES + bytes]
+    pub(crate) fn sealed(&self, message: &InPlace) -> &[u8] {
+        &self.open.buffer[message.start..message.end]
     }
 
     /// Drops everything.
@@ -338,6 +341,25 @@ impl Large {
     }
 }
 
+/// A message where its frames were encoded.
+#[derive(Clone, Debug)]
+pub(crate) struct InPlace {
+    pub(crate) kind: Kind,
+    /// Frames that are complete with it.
+    pub(crate) frames: u64,
+    /// Where it is in the buffer, header included.
+    start: usize,
+    end: usize,
+}
+
+impl InPlace {
+    /// How long it is, header included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
 /// Small frames, encoded one after the other behind the room for a header.
 #[derive(Debug)]
 struct Open {
@@ -360,6 +382,14 @@ impl Open {
     #[inline]
     fn len(&self) -> usize {
         self.end - HEADER_BYTES
+    }
+
+    /// As a message of its own. A frame that is alone has its header right before it, over the word of its record.
+    #[inline]
+    fn in_place(&self, lane: Lane) -> InPlace {
+        let (kind, start) =
+            if self.frames == 1 { (Kind::frame(lane), WORD_BYTES) } else { (Kind::Frames, 0) };
+        InPlace { kind, frames: self.frames, start, end: self.end }
     }
 
     /// All of it or nothing.

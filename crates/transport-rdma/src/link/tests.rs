@@ -254,12 +254,52 @@ fn small_frames_of_one_lane_go_from_where_they_were_encoded() {
     assert_eq!(pair.ends[0].link.poll_send_in_place(100), None, "of one lane only");
     pair.ends[0].room = 1;
     pair.settle();
-    pair.ends[0].append(Lane::Data, &frame(6, 89));
+    pair.ends[0].append(Lane::Data, &frame(6, 93));
     assert_eq!(pair.ends[0].link.poll_send_in_place(100), None, "one byte too many");
     pair.ends[0].room = usize::MAX;
     pair.settle();
     assert_eq!(pair.ends[1].received[CONTROL], [frame(3, 50), frame(4, 10)]);
     assert_eq!(pair.ends[1].received[DATA].len(), 5);
+}
+
+#[test]
+fn a_frame_that_goes_alone_has_no_record() {
+    let mut pair = Pair::new(terms(4, 2), terms(4, 2));
+    pair.ends[0].inline_bytes_max = 100;
+    let mut bytes_of = |lane, frame: &[u8]| {
+        pair.ends[0].append(lane, frame);
+        pair.progress(0);
+        let message = pair.wire(1).back().cloned();
+        pair.settle();
+        message.expect("it was sent")
+    };
+    // Window and acknowledgement are before the kind.
+    assert_eq!(bytes_of(Lane::Data, b"abc")[5..], *b"\x0f\0\0abc");
+    assert_eq!(bytes_of(Lane::Control, b"now")[5..], *b"\x07\0\0now");
+    assert_eq!(bytes_of(Lane::Data, b"")[5..], *b"\x0f\0\0");
+    assert_eq!(bytes_of(Lane::Data, &frame(0, 92)).len(), 100, "as large as may go inline");
+    let end = &pair.ends[1];
+    assert_eq!(end.received[DATA], [b"abc".to_vec(), vec![], frame(0, 92)]);
+    assert_eq!(end.received[CONTROL], ["now"]);
+    assert_eq!(end.link.counters().transport.frames_received, 4);
+}
+
+#[test]
+fn a_message_that_is_a_large_frame_is_lent() {
+    let mut large = terms(8, 2);
+    large.slot_bytes = 4096;
+    let mut pair = Pair::new(large, large);
+    let message = |at| {
+        let header = Header { window: 9, ctl_ack: 0, kind: Kind::DataFrame };
+        [&header.encode()[..], &frame(at, 4088)].concat()
+    };
+    for at in 0..7 {
+        pair.inject(1, message(at));
+        pair.progress(1);
+    }
+    let end = &pair.ends[1];
+    assert_eq!(end.received[DATA], (0..7).map(|at| frame(at, 4088)).collect::<Vec<_>>());
+    assert_eq!(end.link.counters().copies_under_pressure, 2, "a part is never lent");
 }
 
 #[test]
@@ -274,7 +314,8 @@ fn the_drivers_own_requests_take_places_in_the_send_queue() {
 
 /// Frames first, then a message that no honest link sends.
 fn fault_of(message: &[u8]) -> CloseReason {
-    let mut pair = Pair::new(terms(2, 2), terms(2, 2));
+    let own = Terms { frame_bytes_max: 1000, ..terms(2, 2) };
+    let mut pair = Pair::new(terms(2, 2), own);
     pair.inject(1, message.to_vec());
     pair.settle();
     let reason = pair.ends[1].link.closing().cloned().expect("it closes");
@@ -295,9 +336,41 @@ fn a_peer_that_breaks_the_rules_is_told_and_not_heard_again() {
     assert!(fault(message(Kind::Frames, &[1, 0, 0, 0xa0, 7])).contains("out of place"));
     let whole_within_another = [1, 0, 0, 0xc0, 10, 0, 0, 0, 7, 0, 0, 0, 0xe0];
     assert!(fault(message(Kind::Frames, &whole_within_another)).contains("out of place"));
-    assert!(fault(message(Kind::Introduction { has_more: false }, &[0])).contains("introduction"));
+    let too_large = message(Kind::DataFrame, &[0; 1001]);
+    assert!(fault(too_large).contains("a frame of 1001 bytes is over the limit of 1000"));
+    assert!(fault(message(Kind::Introduction, &[0])).contains("introduction"));
     assert!(fault(message(Kind::Goodbye, &[b'x'; 513])).contains("goodbye of 513 bytes"));
     assert!(fault(message(Kind::Credit, &[])).contains("no credit"));
+}
+
+#[test]
+fn a_frame_without_a_record_keeps_the_rules_of_records() {
+    let header = |kind| Header { window: 4, ctl_ack: 0, kind }.encode();
+    let alone = |kind| [&header(kind)[..], b"alone"].concat();
+
+    let mut pair = Pair::silent(terms(4, 1), terms(4, 1));
+    pair.inject(1, alone(Kind::ControlFrame));
+    let closing = |pair: &Pair| pair.ends[1].link.closing().map(ToString::to_string);
+    assert!(closing(&pair).is_some_and(|text| text.contains("an introduction is out of place")));
+
+    // It may come between the fragments of the other lane, and not between those of its own.
+    let mut pair = Pair::new(terms(4, 1), terms(4, 1));
+    let first_of_9 = [&header(Kind::Frames)[..], &[1, 0, 0, 0xc0, 9, 0, 0, 0, 7]].concat();
+    pair.inject(1, first_of_9);
+    pair.inject(1, alone(Kind::ControlFrame));
+    assert_eq!(closing(&pair), None);
+    pair.inject(1, alone(Kind::DataFrame));
+    assert!(closing(&pair).is_some_and(|text| text.contains("Data lane is out of place")));
+    pair.settle();
+    assert_eq!(pair.ends[1].received, [vec![Bytes::from_static(b"alone")], vec![]]);
+
+    // What comes after a close that is not gentle is taken and dropped.
+    let mut pair = Pair::new(terms(4, 1), terms(4, 1));
+    pair.ends[1].link.close(CloseReason::Stale);
+    pair.inject(1, alone(Kind::DataFrame));
+    pair.settle();
+    assert_eq!(pair.ends[1].link.closing(), Some(&CloseReason::Stale));
+    assert!(pair.ends[1].received[DATA].is_empty());
 }
 
 #[test]
