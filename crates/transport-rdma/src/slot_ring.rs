@@ -10,7 +10,10 @@
 //! longest is posted next, and a queue pair fills what it was given first. A lent slot is never
 //! posted, whatever the application does with it.
 //!
-//! This is the bookkeeping only; the memory is another's.
+//! This is the bookkeeping only; the memory is another's. In tests and debug builds the ring keeps the
+//! state of each slot as well and panics when the order is wrong. A release build relies on the
+//! [slab](crate::ffi::slab): a step of a slot there fails unless it is in the state that the step begins
+//! with, so a slot that somebody reads is never posted, whatever the ring gives out.
 
 use crate::credit::Limits;
 
@@ -53,7 +56,7 @@ const GROUP_MAX: u32 = 3;
 /// The slots of one connection.
 #[derive(Debug)]
 pub(crate) struct SlotRing {
-    states: Vec<State>,
+    states: States,
     /// Posted all at once, so that it begins anew.
     free: Vec<(Slot, Use)>,
     /// How many of `free` a control message has used, or nobody yet.
@@ -74,7 +77,7 @@ impl SlotRing {
         let slot_count = limits.slot_count + u32::from(limits.control_slot_count);
         let kept = (limits.slot_count / 4).max(limits.reserve + 1);
         Self {
-            states: vec![State::Free; slot_count as usize],
+            states: States::new(slot_count),
             free: (0..slot_count).map(|at| (Slot(at), Use::None)).collect(),
             urgent_count: slot_count,
             group: (limits.slot_count / SLOTS_PER_GROUP).clamp(1, GROUP_MAX) as usize,
@@ -100,7 +103,7 @@ impl SlotRing {
                 Use::Data => reposted.data += 1,
                 Use::Control => reposted.control += 1,
             }
-            change(&mut self.states, slot, State::Free, State::Posted);
+            self.states.change(slot, State::Free, State::Posted);
             slots.push(slot.0);
         }
         self.urgent_count = 0;
@@ -110,10 +113,10 @@ impl SlotRing {
     /// A message is in `slot`.
     ///
     /// # Panics
-    /// When no receive was posted for it.
+    /// When no receive was posted for it, where states are checked.
     #[inline]
     pub(crate) fn fill(&mut self, slot: Slot) {
-        change(&mut self.states, slot, State::Posted, State::Filled);
+        self.states.change(slot, State::Posted, State::Filled);
     }
 
     /// Whether the application may have one more slot; else it gets a copy.
@@ -124,17 +127,17 @@ impl SlotRing {
     /// The application has the message until it comes back.
     pub(crate) fn lend(&mut self, slot: Slot) {
         debug_assert!(self.may_lend());
-        change(&mut self.states, slot, State::Filled, State::Lent);
+        self.states.change(slot, State::Filled, State::Lent);
         self.lent_count += 1;
     }
 
     /// The message in `slot` was copied, or needs no delivery.
     ///
     /// # Panics
-    /// When no message is in it.
+    /// When no message is in it, where states are checked.
     #[inline]
     pub(crate) fn release(&mut self, slot: Slot, used: Use) {
-        change(&mut self.states, slot, State::Filled, State::Free);
+        self.states.change(slot, State::Filled, State::Free);
         self.urgent_count += u32::from(used != Use::Data);
         self.free.push((slot, used));
     }
@@ -142,9 +145,9 @@ impl SlotRing {
     /// The application gave `slot` back.
     ///
     /// # Panics
-    /// When it did not have it.
+    /// When it did not have it, where states are checked.
     pub(crate) fn take_back(&mut self, slot: Slot) {
-        change(&mut self.states, slot, State::Lent, State::Free);
+        self.states.change(slot, State::Lent, State::Free);
         self.lent_count -= 1;
         self.free.push((slot, Use::Data));
     }
@@ -168,17 +171,31 @@ impl SlotRing {
     /// How many receives are posted and not used.
     #[cfg(test)]
     pub(crate) fn posted_count(&self) -> usize {
-        self.states.iter().filter(|state| **state == State::Posted).count()
+        self.states.0.iter().filter(|state| **state == State::Posted).count()
     }
 }
 
-/// Panics where the owner of the memory got the order wrong: to go on would let the adapter write
-/// into what somebody reads.
-#[inline]
-fn change(states: &mut [State], slot: Slot, from: State, to: State) {
-    let state = states.get_mut(slot.0 as usize).expect("slots are below N + R");
-    assert_eq!(*state, from, "{slot:?} cannot become {to:?}");
-    *state = to;
+/// What each slot is, in tests and debug builds; elsewhere nothing is kept.
+#[derive(Debug)]
+struct States(Vec<State>);
+
+impl States {
+    const ARE_CHECKED: bool = cfg!(any(test, debug_assertions));
+
+    fn new(slot_count: u32) -> Self {
+        let kept = if Self::ARE_CHECKED { slot_count } else { 0 };
+        Self(vec![State::Free; kept as usize])
+    }
+
+    /// Panics where the owner of the memory got the order wrong.
+    #[inline]
+    fn change(&mut self, slot: Slot, from: State, to: State) {
+        if Self::ARE_CHECKED {
+            let state = self.0.get_mut(slot.0 as usize).expect("slots are below N + R");
+            assert_eq!(*state, from, "{slot:?} cannot become {to:?}");
+            *state = to;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -326,7 +343,7 @@ mod tests {
                 prop_assert_eq!(ring.posted_count(), posted.len());
                 prop_assert_eq!(ring.lent_count() as usize, lent.len());
                 let count = freed.len() + posted.len() + lent.len();
-                prop_assert_eq!(count, ring.states.len());
+                prop_assert_eq!(count, ring.states.0.len());
                 prop_assert!(lent.len() < n as usize, "one data slot stays");
             }
         }

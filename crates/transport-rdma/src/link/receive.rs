@@ -24,7 +24,7 @@ impl Link {
     /// A [`Fault`] when the peer broke the rules. The link closes with it by itself.
     ///
     /// # Panics
-    /// When no receive is posted for `slot`.
+    /// When no receive is posted for `slot`, in tests and debug builds.
     pub(crate) fn handle_message(
         &mut self,
         slot: Slot,
