@@ -24,15 +24,14 @@ pub(crate) struct Slot(pub(crate) u32);
 /// What a slot was used for before it was free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Nothing yet: the peer counts on these from the start.
-    None,
     /// A data message.
     Data,
     /// A control message.
     Control,
 }
 
-/// Receives that were posted again, by what they had been used for.
+/// Receives that were posted again, by what they had been used for. The first receives of a connection
+/// are none of these: the peer counts on them from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reposted {
     pub(crate) data: u32,
@@ -58,9 +57,9 @@ const GROUP_MAX: u32 = 3;
 pub(crate) struct SlotRing {
     states: States,
     /// Posted all at once, so that it begins anew.
-    free: Vec<(Slot, Use)>,
-    /// How many of `free` a control message has used, or nobody yet.
-    urgent_count: u32,
+    free: Vec<u32>,
+    /// What those of them were used for that are not new.
+    used: Reposted,
     /// So many free slots are posted together.
     group: usize,
     lent_count: u32,
@@ -78,8 +77,8 @@ impl SlotRing {
         let kept = (limits.slot_count / 4).max(limits.reserve + 1);
         Self {
             states: States::new(slot_count),
-            free: (0..slot_count).map(|at| (Slot(at), Use::None)).collect(),
-            urgent_count: slot_count,
+            free: (0..slot_count).collect(),
+            used: Reposted::default(),
             group: (limits.slot_count / SLOTS_PER_GROUP).clamp(1, GROUP_MAX) as usize,
             lent_count: 0,
             lent_max: limits.slot_count - kept,
@@ -91,23 +90,16 @@ impl SlotRing {
     /// that a control message has used, for without it nothing is sent.
     #[inline]
     pub(crate) fn is_time_to_post(&self) -> bool {
-        self.urgent_count > 0 || self.free.len() >= self.group
+        self.used.control > 0 || self.free.len() >= self.group
     }
 
     /// Adds the free slots to `slots`, in order; from here on they count as posted.
     pub(crate) fn post(&mut self, slots: &mut Vec<u32>) -> Reposted {
-        let mut reposted = Reposted::default();
-        for (slot, used) in self.free.drain(..) {
-            match used {
-                Use::None => {}
-                Use::Data => reposted.data += 1,
-                Use::Control => reposted.control += 1,
-            }
-            self.states.change(slot, State::Free, State::Posted);
-            slots.push(slot.0);
+        for slot in &self.free {
+            self.states.change(Slot(*slot), State::Free, State::Posted);
         }
-        self.urgent_count = 0;
-        reposted
+        slots.append(&mut self.free);
+        std::mem::take(&mut self.used)
     }
 
     /// A message is in `slot`.
@@ -138,8 +130,11 @@ impl SlotRing {
     #[inline]
     pub(crate) fn release(&mut self, slot: Slot, used: Use) {
         self.states.change(slot, State::Filled, State::Free);
-        self.urgent_count += u32::from(used != Use::Data);
-        self.free.push((slot, used));
+        match used {
+            Use::Data => self.used.data += 1,
+            Use::Control => self.used.control += 1,
+        }
+        self.free.push(slot.0);
     }
 
     /// The application gave `slot` back.
@@ -149,7 +144,8 @@ impl SlotRing {
     pub(crate) fn take_back(&mut self, slot: Slot) {
         self.states.change(slot, State::Lent, State::Free);
         self.lent_count -= 1;
-        self.free.push((slot, Use::Data));
+        self.used.data += 1;
+        self.free.push(slot.0);
     }
 
     /// How many slots the application has.
