@@ -218,7 +218,8 @@ impl CreditEngine {
 
     /// Counts a message and makes its header. To be asked before: [`may_send`](Self::may_send) or
     /// [`wants_credit_message`](Self::wants_credit_message).
-    #[inline]
+    // Always: so many conditions lead to it that the compiler takes it for rare, and it is a part of every message.
+    #[inline(always)]
     pub(crate) fn send(&mut self, kind: Kind) -> Header {
         if self.defects.ignores_credit() {
             let Incoming { announced, ctl_ack_sent, .. } = self.incoming;

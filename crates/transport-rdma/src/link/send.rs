@@ -2,7 +2,6 @@
 
 use convoke_core::transport::Lane;
 
-use super::send_queue::SendQueue;
 use super::{Event, Link, Listening, Outbox, Speaking};
 use crate::credit::Purpose;
 use crate::framing::{HEADER_BYTES, Kind, TEXT_BYTES_MAX, cut_text, index};
@@ -67,29 +66,29 @@ impl Link {
 
     /// The next message where its frames were encoded: when these are small ones of one lane, there is nothing else to send, and
     /// they make no more than `bytes_max`. It is to be posted at once, as the last of its batch, and needs no [`Outbox`].
-    #[inline]
     pub(crate) fn poll_send_in_place(&mut self, bytes_max: usize) -> Option<&[u8]> {
-        let (lane, purpose) = match self.lanes.each_ref().map(SendQueue::is_empty) {
-            [true, false] => (Lane::Data, Purpose::Data),
-            [false, true] => (Lane::Control, Purpose::Urgent),
+        let [control, data] = &mut self.lanes;
+        let (lane, queue, purpose) = match (control.is_empty(), data.is_empty()) {
+            (true, false) => (Lane::Data, data, Purpose::Data),
+            (false, true) => (Lane::Control, control, Purpose::Urgent),
             _ => return None,
         };
-        let message = self.lanes[index(lane)].in_place()?;
+        let message = queue.in_place()?;
         let is_open = matches!(self.speaking, Speaking::Frames) && self.closing.is_none();
         let is_free = is_open && message.len() <= bytes_max && self.account.free() > 0;
         if !is_free || !self.credit.may_send(purpose) {
             return None;
         }
-        let header = self.credit.send(message.kind);
-        self.lanes[index(lane)].seal_in_place(&message, header);
-        self.control_run = 0;
         self.account.post();
         self.account.must_signal(true);
+        self.control_run = 0;
         self.counters.transport.frames_sent += message.frames;
         self.counters.transport.bytes_sent += message.len() as u64;
         self.counters.data_messages_sent += 1;
-        self.wake_writers_of(lane);
-        Some(self.lanes[index(lane)].sealed(&message))
+        if queue.take_awaited() {
+            self.events.push_back(Event::Writable(lane));
+        }
+        Some(queue.seal_in_place(&message, self.credit.send(message.kind)))
     }
 
     /// Decides; `room` data messages can be written.
