@@ -300,6 +300,12 @@ impl Link {
         self.account.must_signal(true)
     }
 
+    /// Whether [`poll_post`](Self::poll_post) has receives to add.
+    #[inline]
+    pub(crate) fn is_time_to_post(&self) -> bool {
+        self.ring.is_time_to_post()
+    }
+
     /// Adds the receives to post now to `slots`; from here on they count as posted.
     #[inline]
     pub(crate) fn poll_post(&mut self, slots: &mut Vec<u32>) {

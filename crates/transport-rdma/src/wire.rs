@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::ffi::slab::Slab;
 use crate::hello::Greeting;
 use crate::link::Link;
-use crate::provider::{Completion, Direction, Provider, Tag, VerbsError, WorkStatus};
+use crate::provider::{Completion, Direction, PostError, Provider, Tag, VerbsError, WorkStatus};
 use crate::slot_ring::Slot;
 
 mod deliver;
@@ -337,9 +337,33 @@ impl<P: Provider> Wire<P> {
         self.engine.notify_minder();
     }
 
-    /// Posts the receives that are due.
+    /// Posts what can be received and sent now; receives first, since a control slot must be posted again before
+    /// anything is sent.
+    #[inline]
+    fn pump(&self, state: &mut State<P>) {
+        state.is_pumped = true;
+        self.post_receives(state);
+        self.post_sends(state);
+        let is_starved = state.link.as_ref().is_some_and(|link| link.is_starved());
+        self.slab.set_starved(is_starved);
+        if is_starved && self.slab.has_returned() {
+            // They came back before anybody was to be woken for them.
+            self.post_receives(state);
+            self.post_sends(state);
+        }
+    }
+
+    /// Posts the receives that are due; mostly none are.
     #[inline]
     fn post_receives(&self, state: &mut State<P>) {
+        let is_time = state.link.as_ref().is_some_and(|link| link.is_time_to_post());
+        if is_time || self.slab.has_returned() {
+            self.post_free_receives(state);
+        }
+    }
+
+    #[inline(never)]
+    fn post_free_receives(&self, state: &mut State<P>) {
         let State { phase, queue_pair, link, to_post, receives, .. } = state;
         let Some(link) = link else { return };
         self.slab.take_returned(|slot| link.handle_slot_returned(Slot(slot)));
@@ -359,22 +383,6 @@ impl<P: Provider> Wire<P> {
         }
     }
 
-    /// Posts what can be received and sent now; receives first, since a control slot must be posted again before
-    /// anything is sent.
-    #[inline]
-    fn pump(&self, state: &mut State<P>) {
-        state.is_pumped = true;
-        self.post_receives(state);
-        self.post_sends(state);
-        let is_starved = state.link.as_ref().is_some_and(|link| link.is_starved());
-        self.slab.set_starved(is_starved);
-        if is_starved && self.slab.has_returned() {
-            // They came back before anybody was to be woken for them.
-            self.post_receives(state);
-            self.post_sends(state);
-        }
-    }
-
     #[inline]
     fn post_sends(&self, state: &mut State<P>) {
         let State { phase: Phase::Connected, queue_pair, link, outgoing, posts, .. } = state else {
@@ -382,22 +390,33 @@ impl<P: Provider> Wire<P> {
         };
         let (Some(queue_pair), Some(link)) = (queue_pair, link) else { return };
         let provider = self.engine.provider();
-        let posted = if let Some(message) = link.poll_send_in_place(outgoing.inline_bytes_max()) {
-            outgoing.post_inline(provider, queue_pair, message)
-        } else {
-            // The end of a connection waits for the completion of its goodbye.
-            let is_closing = link.closing().is_some();
-            if !outgoing.takes_credit()
-                || link.poll_send(&mut outgoing.outbox(&self.slab, is_closing)) == 0
-            {
-                return;
-            }
-            outgoing.post(provider, queue_pair)
+        let posted = match link.poll_send_in_place(outgoing.inline_bytes_max()) {
+            Some(message) => outgoing.post_inline(provider, queue_pair, message),
+            None => match self.post_copies(provider, queue_pair, link, outgoing) {
+                Some(posted) => posted,
+                None => return,
+            },
         };
         *posts += 1;
         if let Err(refused) = posted {
             self.fail(state, CloseReason::Network(refused.error.to_string()));
         }
+    }
+
+    /// Posts what is copied into messages; `None` when there is nothing.
+    #[inline(never)]
+    fn post_copies(
+        &self,
+        provider: &P,
+        queue_pair: &P::QueuePair,
+        link: &mut Link,
+        outgoing: &mut Outgoing,
+    ) -> Option<Result<(), PostError>> {
+        // The end of a connection waits for the completion of its goodbye.
+        let is_closing = link.closing().is_some();
+        let has_written = outgoing.takes_credit()
+            && link.poll_send(&mut outgoing.outbox(&self.slab, is_closing)) > 0;
+        has_written.then(|| outgoing.post(provider, queue_pair))
     }
 }
 
