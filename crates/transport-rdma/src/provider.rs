@@ -146,7 +146,7 @@ pub trait Provider: Send + Sync + fmt::Debug + Sized + 'static {
     /// [`PostError`]; those before it are posted.
     fn post_receives(&self, queue_pair: &Self::QueuePair, slots: &[u32]) -> Result<(), PostError>;
 
-    /// Posts sends in order, with one ring of the doorbell. Inline bytes have been copied when it returns; slots
+    /// Posts sends in order, with one ring of the doorbell; [`WorkId::send`] says how they are called. Inline bytes have been copied when it returns; slots
     /// are the device's until a completion of this or a later send of the queue pair.
     ///
     /// # Errors

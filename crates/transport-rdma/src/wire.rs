@@ -148,7 +148,7 @@ impl<P: Provider> Wire<P> {
             advertised: hello.advertised,
             theirs: None,
             link: None,
-            outgoing: Outgoing::new(tag, receives..receives + sends, config.send_queue_depth()),
+            outgoing: Outgoing::new(receives..receives + sends, config.send_queue_depth()),
             receives: 0,
             to_post: Vec::new(),
             is_pumped: false,
@@ -177,7 +177,7 @@ impl<P: Provider> Wire<P> {
         state.is_pumped = false;
         match completion.id.direction() {
             Direction::Receive => self.on_receive(&mut state, completion),
-            Direction::Send | Direction::Probe => self.on_sent(&mut state, completion),
+            Direction::Send => self.on_sent(&mut state, completion),
         }
     }
 
@@ -256,7 +256,7 @@ impl<P: Provider> Wire<P> {
             return self.on_work_error(state, completion.status);
         }
         state.signs += 1;
-        let (slot, bytes) = (completion.id.slot(), completion.bytes as usize);
+        let (slot, bytes) = (completion.id.index(), completion.bytes as usize);
         let Some(link) = &mut state.link else {
             return self.fail(state, CloseReason::Fault("a message before its hello".into()));
         };
@@ -273,7 +273,7 @@ impl<P: Provider> Wire<P> {
     }
 
     fn on_sent(&self, state: &mut State<P>, completion: &Completion) {
-        let count = state.outgoing.complete(completion.id.slot(), &self.slab);
+        let count = state.outgoing.complete(completion.id.index(), &self.slab);
         if let Some(link) = &mut state.link {
             link.handle_sent(count);
         }

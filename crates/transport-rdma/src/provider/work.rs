@@ -22,43 +22,30 @@ impl Tag {
 /// What a work request was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// A send.
+    /// A send, or a probe.
     Send,
     /// A receive.
     Receive,
-    /// A probe of the peer: a write of nothing.
-    Probe,
 }
 
 /// The id of a work request: all that a completion with an error still tells.
 ///
 /// ```text
-///  63 62        61 ........ 32   31 ........ 0
-///  direction    tag              slot
+///  63        62      61 ........ 32   31 ........ 0
+///  receive   zero    tag              number of the send, or slot of the receive
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkId(u64);
 
 impl WorkId {
-    /// The id of a send; `slot` is what the sender wants back, the slot where there is one.
-    pub fn send(tag: Tag, slot: u32) -> Self {
-        Self::new(0, tag, slot)
+    /// The id of a send: those of a queue pair are counted from zero in the order of their posts, modulo 2^32.
+    pub fn send(tag: Tag, number: u32) -> Self {
+        Self::new(0, tag, number)
     }
 
     /// The id of the receive of a slot.
     pub fn receive(tag: Tag, slot: u32) -> Self {
         Self::new(1, tag, slot)
-    }
-
-    /// The id of a probe.
-    pub fn probe(tag: Tag) -> Self {
-        Self::new(2, tag, 0)
-    }
-
-    /// The id of a probe under the name and number that a device is told.
-    #[cfg(all(feature = "verbs", target_os = "linux"))]
-    pub(super) fn probe_of(key: Tag, number: u32) -> Self {
-        Self::new(2, key, number)
     }
 
     /// As it travels through the device.
@@ -68,39 +55,36 @@ impl WorkId {
 
     /// As it came back; `None` when nobody here made it.
     pub fn from_u64(id: u64) -> Option<Self> {
-        (id >> 62 < 3).then_some(Self(id))
+        (id >> 62 & 1 == 0).then_some(Self(id))
     }
 
     /// What it was for.
+    #[inline]
     pub fn direction(self) -> Direction {
-        match self.0 >> 62 {
-            0 => Direction::Send,
-            1 => Direction::Receive,
-            _ => Direction::Probe,
-        }
+        if self.0 >> 63 == 0 { Direction::Send } else { Direction::Receive }
     }
 
     /// Whose queue pair.
+    #[inline]
     pub fn tag(self) -> Tag {
         Tag((self.0 >> 32) as u32 & Tag::MAX)
     }
 
-    /// Which slot.
-    #[expect(clippy::cast_possible_truncation, reason = "the slot is the lower half")]
-    pub fn slot(self) -> u32 {
+    /// Which send, or the slot of which receive.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the index is the lower half")]
+    pub fn index(self) -> u32 {
         self.0 as u32
     }
 
-    fn new(direction: u64, tag: Tag, slot: u32) -> Self {
-        Self(direction << 62 | u64::from(tag.0) << 32 | u64::from(slot))
+    fn new(direction: u64, tag: Tag, index: u32) -> Self {
+        Self(direction << 63 | u64::from(tag.0) << 32 | u64::from(index))
     }
 }
 
 /// A send to post.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// Comes back with its completion.
-    pub id: WorkId,
     /// What to send.
     pub data: Data<'a>,
     /// Whether it reports its success.
@@ -160,17 +144,14 @@ mod tests {
     fn an_id_gives_back_what_it_was_made_of() {
         let tags = [0, 1, 77, Tag::MAX].map(|tag| Tag::new(tag).unwrap());
         for tag in tags {
-            for slot in [0, 1, 1 << 31, u32::MAX] {
-                let (send, receive) = (WorkId::send(tag, slot), WorkId::receive(tag, slot));
-                assert_eq!(
-                    (send.direction(), send.tag(), send.slot()),
-                    (Direction::Send, tag, slot)
-                );
-                assert_eq!((receive.tag(), receive.slot()), (tag, slot));
-                assert_eq!(receive.direction(), Direction::Receive);
-                assert_eq!(WorkId::from_u64(receive.to_u64()), Some(receive));
+            for index in [0, 1, 1 << 31, u32::MAX] {
+                let ids = [WorkId::send(tag, index), WorkId::receive(tag, index)];
+                assert_eq!(ids.map(WorkId::direction), [Direction::Send, Direction::Receive]);
+                for id in ids {
+                    assert_eq!((id.tag(), id.index()), (tag, index));
+                    assert_eq!(WorkId::from_u64(id.to_u64()), Some(id));
+                }
             }
-            assert_eq!(WorkId::probe(tag).direction(), Direction::Probe);
         }
         assert_eq!(WorkId::from_u64(u64::MAX), None);
         assert_eq!(Tag::new(Tag::MAX + 1), None);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::ffi::slab::{Slab, SlotMut};
 use crate::framing::HEADER_BYTES;
 use crate::link::Outbox;
-use crate::provider::{Data, PostError, Provider, SendRequest, Tag, WorkId};
+use crate::provider::{Data, PostError, Provider, SendRequest};
 
 /// As many sends are posted with one call.
 const CHAIN_MAX: usize = 16;
@@ -13,7 +13,6 @@ const CHAIN_MAX: usize = 16;
 /// Sends of one queue pair.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    tag: Tag,
     /// Granted by the device.
     inline_bytes_max: usize,
     /// Slots to write to.
@@ -24,6 +23,7 @@ pub(super) struct Outgoing {
     written: Vec<Written>,
     /// Bytes of the inline ones among them.
     inline: Vec<u8>,
+    /// As the provider counts them.
     next_number: u32,
     /// Sends since the last that was signalled, and whether one of them holds a slot.
     unsignalled: u32,
@@ -56,9 +56,8 @@ enum Place {
 
 impl Outgoing {
     /// Sends from `slots` of the slab, and through a queue of `depth` requests.
-    pub(super) fn new(tag: Tag, slots: std::ops::Range<u32>, depth: u32) -> Self {
+    pub(super) fn new(slots: std::ops::Range<u32>, depth: u32) -> Self {
         Self {
-            tag,
             inline_bytes_max: 0,
             free: slots.rev().collect(),
             under_way: VecDeque::new(),
@@ -105,12 +104,12 @@ impl Outgoing {
         provider: &P,
         queue_pair: &P::QueuePair,
     ) -> Result<(), PostError> {
-        let (tag, inline) = (self.tag, &self.inline);
+        let inline = &self.inline;
         let mut result = Ok(());
         for chain in self.written.chunks(CHAIN_MAX) {
             let requests: [_; CHAIN_MAX] = std::array::from_fn(|at| {
                 let written = chain.get(at).unwrap_or(&chain[0]);
-                written.request(tag, inline)
+                written.request(inline)
             });
             result = provider.post_sends(queue_pair, &requests[..chain.len()]);
             if result.is_err() {
@@ -132,11 +131,8 @@ impl Outgoing {
         message: &[u8],
     ) -> Result<(), PostError> {
         let number = self.take_number();
-        let request = SendRequest {
-            id: WorkId::send(self.tag, number),
-            data: Data::Inline(message),
-            is_signalled: self.signals(false, false),
-        };
+        let request =
+            SendRequest { data: Data::Inline(message), is_signalled: self.signals(false, false) };
         self.under_way.push_back(UnderWay { number, slot: None, is_counted: true });
         provider.post_sends(queue_pair, &[request])
     }
@@ -163,8 +159,7 @@ impl Outgoing {
         is_counted: bool,
     ) -> Result<(), PostError> {
         let number = self.take_number();
-        let id = WorkId::send(self.tag, number);
-        let probe = SendRequest { id, data: Data::Probe, is_signalled: true };
+        let probe = SendRequest { data: Data::Probe, is_signalled: true };
         self.under_way.push_back(UnderWay { number, slot: None, is_counted });
         provider.post_sends(queue_pair, &[probe])
     }
@@ -204,12 +199,12 @@ impl Outgoing {
 
 impl Written {
     #[inline]
-    fn request<'a>(&self, tag: Tag, inline: &'a [u8]) -> SendRequest<'a> {
+    fn request<'a>(&self, inline: &'a [u8]) -> SendRequest<'a> {
         let data = match self.place {
             Place::Inline { start } => Data::Inline(&inline[start..start + self.bytes as usize]),
             Place::Slot(slot) => Data::Slot { slot, bytes: self.bytes },
         };
-        SendRequest { id: WorkId::send(tag, self.number), data, is_signalled: self.is_signalled }
+        SendRequest { data, is_signalled: self.is_signalled }
     }
 
     #[inline]

@@ -5,12 +5,11 @@ use std::cmp::Reverse;
 use super::FabricCounters;
 use super::state::{End, EndCondition, EndId, State};
 use crate::provider::{
-    Completion, Data, Direction, PostError, SendRequest, VerbsError, WorkId, WorkStatus,
+    Completion, Data, PostError, SendRequest, Tag, VerbsError, WorkId, WorkStatus,
 };
 
 /// A send in its queue.
 pub(super) struct Posted {
-    id: WorkId,
     number: u64,
     payload: Payload,
     is_signalled: bool,
@@ -38,7 +37,7 @@ impl Finished {
             Some(number) => end.sends_retired = end.sends_retired.max(number + 1),
             None => {
                 end.receives_open -= 1;
-                if !end.slab.end_receive(self.completion.id.slot()) {
+                if !end.slab.end_receive(self.completion.id.index()) {
                     counters.violations += 1;
                 }
             }
@@ -137,13 +136,7 @@ impl State {
         let number = end.sends_posted;
         end.sends_posted += 1;
         let is_first = end.sends.is_empty();
-        end.sends.push_back(Posted {
-            id: send.id,
-            number,
-            payload,
-            is_signalled: send.is_signalled,
-            due,
-        });
+        end.sends.push_back(Posted { number, payload, is_signalled: send.is_signalled, due });
         if end.is_failed() {
             self.flush_end(id);
         } else if is_first {
@@ -175,9 +168,10 @@ impl State {
         }
         // Without a way it stays in its queue, and those after it too.
         let Some(to) = self.way(id) else { return };
-        let end_sends = &mut self.end_mut(id).sends;
-        let Some(posted) = end_sends.pop_front() else { return };
-        if let Some(next) = end_sends.front() {
+        let end = self.end_mut(id);
+        let tag = end.tag;
+        let Some(posted) = end.sends.pop_front() else { return };
+        if let Some(next) = end.sends.front() {
             let due = next.due;
             self.under_way.push(Reverse((due, id)));
         }
@@ -187,10 +181,10 @@ impl State {
         }
         if status == WorkStatus::Success {
             if posted.is_signalled {
-                self.finish(Finished::send(id, posted.id, posted.number, status));
+                self.finish(Finished::send(id, tag, posted.number, status));
             }
         } else {
-            self.finish(Finished::send(id, posted.id, posted.number, status));
+            self.finish(Finished::send(id, tag, posted.number, status));
             self.fail_end(id);
         }
     }
@@ -264,7 +258,7 @@ impl State {
         let tag = end.tag;
         self.under_way.retain(|Reverse((_, under_way))| *under_way != id);
         for posted in sends {
-            self.finish(Finished::send(id, posted.id, posted.number, WorkStatus::Flushed));
+            self.finish(Finished::send(id, tag, posted.number, WorkStatus::Flushed));
         }
         for slot in receives {
             self.finish(Finished::receive(id, WorkId::receive(tag, slot), WorkStatus::Flushed, 0));
@@ -273,8 +267,9 @@ impl State {
 }
 
 impl Finished {
-    fn send(end: EndId, id: WorkId, number: u64, status: WorkStatus) -> Self {
-        debug_assert_ne!(id.direction(), Direction::Receive);
+    fn send(end: EndId, tag: Tag, number: u64, status: WorkStatus) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "ids count modulo 2^32")]
+        let id = WorkId::send(tag, number as u32);
         Self { end, completion: Completion { id, status, bytes: 0 }, number: Some(number) }
     }
 

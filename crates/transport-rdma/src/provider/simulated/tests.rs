@@ -72,8 +72,7 @@ impl Node {
     fn send(&self, slot: u32, text: &[u8], is_signalled: bool) -> Result<(), PostError> {
         self.slab.edit(slot).expect("the slot is free")[..text.len()].copy_from_slice(text);
         let data = Data::Slot { slot, bytes: u32::try_from(text.len()).unwrap() };
-        let id = WorkId::send(tag(TAG), slot);
-        self.device.post_sends(&self.queue_pair, &[SendRequest { id, data, is_signalled }])
+        self.device.post_sends(&self.queue_pair, &[SendRequest { data, is_signalled }])
     }
 
     fn poll(&self) -> Vec<(WorkId, WorkStatus, u32)> {
@@ -93,11 +92,9 @@ fn a_message_arrives_in_the_first_posted_slot() {
     let [a, b] = connected(&fabric);
     b.device.post_receives(&b.queue_pair, &[6, 2]).unwrap();
     a.send(0, b"one", false).unwrap();
-    let data = Data::Inline(b"two");
-    let id = WorkId::send(tag(TAG), 9);
-    let send = SendRequest { id, data, is_signalled: true };
+    let send = SendRequest { data: Data::Inline(b"two"), is_signalled: true };
     a.device.post_sends(&a.queue_pair, &[send]).unwrap();
-    assert_eq!(a.poll(), [(id, WorkStatus::Success, 0)]);
+    assert_eq!(a.poll(), [(WorkId::send(tag(TAG), 1), WorkStatus::Success, 0)], "the second");
     let received = |slot| (WorkId::receive(tag(TAG), slot), WorkStatus::Success, 3);
     assert_eq!(b.poll(), [received(6), received(2)]);
     assert_eq!(&*b.slab.read(6, 3).unwrap(), b"one");
@@ -154,7 +151,7 @@ fn a_message_longer_than_the_slot_fails_both_ends() {
     assert!(matches!(a.statuses()[..], [WorkStatus::Failed(_)]));
     assert!(matches!(b.statuses()[..], [WorkStatus::Success, WorkStatus::Failed(_)]));
     let data = Data::Slot { slot: 2, bytes: 65 };
-    let send = SendRequest { id: WorkId::send(tag(TAG), 2), data, is_signalled: true };
+    let send = SendRequest { data, is_signalled: true };
     let refused = a.device.post_sends(&a.queue_pair, &[send]).unwrap_err();
     assert_eq!(refused.error, VerbsError::SlotInUse(2), "it is longer than our own");
 }
@@ -178,12 +175,11 @@ fn a_peer_that_is_cut_off_is_silent_until_we_disconnect() {
     let fabric = Fabric::new();
     let [a, b] = connected(&fabric);
     b.device.cut_off();
-    let id = WorkId::probe(tag(TAG));
-    let probe = SendRequest { id, data: Data::Probe, is_signalled: true };
+    let probe = SendRequest { data: Data::Probe, is_signalled: true };
     a.device.post_sends(&a.queue_pair, &[probe]).unwrap();
     assert_eq!((a.poll(), a.device.poll_event().is_none()), (vec![], true));
     a.device.disconnect(&a.queue_pair);
-    assert_eq!(a.poll(), [(id, WorkStatus::Flushed, 0)]);
+    assert_eq!(a.poll(), [(WorkId::send(tag(TAG), 0), WorkStatus::Flushed, 0)]);
 }
 
 #[test]
@@ -299,7 +295,7 @@ fn a_seed_reorders_queue_pairs_and_never_one_of_them() {
         let mut arrived = Vec::new();
         while arrived.len() < 16 {
             for (number, [_, b]) in pairs.iter().enumerate() {
-                arrived.extend(b.poll().into_iter().map(|(id, ..)| (number, id.slot())));
+                arrived.extend(b.poll().into_iter().map(|(id, ..)| (number, id.index())));
             }
         }
         arrived

@@ -303,10 +303,10 @@ impl Connection {
 
     pub(super) fn post_sends(&self, sends: &[SendRequest<'_>]) -> Result<(), PostError> {
         let count = sends.len().min(self.posted.sends_room());
-        let sends_now = &sends[..count];
-        let first = self.posted.begin_sends(sends_now.iter().map(|send| send.id));
+        // Before the device is told, since they may complete at once.
+        let first = self.posted.begin_sends(count);
         self.queue_pair
-            .post_sends(sends_now, |i| self.posted.send_id(first, i, sends_now[i].id))
+            .post_sends(&sends[..count], |i| self.posted.send_id(first, i))
             .inspect_err(|refused| self.posted.take_back_sends(count - refused.posted))?;
         full_after(count, sends.len(), "send")
     }

@@ -67,7 +67,7 @@ impl Names {
         let (tag, connection) = self.queue_pair(id.tag().get().into())?;
         let is_receive = id.direction() == Direction::Receive;
         let mut status = status_of(raw.status);
-        if is_receive && !connection.slab().end_receive(id.slot()) {
+        if is_receive && !connection.slab().end_receive(id.index()) {
             status = WorkStatus::SlotInUse;
         }
         let bytes = if is_receive && status == WorkStatus::Success { raw.bytes } else { 0 };

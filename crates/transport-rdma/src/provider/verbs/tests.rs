@@ -108,14 +108,13 @@ struct End {
 
 impl End {
     fn send(&self, device: &VerbsDevice, text: &[u8]) -> Result<(), PostError> {
-        let id = WorkId::send(self.tag, u32::MAX);
-        let send = SendRequest { id, data: Data::Inline(text), is_signalled: true };
+        let send = SendRequest { data: Data::Inline(text), is_signalled: true };
         device.post_sends(&self.queue_pair, &[send])
     }
 
     fn text(&self, completion: &Completion) -> Vec<u8> {
         assert_eq!(completion.status, WorkStatus::Success);
-        self.slab.read(completion.id.slot(), completion.bytes as usize).unwrap().to_vec()
+        self.slab.read(completion.id.index(), completion.bytes as usize).unwrap().to_vec()
     }
 }
 

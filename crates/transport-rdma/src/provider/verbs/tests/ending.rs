@@ -17,7 +17,7 @@ fn every_work_request_comes_back_after_a_disconnect() {
         while flushed.len() < 4 {
             let completion = driven.completion().await;
             assert_eq!((completion.id.tag(), completion.status), (near.tag, WorkStatus::Flushed));
-            flushed.push(completion.id.slot());
+            flushed.push(completion.id.index());
         }
         assert_eq!(flushed, [0, 1, 2, 3]);
         // The other end is told by an event alone, and then does the same.
@@ -60,7 +60,7 @@ fn nothing_is_reported_of_a_dropped_queue_pair() {
         near.send(&device, b"new").unwrap();
         let first = driven.completion().await;
         let completion = if first.id.tag() == far.tag { first } else { driven.completion().await };
-        assert_eq!((completion.id.slot(), far.text(&completion)), (7, b"new".to_vec()));
+        assert_eq!((completion.id.index(), far.text(&completion)), (7, b"new".to_vec()));
     });
 }
 
@@ -77,7 +77,7 @@ fn held_bytes_outlive_queue_pair_device_and_runtime() {
         if completion.id.tag() != far.tag {
             completion = driven.completion().await;
         }
-        let reading = far.slab.read(completion.id.slot(), 9).unwrap();
+        let reading = far.slab.read(completion.id.index(), 9).unwrap();
         let guard = reading.lend(&far.slab).unwrap();
         drop(reading);
         *into.lock() = Some(Bytes::from_owner(guard));
