@@ -91,9 +91,9 @@ pub(crate) trait Outbox {
     /// message it comes out of [`room`](Self::room).
     fn buffer(&mut self, len: usize) -> &mut [u8];
 
-    /// The message is written. When `is_signaled`, it is time to ask for its completion; a driver may leave that out as long as
-    /// it asks for one of every quarter of the send queue.
-    fn post(&mut self, is_signaled: bool);
+    /// The message is written; `is_last` of those that are now. The driver chooses which sends report their completion: often
+    /// enough that neither the send queue nor the room for data is full of sends that say nothing.
+    fn post(&mut self, is_last: bool);
 }
 
 /// What a link has to tell.
@@ -297,7 +297,7 @@ impl Link {
             return false;
         }
         self.account.post();
-        self.account.must_signal(true)
+        true
     }
 
     /// Whether [`poll_post`](Self::poll_post) has receives to add.

@@ -42,7 +42,7 @@ impl Message {
 }
 
 impl Link {
-    /// Writes what may go out now, and returns how many messages that were. The last one is signalled.
+    /// Writes what may go out now, and returns how many messages that were.
     #[inline]
     pub(crate) fn poll_send(&mut self, out: &mut impl Outbox) -> usize {
         let mut count = 0;
@@ -56,7 +56,7 @@ impl Link {
             // A message takes all the credit there is to give with it, so mostly there is nothing left to say.
             let is_last = message != Message::Credit && !self.has_data_to_send();
             next = if is_last { None } else { self.next_message(out.room()) };
-            out.post(self.account.must_signal(next.is_none()));
+            out.post(next.is_none());
         }
         self.wake_writers_of(Lane::Control);
         self.wake_writers_of(Lane::Data);
@@ -80,7 +80,6 @@ impl Link {
             return None;
         }
         self.account.post();
-        self.account.must_signal(true);
         self.control_run = 0;
         self.counters.transport.frames_sent += message.frames;
         self.counters.transport.bytes_sent += message.len() as u64;

@@ -28,7 +28,7 @@ pub(super) struct Outgoing {
     /// Sends since the last that was signalled, and whether one of them holds a slot.
     unsignalled: u32,
     is_slot_unsignalled: bool,
-    /// After so many one is signalled in any case.
+    /// So many sends, and the last of them is signalled in any case.
     unsignalled_max: u32,
 }
 
@@ -66,7 +66,7 @@ impl Outgoing {
             next_number: 0,
             unsignalled: 0,
             is_slot_unsignalled: false,
-            unsignalled_max: depth / 4,
+            unsignalled_max: (depth / 4).max(1),
         }
     }
 
@@ -93,9 +93,9 @@ impl Outgoing {
         self.under_way.len()
     }
 
-    /// Where the link writes. With `is_signalling` every signal that the link asks for is given.
-    pub(super) fn outbox<'a>(&'a mut self, slab: &'a Slab, is_signalling: bool) -> SlabOutbox<'a> {
-        SlabOutbox { outgoing: self, slab, is_signalling, editing: None }
+    /// Where the link writes.
+    pub(super) fn outbox<'a>(&'a mut self, slab: &'a Slab, is_closing: bool) -> SlabOutbox<'a> {
+        SlabOutbox { outgoing: self, slab, is_closing, editing: None }
     }
 
     /// Posts what was written.
@@ -131,19 +131,23 @@ impl Outgoing {
         message: &[u8],
     ) -> Result<(), PostError> {
         let number = self.take_number();
-        let request =
-            SendRequest { data: Data::Inline(message), is_signalled: self.signals(false, false) };
+        let request = SendRequest {
+            data: Data::Inline(message),
+            is_signalled: self.signals(false, true, false),
+        };
         self.under_way.push_back(UnderWay { number, slot: None, is_counted: true });
         provider.post_sends(queue_pair, &[request])
     }
 
-    /// Whether a send that could be signalled is. Those that hold no slot need not be heard of soon: half the completions of a
+    /// Whether a send reports its completion: the last of a batch when a slot is to come back, or the end of the connection waits
+    /// for it, and one of every quarter of the queue. Those that hold no slot need not be heard of sooner: half the completions of a
     /// ping-pong would be theirs.
     #[inline]
-    fn signals(&mut self, has_slot: bool, must: bool) -> bool {
+    fn signals(&mut self, has_slot: bool, is_last: bool, is_closing: bool) -> bool {
         self.is_slot_unsignalled |= has_slot;
         self.unsignalled += 1;
-        let is_due = must || self.is_slot_unsignalled || self.unsignalled > self.unsignalled_max;
+        let is_wanted = is_last && (self.is_slot_unsignalled || is_closing);
+        let is_due = is_wanted || self.unsignalled >= self.unsignalled_max;
         if is_due {
             self.unsignalled = 0;
             self.is_slot_unsignalled = false;
@@ -221,7 +225,7 @@ impl Written {
 pub(super) struct SlabOutbox<'a> {
     outgoing: &'a mut Outgoing,
     slab: &'a Slab,
-    is_signalling: bool,
+    is_closing: bool,
     editing: Option<SlotMut<'a>>,
 }
 
@@ -253,17 +257,47 @@ impl Outbox for SlabOutbox<'_> {
         &mut self.editing.insert(editing)[..len]
     }
 
-    fn post(&mut self, is_signaled: bool) {
+    fn post(&mut self, is_last: bool) {
         self.editing = None;
-        let outgoing = &mut *self.outgoing;
-        let last = outgoing.written.last().expect("it was written before");
-        let has_slot = matches!(last.place, Place::Slot(_));
-        if is_signaled {
-            let is_signalled = outgoing.signals(has_slot, self.is_signalling);
-            outgoing.written.last_mut().expect("the same").is_signalled = is_signalled;
-        } else {
-            outgoing.unsignalled += 1;
-            outgoing.is_slot_unsignalled |= has_slot;
-        }
+        let written = self.outgoing.written.last().expect("it was written before");
+        let has_slot = matches!(written.place, Place::Slot(_));
+        let is_signalled = self.outgoing.signals(has_slot, is_last, self.is_closing);
+        self.outgoing.written.last_mut().expect("the same").is_signalled = is_signalled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which sends of a batch report, by whether each holds a slot.
+    fn signals(outgoing: &mut Outgoing, slots: &[bool], is_closing: bool) -> Vec<bool> {
+        let last = slots.len() - 1;
+        let sends = slots.iter().enumerate();
+        sends.map(|(at, has_slot)| outgoing.signals(*has_slot, at == last, is_closing)).collect()
+    }
+
+    #[test]
+    fn the_last_of_a_batch_reports_when_a_slot_is_to_come_back() {
+        let mut outgoing = Outgoing::new(0..4, 32);
+        assert_eq!(signals(&mut outgoing, &[true, false, false], false), [false, false, true]);
+        assert_eq!(signals(&mut outgoing, &[false, false], false), [false, false]);
+        assert_eq!(signals(&mut outgoing, &[true], false), [true]);
+    }
+
+    #[test]
+    fn without_slots_one_of_every_quarter_of_the_queue_reports() {
+        let mut outgoing = Outgoing::new(0..4, 32);
+        let reports: Vec<bool> = (0..24).map(|_| outgoing.signals(false, true, false)).collect();
+        let expected: Vec<bool> = (1..=24).map(|at| at % 8 == 0).collect();
+        assert_eq!(reports, expected);
+        // Within a long batch, too.
+        assert_eq!(signals(&mut outgoing, &[true; 10], false).iter().position(|is| *is), Some(7));
+    }
+
+    #[test]
+    fn the_end_of_a_connection_waits_for_a_report() {
+        let mut outgoing = Outgoing::new(0..4, 32);
+        assert_eq!(signals(&mut outgoing, &[false, false], true), [false, true]);
     }
 }

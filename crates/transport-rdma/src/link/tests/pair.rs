@@ -102,8 +102,8 @@ impl Outbox for Chain {
         &mut self.messages.last_mut().unwrap().0
     }
 
-    fn post(&mut self, is_signaled: bool) {
-        self.messages.last_mut().unwrap().1 = is_signaled;
+    fn post(&mut self, is_last: bool) {
+        self.messages.last_mut().unwrap().1 = is_last;
     }
 }
 
@@ -223,12 +223,12 @@ impl End {
         self.send()
     }
 
-    /// The send queue reports what a signalled send stands for. Whether there was one.
+    /// The send queue reports what a signalled send stands for: the last of a chain. Whether there was one.
     fn complete(&mut self) -> bool {
         let queue_pair = &mut self.queue_pair;
         let done = queue_pair.sends.iter().take(queue_pair.done);
         let Some(last) =
-            done.copied().collect::<Vec<_>>().iter().rposition(|is_signaled| *is_signaled)
+            done.copied().collect::<Vec<_>>().iter().rposition(|is_signalled| *is_signalled)
         else {
             return false;
         };
@@ -261,8 +261,8 @@ impl End {
             assert_eq!(count, 0, "it was all there was to send");
             chain.messages.push((message, true));
         }
-        assert!(chain.messages.last().is_none_or(|(_, is_signaled)| *is_signaled));
-        self.queue_pair.sends.extend(chain.messages.iter().map(|(_, is_signaled)| *is_signaled));
+        assert!(chain.messages.last().is_none_or(|(_, is_last)| *is_last));
+        self.queue_pair.sends.extend(chain.messages.iter().map(|(_, is_last)| *is_last));
         let outstanding = self.queue_pair.sends.len();
         assert!(outstanding <= self.queue_pair.send_queue_depth as usize, "send queue overflow");
         let completions = outstanding + self.queue_pair.receives.len();
