@@ -96,36 +96,29 @@ impl CompletionQueue {
         if code == 0 { Ok(()) } else { Err(error::of_code("ibv_resize_cq", code)) }
     }
 
-    /// Hands at most `budget` completions to `take`; answers how many there were. Fewer than the budget means that no more
-    /// wait.
+    /// Hands at most `budget` completions to `take`, and no more than [`POLL_CHUNK`]; answers whether no more wait.
+    #[inline]
     pub(crate) fn poll(
         &self,
         budget: usize,
         mut take: impl FnMut(RawCompletion),
-    ) -> Result<usize, VerbsError> {
-        let mut taken = 0;
+    ) -> Result<bool, VerbsError> {
+        let wanted = budget.min(POLL_CHUNK);
+        let count = i32::try_from(wanted).expect("a chunk is small");
         let mut chunk = [const { MaybeUninit::<ibv_wc>::uninit() }; POLL_CHUNK];
-        while taken < budget {
-            let wanted = (budget - taken).min(POLL_CHUNK);
-            let count = i32::try_from(wanted).expect("a chunk is small");
-            // SAFETY: the queue exists, and the chunk has so many entries, which are only written.
-            let count = unsafe { ibv_poll_cq(self.raw(), count, chunk.as_mut_ptr().cast()) };
-            let count = usize::try_from(count)
-                .map_err(|_| VerbsError::DeviceLost("the completion queue has failed".into()))?;
-            for completion in &chunk[..count] {
-                // SAFETY: the call has filled these entries: their first fields are integers and valid whatever the status.
-                let (id, status, bytes) = unsafe {
-                    let completion = completion.as_ptr();
-                    ((*completion).wr_id, (*completion).status, (*completion).byte_len)
-                };
-                take(RawCompletion { id, status, bytes });
-            }
-            taken += count;
-            if count < wanted {
-                break;
-            }
+        // SAFETY: the queue exists, and the chunk has so many entries, which are only written.
+        let count = unsafe { ibv_poll_cq(self.raw(), count, chunk.as_mut_ptr().cast()) };
+        let count = usize::try_from(count)
+            .map_err(|_| VerbsError::DeviceLost("the completion queue has failed".into()))?;
+        for completion in &chunk[..count] {
+            // SAFETY: the call has filled these entries: their first fields are integers and valid whatever the status.
+            let (id, status, bytes) = unsafe {
+                let completion = completion.as_ptr();
+                ((*completion).wr_id, (*completion).status, (*completion).byte_len)
+            };
+            take(RawCompletion { id, status, bytes });
         }
-        Ok(taken)
+        Ok(count < wanted)
     }
 
     /// Asks for one event with the next completion.

@@ -94,22 +94,16 @@ impl Device {
         let left = self.room_leaving();
         let before = into.len();
         loop {
-            let wanted = budget - (into.len() - before);
-            let taken = self.queue.poll(wanted, |raw| {
-                // Those of queue pairs that are gone mean nothing.
-                if let Some(completion) = names.completion(raw) {
-                    into.push(completion);
-                }
-            });
-            if taken.inspect_err(|error| self.lose(error.clone()))? < wanted {
+            // Those of queue pairs that are gone mean nothing.
+            let polled = self.queue.poll(budget, |raw| into.extend(names.completion(raw)));
+            let is_empty = polled.inspect_err(|error| self.lose(error.clone()))?;
+            if is_empty {
                 self.note_empty(left);
-                break;
             }
-            if into.len() - before == budget {
-                break;
+            if is_empty || into.len() > before {
+                return Ok(into.len() - before);
             }
         }
-        Ok(into.len() - before)
     }
 
     /// Room that is free once the queue is seen empty after this.

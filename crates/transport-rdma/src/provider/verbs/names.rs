@@ -62,6 +62,7 @@ impl Names {
     }
 
     /// What a completion of the device means to the engine; `None` when its queue pair is gone.
+    #[inline]
     pub(super) fn completion(&self, raw: ffi::RawCompletion) -> Option<Completion> {
         let id = WorkId::from_u64(raw.id)?;
         let (tag, connection) = self.queue_pair(id.tag().get().into())?;
@@ -75,11 +76,17 @@ impl Names {
     }
 }
 
-/// Devices disagree about codes, so only those are told apart that make a difference to the user.
+#[inline]
 fn status_of(status: u32) -> WorkStatus {
+    use rdma_sys::ibv_wc_status::IBV_WC_SUCCESS;
+    if status == IBV_WC_SUCCESS { WorkStatus::Success } else { failure_of(status) }
+}
+
+/// Devices disagree about codes, so only those are told apart that make a difference to the user.
+#[cold]
+fn failure_of(status: u32) -> WorkStatus {
     use rdma_sys::ibv_wc_status::*;
     match status {
-        IBV_WC_SUCCESS => WorkStatus::Success,
         IBV_WC_WR_FLUSH_ERR => WorkStatus::Flushed,
         IBV_WC_RETRY_EXC_ERR => WorkStatus::NoAnswer,
         IBV_WC_RNR_RETRY_EXC_ERR => WorkStatus::ReceiverNotReady,
