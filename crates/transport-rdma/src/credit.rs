@@ -35,7 +35,8 @@
 //! control message that gives nothing, or a message without credit is a [`Fault`]. Since a control
 //! message must raise the window, there are never more of them than data messages.
 //!
-//! Counters are modulo 2^32 and 2^8 and compared by their distance, which stays below N and R.
+//! A header has the low 16 bits of the window and the low 8 of the acknowledgement. Counters are compared by their distance,
+//! which stays within N and R.
 
 use crate::defect::Defects;
 use crate::framing::{Fault, Header, Kind};
@@ -223,7 +224,7 @@ impl CreditEngine {
     pub(crate) fn send(&mut self, kind: Kind) -> Header {
         if self.defects.ignores_credit() {
             let Incoming { announced, ctl_ack_sent, .. } = self.incoming;
-            return Header { window: announced, ctl_ack: ctl_ack_sent, kind };
+            return Header { window: low(announced), ctl_ack: ctl_ack_sent, kind };
         }
         if kind.is_data() {
             assert!(self.outgoing.left() > 0, "a data message without credit");
@@ -235,7 +236,7 @@ impl CreditEngine {
         let incoming = &mut self.incoming;
         incoming.announced = incoming.posted;
         incoming.ctl_ack_sent = incoming.ctl_posted;
-        Header { window: incoming.announced, ctl_ack: incoming.ctl_ack_sent, kind }
+        Header { window: low(incoming.announced), ctl_ack: incoming.ctl_ack_sent, kind }
     }
 
     /// How many data messages the peer may still send, or has on the way.
@@ -264,8 +265,8 @@ impl Outgoing {
         if header.ctl_ack.wrapping_sub(self.ctl_acked) > self.ctl_unacked() {
             return Err(Fault::AckExcess);
         }
-        let distance = header.window.wrapping_sub(self.window);
-        let raise = if distance < 1 << 31 { distance } else { 0 };
+        let distance = header.window.wrapping_sub(low(self.window));
+        let raise = if distance < 1 << 15 { distance.into() } else { 0 };
         let (announced, slot_count) = (self.left().saturating_add(raise), self.limits.slot_count);
         if announced > slot_count {
             return Err(Fault::WindowTooFar { announced, slot_count });
@@ -315,6 +316,13 @@ impl Incoming {
             self.ctl_received = self.ctl_received.wrapping_add(1);
         }
     }
+}
+
+/// A count as a header has it.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the rest is known to both ends")]
+fn low(count: u32) -> u16 {
+    count as u16
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What goes over a queue pair, without I/O: messages with a header of 8 bytes, and what is in them.
+//! What goes over a queue pair, without I/O: messages with a header of 4 bytes, and what is in them.
 //!
 //! Little-endian. Every message takes one receive slot of the other end:
 //!
 //! ```text
-//!  header   window u32 | ctl_ack u8 | kind u8 | zero u16
+//!  header   window u16 | ctl_ack u8 | kind u8
 //!
 //!  kind 0x00  credit only: nothing follows; takes a control slot
 //!       0x01  frames: one or more records up to the end of the message
@@ -27,7 +27,7 @@ pub(crate) mod record;
 use convoke_core::transport::Lane;
 
 /// The header of every message.
-pub(crate) const HEADER_BYTES: usize = 8;
+pub(crate) const HEADER_BYTES: usize = 4;
 /// Longest text of a goodbye, in bytes: enough for a sentence, too little to matter.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
 
@@ -40,9 +40,6 @@ pub(crate) enum Fault {
     /// A newer version says so in its hello, so this is garbage.
     #[error("message kind {0:#04x} does not exist")]
     UnknownKind(u8),
-    /// The two bytes that nothing uses are not zero.
-    #[error("the spare bytes of a header are {0:#06x}")]
-    SpareBytes(u16),
     /// The peer invites to overrun the slots it has.
     #[error("it announced {announced} free slots and has {slot_count}")]
     WindowTooFar {
@@ -148,11 +145,11 @@ impl Kind {
     }
 }
 
-/// The first 8 bytes of a message, taken apart.
+/// The first bytes of a message, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// How many data messages the other end may have sent in all, modulo 2^32.
-    pub(crate) window: u32,
+    /// How many data messages the other end may have sent in all, modulo 2^16.
+    pub(crate) window: u16,
     /// How many control messages of the other end have come in all, modulo 2^8.
     pub(crate) ctl_ack: u8,
     /// What the message is.
@@ -163,9 +160,8 @@ impl Header {
     /// The bytes of it.
     #[inline]
     pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
-        let kind = u64::from(self.kind as u8) << 40;
-        let ctl_ack = u64::from(self.ctl_ack) << 32;
-        (u64::from(self.window) | ctl_ack | kind).to_le_bytes()
+        let [w0, w1] = self.window.to_le_bytes();
+        [w0, w1, self.ctl_ack, self.kind as u8]
     }
 
     /// Takes a message apart into its header and what follows.
@@ -176,13 +172,9 @@ impl Header {
     pub(crate) fn decode(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (header, payload) =
             message.split_first_chunk::<HEADER_BYTES>().ok_or(Fault::Truncated(message.len()))?;
-        let &[w0, w1, w2, w3, ctl_ack, kind, s0, s1] = header;
-        let spare = u16::from_le_bytes([s0, s1]);
-        if spare != 0 {
-            return Err(Fault::SpareBytes(spare));
-        }
+        let &[w0, w1, ctl_ack, kind] = header;
         let kind = Kind::decode(kind)?;
-        Ok((Self { window: u32::from_le_bytes([w0, w1, w2, w3]), ctl_ack, kind }, payload))
+        Ok((Self { window: u16::from_le_bytes([w0, w1]), ctl_ack, kind }, payload))
     }
 }
 
@@ -217,8 +209,8 @@ mod tests {
 
     #[test]
     fn a_header_has_these_bytes() {
-        let header = Header { window: 0x0403_0201, ctl_ack: 5, kind: Kind::Goodbye };
-        assert_eq!(header.encode(), [1, 2, 3, 4, 5, 0x05, 0, 0]);
+        let header = Header { window: 0x0201, ctl_ack: 3, kind: Kind::Goodbye };
+        assert_eq!(header.encode(), [1, 2, 3, 0x05]);
     }
 
     #[test]
@@ -233,7 +225,7 @@ mod tests {
             Kind::DataFrame,
         ] {
             let bytes = Header { window: 0, ctl_ack: 0, kind }.encode();
-            assert_eq!(bytes[5] & 1 == 1, kind.is_data());
+            assert_eq!(bytes[3] & 1 == 1, kind.is_data());
         }
     }
 
@@ -252,11 +244,11 @@ mod tests {
             }
         }
 
-        /// Random bytes are nearly always refused for their spare bytes; these are right.
+        /// Most random bytes are of no kind; these nearly are.
         #[test]
-        fn almost_a_header_is_one_or_a_fault(window: u32, ctl_ack: u8, kind in 0..16_u8) {
+        fn almost_a_header_is_one_or_a_fault(window: u16, ctl_ack: u8, kind in 0..16_u8) {
             let mut bytes = window.to_le_bytes().to_vec();
-            bytes.extend([ctl_ack, kind, 0, 0]);
+            bytes.extend([ctl_ack, kind]);
             match Header::decode(&bytes) {
                 Ok((header, _)) => prop_assert_eq!(&header.encode()[..], &bytes[..]),
                 Err(fault) => prop_assert_eq!(fault, Fault::UnknownKind(kind)),

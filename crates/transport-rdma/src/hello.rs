@@ -23,9 +23,8 @@ use convoke_core::id::{Incarnation, NodeId};
 
 use crate::framing::{clean_text, cut_text};
 
-/// Fewest and most data slots. Twice the most is far from the wrap of the 32-bit counters, and 32,768
-/// of the smallest slots are 32 MiB.
-pub(crate) const SLOT_COUNT_MAX: u16 = 1 << 15;
+/// Most data slots: the 16-bit window tells a raise of as many from an older window.
+pub(crate) const SLOT_COUNT_MAX: u16 = 1 << 14;
 /// Most control slots; far from the wrap of the 8-bit counters.
 pub(crate) const CONTROL_SLOT_COUNT_MAX: u8 = 64;
 /// Smallest slot: below, messages would be all header.

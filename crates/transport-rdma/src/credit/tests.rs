@@ -145,9 +145,11 @@ proptest! {
         one in any_limits(),
         two in any_limits(),
         before_wrap in 0..40_u8,
+        is_of_window: bool,
         ops in prop::collection::vec(op(), 0..400),
     ) {
-        let (data, ctl) = (u32::MAX - u32::from(before_wrap), u8::MAX - before_wrap / 8);
+        let wrap = if is_of_window { u16::MAX.into() } else { u32::MAX };
+        let (data, ctl) = (wrap - u32::from(before_wrap), u8::MAX - before_wrap / 8);
         let mut pair = Pair::new([one, two], data, ctl);
         for op in ops {
             match op {
@@ -184,13 +186,13 @@ proptest! {
         peer in any_limits(),
         start: u32,
         headers in prop::collection::vec(
-            (prop_oneof![0..24_u32, any::<u32>()], 0..6_u8, any::<bool>(), any::<bool>()), 0..60),
+            (prop_oneof![0..24_u16, any::<u16>()], 0..6_u8, any::<bool>(), any::<bool>()), 0..60),
     ) {
         let mut engine = CreditEngine::starting_at(own, peer, start, 0);
         for (window, ctl_ack, is_data, does_send) in headers {
             let kind = if is_data { Kind::Frames } else { Kind::Credit };
             let before = engine.clone();
-            let header = Header { window: start.wrapping_add(window), ctl_ack, kind };
+            let header = Header { window: low(start).wrapping_add(window), ctl_ack, kind };
             match engine.handle_message(&header) {
                 Ok(()) if is_data => engine.on_posted(1, 0),
                 Ok(()) => engine.on_posted(0, 1),

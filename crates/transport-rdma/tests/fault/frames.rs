@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 /// Below, at and above what is sent inline, copied out, put into one slot, and cut.
-const LENGTHS: [usize; 10] = [8, 64, 212, 213, 1_016, 1_025, 4_000, 8_176, 8_177, 20_000];
+const LENGTHS: [usize; 10] = [8, 64, 216, 217, 1_024, 1_025, 4_000, 8_184, 8_185, 20_000];
 
 /// The frame of this number.
 pub(crate) fn frame(number: u64) -> Bytes {

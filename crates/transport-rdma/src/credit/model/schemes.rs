@@ -1,7 +1,7 @@
 //! The credit engine as the model drives it, and schemes that look as good and are not.
 
 use super::Scheme;
-use crate::credit::{CreditEngine, Limits, Purpose};
+use crate::credit::{CreditEngine, Limits, Purpose, low};
 use crate::framing::{Header, Kind};
 
 impl Scheme for CreditEngine {
@@ -47,7 +47,7 @@ impl Scheme for CreditEngine {
 
     fn news(&self, header: &Header) -> [u32; 2] {
         let ctl_ack = header.ctl_ack.wrapping_sub(self.outgoing.ctl_acked);
-        [header.window.wrapping_sub(self.outgoing.window), ctl_ack.into()]
+        [header.window.wrapping_sub(low(self.outgoing.window)).into(), ctl_ack.into()]
     }
 }
 
@@ -181,11 +181,11 @@ impl Scheme for SharedWindow {
         self.sent += 1;
         self.announced = self.posted;
         self.news = 0;
-        Header { window: self.announced, ctl_ack: 0, kind }
+        Header { window: low(self.announced), ctl_ack: 0, kind }
     }
 
     fn receive(&mut self, header: &Header) -> bool {
-        self.window = self.window.max(header.window);
+        self.window = self.window.max(header.window.into());
         self.received += 1;
         if header.kind == Kind::Credit {
             self.posted += 1;
@@ -206,7 +206,7 @@ impl Scheme for SharedWindow {
     }
 
     fn news(&self, header: &Header) -> [u32; 2] {
-        [header.window.saturating_sub(self.window), 0]
+        [u32::from(header.window).saturating_sub(self.window), 0]
     }
 }
 

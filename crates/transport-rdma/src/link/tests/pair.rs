@@ -10,6 +10,7 @@ use bytes::Bytes;
 use convoke_core::transport::{Lane, Received};
 
 use crate::defect::Defects;
+use crate::framing::HEADER_BYTES;
 use crate::hello::Terms;
 use crate::link::send_queue::LaneLimits;
 use crate::link::{Event, Link, LinkConfig, Outbox};
@@ -95,7 +96,7 @@ impl Outbox for Chain {
 
     fn buffer(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.slot_bytes, "longer than a slot of the peer");
-        if len > 8 {
+        if len > HEADER_BYTES {
             self.room = self.room.checked_sub(1).expect("there was room");
         }
         self.messages.push((vec![0xee; len], false));
