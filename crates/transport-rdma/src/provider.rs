@@ -146,12 +146,22 @@ pub trait Provider: Send + Sync + fmt::Debug + Sized + 'static {
     /// [`PostError`]; those before it are posted.
     fn post_receives(&self, queue_pair: &Self::QueuePair, slots: &[u32]) -> Result<(), PostError>;
 
-    /// Posts sends in order, with one ring of the doorbell; [`WorkId::send`] says how they are called. Inline bytes have been copied when it returns; slots
-    /// are the device's until a completion of this or a later send of the queue pair.
+    /// Posts one send; [`WorkId::send`] says how it is called. Inline bytes have been copied when it returns; a slot is
+    /// the device's until a completion of this or a later send of the queue pair.
     ///
     /// # Errors
-    /// [`PostError`]; those before it are posted. [`VerbsError::QueueFull`] when the send queue has no room; a
-    /// provider over a device that does not notice counts itself.
+    /// [`VerbsError::QueueFull`] when the send queue has no room; a provider over a device that does not notice counts
+    /// itself. Others as the device says.
+    fn post_send(
+        &self,
+        queue_pair: &Self::QueuePair,
+        send: &SendRequest<'_>,
+    ) -> Result<(), VerbsError>;
+
+    /// Posts sends in order, each as with [`post_send`](Self::post_send), with one ring of the doorbell.
+    ///
+    /// # Errors
+    /// [`PostError`]; those before it are posted.
     fn post_sends(
         &self,
         queue_pair: &Self::QueuePair,

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::ffi::slab::Slab;
 use crate::hello::Greeting;
 use crate::link::Link;
-use crate::provider::{Completion, Direction, PostError, Provider, Tag, VerbsError, WorkStatus};
+use crate::provider::{Completion, Direction, Provider, Tag, VerbsError, WorkStatus};
 use crate::slot_ring::Slot;
 
 mod deliver;
@@ -198,8 +198,8 @@ impl<P: Provider> Wire<P> {
         if link.take_send_slot() {
             *is_probing = true;
             let posted = outgoing.post_probe(self.engine.provider(), queue_pair, true);
-            if let Err(refused) = posted {
-                self.fail(&mut state, CloseReason::Network(refused.error.to_string()));
+            if let Err(error) = posted {
+                self.fail(&mut state, CloseReason::Network(error.to_string()));
             }
         }
     }
@@ -398,8 +398,8 @@ impl<P: Provider> Wire<P> {
             },
         };
         *posts += 1;
-        if let Err(refused) = posted {
-            self.fail(state, CloseReason::Network(refused.error.to_string()));
+        if let Err(error) = posted {
+            self.fail(state, CloseReason::Network(error.to_string()));
         }
     }
 
@@ -411,7 +411,7 @@ impl<P: Provider> Wire<P> {
         queue_pair: &P::QueuePair,
         link: &mut Link,
         outgoing: &mut Outgoing,
-    ) -> Option<Result<(), PostError>> {
+    ) -> Option<Result<(), VerbsError>> {
         // The end of a connection waits for the completion of its goodbye.
         let is_closing = link.closing().is_some();
         let has_written = outgoing.takes_credit()

@@ -336,6 +336,14 @@ impl Provider for SimDevice {
         self.fabric.with_state(|state| state.post_receives(queue_pair.end, slots))
     }
 
+    fn post_send(
+        &self,
+        queue_pair: &SimQueuePair,
+        send: &SendRequest<'_>,
+    ) -> Result<(), VerbsError> {
+        self.post_sends(queue_pair, std::slice::from_ref(send)).map_err(|refused| refused.error)
+    }
+
     fn post_sends(
         &self,
         queue_pair: &SimQueuePair,

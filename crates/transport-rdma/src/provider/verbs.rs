@@ -147,6 +147,14 @@ impl Provider for VerbsDevice {
         queue_pair.connection().post_receives(slots)
     }
 
+    fn post_send(
+        &self,
+        queue_pair: &VerbsQueuePair,
+        send: &SendRequest<'_>,
+    ) -> Result<(), VerbsError> {
+        queue_pair.connection().post_send(send)
+    }
+
     fn post_sends(
         &self,
         queue_pair: &VerbsQueuePair,

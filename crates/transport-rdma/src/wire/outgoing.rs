@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::ffi::slab::{Slab, SlotMut};
 use crate::framing::HEADER_BYTES;
 use crate::link::Outbox;
-use crate::provider::{Data, PostError, Provider, SendRequest};
+use crate::provider::{Data, Provider, SendRequest, VerbsError};
 
 /// As many sends are posted with one call.
 const CHAIN_MAX: usize = 16;
@@ -103,7 +103,7 @@ impl Outgoing {
         &mut self,
         provider: &P,
         queue_pair: &P::QueuePair,
-    ) -> Result<(), PostError> {
+    ) -> Result<(), VerbsError> {
         let inline = &self.inline;
         let mut result = Ok(());
         for chain in self.written.chunks(CHAIN_MAX) {
@@ -111,7 +111,8 @@ impl Outgoing {
                 let written = chain.get(at).unwrap_or(&chain[0]);
                 written.request(inline)
             });
-            result = provider.post_sends(queue_pair, &requests[..chain.len()]);
+            let requests = &requests[..chain.len()];
+            result = provider.post_sends(queue_pair, requests).map_err(|refused| refused.error);
             if result.is_err() {
                 break;
             }
@@ -129,14 +130,14 @@ impl Outgoing {
         provider: &P,
         queue_pair: &P::QueuePair,
         message: &[u8],
-    ) -> Result<(), PostError> {
+    ) -> Result<(), VerbsError> {
         let number = self.take_number();
         let request = SendRequest {
             data: Data::Inline(message),
             is_signalled: self.signals(false, true, false),
         };
         self.under_way.push_back(UnderWay { number, slot: None, is_counted: true });
-        provider.post_sends(queue_pair, &[request])
+        provider.post_send(queue_pair, &request)
     }
 
     /// Whether a send reports its completion: the last of a batch when a slot is to come back, or the end of the connection waits
@@ -161,11 +162,11 @@ impl Outgoing {
         provider: &P,
         queue_pair: &P::QueuePair,
         is_counted: bool,
-    ) -> Result<(), PostError> {
+    ) -> Result<(), VerbsError> {
         let number = self.take_number();
         let probe = SendRequest { data: Data::Probe, is_signalled: true };
         self.under_way.push_back(UnderWay { number, slot: None, is_counted });
-        provider.post_sends(queue_pair, &[probe])
+        provider.post_send(queue_pair, &probe)
     }
 
     /// Nothing under way is waited for any more.

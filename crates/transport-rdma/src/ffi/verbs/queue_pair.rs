@@ -201,28 +201,9 @@ impl QueuePair {
         (posted, code)
     }
 
-    /// Posts sends in order, the `i`-th with the id `id_of(i)`. Inline bytes have been copied when it returns; slots
-    /// become the device's.
+    /// Posts a send with this id. Inline bytes have been copied when it returns; a slot becomes the device's.
     #[inline]
-    pub(crate) fn post_sends(
-        &self,
-        sends: &[SendRequest<'_>],
-        id_of: impl Fn(usize) -> u64,
-    ) -> Result<(), PostError> {
-        if let [send] = sends {
-            return self.post_send(send, id_of(0)).map_err(|error| PostError { posted: 0, error });
-        }
-        for (index, sends) in sends.chunks(POST_CHUNK).enumerate() {
-            let before = index * POST_CHUNK;
-            self.post_send_chain(sends, |i| id_of(before + i))
-                .map_err(|(posted, error)| PostError { posted: before + posted, error })?;
-        }
-        Ok(())
-    }
-
-    /// One alone, without a chain.
-    #[inline]
-    fn post_send(&self, send: &SendRequest<'_>, id: u64) -> Result<(), VerbsError> {
+    pub(crate) fn post_send(&self, send: &SendRequest<'_>, id: u64) -> Result<(), VerbsError> {
         let mut entry = self.gather(&send.data)?;
         let mut request = request_of(send, id, &mut entry);
         let mut bad = ptr::null_mut();
@@ -231,6 +212,20 @@ impl QueuePair {
         // allocated as long as the queue pair lives.
         let code = unsafe { ibv_post_send(self.raw.as_ptr(), &mut request, &mut bad) };
         if code == 0 { Ok(()) } else { Err(self.take_back(send, code)) }
+    }
+
+    /// Posts sends in order, the `i`-th with the id `id_of(i)`, each as with [`post_send`](Self::post_send).
+    pub(crate) fn post_sends(
+        &self,
+        sends: &[SendRequest<'_>],
+        id_of: impl Fn(usize) -> u64,
+    ) -> Result<(), PostError> {
+        for (index, sends) in sends.chunks(POST_CHUNK).enumerate() {
+            let before = index * POST_CHUNK;
+            self.post_send_chain(sends, |i| id_of(before + i))
+                .map_err(|(posted, error)| PostError { posted: before + posted, error })?;
+        }
+        Ok(())
     }
 
     /// The device has refused it, so it never had its slot.

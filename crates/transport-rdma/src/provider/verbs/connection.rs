@@ -301,6 +301,18 @@ impl Connection {
         full_after(count, slots.len(), "receive")
     }
 
+    #[inline]
+    pub(super) fn post_send(&self, send: &SendRequest<'_>) -> Result<(), VerbsError> {
+        if self.posted.sends_room() == 0 {
+            return Err(VerbsError::QueueFull("send"));
+        }
+        // Before the device is told, since it may complete at once.
+        let number = self.posted.begin_sends(1);
+        self.queue_pair
+            .post_send(send, self.posted.send_id(number, 0))
+            .inspect_err(|_| self.posted.take_back_sends(1))
+    }
+
     pub(super) fn post_sends(&self, sends: &[SendRequest<'_>]) -> Result<(), PostError> {
         let count = sends.len().min(self.posted.sends_room());
         // Before the device is told, since they may complete at once.
