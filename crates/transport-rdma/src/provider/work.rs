@@ -107,14 +107,14 @@ pub enum Data<'a> {
     Probe,
 }
 
-/// What became of a work request. On an error only the id and the status mean anything.
+/// What became of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's.
     pub id: WorkId,
     /// How it went.
     pub status: WorkStatus,
-    /// Bytes received; zero otherwise.
+    /// Bytes received, of a receive that succeeded; otherwise it means nothing.
     pub bytes: u32,
 }
 

@@ -94,8 +94,12 @@ impl Device {
         let left = self.room_leaving();
         let before = into.len();
         loop {
-            // Those of queue pairs that are gone mean nothing.
-            let polled = self.queue.poll(budget, |raw| into.extend(names.completion(raw)));
+            let polled = self.queue.poll(budget, |raw| {
+                // Those of queue pairs that are gone mean nothing.
+                if let Some(completion) = names.completion(raw) {
+                    into.push(completion);
+                }
+            });
             let is_empty = polled.inspect_err(|error| self.lose(error.clone()))?;
             if is_empty {
                 self.note_empty(left);

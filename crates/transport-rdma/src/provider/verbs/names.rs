@@ -1,7 +1,5 @@
 //! Who is meant by an event or a completion of the device.
 
-use std::collections::BTreeMap;
-
 use super::connection::Connection;
 use crate::ffi::verbs as ffi;
 use crate::provider::{Completion, Direction, Tag, WorkId, WorkStatus};
@@ -12,7 +10,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     last: u32,
-    entries: BTreeMap<u32, (Tag, Named)>,
+    /// In the order of their keys. New ones are the largest, so they mostly come last.
+    entries: Vec<(Tag, Tag, Named)>,
 }
 
 /// What has a key.
@@ -28,37 +27,51 @@ impl Names {
         // After a billion of them they begin again; who is still there then keeps its own.
         loop {
             self.last = if self.last == Tag::MAX { 1 } else { self.last + 1 };
-            if !self.entries.contains_key(&self.last) {
-                return Tag::new(self.last).expect("not above the maximum");
+            let key = Tag::new(self.last).expect("not above the maximum");
+            if self.place(key).is_err() {
+                return key;
             }
         }
     }
 
     pub(super) fn insert(&mut self, key: Tag, tag: Tag, named: Named) {
-        self.entries.insert(key.get(), (tag, named));
+        if let Err(place) = self.place(key) {
+            self.entries.insert(place, (key, tag, named));
+        }
     }
 
     /// The entry is the caller's to drop, without the lock.
     pub(super) fn remove(&mut self, key: Tag) -> Option<(Tag, Named)> {
-        self.entries.remove(&key.get())
+        let place = self.place(key).ok()?;
+        let (_, tag, named) = self.entries.remove(place);
+        Some((tag, named))
     }
 
     pub(super) fn listener(&self, key: u64) -> Option<Tag> {
         match self.get(key)? {
-            (tag, Named::Listener(_)) => Some(*tag),
-            (_, Named::QueuePair(_)) => None,
+            (_, tag, Named::Listener(_)) => Some(*tag),
+            (_, _, Named::QueuePair(_)) => None,
         }
     }
 
+    #[inline]
     pub(super) fn queue_pair(&self, key: u64) -> Option<(Tag, &Arc<Connection>)> {
         match self.get(key)? {
-            (tag, Named::QueuePair(connection)) => Some((*tag, connection)),
-            (_, Named::Listener(_)) => None,
+            (_, tag, Named::QueuePair(connection)) => Some((*tag, connection)),
+            (_, _, Named::Listener(_)) => None,
         }
     }
 
-    fn get(&self, key: u64) -> Option<&(Tag, Named)> {
-        self.entries.get(&u32::try_from(key).ok()?)
+    #[inline]
+    fn get(&self, key: u64) -> Option<&(Tag, Tag, Named)> {
+        let key = Tag::new(u32::try_from(key).ok()?)?;
+        self.entries.get(self.place(key).ok()?)
+    }
+
+    /// Where an entry is, or else would be.
+    #[inline]
+    fn place(&self, key: Tag) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&key, |(key, ..)| *key)
     }
 
     /// What a completion of the device means to the engine; `None` when its queue pair is gone.
@@ -71,8 +84,7 @@ impl Names {
         if is_receive && !connection.slab().end_receive(id.index()) {
             status = WorkStatus::SlotInUse;
         }
-        let bytes = if is_receive && status == WorkStatus::Success { raw.bytes } else { 0 };
-        Some(Completion { id: connection.posted.complete(tag, id), status, bytes })
+        Some(Completion { id: connection.posted.complete(tag, id), status, bytes: raw.bytes })
     }
 }
 
