@@ -17,8 +17,12 @@ pub(super) struct Outgoing {
     inline_bytes_max: usize,
     /// Slots to write to.
     free: Vec<u32>,
-    /// What is posted and not known to be done, in order.
-    under_way: VecDeque<UnderWay>,
+    /// How many sends are posted and not known to be done: the last ones.
+    under_way: u32,
+    /// How many of them are not in the link's account: the very last, at the end of a connection.
+    uncounted: u32,
+    /// The slots among them, in order.
+    sending: VecDeque<Sending>,
     /// What is written and not posted.
     written: Vec<Written>,
     /// Bytes of the inline ones among them.
@@ -33,11 +37,9 @@ pub(super) struct Outgoing {
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct Sending {
     number: u32,
-    slot: Option<u32>,
-    /// Whether it is in the link's account.
-    is_counted: bool,
+    slot: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +62,9 @@ impl Outgoing {
         Self {
             inline_bytes_max: 0,
             free: slots.rev().collect(),
-            under_way: VecDeque::new(),
+            under_way: 0,
+            uncounted: 0,
+            sending: VecDeque::new(),
             written: Vec::new(),
             inline: Vec::new(),
             next_number: 0,
@@ -89,8 +93,8 @@ impl Outgoing {
 
     /// How many sends are not done.
     #[inline]
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way.len()
+    pub(super) fn under_way(&self) -> u32 {
+        self.under_way
     }
 
     /// Where the link writes.
@@ -118,7 +122,7 @@ impl Outgoing {
             }
         }
         // After an error the queue pair is given up, and its slots with it.
-        self.under_way.extend(self.written.drain(..).map(|written| written.under_way()));
+        self.sending.extend(self.written.drain(..).filter_map(|written| written.sending()));
         self.inline.clear();
         result
     }
@@ -131,12 +135,11 @@ impl Outgoing {
         queue_pair: &P::QueuePair,
         message: &[u8],
     ) -> Result<(), VerbsError> {
-        let number = self.take_number();
+        self.take_number();
         let request = SendRequest {
             data: Data::Inline(message),
             is_signalled: self.signals(false, true, false),
         };
-        self.under_way.push_back(UnderWay { number, slot: None, is_counted: true });
         provider.post_send(queue_pair, &request)
     }
 
@@ -163,41 +166,42 @@ impl Outgoing {
         queue_pair: &P::QueuePair,
         is_counted: bool,
     ) -> Result<(), VerbsError> {
-        let number = self.take_number();
+        self.take_number();
+        self.uncounted += u32::from(!is_counted);
         let probe = SendRequest { data: Data::Probe, is_signalled: true };
-        self.under_way.push_back(UnderWay { number, slot: None, is_counted });
         provider.post_send(queue_pair, &probe)
     }
 
     /// Nothing under way is waited for any more.
     pub(super) fn forget(&mut self) {
-        self.under_way.clear();
+        (self.under_way, self.uncounted) = (0, 0);
+        self.sending.clear();
     }
 
     /// The send of this number is done, and so are all before it; answers how many of those the link counts.
     #[inline]
     pub(super) fn complete(&mut self, number: u32, slab: &Slab) -> u32 {
-        let mut count = 0;
-        while let Some(first) = self.under_way.front() {
-            // Numbers wrap, and fewer than half of them are under way.
-            if number.wrapping_sub(first.number) > u32::MAX / 2 {
+        let after = self.next_number.wrapping_sub(number).wrapping_sub(1);
+        let done = self.under_way.saturating_sub(after);
+        self.under_way -= done;
+        while let Some(first) = self.sending.front() {
+            if is_before(number, first.number) {
                 break;
             }
-            if let Some(slot) = first.slot {
-                let was_sending = slab.end_send(slot);
-                debug_assert!(was_sending, "a slot under way is the device's");
-                self.free.push(slot);
-            }
-            count += u32::from(first.is_counted);
-            self.under_way.pop_front();
+            let was_sending = slab.end_send(first.slot);
+            debug_assert!(was_sending, "a slot under way is the device's");
+            self.free.push(first.slot);
+            self.sending.pop_front();
         }
-        count
+        let uncounted = if self.under_way == 0 { std::mem::take(&mut self.uncounted) } else { 0 };
+        done - uncounted
     }
 
     #[inline]
     fn take_number(&mut self) -> u32 {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
+        self.under_way += 1;
         number
     }
 }
@@ -213,13 +217,18 @@ impl Written {
     }
 
     #[inline]
-    fn under_way(&self) -> UnderWay {
-        let slot = match self.place {
+    fn sending(&self) -> Option<Sending> {
+        match self.place {
             Place::Inline { .. } => None,
-            Place::Slot(slot) => Some(slot),
-        };
-        UnderWay { number: self.number, slot, is_counted: true }
+            Place::Slot(slot) => Some(Sending { number: self.number, slot }),
+        }
     }
+}
+
+/// Numbers wrap, and fewer than half of them are under way.
+#[inline]
+fn is_before(number: u32, other: u32) -> bool {
+    number.wrapping_sub(other) > u32::MAX / 2
 }
 
 /// The outbox of a link: small messages go inline, others into slots.
@@ -294,6 +303,49 @@ mod tests {
         assert_eq!(reports, expected);
         // Within a long batch, too.
         assert_eq!(signals(&mut outgoing, &[true; 10], false).iter().position(|is| *is), Some(7));
+    }
+
+    /// Writes and sends a message from a slot; answers its number and the slot.
+    fn send(outgoing: &mut Outgoing, slab: &Slab) -> (u32, u32) {
+        let mut outbox = outgoing.outbox(slab, false);
+        outbox.buffer(300);
+        outbox.post(true);
+        drop(outbox);
+        let sending = outgoing.written.pop().and_then(|written| written.sending()).unwrap();
+        assert!(slab.begin_send(sending.slot));
+        let sent = (sending.number, sending.slot);
+        outgoing.sending.push_back(sending);
+        sent
+    }
+
+    #[test]
+    fn a_send_that_is_done_gives_back_the_slots_up_to_it_and_is_counted_with_those_before() {
+        let slab = Slab::new(4, 1024, std::task::Waker::noop().clone());
+        let mut outgoing = Outgoing::new(0..4, 32);
+        outgoing.next_number = u32::MAX - 1;
+        let [first, second, third] = [(); 3].map(|()| send(&mut outgoing, &slab));
+        assert_eq!((first.0, third.0), (u32::MAX - 1, 0), "numbers wrap");
+        outgoing.take_number();
+        assert_eq!(outgoing.under_way(), 4);
+        assert_eq!(outgoing.complete(second.0, &slab), 2);
+        assert_eq!(outgoing.free[outgoing.free.len() - 2..], [first.1, second.1]);
+        assert_eq!(outgoing.complete(second.0, &slab), 0, "it is known");
+        assert_eq!((outgoing.complete(1, &slab), outgoing.under_way()), (2, 0));
+        assert!(slab.edit(third.1).is_some());
+    }
+
+    #[test]
+    fn the_probe_at_the_end_is_not_counted() {
+        let slab = Slab::new(4, 1024, std::task::Waker::noop().clone());
+        let mut outgoing = Outgoing::new(0..4, 32);
+        outgoing.take_number();
+        outgoing.take_number();
+        outgoing.uncounted += 1;
+        assert_eq!((outgoing.complete(0, &slab), outgoing.under_way()), (1, 1));
+        assert_eq!((outgoing.complete(1, &slab), outgoing.under_way()), (0, 0));
+        outgoing.take_number();
+        outgoing.forget();
+        assert_eq!((outgoing.complete(2, &slab), outgoing.under_way()), (0, 0));
     }
 
     #[test]
