@@ -107,7 +107,7 @@ impl<P: Provider> RdmaTransportBuilder<P> {
         Self { provider, config: Config::default() }
     }
 
-    /// How many receives are posted for a peer's messages, 1 to 32,768. Default 32. A peer may have as many
+    /// How many receives are posted for a peer's messages, 1 to 16,384. Default 32. A peer may have as many
     /// messages under way; each costs [`slot_bytes`](Self::slot_bytes) of registered memory per connection.
     pub fn slots(mut self, count: u16) -> Self {
         self.config.slots = count;
@@ -243,7 +243,7 @@ impl Config {
         let hard_bytes_min =
             self.send_buffer_bytes_soft.saturating_add(self.frame_bytes_max as usize);
         let rules = [
-            (!(1..=SLOT_COUNT_MAX).contains(&self.slots), "slots is not within 1 and 32,768"),
+            (!(1..=SLOT_COUNT_MAX).contains(&self.slots), "slots is not within 1 and 16,384"),
             (
                 !(1..=CONTROL_SLOT_COUNT_MAX).contains(&self.control_slots),
                 "control_slots is not within 1 and 64",

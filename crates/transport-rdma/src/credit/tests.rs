@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
+use crate::hello::SLOT_COUNT_MAX;
 
 /// One end, its receives and what the application holds.
 struct End {
@@ -240,6 +241,24 @@ fn more_messages_than_slots_are_a_fault() {
     let credit = |window| Header { window, ctl_ack: 0, kind: Kind::Credit };
     assert_eq!(engine.handle_message(&credit(3)), Ok(()));
     assert_eq!(engine.handle_message(&credit(4)), Err(Fault::ControlOverrun));
+}
+
+#[test]
+fn as_many_slots_as_there_can_be_are_announced_at_once() {
+    let most = limits(SLOT_COUNT_MAX, 1);
+    for start in [0, u32::from(u16::MAX) - 5, 1 << 15, u32::MAX - 5] {
+        let mut sender = CreditEngine::starting_at(most, most, start, 0);
+        let mut receiver = sender.clone();
+        while sender.may_send(Purpose::Urgent) {
+            let header = sender.send(Kind::Frames);
+            receiver.handle_message(&header).unwrap();
+            receiver.on_posted(1, 0);
+        }
+        assert!(receiver.wants_credit_message());
+        let header = receiver.send(Kind::Credit);
+        sender.handle_message(&header).unwrap();
+        assert_eq!(sender.outgoing.left(), SLOT_COUNT_MAX.into());
+    }
 }
 
 #[test]
