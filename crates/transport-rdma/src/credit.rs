@@ -31,9 +31,10 @@
 //! **Never receiver-not-ready.** Receives posted in all are at least what the peer may have sent in all,
 //! because a receive is posted before it is announced.
 //!
-//! **Liars.** A window that exceeds the slots the peer has, an acknowledgement of what was not sent, a
-//! control message that gives nothing, or a message without credit is a [`Fault`]. Since a control
-//! message must raise the window, there are never more of them than data messages.
+//! **Liars.** A raise of the window beyond the slots the peer has, an acknowledgement of what was not sent, a
+//! control message that gives nothing, or a message without credit is a [`Fault`]; half of all windows
+//! count as older ones, which say nothing. Since a control message must raise the window, there are never
+//! more of them than data messages.
 //!
 //! A header has the low 16 bits of the window and the low 8 of the acknowledgement. Counters are compared by their distance,
 //! which stays within N and R.

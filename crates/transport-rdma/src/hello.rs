@@ -23,7 +23,7 @@ use convoke_core::id::{Incarnation, NodeId};
 
 use crate::framing::{clean_text, cut_text};
 
-/// Most data slots: the 16-bit window tells a raise of as many from an older window.
+/// Most data slots: half as many as the 16-bit window would tell from an older one.
 pub(crate) const SLOT_COUNT_MAX: u16 = 1 << 14;
 /// Most control slots; far from the wrap of the 8-bit counters.
 pub(crate) const CONTROL_SLOT_COUNT_MAX: u8 = 64;

@@ -93,15 +93,15 @@ mod tests {
 
     #[test]
     fn a_node_without_addresses_says_so_in_one_message() {
-        assert_eq!(encode(&[], 1016), [[0]]);
+        assert_eq!(encode(&[], 1020), [[0]]);
         assert_eq!(decode(&[vec![0]]), Ok(vec![]));
     }
 
     #[test]
     fn longest_addresses_take_several_messages_of_the_smallest_slot() {
         let all = addresses(20, 248);
-        let payloads = encode(&all, 1016);
-        assert!(payloads.len() > 1 && payloads.iter().all(|payload| payload.len() <= 1016));
+        let payloads = encode(&all, 1020);
+        assert!(payloads.len() > 1 && payloads.iter().all(|payload| payload.len() <= 1020));
         assert_eq!(decode(&payloads).unwrap(), all[..ADDRESSES_MAX]);
     }
 
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn an_address_nobody_can_dial_is_a_fault() {
         let unspecified: Address = "rdma://0.0.0.0:7000".parse().unwrap();
-        assert!(decode(&encode(&[unspecified], 1016)).is_err());
+        assert!(decode(&encode(&[unspecified], 1020)).is_err());
     }
 
     proptest! {

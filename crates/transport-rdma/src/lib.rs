@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  append ─▶ lanes ─▶ message ─▶ inline, or ─▶ device ┄┄▶ device ─▶ receive slot ─▶ Sink::on_batch
-//!                     8 bytes     send slot                           small frames copied,
+//!                     4 bytes     send slot                           small frames copied,
 //!                     of credit                                       large ones lent
 //! ```
 //!

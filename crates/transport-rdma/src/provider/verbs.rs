@@ -24,6 +24,7 @@ use crate::provider::{
 mod connection;
 mod device;
 mod events;
+mod keyed;
 mod names;
 mod posted;
 mod readiness;

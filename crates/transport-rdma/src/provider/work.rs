@@ -38,7 +38,8 @@ pub enum Direction {
 pub struct WorkId(u64);
 
 impl WorkId {
-    /// The id of a send: those of a queue pair are counted from zero in the order of their posts, modulo 2^32.
+    /// The id of a send: those of a queue pair are counted from zero in the order of their posts, modulo 2^32. One that was refused
+    /// takes no number.
     pub fn send(tag: Tag, number: u32) -> Self {
         Self::new(0, tag, number)
     }
@@ -61,7 +62,13 @@ impl WorkId {
     /// What it was for.
     #[inline]
     pub fn direction(self) -> Direction {
-        if self.0 >> 63 == 0 { Direction::Send } else { Direction::Receive }
+        if Self::is_receive(self.0) { Direction::Receive } else { Direction::Send }
+    }
+
+    /// Whether an id, as it travels through the device, is that of a receive.
+    #[inline]
+    pub(super) fn is_receive(id: u64) -> bool {
+        id >> 63 == 1
     }
 
     /// Whose queue pair.
@@ -114,7 +121,7 @@ pub struct Completion {
     pub id: WorkId,
     /// How it went.
     pub status: WorkStatus,
-    /// Bytes received, of a receive that succeeded; otherwise it means nothing.
+    /// Bytes received, of a receive that succeeded; otherwise zero.
     pub bytes: u32,
 }
 

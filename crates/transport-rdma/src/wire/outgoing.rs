@@ -109,20 +109,25 @@ impl Outgoing {
         queue_pair: &P::QueuePair,
     ) -> Result<(), VerbsError> {
         let inline = &self.inline;
-        let mut result = Ok(());
+        let (mut posted, mut result) = (0, Ok(()));
         for chain in self.written.chunks(CHAIN_MAX) {
             let requests: [_; CHAIN_MAX] = std::array::from_fn(|at| {
                 let written = chain.get(at).unwrap_or(&chain[0]);
                 written.request(inline)
             });
-            let requests = &requests[..chain.len()];
-            result = provider.post_sends(queue_pair, requests).map_err(|refused| refused.error);
-            if result.is_err() {
-                break;
+            match provider.post_sends(queue_pair, &requests[..chain.len()]) {
+                Ok(()) => posted += chain.len(),
+                Err(refused) => {
+                    posted += refused.posted;
+                    result = Err(refused.error);
+                    break;
+                }
             }
         }
-        // After an error the queue pair is given up, and its slots with it.
-        self.sending.extend(self.written.drain(..).filter_map(|written| written.sending()));
+        self.sending.extend(self.written.drain(..posted).filter_map(|written| written.sending()));
+        // After an error the queue pair is given up, and the slots of the refused with it.
+        self.take_back(self.written.len());
+        self.written.clear();
         self.inline.clear();
         result
     }
@@ -140,7 +145,7 @@ impl Outgoing {
             data: Data::Inline(message),
             is_signalled: self.signals(false, true, false),
         };
-        provider.post_send(queue_pair, &request)
+        provider.post_send(queue_pair, &request).inspect_err(|_| self.take_back(1))
     }
 
     /// Whether a send reports its completion: the last of a batch when a slot is to come back, or the end of the connection waits
@@ -169,7 +174,7 @@ impl Outgoing {
         self.take_number();
         self.uncounted += u32::from(!is_counted);
         let probe = SendRequest { data: Data::Probe, is_signalled: true };
-        provider.post_send(queue_pair, &probe)
+        provider.post_send(queue_pair, &probe).inspect_err(|_| self.take_back(1))
     }
 
     /// Nothing under way is waited for any more.
@@ -195,6 +200,13 @@ impl Outgoing {
         }
         let uncounted = if self.under_way == 0 { std::mem::take(&mut self.uncounted) } else { 0 };
         done - uncounted
+    }
+
+    /// The device has refused the last so many, which then take no numbers.
+    fn take_back(&mut self, count: usize) {
+        let count = u32::try_from(count).expect("as many were counted");
+        self.next_number = self.next_number.wrapping_sub(count);
+        self.under_way -= count;
     }
 
     #[inline]
@@ -278,7 +290,12 @@ impl Outbox for SlabOutbox<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::provider::simulated::Fabric;
+    use crate::provider::{QueuePairSettings, Tag};
 
     /// Which sends of a batch report, by whether each holds a slot.
     fn signals(outgoing: &mut Outgoing, slots: &[bool], is_closing: bool) -> Vec<bool> {
@@ -346,6 +363,39 @@ mod tests {
         outgoing.take_number();
         outgoing.forget();
         assert_eq!((outgoing.complete(2, &slab), outgoing.under_way()), (0, 0));
+    }
+
+    #[test]
+    fn what_the_device_refuses_was_never_sent() {
+        let device = Fabric::new().device();
+        let slab = Slab::new(8, 1024, std::task::Waker::noop().clone());
+        let memory = Arc::new(device.register(&slab).unwrap());
+        let settings = QueuePairSettings {
+            receives_max: 1,
+            sends_max: 4,
+            inline_bytes: 64,
+            retry_count: 6,
+            ack_timeout_exponent: 14,
+        };
+        let (tag, nowhere) = (Tag::new(1).unwrap(), "127.0.0.1:9".parse().unwrap());
+        let queue_pair = device.dial(tag, nowhere, Duration::ZERO, settings, &memory).unwrap();
+
+        let mut outgoing = Outgoing::new(0..8, 32);
+        for _ in 0..3 {
+            outgoing.post_inline(&device, &queue_pair, b"x").unwrap();
+        }
+        let mut outbox = outgoing.outbox(&slab, false);
+        for is_last in [false, true] {
+            outbox.buffer(300);
+            outbox.post(is_last);
+        }
+        drop(outbox);
+        let full = VerbsError::QueueFull("send");
+        assert_eq!(outgoing.post(&device, &queue_pair), Err(full.clone()), "one of them fits");
+        assert_eq!(outgoing.post_inline(&device, &queue_pair, b"x"), Err(full.clone()));
+        assert_eq!(outgoing.post_probe(&device, &queue_pair, true), Err(full));
+        assert_eq!((outgoing.under_way(), outgoing.sending.len()), (4, 1));
+        assert_eq!((outgoing.complete(3, &slab), outgoing.under_way()), (4, 0));
     }
 
     #[test]

@@ -97,10 +97,12 @@ impl CompletionQueue {
     }
 
     /// Hands at most `budget` completions to `take`, and no more than [`POLL_CHUNK`]; answers whether no more wait.
+    /// `is_receive` tells by the id.
     #[inline]
     pub(crate) fn poll(
         &self,
         budget: usize,
+        is_receive: impl Fn(u64) -> bool,
         mut take: impl FnMut(RawCompletion),
     ) -> Result<bool, VerbsError> {
         let wanted = budget.min(POLL_CHUNK);
@@ -111,11 +113,12 @@ impl CompletionQueue {
         let count = usize::try_from(count)
             .map_err(|_| VerbsError::DeviceLost("the completion queue has failed".into()))?;
         for completion in &chunk[..count] {
-            // SAFETY: the call has filled these entries: their first fields are integers and valid whatever the status.
-            let (id, status, bytes) = unsafe {
-                let completion = completion.as_ptr();
-                ((*completion).wr_id, (*completion).status, (*completion).byte_len)
-            };
+            let completion = completion.as_ptr();
+            // SAFETY: the call has filled these entries, of which id and status mean something in any case.
+            let (id, status) = unsafe { ((*completion).wr_id, (*completion).status) };
+            let has_bytes = status == ibv_wc_status::IBV_WC_SUCCESS && is_receive(id);
+            // SAFETY: the entry of a receive that succeeded has its length.
+            let bytes = if has_bytes { unsafe { (*completion).byte_len } } else { 0 };
             take(RawCompletion { id, status, bytes });
         }
         Ok(count < wanted)

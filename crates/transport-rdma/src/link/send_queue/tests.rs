@@ -4,7 +4,7 @@ use super::*;
 use crate::framing::reassembly::Reassembly;
 use crate::framing::record::Records;
 
-const PAYLOAD_MAX: usize = 1016;
+const PAYLOAD_MAX: usize = 1020;
 
 fn queue(soft_bytes: usize, hard_bytes: usize) -> SendQueue {
     SendQueue::new(Lane::Data, LaneLimits { soft_bytes, hard_bytes }, PAYLOAD_MAX)

@@ -62,7 +62,7 @@ impl VerbsListener {
         // A request that comes at once waits until the listener is known.
         let mut names = device.names.lock();
         let listened = id.listen(backlog.into());
-        names.insert(key, tag, Named::Listener(id));
+        names.insert(key, (tag, Named::Listener(id)));
         drop(names);
         listened.map(|()| (listening, local))
     }
@@ -171,7 +171,7 @@ impl VerbsQueuePair {
         let connection = Connection::new(device, key, id, settings, phase_timeout, memory)?;
         let connection = Arc::new(connection);
         let named = Named::QueuePair(Arc::clone(&connection));
-        device.names.lock().insert(key, tag, named);
+        device.names.lock().insert(key, (tag, named));
         Ok(Self { device: Arc::clone(device), connection: Some(connection) })
     }
 

@@ -9,7 +9,7 @@ use super::names::Names;
 use super::readiness::{Descriptors, Readiness};
 use super::room::Room;
 use crate::ffi::verbs as ffi;
-use crate::provider::{Completion, DeviceLimits, VerbsError};
+use crate::provider::{Completion, DeviceLimits, VerbsError, WorkId};
 
 /// Completions there is room for at first; enough for some dozen peers.
 const COMPLETIONS_AT_FIRST: u32 = 4_096;
@@ -94,7 +94,7 @@ impl Device {
         let left = self.room_leaving();
         let before = into.len();
         loop {
-            let polled = self.queue.poll(budget, |raw| {
+            let polled = self.queue.poll(budget, WorkId::is_receive, |raw| {
                 // Those of queue pairs that are gone mean nothing.
                 if let Some(completion) = names.completion(raw) {
                     into.push(completion);
@@ -104,7 +104,7 @@ impl Device {
             if is_empty {
                 self.note_empty(left);
             }
-            if is_empty || into.len() > before {
+            if is_empty || into.len() > before || budget == 0 {
                 return Ok(into.len() - before);
             }
         }
