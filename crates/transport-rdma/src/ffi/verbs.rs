@@ -27,7 +27,9 @@ mod error;
 mod queue_pair;
 
 pub(crate) use async_event::AsyncEvent;
-pub(crate) use completion::{CompletionChannel, CompletionQueue, RawCompletion, status_text};
+pub(crate) use completion::{
+    Chunk, CompletionChannel, CompletionQueue, RawCompletion, status_text,
+};
 pub(crate) use connection::{ConnectionEvent, EventChannel, EventKind, Id, Parameters};
 pub(crate) use context::Context;
 pub(crate) use domain::{MemoryRegion, ProtectionDomain};

@@ -62,13 +62,7 @@ impl WorkId {
     /// What it was for.
     #[inline]
     pub fn direction(self) -> Direction {
-        if Self::is_receive(self.0) { Direction::Receive } else { Direction::Send }
-    }
-
-    /// Whether an id, as it travels through the device, is that of a receive.
-    #[inline]
-    pub(super) fn is_receive(id: u64) -> bool {
-        id >> 63 == 1
+        if self.0 >> 63 == 0 { Direction::Send } else { Direction::Receive }
     }
 
     /// Whose queue pair.
@@ -121,7 +115,7 @@ pub struct Completion {
     pub id: WorkId,
     /// How it went.
     pub status: WorkStatus,
-    /// Bytes received, of a receive that succeeded; otherwise zero.
+    /// Bytes received, of a receive that succeeded; otherwise it means nothing.
     pub bytes: u32,
 }
 

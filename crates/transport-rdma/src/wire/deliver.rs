@@ -33,8 +33,9 @@ impl<P: Provider> Wire<P> {
         let mut woken = Wakers::default();
         loop {
             state = self.give_news(state, &mut woken);
-            // A sink that answers has posted already, with its flush.
-            if !state.is_pumped {
+            // A sink that answers has posted already, with its flush, and what that brought was told.
+            let mut may_be_news = !state.is_pumped;
+            if may_be_news {
                 self.pump(&mut state);
             }
             if (state.phase != Phase::Connected || state.is_closing())
@@ -42,13 +43,15 @@ impl<P: Provider> Wire<P> {
             {
                 state = self.close_for_good(state, woken);
                 woken = Wakers::default();
+                may_be_news = true;
             }
-            // Sending may have made room.
-            if state.link.as_ref().is_none_or(|link| !link.has_news()) {
+            if !may_be_news || state.link.as_ref().is_none_or(|link| !link.has_news()) {
                 break;
             }
         }
-        if state.link.as_ref().is_none_or(|link| link.is_flushed()) {
+        if !state.flush_wakers.is_empty()
+            && state.link.as_ref().is_none_or(|link| link.is_flushed())
+        {
             woken.append(&mut state.flush_wakers);
         }
         state.is_delivering = false;

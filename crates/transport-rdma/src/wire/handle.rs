@@ -44,8 +44,8 @@ impl<P: Provider> Wire<P> {
     #[inline]
     fn flush_locked(&self, state: &mut State<P>) {
         self.pump(state);
-        let has_news = state.link.as_ref().is_some_and(|link| link.has_events());
-        if has_news && !state.is_delivering {
+        // Who delivers looks by itself.
+        if !state.is_delivering && state.link.as_ref().is_some_and(|link| link.has_events()) {
             self.engine.request(self.tag);
         }
     }

@@ -140,12 +140,11 @@ impl Outgoing {
         queue_pair: &P::QueuePair,
         message: &[u8],
     ) -> Result<(), VerbsError> {
+        let is_signalled = self.signals(false, true, false);
+        let request = SendRequest { data: Data::Inline(message), is_signalled };
+        provider.post_send(queue_pair, &request)?;
         self.take_number();
-        let request = SendRequest {
-            data: Data::Inline(message),
-            is_signalled: self.signals(false, true, false),
-        };
-        provider.post_send(queue_pair, &request).inspect_err(|_| self.take_back(1))
+        Ok(())
     }
 
     /// Whether a send reports its completion: the last of a batch when a slot is to come back, or the end of the connection waits
@@ -165,16 +164,18 @@ impl Outgoing {
     }
 
     /// Posts a probe of the peer; `is_counted` when the link has a place for it.
+    #[cold]
     pub(super) fn post_probe<P: Provider>(
         &mut self,
         provider: &P,
         queue_pair: &P::QueuePair,
         is_counted: bool,
     ) -> Result<(), VerbsError> {
+        let probe = SendRequest { data: Data::Probe, is_signalled: true };
+        provider.post_send(queue_pair, &probe)?;
         self.take_number();
         self.uncounted += u32::from(!is_counted);
-        let probe = SendRequest { data: Data::Probe, is_signalled: true };
-        provider.post_send(queue_pair, &probe).inspect_err(|_| self.take_back(1))
+        Ok(())
     }
 
     /// Nothing under way is waited for any more.

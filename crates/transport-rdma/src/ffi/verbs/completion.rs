@@ -1,7 +1,7 @@
 //! Where finished work requests are reported.
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -63,6 +63,22 @@ pub(crate) fn status_text(status: u32) -> &'static str {
     text.to_str().unwrap_or("a status that the library has no words for")
 }
 
+/// Where a device writes completions. The fields that it leaves out are what they were.
+pub(crate) struct Chunk(Box<[ibv_wc; POLL_CHUNK]>);
+
+impl Default for Chunk {
+    fn default() -> Self {
+        // SAFETY: an entry is integers, for which zero is a value.
+        Self(Box::new(unsafe { mem::zeroed() }))
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Chunk").finish_non_exhaustive()
+    }
+}
+
 /// Takes the completions of any number of queue pairs.
 pub(crate) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
@@ -96,29 +112,22 @@ impl CompletionQueue {
         if code == 0 { Ok(()) } else { Err(error::of_code("ibv_resize_cq", code)) }
     }
 
-    /// Hands at most `budget` completions to `take`, and no more than [`POLL_CHUNK`]; answers whether no more wait.
-    /// `is_receive` tells by the id.
+    /// Hands at most `budget` completions to `take`, and no more than `chunk` takes; answers whether no more wait.
     #[inline]
     pub(crate) fn poll(
         &self,
+        chunk: &mut Chunk,
         budget: usize,
-        is_receive: impl Fn(u64) -> bool,
         mut take: impl FnMut(RawCompletion),
     ) -> Result<bool, VerbsError> {
         let wanted = budget.min(POLL_CHUNK);
         let count = i32::try_from(wanted).expect("a chunk is small");
-        let mut chunk = [const { MaybeUninit::<ibv_wc>::uninit() }; POLL_CHUNK];
-        // SAFETY: the queue exists, and the chunk has so many entries, which are only written.
-        let count = unsafe { ibv_poll_cq(self.raw(), count, chunk.as_mut_ptr().cast()) };
+        // SAFETY: the queue exists, and the chunk has so many entries.
+        let count = unsafe { ibv_poll_cq(self.raw(), count, chunk.0.as_mut_ptr()) };
         let count = usize::try_from(count)
             .map_err(|_| VerbsError::DeviceLost("the completion queue has failed".into()))?;
-        for completion in &chunk[..count] {
-            let completion = completion.as_ptr();
-            // SAFETY: the call has filled these entries, of which id and status mean something in any case.
-            let (id, status) = unsafe { ((*completion).wr_id, (*completion).status) };
-            let has_bytes = status == ibv_wc_status::IBV_WC_SUCCESS && is_receive(id);
-            // SAFETY: the entry of a receive that succeeded has its length.
-            let bytes = if has_bytes { unsafe { (*completion).byte_len } } else { 0 };
+        for completion in &chunk.0[..count] {
+            let ibv_wc { wr_id: id, status, byte_len: bytes, .. } = *completion;
             take(RawCompletion { id, status, bytes });
         }
         Ok(count < wanted)

@@ -53,14 +53,14 @@ impl VerbsListener {
         backlog: u16,
     ) -> Result<(Self, SocketAddr), VerbsError> {
         device.check()?;
-        let key = device.names.lock().reserve();
+        let key = device.names().reserve();
         let id = ffi::Id::new(&device.channel, key.get())?;
         id.bind(address)?;
         of_device(device, &id, address)?;
         let local = id.local_address().unwrap_or(address);
         let listening = Self { device: Arc::clone(device), key };
         // A request that comes at once waits until the listener is known.
-        let mut names = device.names.lock();
+        let mut names = device.names();
         let listened = id.listen(backlog.into());
         names.insert(key, (tag, Named::Listener(id)));
         drop(names);
@@ -83,7 +83,7 @@ fn of_device(device: &Device, id: &ffi::Id, address: SocketAddr) -> Result<(), V
 
 impl Drop for VerbsListener {
     fn drop(&mut self) {
-        let removed = self.device.names.lock().remove(self.key);
+        let removed = self.device.names().remove(self.key);
         drop(removed);
     }
 }
@@ -132,7 +132,7 @@ impl VerbsQueuePair {
         memory: &Arc<VerbsMemory>,
     ) -> Result<Self, VerbsError> {
         device.check()?;
-        let key = device.names.lock().reserve();
+        let key = device.names().reserve();
         let id = ffi::Id::new(&device.channel, key.get())?;
         let phase_timeout = timeout / 2;
         let made = Self::new(device, key, tag, id, settings, phase_timeout, memory)?;
@@ -148,7 +148,7 @@ impl VerbsQueuePair {
         memory: &Arc<VerbsMemory>,
     ) -> Result<Self, VerbsError> {
         device.check()?;
-        let key = device.names.lock().reserve();
+        let key = device.names().reserve();
         let id = request.id.take().expect("a request is accepted or rejected by value");
         id.set_key(key.get());
         let made = Self::new(device, key, tag, id, settings, Duration::ZERO, memory)?;
@@ -171,7 +171,7 @@ impl VerbsQueuePair {
         let connection = Connection::new(device, key, id, settings, phase_timeout, memory)?;
         let connection = Arc::new(connection);
         let named = Named::QueuePair(Arc::clone(&connection));
-        device.names.lock().insert(key, (tag, named));
+        device.names().insert(key, (tag, named));
         Ok(Self { device: Arc::clone(device), connection: Some(connection) })
     }
 
@@ -184,7 +184,7 @@ impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         // Whoever handles an event or a completion of it holds the lock, and nobody keeps a copy: this is the last.
-        let removed = self.device.names.lock().remove(connection.posted.key());
+        let removed = self.device.names().remove(connection.posted.key());
         drop((removed, connection));
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::names::Names;
 use super::readiness::{Descriptors, Readiness};
 use super::room::Room;
 use crate::ffi::verbs as ffi;
-use crate::provider::{Completion, DeviceLimits, VerbsError, WorkId};
+use crate::provider::{Completion, DeviceLimits, VerbsError};
 
 /// Completions there is room for at first; enough for some dozen peers.
 const COMPLETIONS_AT_FIRST: u32 = 4_096;
@@ -24,7 +24,7 @@ pub(super) struct Device {
     pub(super) channel: Arc<ffi::EventChannel>,
     pub(super) readiness: Readiness,
     /// Held while completions are handed out: a queue pair that is removed has none of them under way.
-    pub(super) names: Mutex<Names>,
+    reports: Mutex<Reports>,
     room: Mutex<Room>,
     /// Some of it will be free once the queue is seen empty.
     is_room_leaving: AtomicBool,
@@ -32,6 +32,13 @@ pub(super) struct Device {
     lost: OnceLock<VerbsError>,
     /// Whether the engine has been told of the loss.
     pub(super) is_loss_told: AtomicBool,
+}
+
+/// What completions are handed out with.
+#[derive(Debug, Default)]
+struct Reports {
+    names: Names,
+    chunk: ffi::Chunk,
 }
 
 impl Device {
@@ -54,7 +61,7 @@ impl Device {
             queue,
             channel,
             readiness: Readiness::new(Descriptors { completions, connections, device }),
-            names: Mutex::default(),
+            reports: Mutex::default(),
             room: Mutex::new(Room::new(capacity, limits.completions_max)),
             is_room_leaving: AtomicBool::new(false),
             registered_bytes: AtomicU64::new(0),
@@ -84,17 +91,22 @@ impl Device {
         self.lost.get()
     }
 
+    /// Whom the device knows. Nobody is removed while completions are handed out.
+    pub(super) fn names(&self) -> MappedMutexGuard<'_, Names> {
+        MutexGuard::map(self.reports.lock(), |reports| &mut reports.names)
+    }
+
     pub(super) fn poll_completions(
         &self,
         budget: usize,
         into: &mut Vec<Completion>,
     ) -> Result<usize, VerbsError> {
         self.check()?;
-        let names = self.names.lock();
+        let Reports { names, chunk } = &mut *self.reports.lock();
         let left = self.room_leaving();
         let before = into.len();
         loop {
-            let polled = self.queue.poll(budget, WorkId::is_receive, |raw| {
+            let polled = self.queue.poll(chunk, budget, |raw| {
                 // Those of queue pairs that are gone mean nothing.
                 if let Some(completion) = names.completion(raw) {
                     into.push(completion);

@@ -36,7 +36,7 @@ pub(super) fn next(device: &Arc<Device>) -> Option<Event<VerbsDevice>> {
 fn of_device(device: &Device, event: AsyncEvent) -> Option<Event<VerbsDevice>> {
     match event {
         AsyncEvent::QueuePairFailed(key, number) => {
-            let (tag, _) = device.names.lock().queue_pair(key).map(|(tag, _)| (tag, ()))?;
+            let (tag, _) = device.names().queue_pair(key).map(|(tag, _)| (tag, ()))?;
             let error = VerbsError::System {
                 call: "the queue pair",
                 code: i32::try_from(number).unwrap_or(i32::MAX),
@@ -45,7 +45,7 @@ fn of_device(device: &Device, event: AsyncEvent) -> Option<Event<VerbsDevice>> {
             return Some(Event::Failed { tag, error });
         }
         AsyncEvent::Established(key) => {
-            if let Some((_, connection)) = device.names.lock().queue_pair(key) {
+            if let Some((_, connection)) = device.names().queue_pair(key) {
                 connection.id.notify_established();
             }
         }
@@ -71,7 +71,7 @@ fn of_connection(device: &Arc<Device>, event: ConnectionEvent) -> Option<Event<V
         EventKind::Other => return None,
         _ => {}
     }
-    let names = device.names.lock();
+    let names = device.names();
     let (tag, connection) = names.queue_pair(key)?;
     match kind {
         EventKind::AddressResolved => {
@@ -121,7 +121,7 @@ fn request(
     let (peer, local) = (id.peer_address(), id.local_address());
     let is_ours = of_same_device(device, &id).is_ok();
     let request = VerbsRequest::new(id);
-    let listener = device.names.lock().listener(listener)?;
+    let listener = device.names().listener(listener)?;
     if !is_ours {
         return None;
     }
