@@ -6,7 +6,8 @@ use crate::provider::Tag;
 #[derive(Debug)]
 pub(super) struct Keyed<T> {
     last: u32,
-    /// In the order of their keys. New ones are the largest, so they mostly come last.
+    /// In the order of their keys. New ones are the largest, so they mostly come last. Every completion looks for one, which
+    /// takes fewer steps here than in a tree.
     entries: Vec<(Tag, T)>,
 }
 
