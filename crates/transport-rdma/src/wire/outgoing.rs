@@ -295,7 +295,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::provider::simulated::Fabric;
+    use crate::provider::simulated::{Fabric, SimDevice, SimQueuePair};
     use crate::provider::{QueuePairSettings, Tag};
 
     /// Which sends of a batch report, by whether each holds a slot.
@@ -321,6 +321,22 @@ mod tests {
         assert_eq!(reports, expected);
         // Within a long batch, too.
         assert_eq!(signals(&mut outgoing, &[true; 10], false).iter().position(|is| *is), Some(7));
+    }
+
+    /// A queue pair that takes four sends and sends none, since nobody has answered yet.
+    fn dialled(slab: &Arc<Slab>) -> (SimDevice, SimQueuePair) {
+        let device = Fabric::new().device();
+        let memory = Arc::new(device.register(slab).unwrap());
+        let settings = QueuePairSettings {
+            receives_max: 1,
+            sends_max: 4,
+            inline_bytes: 64,
+            retry_count: 6,
+            ack_timeout_exponent: 14,
+        };
+        let (tag, nowhere) = (Tag::new(1).unwrap(), "127.0.0.1:9".parse().unwrap());
+        let queue_pair = device.dial(tag, nowhere, Duration::ZERO, settings, &memory).unwrap();
+        (device, queue_pair)
     }
 
     /// Writes and sends a message from a slot; answers its number and the slot.
@@ -356,9 +372,9 @@ mod tests {
     fn the_probe_at_the_end_is_not_counted() {
         let slab = Slab::new(4, 1024, std::task::Waker::noop().clone());
         let mut outgoing = Outgoing::new(0..4, 32);
-        outgoing.take_number();
-        outgoing.take_number();
-        outgoing.uncounted += 1;
+        let (device, queue_pair) = dialled(&slab);
+        outgoing.post_probe(&device, &queue_pair, true).unwrap();
+        outgoing.post_probe(&device, &queue_pair, false).unwrap();
         assert_eq!((outgoing.complete(0, &slab), outgoing.under_way()), (1, 1));
         assert_eq!((outgoing.complete(1, &slab), outgoing.under_way()), (0, 0));
         outgoing.take_number();
@@ -368,19 +384,8 @@ mod tests {
 
     #[test]
     fn what_the_device_refuses_was_never_sent() {
-        let device = Fabric::new().device();
         let slab = Slab::new(8, 1024, std::task::Waker::noop().clone());
-        let memory = Arc::new(device.register(&slab).unwrap());
-        let settings = QueuePairSettings {
-            receives_max: 1,
-            sends_max: 4,
-            inline_bytes: 64,
-            retry_count: 6,
-            ack_timeout_exponent: 14,
-        };
-        let (tag, nowhere) = (Tag::new(1).unwrap(), "127.0.0.1:9".parse().unwrap());
-        let queue_pair = device.dial(tag, nowhere, Duration::ZERO, settings, &memory).unwrap();
-
+        let (device, queue_pair) = dialled(&slab);
         let mut outgoing = Outgoing::new(0..8, 32);
         for _ in 0..3 {
             outgoing.post_inline(&device, &queue_pair, b"x").unwrap();
