@@ -93,7 +93,7 @@ fn sim(_: &Workspace) -> anyhow::Result<Plan> {
 }
 
 fn fuzz(_: &Workspace) -> anyhow::Result<Plan> {
-    let test = ["test", "--release", "-p", "convoke-core", "--test", "fuzz_decoders"];
+    let test = ["test", "--release", "-p", "convoke-proto", "--test", "fuzz_decoders"];
     one(Step::cargo(test).args(["--", "--nocapture"]).env("CONVOKE_FUZZ_SECONDS", "30"))
 }
 

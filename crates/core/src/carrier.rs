@@ -15,12 +15,11 @@
 use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use convoke_proto::id::NodeId;
 
-use crate::client::Peer;
-use crate::driver::Driver;
 use crate::error::{Code, Status};
-use crate::id::NodeId;
 use crate::method::Request;
+use crate::peer::Peer;
 use crate::transport::BoxFuture;
 
 /// The first bytes of a payload that is elsewhere.
@@ -93,11 +92,15 @@ impl From<CarryError> for Status {
 #[error("the endpoint has a carrier of bodies already: shut down its overlay first")]
 pub struct CarrierTaken;
 
-/// Gives the message of several branches to the endpoint's carrier, if it has one and the message is large. What
-/// it takes is in their requests a reference.
-pub(crate) fn carry<Resp>(driver: &Driver, branches: &mut [(Peer, Request<Resp>)]) {
+/// Offers the message of several branches of the node `me` to its carrier, if the message is large.
+/// What that takes is in their requests a reference.
+pub(crate) fn carry<Resp>(
+    me: NodeId,
+    offer: impl FnOnce(&[NodeId], &Bytes) -> Option<Carried>,
+    branches: &mut [(Peer, Request<Resp>)],
+) {
     let [(_, first), _, ..] = &*branches else { return };
-    let (body, me) = (first.payload.clone(), driver.identity().node);
+    let body = first.payload.clone();
     if body.len() < BODY_BYTES_MIN {
         return;
     }
@@ -107,7 +110,7 @@ pub(crate) fn carry<Resp>(driver: &Driver, branches: &mut [(Peer, Request<Resp>)
     };
     let to: Vec<NodeId> =
         branches.iter().filter(|one| is_same(one)).map(|(peer, _)| peer.node()).collect();
-    let Some(Carried { reference, nodes }) = driver.offer(&to, &body) else { return };
+    let Some(Carried { reference, nodes }) = offer(&to, &body) else { return };
     let payload = payload_of(&reference);
     for (peer, request) in branches.iter_mut().filter(|one| is_same(one)) {
         if nodes.contains(&peer.node()) {

@@ -1,24 +1,22 @@
-//! What a caller holds: a [`Peer`] to ask, an [`Invocation`] being addressed, a [`Call`] under way.
+//! What a caller holds: an [`Invocation`] being addressed, a [`Call`] under way.
 
 mod awaited;
 mod call;
 #[cfg(feature = "tower")]
 mod service;
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::future::IntoFuture;
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
+use convoke_proto::call::{CallOptions, Decision, Tally};
 use smallvec::SmallVec;
 
 use crate::driver::SlotRequest;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
-use crate::id::NodeId;
 use crate::method::Request;
-use crate::proto::call::{CallOptions, Decision, Tally};
+use crate::peer::Peer;
 use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
@@ -26,78 +24,6 @@ use call::begin;
 pub use call::{Call, Outcome, Progress, Reply};
 #[cfg(feature = "tower")]
 pub use service::PeerService;
-
-/// A node that can be asked. Cheap to clone; see [`Endpoint::connect`] and [`Endpoint::peer`].
-///
-/// Two of the same node are equal, whatever their epochs.
-#[derive(Clone, Copy)]
-pub struct Peer {
-    node: NodeId,
-    epoch: u64,
-}
-
-impl Peer {
-    pub(crate) fn new(node: NodeId) -> Self {
-        Self { node, epoch: 0 }
-    }
-
-    /// Its stable name.
-    pub fn node(&self) -> NodeId {
-        self.node
-    }
-
-    /// The node as a member of a configuration of this epoch: the epoch travels with every request and cast
-    /// to it, and a node that was told of a later one by its endpoint refuses them.
-    #[must_use]
-    pub fn at_epoch(self, epoch: u64) -> Self {
-        Self { epoch, ..self }
-    }
-
-    /// The epoch of its configuration; 0, the default, is none.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-}
-
-impl PartialEq for Peer {
-    fn eq(&self, other: &Self) -> bool {
-        self.node == other.node
-    }
-}
-
-impl Eq for Peer {}
-
-impl PartialOrd for Peer {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Peer {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.node.cmp(&other.node)
-    }
-}
-
-impl Hash for Peer {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.node.hash(state);
-    }
-}
-
-/// The node of this name. Its endpoint must know where it can be dialled, by
-/// [`EndpointBuilder::peer`](crate::EndpointBuilder::peer) or a connection.
-impl From<NodeId> for Peer {
-    fn from(node: NodeId) -> Self {
-        Self::new(node)
-    }
-}
-
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.node, f)
-    }
-}
 
 /// A request of an endpoint, on its way to being addressed: `client.method(message)` gives one.
 #[must_use = "nothing is sent until it is addressed with `to` and awaited or opened"]

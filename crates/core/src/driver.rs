@@ -27,23 +27,23 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::id::{CallId, LinkNonce, NodeId};
+use convoke_proto::limits::{Limits, LimitsError};
+use convoke_proto::node::{Identity, Node, NodeEvent};
+use convoke_proto::participant::{ParticipantEvent, TaskRef};
+use convoke_proto::task::TaskFailure;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Cause, Executed};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::carrier::{self, BodyCarrier, Carried};
-use crate::id::{CallId, LinkNonce, NodeId};
 use crate::packing::Packing;
-use crate::proto::limits::{Limits, LimitsError};
-use crate::proto::node::{Identity, Node, NodeEvent};
-use crate::proto::participant::{ParticipantEvent, TaskRef};
-use crate::proto::task::TaskFailure;
 use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
-use crate::time::Timestamp;
 use crate::transport::{Address, Connection, Transport};
-use crate::wire::{Cause, Executed};
 
 use carried::CarriedCasts;
 use drain::{Aftermath, append};
@@ -277,7 +277,6 @@ impl Driver {
 
     /// The connection that new frames to `node` take.
     pub(crate) fn connection_to(&self, node: NodeId) -> Option<Arc<dyn Connection>> {
-        use crate::proto::call::LinkView as _;
         let state = self.state.lock();
         let link = state.node.links().current(node)?;
         state.connections.get(&(node, link)).map(|attached| attached.connection.clone())
@@ -285,7 +284,6 @@ impl Driver {
 
     /// The connections to `node` that new frames do not take.
     fn doubles(&self, node: NodeId) -> Vec<Arc<dyn Connection>> {
-        use crate::proto::call::LinkView as _;
         let state = self.state.lock();
         let current = state.node.links().current(node);
         let of_node = state.connections.range((node, LinkNonce(0))..=(node, LinkNonce(u64::MAX)));

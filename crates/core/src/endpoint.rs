@@ -6,22 +6,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_proto::id::{Incarnation, NodeId};
+use convoke_proto::limits::Limits;
+use convoke_proto::mailbox::{Announce, CastsDropped, SpaceTaken};
+use convoke_proto::node::Identity;
+
 use crate::carrier::{BodyCarrier, CarrierTaken};
-use crate::client::Peer;
-use crate::driver::Driver;
+use crate::driver::{Driver, Load};
 use crate::error::{ConnectError, StartError};
 use crate::health::Health;
-use crate::id::{Incarnation, NodeId};
 use crate::packing::Packing;
-use crate::proto::limits::Limits;
-use crate::proto::node::Identity;
-use crate::server::{Authorize, Caller, MethodTable, Service};
+use crate::peer::Peer;
+use crate::server::{Authorize, Caller, CastSpace, MethodTable, Service};
 use crate::telemetry::Telemetry;
-pub use reconnect::KeepConnected;
-
 use crate::transport::{
     Address, AddressError, CloseReason, Counters, DialError, ListenError, Listener, Sink, Transport,
 };
+
+pub use reconnect::KeepConnected;
 
 /// A node: serves its methods, makes calls, and keeps one connection to each peer for both.
 ///
@@ -394,6 +396,31 @@ impl Endpoint {
     #[cfg(feature = "metrics")]
     pub fn sample_metrics(&self) {
         crate::telemetry::publish(self.driver());
+    }
+
+    /// How much this endpoint holds now. Takes the lock of the endpoint for a moment.
+    pub fn load(&self) -> Load {
+        self.driver().load()
+    }
+
+    /// Reads the tags of a space from now on; what came before waits in it. A member may begin `window` tags
+    /// that nobody has opened here.
+    ///
+    /// # Errors
+    /// [`SpaceTaken`] while it is open at this endpoint.
+    pub fn cast_space(
+        &self,
+        name: u64,
+        window: usize,
+        announce: Announce,
+        members: Option<&[NodeId]>,
+    ) -> Result<CastSpace, SpaceTaken> {
+        CastSpace::begin(self.driver(), name, window, announce, members)
+    }
+
+    /// How many casts this endpoint has not kept since it began, by reason.
+    pub fn casts_dropped(&self) -> CastsDropped {
+        self.driver().with_node_quietly(|node| node.mailboxes().dropped())
     }
 
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to `grace`, then

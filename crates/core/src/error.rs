@@ -3,15 +3,15 @@
 use std::fmt;
 
 use bytes::Bytes;
+use convoke_proto::call::{CallMisuse, End};
+use convoke_proto::failure::Failure;
+use convoke_proto::id::{NodeId, Path};
+use convoke_proto::initiator::TooManyCalls;
+use convoke_proto::limits::LimitsError;
+use convoke_proto::task::TaskRefusal;
+use convoke_proto::wire::{Cause, Executed};
 
-use crate::id::{NodeId, Path};
-use crate::proto::call::{CallMisuse, End};
-use crate::proto::failure::Failure;
-use crate::proto::initiator::TooManyCalls;
-use crate::proto::limits::LimitsError;
-use crate::proto::task::TaskRefusal;
 use crate::transport::{AddressError, DialError, ListenError};
-use crate::wire::{Cause, Executed};
 
 /// The kind of an application's error: the codes of gRPC, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,7 +142,7 @@ impl Status {
 
     /// A task's end as middleware sees it; turned back it is the same.
     #[cfg(feature = "tower")]
-    pub(crate) fn of_failure(failure: crate::proto::task::TaskFailure) -> Self {
+    pub(crate) fn of_failure(failure: convoke_proto::task::TaskFailure) -> Self {
         let code = match failure.cause {
             Cause::Application => Code::from_number(failure.code),
             Cause::BadRequest => Code::InvalidArgument,
@@ -169,14 +169,12 @@ impl std::error::Error for Status {}
 
 impl From<TaskRefusal> for Status {
     fn from(refusal: TaskRefusal) -> Self {
-        let (code, cause) = match refusal {
-            TaskRefusal::Ended => (Code::Cancelled, Cause::Cancelled),
-            TaskRefusal::NodeDead => (Code::Unavailable, Cause::Unreachable),
-            TaskRefusal::PathTooDeep => (Code::ResourceExhausted, Cause::PathTooDeep),
-            TaskRefusal::TooManyBranches => (Code::ResourceExhausted, Cause::TooManyBranches),
-            TaskRefusal::MessageTooLarge { .. } => (Code::ResourceExhausted, Cause::Application),
+        let code = match refusal {
+            TaskRefusal::Ended => Code::Cancelled,
+            TaskRefusal::NodeDead => Code::Unavailable,
+            _ => Code::ResourceExhausted,
         };
-        Self { cause, ..Self::new(code, refusal.to_string()) }
+        Self { cause: refusal.cause(), ..Self::new(code, refusal.to_string()) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The call protocol of convoke, and the endpoint that drives it.
+//! The async endpoint of convoke on tokio: it drives the call protocol of [`convoke_proto`].
 //!
 //! A *call* is one exchange among many parties. The initiator opens branches to some nodes; each task
 //! there replies to the initiator, any number of times, or *delegates*: it opens branches to further
@@ -40,65 +40,47 @@
 //! exactly-once: a request runs at most once, and a failure says whether it may have run.
 //!
 //! # Modules
-//! - [`id`], [`time`], [`wire`]: names, time as a number, the bytes of every frame;
-//! - [`proto`]: the protocol as pure state machines, without I/O or clock;
+//! - [`proto`]: the crate [`convoke_proto`], the protocol as pure state machines, without I/O or clock;
+//! - [`id`], [`time`], [`wire`] of it: names, time as a number, the bytes of every frame;
 //! - [`transport`]: what a network must do;
-//! - the rest, behind the feature `runtime` (default): [`Endpoint`], [`Call`], [`Task`] on tokio.
+//! - the rest: [`Endpoint`], [`Call`], [`Task`] on tokio.
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "runtime")]
 pub mod carrier;
-#[cfg(feature = "runtime")]
 mod client;
-#[cfg(feature = "runtime")]
 mod driver;
-#[cfg(feature = "runtime")]
 mod endpoint;
-#[cfg(feature = "runtime")]
 mod error;
-#[cfg(feature = "runtime")]
 pub mod health;
-pub mod id;
-#[cfg(feature = "runtime")]
 mod method;
-#[cfg(feature = "runtime")]
 mod packing;
-pub mod proto;
-#[cfg(feature = "runtime")]
+mod peer;
 mod server;
-#[cfg(feature = "runtime")]
 mod telemetry;
-pub mod time;
-#[cfg(feature = "runtime")]
 mod trace_context;
 pub mod transport;
-pub mod wire;
 
 #[cfg(feature = "tower")]
 pub use client::PeerService;
-#[cfg(feature = "runtime")]
-pub use client::{
-    Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Peer, Progress, Reply,
-};
-#[cfg(feature = "runtime")]
+pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Progress, Reply};
+pub use convoke_proto as proto;
+pub use convoke_proto::call::{Decision, End, Tally};
+pub use convoke_proto::failure::Failure;
+pub use convoke_proto::id::{CallId, NodeId, Path};
+pub use convoke_proto::limits::{Limits, ReplyDial};
+pub use convoke_proto::mailbox::{Announce, CastsDropped, JoinRefusal, SpaceTaken};
+pub use convoke_proto::node::Reach;
+pub use convoke_proto::task::TaskRefusal;
+pub use convoke_proto::wire::{Cause, Digest, Executed};
+pub use convoke_proto::{id, time, wire};
 pub use driver::{Load, PeerState};
-#[cfg(feature = "runtime")]
 pub use endpoint::{Endpoint, EndpointBuilder, KeepConnected};
-#[cfg(feature = "runtime")]
 pub use error::{CallError, Code, ConnectError, StartError, Status};
-pub use id::{CallId, NodeId, Path};
-#[cfg(feature = "runtime")]
 pub use method::{Method, RawMessage, Request};
 #[cfg(feature = "zstd")]
 pub use packing::Compression;
-pub use proto::call::{Decision, End, Tally};
-pub use proto::failure::Failure;
-pub use proto::limits::{Limits, ReplyDial};
-pub use proto::mailbox::{Announce, CastsDropped, JoinRefusal, SpaceTaken};
-pub use proto::node::Reach;
-pub use proto::task::TaskRefusal;
-#[cfg(feature = "runtime")]
+pub use peer::Peer;
 pub use server::{
     Caller, CastBody, CastPort, CastSpace, Context, Finish, ReceivedCast, Refused, ReplyStream,
     SendError, Service, Task, Waiting,
@@ -107,8 +89,5 @@ pub use server::{
 pub use server::{Handled, HandlerService, Incoming};
 #[cfg(feature = "tracing-spans")]
 pub use telemetry::Propagator;
-#[cfg(feature = "runtime")]
 pub use trace_context::{TraceContext, TraceContextError};
-#[cfg(feature = "runtime")]
 pub use transport::Principal;
-pub use wire::{Cause, Digest, Executed};

@@ -7,10 +7,9 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use bytes::Bytes;
-
-use crate::id::{MethodId, NodeId};
-use crate::proto::call::RootBranch;
-use crate::wire::{Extension, extension};
+use convoke_proto::call::RootBranch;
+use convoke_proto::id::{MethodId, NodeId};
+use convoke_proto::wire::{Extension, extension};
 
 pub use raw::RawMessage;
 

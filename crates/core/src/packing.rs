@@ -14,17 +14,17 @@
 mod zstd;
 
 use bytes::Bytes;
+use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::task::TaskFailure;
+use convoke_proto::wire::Extension;
 
-use crate::id::{LinkNonce, NodeId};
-use crate::proto::task::TaskFailure;
 use crate::transport::Connection;
-use crate::wire::Extension;
 
 #[cfg(feature = "zstd")]
 pub use zstd::Compression;
 
 /// First byte of FEATURES: a kind that is none of the call protocol's, in its version.
-const FEATURES: u8 = crate::wire::VERSION << 4 | 11;
+const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 11;
 
 /// Longest FEATURES frame.
 #[cfg(feature = "zstd")]

@@ -16,20 +16,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::id::{MethodId, NodeId};
+use convoke_proto::node::Node;
+use convoke_proto::participant::{Start, TaskRef};
+use convoke_proto::task::TaskFailure;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Cause, Executed, Extension};
 use parking_lot::Mutex;
 
 use crate::driver::{Driver, answer_later};
 use crate::error::{StartError, Status};
-use crate::id::{MethodId, NodeId};
 use crate::method::{Method, metadata};
 use crate::packing;
-use crate::proto::node::Node;
-use crate::proto::participant::{Start, TaskRef};
-use crate::proto::task::TaskFailure;
 use crate::telemetry::TaskProbe;
-use crate::time::Timestamp;
 use crate::trace_context::TraceContext;
-use crate::wire::{Cause, Executed, Extension};
 
 pub(crate) use caller::Authorize;
 pub use caller::Caller;

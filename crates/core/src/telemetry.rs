@@ -11,23 +11,23 @@ mod span;
 
 use std::marker::PhantomData;
 
-use crate::client::Peer;
 use crate::driver::{Driver, Unwanted};
-use crate::id::CallId;
-#[cfg(feature = "metrics")]
-use crate::id::NodeId;
 use crate::method::Request;
-use crate::proto::Transmit;
-use crate::proto::call::End;
-use crate::proto::failure::Failure;
-use crate::proto::participant::Start;
-use crate::proto::task::TaskFailure;
+use crate::peer::Peer;
 use crate::server::HandlerResult;
 #[cfg(feature = "metrics")]
 use crate::server::MethodTable;
 use crate::trace_context::TraceContext;
 use crate::transport::{CloseReason, Connection, Link};
-use crate::wire::{Cause, Extension};
+use convoke_proto::Transmit;
+use convoke_proto::call::End;
+use convoke_proto::failure::Failure;
+use convoke_proto::id::CallId;
+#[cfg(feature = "metrics")]
+use convoke_proto::id::NodeId;
+use convoke_proto::participant::Start;
+use convoke_proto::task::TaskFailure;
+use convoke_proto::wire::{Cause, Extension};
 
 #[cfg(feature = "metrics")]
 pub(crate) use meters::{Meters, Seen, publish, publish_until_gone};
@@ -147,7 +147,8 @@ impl CallProbe {
             End::Decided => CallEnd::Decided,
             End::Impossible => CallEnd::Impossible,
             End::Cancelled => CallEnd::Cancelled,
-            End::Exhausted => CallEnd::Exhausted,
+            // `Exhausted`; whatever is added counts as it until it has a name here.
+            _ => CallEnd::Exhausted,
         });
     }
 

@@ -6,9 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use convoke_proto::wire::{Extension, extension};
+
 use crate::method::Request;
 use crate::server::Context;
-use crate::wire::{Extension, extension};
 
 /// A position in a distributed trace, as the header `traceparent` of W3C Trace Context has it.
 ///

@@ -23,144 +23,17 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use convoke_proto::id::NodeId;
 
-use crate::id::{Incarnation, LinkNonce, NodeId};
+pub use convoke_proto::address::{ADDRESS_BYTES_MAX, Address, AddressError};
+pub use convoke_proto::link::{Hello, Lane, Link, ORDER_HEAD_BYTES, Principal};
 
 /// A future of the set-up path; no call boxes one.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// Which queue of a connection a frame takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
-    /// Small and urgent: CREDIT, CANCEL, plain PROBE, STATUS of running tasks. Overtakes data.
-    Control,
-    /// Everything whose order matters to the call protocol.
-    Data,
-}
-
-/// Where a node listens: a scheme and the rest, such as `tcp://10.0.0.1:7000`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
-    text: String,
-    scheme_len: usize,
-}
-
-/// A text that is not `scheme://rest`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an address: expected scheme://host:port, such as tcp://127.0.0.1:7000")]
-pub struct AddressError {
-    /// What was given.
-    pub text: String,
-}
-
-/// Longest address, in bytes.
-pub const ADDRESS_BYTES_MAX: usize = 255;
-
-impl Address {
-    /// The transport's name, such as `tcp`.
-    pub fn scheme(&self) -> &str {
-        &self.text[..self.scheme_len]
-    }
-
-    /// What the transport dials or binds, such as `127.0.0.1:7000`.
-    pub fn rest(&self) -> &str {
-        &self.text[self.scheme_len + 3..]
-    }
-
-    /// The whole text.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-}
-
-impl FromStr for Address {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let scheme_len = text.find("://").filter(|len| *len > 0 && *len + 3 < text.len());
-        match scheme_len {
-            Some(scheme_len) if text.len() <= ADDRESS_BYTES_MAX => {
-                Ok(Self { text: text.to_owned(), scheme_len })
-            }
-            _ => Err(AddressError { text: text.chars().take(80).collect() }),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// What a node tells a peer of itself when a connection opens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// Who it is.
-    pub node: NodeId,
-    /// Which life of it.
-    pub incarnation: Incarnation,
-    /// Where others can dial it; empty for a node that only dials out. Never an unspecified
-    /// address: the transport replaces `0.0.0.0` by the connection's local address.
-    pub advertised: Vec<Address>,
-    /// The largest frame it takes, in bytes.
-    pub frame_bytes_max: u32,
-}
-
-/// One connection as both its ends know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// What the other end said of itself.
-    pub peer: Hello,
-    /// The name both ends have for this connection.
-    pub nonce: LinkNonce,
-    /// Whether this end dialled.
-    pub is_dialler: bool,
-    /// The transport's scheme.
-    pub scheme: &'static str,
-    /// Who the peer proved to be, where the transport authenticates; then `peer.node` is proven, too.
-    pub principal: Option<Principal>,
-}
-
-/// Who a peer proved to be when its connection opened, such as `spiffe://shop.example/node/7`: what
-/// the transport found in the peer's certificate. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Principal(Arc<str>);
-
-impl Principal {
-    /// A principal that a transport has proof of.
-    pub fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// As the transport writes it.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A frame as it came.
 #[derive(Clone, Debug)]
@@ -180,9 +53,6 @@ pub enum Order {
     /// [`Order::Lane`].
     Group(u64),
 }
-
-/// As many first bytes of a frame as [`Sink::order`] gets to see, or the whole frame.
-pub const ORDER_HEAD_BYTES: usize = 128;
 
 /// A frame was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -514,5 +384,4 @@ pub trait Transport: Send + Sync + fmt::Debug {
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod parts;
-#[cfg(feature = "sockets")]
 pub mod sockets;

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use convoke_core::time::Timestamp;
+//! # use convoke_proto::time::Timestamp;
 //! # use convoke_sim::hose::{Hose, Limits};
 //! let mut hose = Hose::new();
 //! hose.uplink('a', Limits::kbit_per_s(8_000)); // a byte in a microsecond
@@ -40,7 +40,7 @@ mod port;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use convoke_core::time::Timestamp;
+use convoke_proto::time::Timestamp;
 
 use self::port::Port;
 

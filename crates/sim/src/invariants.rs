@@ -25,13 +25,13 @@ mod tables;
 
 use std::fmt::Debug;
 
-use convoke_core::id::{CallId, NodeId};
-use convoke_core::proto::call::{Call, CallEvent};
-use convoke_core::proto::limits::Limits;
-use convoke_core::proto::node::Node;
-use convoke_core::proto::participant::{Start, TaskRef};
-use convoke_core::transport::Lane;
-use convoke_core::wire::{Cause, Frame};
+use convoke_proto::call::{Call, CallEvent};
+use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::limits::Limits;
+use convoke_proto::link::Lane;
+use convoke_proto::node::Node;
+use convoke_proto::participant::{Start, TaskRef};
+use convoke_proto::wire::{Cause, Frame};
 
 use crate::oracle::Oracle;
 use crate::scenario::Scenario;

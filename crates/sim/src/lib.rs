@@ -14,7 +14,8 @@
 //! simulation does not cover is the driver, the transports and real time.
 //!
 //! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency, faults, and uplinks
-//! and downlinks by the [`hose`] model, which is a component of its own.
+//! and downlinks by the [`hose`] model, which is a component of its own. It and the delay line are behind the feature
+//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone.
 
 #![forbid(unsafe_code)]
 

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use convoke_core::id::LinkNonce;
-use convoke_core::time::Timestamp;
-use convoke_core::transport::Lane;
-use convoke_core::wire::Frame;
+use convoke_proto::id::LinkNonce;
+use convoke_proto::link::Lane;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::Frame;
 
 use crate::random::Random;
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use convoke_core::id::{CallId, NodeId, Path, TaskKey};
-use convoke_core::proto::call::{CallEvent, End};
-use convoke_core::proto::failure::Failure;
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::time::Timestamp;
-use convoke_core::wire::{Cause, Frame, Message};
+use convoke_proto::call::{CallEvent, End};
+use convoke_proto::failure::Failure;
+use convoke_proto::id::{CallId, NodeId, Path, TaskKey};
+use convoke_proto::participant::TaskRef;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Cause, Frame, Message};
 
 use crate::quorum::QuorumLog;
 

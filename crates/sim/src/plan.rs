@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::{CallId, MethodId, NodeId, TaskKey};
+use convoke_proto::id::{CallId, MethodId, NodeId, TaskKey};
 
 use crate::random::{DIGEST_START, Random, digest};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use convoke_core::id::NodeId;
-use convoke_core::proto::call::{Decision, Predicate, Tally};
-use convoke_core::proto::mutant::{self, Mutant};
+use convoke_proto::call::{Decision, Predicate, Tally};
+use convoke_proto::id::NodeId;
+use convoke_proto::mutant::{self, Mutant};
 
 /// What a predicate was last asked: shared between the call and the oracle.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ mod faults;
 use std::ops::Range;
 use std::time::Duration;
 
-use convoke_core::proto::limits::{Limits, ReplyDial};
+use convoke_proto::limits::{Limits, ReplyDial};
 
 use crate::network::Conditions;
 use crate::plan::Shape;

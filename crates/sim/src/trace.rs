@@ -3,10 +3,10 @@
 use std::fmt;
 use std::fmt::Write as _;
 
-use convoke_core::id::NodeId;
-use convoke_core::time::Timestamp;
-use convoke_core::transport::Lane;
-use convoke_core::wire::{Frame, Message};
+use convoke_proto::id::NodeId;
+use convoke_proto::link::Lane;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Frame, Message};
 
 use crate::random::{DIGEST_START, digest};
 

@@ -7,7 +7,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use std::time::Duration;
-//! # use convoke_core::id::{Incarnation, NodeId};
+//! # use convoke_proto::id::{Incarnation, NodeId};
 //! # use convoke_core::transport::*;
 //! # use convoke_sim::transport::SimNetwork;
 //! # #[derive(Debug)]
@@ -83,10 +83,10 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
 use convoke_core::transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
+use convoke_proto::id::NodeId;
 use tokio::time::Instant;
 
 use self::network::Network;

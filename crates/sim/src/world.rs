@@ -13,10 +13,10 @@ mod links;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use convoke_core::proto::call::Call;
-use convoke_core::proto::node::{Node, NodeEvent};
-use convoke_core::proto::participant::ParticipantEvent;
-use convoke_core::time::Timestamp;
+use convoke_proto::call::Call;
+use convoke_proto::node::{Node, NodeEvent};
+use convoke_proto::participant::ParticipantEvent;
+use convoke_proto::time::Timestamp;
 
 use crate::invariants::{Invariant, Observation, all_invariants};
 use crate::network::{End, Network, Place};

@@ -1,7 +1,7 @@
 //! Each deliberate defect must be found by the swarm, within few seeds, and by the property that speaks of
 //! it: a check of the checks.
 
-use convoke_core::proto::mutant::{self, Mutant};
+use convoke_proto::mutant::{self, Mutant};
 use convoke_sim::scenario::Kind;
 use convoke_sim::swarm;
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
 use convoke_core::transport::conformance::{self, Setup};
+use convoke_proto::id::NodeId;
 use convoke_sim::transport::{Conditions, SimNetwork};
 
 fn setup(network: &SimNetwork) -> Setup {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::NodeId;
 use convoke_core::transport::conformance::Recorder;
 use convoke_core::transport::{CloseReason, Connection, Lane, Listener};
+use convoke_proto::id::NodeId;
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 

@@ -16,7 +16,7 @@ pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
 }
 
 /// These have features by design: were they to lose them unnoticed, the lane would check nothing.
-const MUST_HAVE_FEATURES: [&str; 2] = ["convoke", "convoke-core"];
+const MUST_HAVE_FEATURES: [&str; 3] = ["convoke", "convoke-core", "convoke-proto"];
 
 fn steps(members: &[Package]) -> Vec<Step> {
     let is_checked = |package: &&Package| {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_is_checked_without_features_whatever_it_declares() {
-        assert_eq!(steps(&[package("convoke-core", &[])]).len(), 1);
+    fn the_protocol_is_checked_without_features_whatever_it_declares() {
+        assert_eq!(steps(&[package("convoke-proto", &[])]).len(), 1);
     }
 }

@@ -5,12 +5,13 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use convoke_proto::call::{End, root_path};
+use convoke_proto::id::CallId;
+use convoke_proto::initiator::SlotPoll;
+
 use crate::driver::{FlushDuty, SlotOpened};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
-use crate::id::CallId;
-use crate::proto::call::{End, root_path};
-use crate::proto::initiator::SlotPoll;
 use crate::telemetry::CallProbe;
 use crate::transport::{BoxFuture, Lane};
 

@@ -8,24 +8,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End, RootBranch};
+use convoke_proto::failure::Failure;
+use convoke_proto::id::{CallId, NodeId, Path};
+use convoke_proto::node::Node;
+use convoke_proto::time::Timestamp;
+use convoke_proto::trace::TraceEvent;
+use convoke_proto::wire::Extension;
 use futures_core::Stream;
 
 use crate::carrier;
 use crate::driver::FlushScope;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
-use crate::id::{CallId, NodeId, Path};
 use crate::method::Request;
 use crate::packing::Packing;
-use crate::proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End, RootBranch};
-use crate::proto::failure::Failure;
-use crate::proto::node::Node;
-use crate::proto::trace::TraceEvent;
+use crate::peer::Peer;
 use crate::telemetry::CallProbe;
-use crate::time::Timestamp;
-use crate::wire::Extension;
 
-use super::{Branches, Peer};
+use super::Branches;
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
@@ -343,7 +344,7 @@ pub(super) fn begin<Resp>(
 ) -> CallProbe {
     let (driver, packing) = (endpoint.driver(), &endpoint.driver().packing);
     let probe = CallProbe::begin(driver, branches);
-    carrier::carry(driver, branches);
+    carrier::carry(driver.identity().node, |to, body| driver.offer(to, body), branches);
     for (peer, request) in branches {
         packing.accept_replies(&mut request.extensions);
         if peer.epoch() != 0 {

@@ -5,9 +5,10 @@ use std::task::{Context, Poll};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::method::Request;
+use crate::peer::Peer;
 use crate::transport::{BoxFuture, Lane};
 
-use super::{Invocation, Peer};
+use super::Invocation;
 
 /// Calls to one peer as a tower service: a [`Request`] of any method in, its first reply out. See
 /// [`Endpoint::service`]. Cheap to clone.

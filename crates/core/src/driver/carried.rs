@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::id::NodeId;
+use convoke_proto::mailbox::MailKey;
+use convoke_proto::wire::{Cast, Frame, Message};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::carrier::{Carried, REFERENCE_BYTES_MAX};
-use crate::id::NodeId;
-use crate::proto::mailbox::MailKey;
-use crate::wire::{Cast, Frame, Message};
 
 use super::Driver;
 

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::id::NodeId;
+use convoke_proto::id::NodeId;
+
 use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Sink};
 
 use super::Driver;

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use convoke_proto::Transmit;
+use convoke_proto::call::Call;
+use convoke_proto::node::NodeEvent;
+use convoke_proto::participant::ParticipantEvent;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::Message;
 use smallvec::SmallVec;
 
-use crate::proto::Transmit;
-use crate::proto::call::Call;
-use crate::proto::node::NodeEvent;
-use crate::proto::participant::ParticipantEvent;
-use crate::time::Timestamp;
 use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
-use crate::wire::Message;
 
 use super::{Attached, FlushScope, State};
 

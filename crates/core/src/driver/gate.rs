@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::id::NodeId;
-use crate::proto::participant::Start;
+use convoke_proto::id::NodeId;
+use convoke_proto::participant::Start;
 
 /// What runs one at a time: the peer that opened the branch, and the name that orders.
 pub(super) type GateKey = (NodeId, &'static str);

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use convoke_proto::participant::{Start, TaskRef};
+use convoke_proto::task::TaskFailure;
+use convoke_proto::wire::{Cause, Executed};
 use parking_lot::Mutex;
 
 use crate::carrier::{self, REFERENCE_BYTES_MAX};
 use crate::error::{Code, Status};
-use crate::proto::participant::{Start, TaskRef};
-use crate::proto::task::TaskFailure;
 use crate::server::{Caller, HandlerFuture, HandlerResult, TaskHandle};
 use crate::transport::BoxFuture;
-use crate::wire::{Cause, Executed};
 
 use super::gate::GateKey;
 use super::run_queue;

@@ -9,10 +9,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::proto::Transmit;
-use crate::time::Timestamp;
+use convoke_proto::Transmit;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Cancel, Frame, Header, Message};
+
 use crate::transport::{Appended, Connection, Lane, NotWritable};
-use crate::wire::{Cancel, Frame, Header, Message};
 
 use super::Driver;
 use super::drain::append;
@@ -112,8 +113,8 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{CallId, Incarnation, Path, TaskKey};
-    use crate::wire::CancelReason;
+    use convoke_proto::id::{CallId, Incarnation, Path, TaskKey};
+    use convoke_proto::wire::CancelReason;
 
     const LATER: Timestamp = Timestamp::from_nanos(1_500);
 

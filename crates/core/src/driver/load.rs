@@ -1,10 +1,8 @@
 //! How much an endpoint holds, for those who look after its memory.
 
-use crate::endpoint::Endpoint;
-
 use super::{Driver, State};
 
-/// What an endpoint holds at one moment, as counts; see [`Endpoint::load`].
+/// What an endpoint holds at one moment, as counts; see [`Endpoint::load`](crate::Endpoint::load).
 ///
 /// All of it is bounded by [`Limits`](crate::Limits), and all but [`connections`](Self::connections) and
 /// [`nodes`](Self::nodes) falls to zero by itself in an endpoint that is neither asked nor asks.
@@ -34,15 +32,8 @@ pub struct Load {
     pub nodes: usize,
 }
 
-impl Endpoint {
-    /// How much this endpoint holds now. Takes the lock of the endpoint for a moment.
-    pub fn load(&self) -> Load {
-        self.driver().load()
-    }
-}
-
 impl Driver {
-    fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let (initiator, participant) = (state.node.initiator(), state.node.participant());
         Load {
@@ -73,7 +64,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Context, Invocation, Limits, Method, Service, Status};
+    use crate::{Context, Endpoint, Invocation, Limits, Method, Service, Status};
 
     const NEVER: Method<String, String> = Method::new("test.Test/Never");
 

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use convoke_proto::id::NodeId;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-
-use crate::id::NodeId;
 
 use super::Driver;
 

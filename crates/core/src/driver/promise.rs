@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::time::Timestamp;
+use convoke_proto::time::Timestamp;
 
 /// Who relies on a flush for this long flushes itself: the one who promised it was not polled.
 const TRUST: Duration = Duration::from_micros(500);

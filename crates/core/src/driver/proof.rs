@@ -12,8 +12,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::id::{LinkNonce, NodeId};
-use crate::time::Timestamp;
+use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::time::Timestamp;
+
 use crate::transport::{Address, CloseReason, Connection, Link, Transport};
 
 use super::drain::Aftermath;

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_proto::participant::Start;
 
-use crate::proto::participant::Start;
 use crate::server::TaskHandle;
 
 use super::Driver;

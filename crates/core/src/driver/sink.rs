@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use convoke_proto::wire::{Frame, Glance};
+
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
-use crate::wire::{Frame, Glance};
 
 use super::carried::CarriedCasts;
 use super::proof::Unwanted;

@@ -9,13 +9,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::id::{CallId, LinkNonce, MethodId, NodeId};
+use convoke_proto::initiator::SlotPoll;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::Extension;
 
 use crate::error::CallError;
-use crate::id::{CallId, LinkNonce, MethodId, NodeId};
-use crate::proto::initiator::SlotPoll;
-use crate::time::Timestamp;
 use crate::transport::{Appended, Connection, NotWritable};
-use crate::wire::Extension;
 
 use super::drain::NO_ROOM;
 use super::promise::{Guard, Promiser, Turn};

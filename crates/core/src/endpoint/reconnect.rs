@@ -3,12 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use convoke_proto::id::NodeId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::client::Peer;
 use crate::driver::PeerState;
-use crate::id::NodeId;
+use crate::peer::Peer;
 
 use super::{Endpoint, Inner};
 

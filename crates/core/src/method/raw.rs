@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
+use convoke_proto::id::MethodId;
+use convoke_proto::wire::Extension;
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_varint, encode_key, encode_varint};
-
-use crate::id::MethodId;
-use crate::wire::Extension;
 
 use super::Request;
 
@@ -157,7 +156,7 @@ impl Request<RawMessage> {
     }
 
     /// Adds an extension as it goes over the wire, such as the
-    /// [trace context](crate::wire::extension::TRACE_CONTEXT) a gateway was given.
+    /// [trace context](convoke_proto::wire::extension::TRACE_CONTEXT) a gateway was given.
     #[must_use]
     pub fn raw_extension(mut self, extension: Extension) -> Self {
         self.extensions.push(extension);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::task::TaskFailure;
+use convoke_proto::wire::{Cause, Executed, Extension, extension};
 use parking_lot::Mutex;
 
-use crate::id::{LinkNonce, NodeId};
-use crate::proto::task::TaskFailure;
 use crate::transport::{Connection, Lane};
-use crate::wire::{Cause, Executed, Extension, extension};
 
 use super::{FEATURES, FEATURES_BYTES_MAX};
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use convoke_proto::id::NodeId;
+use convoke_proto::task::TaskFailure;
+use convoke_proto::wire::{Cause, Executed};
+
 use crate::error::Code;
-use crate::id::NodeId;
-use crate::proto::task::TaskFailure;
 use crate::transport::Principal;
-use crate::wire::{Cause, Executed};
 
 /// Who opened a branch: the initiator, or the node of the parent task.
 ///

@@ -7,15 +7,14 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::id::NodeId;
+use convoke_proto::mailbox::{Announce, JoinRefusal, MailKey, SpaceTaken, Tag};
+use convoke_proto::node::Reach;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Cast, Digest};
 use smallvec::SmallVec;
 
 use crate::driver::Driver;
-use crate::endpoint::Endpoint;
-use crate::id::NodeId;
-use crate::proto::mailbox::{Announce, CastsDropped, JoinRefusal, MailKey, SpaceTaken, Tag};
-use crate::proto::node::Reach;
-use crate::time::Timestamp;
-use crate::wire::{Cast, Digest};
 
 use super::Context;
 
@@ -174,34 +173,21 @@ pub struct CastSpace {
     name: u64,
 }
 
-impl Endpoint {
-    /// Reads the tags of a space from now on; what came before waits in it. A member may begin `window` tags
-    /// that nobody has opened here.
-    ///
-    /// # Errors
-    /// [`SpaceTaken`] while it is open at this endpoint.
-    pub fn cast_space(
-        &self,
+impl CastSpace {
+    pub(crate) fn begin(
+        driver: &Arc<Driver>,
         name: u64,
         window: usize,
         announce: Announce,
         members: Option<&[NodeId]>,
-    ) -> Result<CastSpace, SpaceTaken> {
-        let driver = self.driver();
+    ) -> Result<Self, SpaceTaken> {
         let members = members.map(|nodes| nodes.iter().copied().collect());
         driver.with_node_quietly(|node| {
             node.mailboxes_mut().open_space(name, window, announce, members)
         })?;
-        Ok(CastSpace { driver: driver.clone(), name })
+        Ok(Self { driver: driver.clone(), name })
     }
 
-    /// How many casts this endpoint has not kept since it began, by reason.
-    pub fn casts_dropped(&self) -> CastsDropped {
-        self.driver().with_node_quietly(|node| node.mailboxes().dropped())
-    }
-}
-
-impl CastSpace {
     /// The port for casts about a tag. What came before is in it. Members that have not opened the tag keep
     /// what is sent for `lifetime`.
     ///

@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
+use convoke_proto::task::TaskFailure;
+use convoke_proto::wire::Executed;
 use parking_lot::Mutex;
 use tower_layer::Layer;
 
 use crate::error::{Code, Status};
-use crate::proto::task::TaskFailure;
 use crate::transport::BoxFuture;
-use crate::wire::Executed;
 
 use super::{Context, Handler, HandlerResult, MethodEntry, Service, TaskHandle};
 

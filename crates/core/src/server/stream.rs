@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::proto::task::TaskRefusal;
+use convoke_proto::task::TaskRefusal;
 
 use super::TaskHandle;
 

@@ -5,15 +5,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_proto::participant::Branch;
+use convoke_proto::task::TaskRefusal;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::Extension;
 
-use crate::client::Peer;
 use crate::error::Status;
 use crate::method::Request;
-use crate::proto::participant::Branch;
-use crate::proto::task::TaskRefusal;
-use crate::time::Timestamp;
+use crate::peer::Peer;
 use crate::transport::Lane;
-use crate::wire::Extension;
 
 use super::stream::ReplyStream;
 use super::{Context, TaskHandle};

@@ -9,18 +9,18 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use convoke_proto::Transmit;
+use convoke_proto::failure::Failure;
+use convoke_proto::id::{MethodId, NodeId};
+use convoke_proto::wire::{Executed, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::client::Peer;
 use crate::driver::{Driver, Unwanted};
-use crate::id::{MethodId, NodeId};
 use crate::method::Request;
-use crate::proto::Transmit;
-use crate::proto::failure::Failure;
+use crate::peer::Peer;
 use crate::transport::{CloseReason, Connection, Counters, Link};
-use crate::wire::{Cause, Executed, Message};
 
 use super::{CallEnd, TaskEnd};
 
@@ -152,8 +152,7 @@ impl Meters {
         if let Message::Fail(fail) = &frame.message
             && (fail.executed, fail.node, frame.relayed_from) == (Executed::No, None, None)
         {
-            let labels =
-                [("node", self.node.clone()), ("cause", cause_name(fail.cause).to_owned())];
+            let labels = [("node", self.node.clone()), ("cause", fail.cause.name().to_owned())];
             metrics::counter!("convoke_refusals_total", &labels).increment(1);
         }
     }
@@ -211,7 +210,7 @@ impl CallMeter {
         let labels = [
             ("node", self.meters.node.clone()),
             ("method", self.meters.method.to_owned()),
-            ("cause", cause_name(failure.cause).to_owned()),
+            ("cause", failure.cause.name().to_owned()),
         ];
         metrics::counter!("convoke_call_failures_total", &labels).increment(1);
     }
@@ -333,29 +332,5 @@ fn reason_name(reason: &CloseReason) -> &'static str {
         CloseReason::Overloaded => "overloaded",
         CloseReason::Stale => "stale",
         CloseReason::Unproven => "unproven",
-    }
-}
-
-fn cause_name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Application => "application",
-        Cause::Panicked => "panicked",
-        Cause::Dropped => "dropped",
-        Cause::Overloaded => "overloaded",
-        Cause::UnknownMethod => "unknown_method",
-        Cause::BadRequest => "bad_request",
-        Cause::PathTooDeep => "path_too_deep",
-        Cause::TooManyBranches => "too_many_branches",
-        Cause::Deadline => "deadline",
-        Cause::Cancelled => "cancelled",
-        Cause::NodeDown => "node_down",
-        Cause::Lost => "lost",
-        Cause::ReplyLost => "reply_lost",
-        Cause::Orphaned => "orphaned",
-        Cause::Unreachable => "unreachable",
-        Cause::Protocol => "protocol",
-        Cause::ShuttingDown => "shutting_down",
-        Cause::ResourceExhausted => "resource_exhausted",
-        Cause::StaleEpoch => "stale_epoch",
     }
 }

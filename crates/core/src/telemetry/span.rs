@@ -5,16 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use convoke_proto::failure::Failure;
+use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::participant::Start;
+use convoke_proto::task::TaskFailure;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use crate::client::Peer;
 use crate::driver::Driver;
-use crate::id::{CallId, NodeId};
 use crate::method::Request;
-use crate::proto::failure::Failure;
-use crate::proto::participant::Start;
-use crate::proto::task::TaskFailure;
+use crate::peer::Peer;
 use crate::trace_context::TraceContext;
 
 /// Ties the spans of an endpoint to a tracing system that has ids of its own, such as OpenTelemetry; see

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use convoke_core::time::Timestamp;
+use convoke_proto::time::Timestamp;
 
 /// What a link can carry and hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

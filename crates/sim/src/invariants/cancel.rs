@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use convoke_core::proto::call::End;
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::wire::Cause;
+use convoke_proto::call::End;
+use convoke_proto::participant::TaskRef;
+use convoke_proto::wire::Cause;
 
 use crate::network::Network;
 use crate::oracle::{CallTruth, Oracle, TaskTruth};

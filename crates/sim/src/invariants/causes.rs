@@ -1,10 +1,10 @@
 //! A failure names a branch that exists, the node it was at, and a cause that was really there.
 
-use convoke_core::id::CallId;
-use convoke_core::proto::call::CallEvent;
-use convoke_core::proto::failure::Failure;
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::wire::Cause;
+use convoke_proto::call::CallEvent;
+use convoke_proto::failure::Failure;
+use convoke_proto::id::CallId;
+use convoke_proto::participant::TaskRef;
+use convoke_proto::wire::Cause;
 
 use crate::oracle::{Oracle, TaskEnd};
 use crate::scenario::Scenario;

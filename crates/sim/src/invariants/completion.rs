@@ -1,8 +1,8 @@
 //! A call that says it is complete is: every task finished, every reply is here. With failures, the same
 //! holds for everything that is not at or below a failed branch.
 
-use convoke_core::id::{CallId, TaskKey};
-use convoke_core::proto::call::{CallEvent, End};
+use convoke_proto::call::{CallEvent, End};
+use convoke_proto::id::{CallId, TaskKey};
 
 use crate::oracle::{Oracle, TaskEnd, TaskTruth};
 

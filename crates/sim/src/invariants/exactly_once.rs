@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use convoke_core::id::{CallId, Path};
-use convoke_core::proto::call::{CallEvent, Delivered};
+use convoke_proto::call::{CallEvent, Delivered};
+use convoke_proto::id::{CallId, Path};
 
 use crate::oracle::Oracle;
 

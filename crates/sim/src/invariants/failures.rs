@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use convoke_core::id::{CallId, Path};
-use convoke_core::proto::call::{Call, CallEvent};
-use convoke_core::proto::tree::BranchState;
+use convoke_proto::call::{Call, CallEvent};
+use convoke_proto::id::{CallId, Path};
+use convoke_proto::tree::BranchState;
 
 use crate::oracle::Oracle;
 

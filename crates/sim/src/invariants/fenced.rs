@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use convoke_core::proto::call::CallEvent;
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::wire::Executed;
+use convoke_proto::call::CallEvent;
+use convoke_proto::participant::TaskRef;
+use convoke_proto::wire::Executed;
 
 use crate::oracle::Oracle;
 

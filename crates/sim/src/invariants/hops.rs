@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use convoke_core::id::{CallId, Path};
+use convoke_proto::id::{CallId, Path};
 
 use crate::oracle::Oracle;
 
@@ -30,9 +30,9 @@ impl Invariant for Hops {
             *last = branch.hop;
             let sent_to = oracle
                 .tasks
-                .get(&convoke_core::proto::participant::TaskRef {
+                .get(&convoke_proto::participant::TaskRef {
                     call: *id,
-                    task: convoke_core::id::TaskKey { path: path.clone(), hop: branch.hop },
+                    task: convoke_proto::id::TaskKey { path: path.clone(), hop: branch.hop },
                 })
                 .map(|truth| truth.sent_to);
             if let (Some(holder), Some(sent_to)) = (branch.holder, sent_to)

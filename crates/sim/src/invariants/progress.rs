@@ -1,8 +1,8 @@
 //! Where nothing goes wrong, every call comes to its proper end before its deadline; and once everything
 //! that went wrong has ended, so does every new call.
 
-use convoke_core::proto::call::{CallEvent, End};
-use convoke_core::wire::Cause;
+use convoke_proto::call::{CallEvent, End};
+use convoke_proto::wire::Cause;
 
 use crate::oracle::Oracle;
 use crate::scenario::{Kind, Scenario};

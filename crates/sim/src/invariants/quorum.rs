@@ -1,8 +1,8 @@
 //! A quorum call is decided by the reply that makes k distinct nodes, neither before nor after, and it is
 //! impossible as soon as no reply that can still come would do.
 
-use convoke_core::id::CallId;
-use convoke_core::proto::call::{Call, End};
+use convoke_proto::call::{Call, End};
+use convoke_proto::id::CallId;
 
 use crate::oracle::{Oracle, QuorumTruth};
 

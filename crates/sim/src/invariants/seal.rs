@@ -1,6 +1,6 @@
 //! A call that may still get root branches is not complete.
 
-use convoke_core::proto::call::End;
+use convoke_proto::call::End;
 
 use crate::oracle::Oracle;
 

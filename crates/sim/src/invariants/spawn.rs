@@ -1,7 +1,7 @@
 //! A stopped task opens nothing and says nothing, and no branch has more time than its parent.
 
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::wire::Message;
+use convoke_proto::participant::TaskRef;
+use convoke_proto::wire::Message;
 
 use crate::oracle::Oracle;
 

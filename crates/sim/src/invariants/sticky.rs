@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use convoke_core::id::CallId;
-use convoke_core::proto::call::{CallEvent, End};
+use convoke_proto::call::{CallEvent, End};
+use convoke_proto::id::CallId;
 
 use crate::oracle::Oracle;
 

@@ -1,7 +1,7 @@
 //! No table outgrows its bound, and after the last deadline and the keep-alive timeout all are empty.
 
-use convoke_core::proto::limits::Limits;
-use convoke_core::proto::node::Node;
+use convoke_proto::limits::Limits;
+use convoke_proto::node::Node;
 
 use crate::oracle::Oracle;
 

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
-use convoke_core::time::Timestamp;
+use convoke_proto::id::NodeId;
+use convoke_proto::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::{CallId, LinkNonce, NodeId, Path, TaskKey};
-use convoke_core::proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch};
-use convoke_core::proto::initiator::SlotPoll;
-use convoke_core::proto::node::Node;
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::time::Timestamp;
+use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch};
+use convoke_proto::id::{CallId, LinkNonce, NodeId, Path, TaskKey};
+use convoke_proto::initiator::SlotPoll;
+use convoke_proto::node::Node;
+use convoke_proto::participant::TaskRef;
+use convoke_proto::time::Timestamp;
 
 use crate::invariants::Observation;
 use crate::network::Place;

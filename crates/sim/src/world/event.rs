@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use convoke_core::id::{CallId, LinkNonce};
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::time::Timestamp;
-use convoke_core::transport::Lane;
-use convoke_core::wire::Frame;
+use convoke_proto::id::{CallId, LinkNonce};
+use convoke_proto::link::Lane;
+use convoke_proto::participant::TaskRef;
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::Frame;
 
 use crate::network::{End, Place};
 use crate::scenario::Fault;

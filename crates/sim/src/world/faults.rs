@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use convoke_core::id::LinkNonce;
-use convoke_core::time::Timestamp;
+use convoke_proto::id::LinkNonce;
+use convoke_proto::time::Timestamp;
 
 use crate::network::Place;
 use crate::oracle::TaskEnd;

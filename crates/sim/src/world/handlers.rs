@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::{MethodId, NodeId};
-use convoke_core::proto::node::Node;
-use convoke_core::proto::participant::{Branch, Start, TaskRef};
-use convoke_core::proto::task::{TaskFailure, TaskRefusal};
-use convoke_core::time::Timestamp;
-use convoke_core::wire::{Cause, Executed};
+use convoke_proto::id::{MethodId, NodeId};
+use convoke_proto::node::Node;
+use convoke_proto::participant::{Branch, Start, TaskRef};
+use convoke_proto::task::{TaskFailure, TaskRefusal};
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::{Cause, Executed};
 
 use crate::invariants::Observation;
 use crate::network::Place;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use convoke_core::id::{CallId, Incarnation, NodeId};
-use convoke_core::proto::node::{Identity, Node};
-use convoke_core::proto::participant::TaskRef;
-use convoke_core::time::Timestamp;
-use convoke_core::transport::{Address, Hello};
+use convoke_proto::address::Address;
+use convoke_proto::id::{CallId, Incarnation, NodeId};
+use convoke_proto::link::Hello;
+use convoke_proto::node::{Identity, Node};
+use convoke_proto::participant::TaskRef;
+use convoke_proto::time::Timestamp;
 
 use crate::network::{End, Place};
 use crate::random::Random;

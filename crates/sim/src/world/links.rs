@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use convoke_core::id::{LinkNonce, NodeId};
-use convoke_core::proto::Transmit;
-use convoke_core::transport::{Address, Lane, Link};
-use convoke_core::wire::Frame;
+use convoke_proto::Transmit;
+use convoke_proto::address::Address;
+use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::link::{Lane, Link};
+use convoke_proto::wire::Frame;
 
 use crate::invariants::Observation;
 use crate::network::{Arrival, End, Place};

@@ -9,8 +9,8 @@ mod trees;
 
 use std::hash::{Hash, Hasher};
 
-use convoke_core::id::NodeId;
-use convoke_core::proto::tree::{BranchState, Holder, Tree, TreeFault};
+use convoke_proto::id::NodeId;
+use convoke_proto::tree::{BranchState, Holder, Tree, TreeFault};
 use stateright::{Checker, Model, Property};
 
 use trees::{Bounds, Entry, Frame, Scenario, scenarios};

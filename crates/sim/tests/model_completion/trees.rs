@@ -4,7 +4,7 @@
 //! the rules of `proto::task`. A task that hands its branch on (R3) sends nothing, and only makes the
 //! next hop.
 
-use convoke_core::id::{NodeId, Path, TaskKey};
+use convoke_proto::id::{NodeId, Path, TaskKey};
 
 /// Which trees.
 #[derive(Clone, Copy, Debug)]

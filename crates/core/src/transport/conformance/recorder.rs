@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_proto::id::{Incarnation, LinkNonce, NodeId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::PATIENCE;
-use crate::id::{Incarnation, LinkNonce, NodeId};
 use crate::transport::{Address, CloseReason, Connection, Hello, Lane, Link, Received, Sink};
 
 /// A [`Sink`] for tests: remembers what it is told, in order, per connection.

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use convoke_proto::id::NodeId;
+
 use super::recorder::Recorder;
 use super::{PATIENCE, Setup};
-use crate::id::NodeId;
 use crate::transport::{CloseReason, Connection, DialError, Lane, Listener, NotWritable};
 
 /// Two connected ends, made by [`Setup::connect`].

@@ -1,0 +1,65 @@
+//! Where nodes listen.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a node listens: a scheme and the rest, such as `tcp://10.0.0.1:7000`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    text: String,
+    scheme_len: usize,
+}
+
+/// A text that is not `scheme://rest`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an address: expected scheme://host:port, such as tcp://127.0.0.1:7000")]
+pub struct AddressError {
+    /// What was given.
+    pub text: String,
+}
+
+/// Longest address, in bytes.
+pub const ADDRESS_BYTES_MAX: usize = 255;
+
+impl Address {
+    /// The transport's name, such as `tcp`.
+    pub fn scheme(&self) -> &str {
+        &self.text[..self.scheme_len]
+    }
+
+    /// What the transport dials or binds, such as `127.0.0.1:7000`.
+    pub fn rest(&self) -> &str {
+        &self.text[self.scheme_len + 3..]
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let scheme_len = text.find("://").filter(|len| *len > 0 && *len + 3 < text.len());
+        match scheme_len {
+            Some(scheme_len) if text.len() <= ADDRESS_BYTES_MAX => {
+                Ok(Self { text: text.to_owned(), scheme_len })
+            }
+            _ => Err(AddressError { text: text.chars().take(80).collect() }),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

@@ -1,0 +1,186 @@
+//! The call protocol of convoke and its wire format, as pure state machines.
+//!
+//! A *call* is one exchange among many parties. The initiator opens branches to some nodes; each
+//! task there replies to the initiator, any number of times, or *delegates*: it opens branches to
+//! further nodes, whose tasks reply **straight to the initiator**. So a call is a tree of requests,
+//! and a chain of h servers costs h + 1 trips.
+//!
+//! The call is complete when the initiator has everything that will ever come. It knows that from
+//! *manifests*: every task declares at its end how many branches it opened and how many replies it
+//! sent. The initiator counts open branches and missing replies, each by its [`Path`] in the
+//! tree, until both are zero. In the common cases a manifest travels in a frame that leaves anyway.
+//!
+//! A [`Node`](node::Node) is all of this for one node. Inputs are its `handle_*` methods and the
+//! commands of calls and tasks; all take the time. After any input its owner drains the `poll_*`
+//! outputs until `None`. What a peer sends never reaches an assertion: it becomes a [`Fault`].
+//!
+//! ```text
+//!              ┌────────────── Node ───────────────┐
+//!  commands ──▶│ Initiator: calls ── Tree, Inbox   │──▶ poll_transmit  frames for connections
+//!  frames   ──▶│ Participant: visits ── Task       │──▶ poll_event     tasks to start or stop, dials
+//!  timeouts ──▶│ Links: which connections are up   │──▶ poll_call      replies and ends of calls
+//!              └───────────────────────────────────┘
+//! ```
+//!
+//! What it does **not** do: I/O, clocks, randomness, threads, a runtime. It encodes frames, but
+//! opens no connection and writes to none; `convoke-core` drives it on tokio, `convoke-sim` in
+//! virtual time. It does not look into messages, and runs no handler: it says when one must start
+//! or stop.
+//!
+//! A node that calls itself needs no connection:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use convoke_proto::call::{CallEvent, CallOptions, End};
+//! use convoke_proto::id::{Incarnation, MethodId, NodeId};
+//! use convoke_proto::limits::Limits;
+//! use convoke_proto::node::{Identity, Node, NodeEvent};
+//! use convoke_proto::participant::ParticipantEvent;
+//! use convoke_proto::time::Timestamp;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (now, me) = (Timestamp::ZERO, NodeId::new(7).ok_or("zero names no node")?);
+//! let identity = Identity { node: me, incarnation: Incarnation(1) };
+//! let mut node = Node::new(identity, &Limits::default(), 0, now)?;
+//!
+//! let call = node.open_call(now, None, CallOptions::default())?;
+//! node.open_branch(now, call, me, MethodId(1), Vec::new(), Bytes::from_static(b"21"))?;
+//! node.seal_call(now, call);
+//!
+//! let Some(NodeEvent::Task(ParticipantEvent::Start(start))) = node.poll_event() else {
+//!     return Err("no task starts".into());
+//! };
+//! assert_eq!(start.payload, "21");
+//! node.answer(now, &start.task, Bytes::from_static(b"42"))?;
+//!
+//! let Some(CallEvent::Reply(reply)) = node.poll_call(now, call) else {
+//!     return Err("no reply came".into());
+//! };
+//! assert_eq!(reply.payload, "42");
+//! assert_eq!(node.poll_call(now, call), Some(CallEvent::Ended(End::Complete)));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Modules
+//! - [`id`], [`time`]: names of nodes, calls, branches; time as a number;
+//! - [`wire`]: the bytes of every frame;
+//! - [`address`], [`link`]: where nodes listen, what is known of a connection;
+//! - [`node`]: the whole protocol of one node; [`links`]: its connections;
+//! - [`initiator`], [`call`], [`tree`], [`inbox`], [`slot`]: its calls;
+//! - [`participant`], [`visit`], [`task`], [`flow`], [`index_set`]: its tasks;
+//! - [`mailbox`]: casts of echo phases;
+//! - [`limits`], [`failure`], [`trace`]: bounds, what is told of a failed branch and of a call;
+//! - [`mutant`]: deliberate defects that the simulation must find, with the feature `mutants`.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+mod admission;
+pub mod call;
+pub mod failure;
+pub mod flow;
+pub mod id;
+pub mod inbox;
+pub mod index_set;
+pub mod initiator;
+pub mod limits;
+pub mod link;
+pub mod links;
+pub mod mailbox;
+pub mod mutant;
+pub mod node;
+pub mod participant;
+pub mod slot;
+pub mod task;
+pub mod time;
+mod timers;
+pub mod trace;
+pub mod tree;
+pub mod visit;
+pub mod wire;
+
+use id::{LinkNonce, NodeId, Path, TaskKey};
+use link::Lane;
+use wire::{Frame, Header, Message};
+
+/// A frame on its way to a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The peer.
+    pub to: NodeId,
+    /// Which connection to it.
+    pub link: LinkNonce,
+    /// Which lane of that.
+    pub lane: Lane,
+    /// The frame.
+    pub frame: Frame,
+}
+
+/// How a frame came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The peer at the other end of the connection: authenticated by it.
+    pub via: NodeId,
+    /// Who sent it: `via`, or for a relayed frame who is said to have.
+    pub from: NodeId,
+    /// The connection.
+    pub link: LinkNonce,
+}
+
+/// A peer did what the protocol forbids. The frame is dropped; the connection should be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A request claims its sender as the initiator, but names another incarnation.
+    #[error("a request names a call of another node as the sender's own")]
+    ForeignCall,
+    /// A frame that only the initiator may send came from somebody else.
+    #[error("a frame that only the initiator of a call may send came from another node")]
+    NotInitiator,
+    /// A frame without a sensible receiver.
+    #[error("a frame is not addressed to this node")]
+    Misrouted,
+}
+
+/// A message that one of the cores wants sent; [`node::Node`] finds the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outbound {
+    pub(crate) to: NodeId,
+    /// Only over this connection: the order of frames on it matters.
+    pub(crate) link: Option<LinkNonce>,
+    pub(crate) header: Header,
+    pub(crate) relayed_from: Option<NodeId>,
+    pub(crate) message: Message,
+}
+
+impl Outbound {
+    pub(crate) fn new(to: NodeId, header: Header, message: Message) -> Self {
+        Self { to, link: None, header, relayed_from: None, message }
+    }
+
+    /// The frames whose order matters share the data lane; see [`Lane`].
+    pub(crate) fn lane(&self) -> Lane {
+        use mutant::Mutant;
+        use wire::TaskStatus::{Running, Unknown};
+        match &self.message {
+            Message::Cancel(_) | Message::Credit(_) => Lane::Control,
+            Message::Probe(probe) if !probe.fence => Lane::Control,
+            Message::Status(status)
+                if mutant::is(Mutant::StatusOvertakesReply)
+                    || status.tasks.iter().all(|(_, state)| matches!(state, Running | Unknown)) =>
+            {
+                Lane::Control
+            }
+            _ => Lane::Data,
+        }
+    }
+
+    pub(crate) fn into_frame(self) -> Frame {
+        Frame { header: self.header, relayed_from: self.relayed_from, message: self.message }
+    }
+}
+
+pub(crate) fn key(path: Path, hop: u32) -> TaskKey {
+    TaskKey { path, hop }
+}

@@ -1,0 +1,80 @@
+//! A connection as the protocol knows it: who is at its ends, and which lane a frame takes. What
+//! carries the frames is no part of this crate.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::address::Address;
+use crate::id::{Incarnation, LinkNonce, NodeId};
+
+/// Which queue of a connection a frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Small and urgent: CREDIT, CANCEL, plain PROBE, STATUS of running tasks. Overtakes data.
+    Control,
+    /// Everything whose order matters to the call protocol.
+    Data,
+}
+
+/// What a node tells a peer of itself when a connection opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Who it is.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Where others can dial it; empty for a node that only dials out. Never an unspecified
+    /// address: the transport replaces `0.0.0.0` by the connection's local address.
+    pub advertised: Vec<Address>,
+    /// The largest frame it takes, in bytes.
+    pub frame_bytes_max: u32,
+}
+
+/// One connection as both its ends know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// What the other end said of itself.
+    pub peer: Hello,
+    /// The name both ends have for this connection.
+    pub nonce: LinkNonce,
+    /// Whether this end dialled.
+    pub is_dialler: bool,
+    /// The transport's scheme.
+    pub scheme: &'static str,
+    /// Who the peer proved to be, where the transport authenticates; then `peer.node` is proven,
+    /// too.
+    pub principal: Option<Principal>,
+}
+
+/// Who a peer proved to be when its connection opened, such as `spiffe://shop.example/node/7`: what
+/// the transport found in the peer's certificate. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// A principal that a transport has proof of.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// As the transport writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// As many first bytes of a frame as [`Glance`](crate::wire::Glance) takes, or the whole frame:
+/// what a transport shows of a frame before the rest is there.
+pub const ORDER_HEAD_BYTES: usize = 128;

@@ -1,0 +1,446 @@
+//! Which connections are up, which node is being dialled, which is known dead, and what waits.
+//!
+//! ```text
+//!   Idle ──send──▶ Dialling ──up──▶ Up ──last one down──▶ Idle
+//!                     └──failed──▶ Backoff ──time──▶ Idle      (a send in Backoff fails at once)
+//! ```
+//! With two connections between the same nodes, both dialled at once, new frames take the one dialled
+//! by the node with the lower id, on both sides; the other carries on for what began on it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::id::{Incarnation, LinkNonce, NodeId};
+use crate::link::Link;
+use crate::time::Timestamp;
+
+use super::Outbound;
+use super::call::LinkView;
+use super::limits::Limits;
+
+/// How to get a frame to a node now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is this node.
+    Local,
+    /// Over this connection.
+    Up(LinkNonce),
+    /// It is being dialled, or can be.
+    Dialable,
+    /// It cannot be reached: it was not a moment ago, or nobody knows its address.
+    Dead,
+}
+
+#[derive(Debug, Default)]
+struct Neighbour {
+    incarnation: Option<Incarnation>,
+    /// When that was first heard of.
+    incarnation_since: Timestamp,
+    /// Connections that are up, oldest first, and whether this node dialled.
+    up: Vec<(LinkNonce, bool)>,
+    dead: VecDeque<LinkNonce>,
+    /// When the last of these ended.
+    lost_at: Timestamp,
+    /// Given by the endpoint's owner.
+    configured: Vec<Address>,
+    /// Advertised by the node itself, or by another until it is.
+    advertised: Vec<Address>,
+    is_dialling: bool,
+    failures: u32,
+    /// Why the last dial failed.
+    last_error: String,
+    backoff_until: Timestamp,
+    waiting: VecDeque<(Timestamp, Outbound)>,
+    waiting_bytes: usize,
+    /// It is in the queue of nodes that may be forgotten.
+    is_queued: bool,
+}
+
+impl Neighbour {
+    /// Whether all it is good for is to remember the past.
+    fn is_idle(&self) -> bool {
+        self.up.is_empty()
+            && self.configured.is_empty()
+            && self.waiting.is_empty()
+            && !self.is_dialling
+    }
+}
+
+/// The connections of one node.
+#[derive(Debug)]
+pub struct Links {
+    me: NodeId,
+    neighbours: BTreeMap<NodeId, Neighbour>,
+    /// Nodes that may be forgotten when there are too many such, in the order in which they became so.
+    idle: VecDeque<NodeId>,
+    /// The latest time that was said.
+    clock: Timestamp,
+    dials: VecDeque<NodeId>,
+    random: u64,
+    queue_bytes_max: usize,
+    backoff_min: Duration,
+    backoff_max: Duration,
+}
+
+/// Ended connections remembered per node.
+const DEAD_MAX: usize = 16;
+
+/// Nodes remembered to which there is no connection and which nobody configured: long enough for the calls
+/// of a lost connection to ask whether it is dead, in all but a flood.
+const IDLE_MAX: usize = 1_024;
+
+impl Links {
+    pub(crate) fn new(me: NodeId, limits: &Limits, seed: u64) -> Self {
+        Self {
+            me,
+            neighbours: BTreeMap::new(),
+            idle: VecDeque::new(),
+            clock: Timestamp::ZERO,
+            dials: VecDeque::new(),
+            random: seed | 1,
+            queue_bytes_max: limits.dial_queue_bytes_max,
+            backoff_min: limits.backoff_min,
+            backoff_max: limits.backoff_max,
+        }
+    }
+
+    /// Where a node can be dialled, from the endpoint's owner.
+    pub(crate) fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
+        self.neighbours.entry(node).or_default().configured = addresses;
+    }
+
+    /// Where another node says that this one can be dialled: worth a try when nobody said better.
+    pub(crate) fn hear_of(&mut self, node: NodeId, addresses: &[Address]) {
+        let neighbour = self.neighbours.entry(node).or_default();
+        if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
+            neighbour.advertised = addresses.to_vec();
+        }
+        self.forget_idle(node);
+    }
+
+    /// Another place where a node can be dialled, from the endpoint's owner.
+    pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
+        let configured = &mut self.neighbours.entry(node).or_default().configured;
+        if !configured.contains(&address) {
+            configured.push(address);
+        }
+    }
+
+    /// Addresses to try, configured ones first.
+    pub fn addresses(&self, node: NodeId) -> Vec<Address> {
+        let Some(neighbour) = self.neighbours.get(&node) else { return Vec::new() };
+        let mut all = neighbour.configured.clone();
+        all.extend(
+            neighbour.advertised.iter().filter(|a| !neighbour.configured.contains(a)).cloned(),
+        );
+        all
+    }
+
+    /// The connection that new frames to a node take.
+    pub fn current(&self, node: NodeId) -> Option<LinkNonce> {
+        let neighbour = self.neighbours.get(&node)?;
+        let i_am_lower = self.me < node;
+        let preferred = neighbour.up.iter().find(|(_, is_dialler)| *is_dialler == i_am_lower);
+        preferred.or(neighbour.up.first()).map(|(nonce, _)| *nonce)
+    }
+
+    /// Where the owner of this endpoint said that this node can be dialled.
+    pub fn configured(&self, node: NodeId) -> &[Address] {
+        self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
+    }
+
+    /// Whether the owner of this endpoint named this node.
+    pub fn is_configured(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.configured.is_empty())
+    }
+
+    /// A connection is up. Returns what has waited for it, with the time it began to wait.
+    pub(crate) fn handle_up(&mut self, now: Timestamp, link: &Link) -> Vec<(Timestamp, Outbound)> {
+        self.clock = self.clock.max(now);
+        let neighbour = self.neighbours.entry(link.peer.node).or_default();
+        if neighbour.incarnation != Some(link.peer.incarnation) {
+            neighbour.incarnation = Some(link.peer.incarnation);
+            neighbour.incarnation_since = now;
+            neighbour.advertised.clear();
+        }
+        if !link.peer.advertised.is_empty() {
+            neighbour.advertised.clone_from(&link.peer.advertised);
+        }
+        neighbour.up.push((link.nonce, link.is_dialler));
+        (neighbour.is_dialling, neighbour.failures) = (false, 0);
+        neighbour.backoff_until = Timestamp::ZERO;
+        neighbour.waiting_bytes = 0;
+        std::mem::take(&mut neighbour.waiting).into()
+    }
+
+    /// The connections to an earlier life of the peer of this new one.
+    pub(crate) fn of_earlier_life(&self, link: &Link) -> Vec<LinkNonce> {
+        match self.neighbours.get(&link.peer.node) {
+            Some(neighbour) if neighbour.incarnation != Some(link.peer.incarnation) => {
+                neighbour.up.iter().map(|(nonce, _)| *nonce).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A connection ended. Whether it was known.
+    pub(crate) fn handle_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) -> bool {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return false };
+        let Some(at) = neighbour.up.iter().position(|(nonce, _)| *nonce == link) else {
+            return false;
+        };
+        neighbour.up.remove(at);
+        if neighbour.dead.len() == DEAD_MAX {
+            neighbour.dead.pop_front();
+        }
+        neighbour.dead.push_back(link);
+        neighbour.lost_at = now;
+        self.forget_idle(node);
+        true
+    }
+
+    /// A dial that was asked for failed. Returns what has waited for it.
+    pub(crate) fn handle_dial_failed(
+        &mut self,
+        now: Timestamp,
+        node: NodeId,
+    ) -> Vec<(Timestamp, Outbound)> {
+        self.clock = self.clock.max(now);
+        let jitter = self.next_random();
+        let neighbour = self.neighbours.entry(node).or_default();
+        neighbour.is_dialling = false;
+        let ceiling = self.backoff_min * 2_u32.saturating_pow(neighbour.failures.min(16));
+        let ceiling = ceiling.min(self.backoff_max);
+        neighbour.failures = neighbour.failures.saturating_add(1);
+        neighbour.backoff_until = now + full_jitter(ceiling, jitter);
+        neighbour.waiting_bytes = 0;
+        let waited = std::mem::take(&mut neighbour.waiting);
+        self.forget_idle(node);
+        waited.into()
+    }
+
+    /// This node may have become idle: others that have been so for longer make room for it.
+    fn forget_idle(&mut self, node: NodeId) {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        if !neighbour.is_queued && neighbour.is_idle() {
+            neighbour.is_queued = true;
+            self.idle.push_back(node);
+        }
+        // Those that are in use again leave the queue; one whose backoff is not over goes round once.
+        for _ in 0..2 {
+            if self.idle.len() <= IDLE_MAX {
+                return;
+            }
+            let Some(oldest) = self.idle.pop_front() else { return };
+            let Some(neighbour) = self.neighbours.get_mut(&oldest) else { continue };
+            if neighbour.is_idle() && self.clock < neighbour.backoff_until {
+                self.idle.push_back(oldest);
+                continue;
+            }
+            neighbour.is_queued = false;
+            if neighbour.is_idle() {
+                self.neighbours.remove(&oldest);
+            }
+        }
+    }
+
+    /// Keeps why a dial failed, for whoever asks why a node cannot be reached.
+    pub(crate) fn note_dial_error(&mut self, node: NodeId, text: &str) {
+        text.clone_into(&mut self.neighbours.entry(node).or_default().last_error);
+    }
+
+    /// Why a node cannot be reached, for people.
+    pub fn why_unreachable(&self, node: NodeId) -> &str {
+        match self.neighbours.get(&node) {
+            Some(neighbour) if !neighbour.last_error.is_empty() => &neighbour.last_error,
+            _ => "none of its addresses is known here",
+        }
+    }
+
+    /// The node that the endpoint's owner gave this address, if a connection to it is up. What nodes
+    /// advertise does not count: any could name the address of another.
+    pub fn connected_at(&self, address: &Address) -> Option<NodeId> {
+        let is_there = |neighbour: &Neighbour| {
+            !neighbour.up.is_empty() && neighbour.configured.contains(address)
+        };
+        self.neighbours.iter().find(|(_, neighbour)| is_there(neighbour)).map(|(node, _)| *node)
+    }
+
+    /// How to get a frame to `node` now.
+    pub fn way(&self, now: Timestamp, node: NodeId) -> Way {
+        if node == self.me {
+            return Way::Local;
+        }
+        let Some(neighbour) = self.neighbours.get(&node) else { return Way::Dead };
+        if let Some(link) = self.current(node) {
+            return Way::Up(link);
+        }
+        let has_address = !neighbour.configured.is_empty() || !neighbour.advertised.is_empty();
+        let may_dial = has_address && now >= neighbour.backoff_until;
+        if neighbour.is_dialling || may_dial { Way::Dialable } else { Way::Dead }
+    }
+
+    /// Asks for a dial unless one is under way.
+    pub(crate) fn dial(&mut self, node: NodeId) {
+        let neighbour = self.neighbours.entry(node).or_default();
+        if !neighbour.is_dialling {
+            neighbour.is_dialling = true;
+            self.dials.push_back(node);
+        }
+    }
+
+    /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits already.
+    pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
+        let to = outbound.to;
+        let size = outbound.message.payload().map_or(0, bytes::Bytes::len) + 128;
+        self.dial(to);
+        let neighbour = self.neighbours.entry(to).or_default();
+        if neighbour.waiting_bytes + size > self.queue_bytes_max {
+            return Some(outbound);
+        }
+        neighbour.waiting_bytes += size;
+        neighbour.waiting.push_back((now, outbound));
+        None
+    }
+
+    /// A node to dial.
+    pub(crate) fn poll_dial(&mut self) -> Option<NodeId> {
+        self.dials.pop_front()
+    }
+
+    /// Nodes of which anything is known.
+    pub fn known_count(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// The incarnation a node had when last connected.
+    pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        self.neighbours.get(&node)?.incarnation
+    }
+
+    /// Every connection that is up.
+    pub fn up(&self) -> impl Iterator<Item = (NodeId, LinkNonce)> + '_ {
+        let of = |(node, neighbour): (&NodeId, &Neighbour)| {
+            let node = *node;
+            neighbour.up.iter().map(move |(nonce, _)| (node, *nonce)).collect::<Vec<_>>()
+        };
+        self.neighbours.iter().flat_map(of)
+    }
+
+    /// Whether this connection is up.
+    pub fn is_up(&self, node: NodeId, link: LinkNonce) -> bool {
+        self.neighbours.get(&node).is_some_and(|n| n.up.iter().any(|(nonce, _)| *nonce == link))
+    }
+
+    /// xorshift64*: jitter needs no better, and the seed is the driver's.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+impl LinkView for Links {
+    fn current(&self, node: NodeId) -> Option<LinkNonce> {
+        Self::current(self, node)
+    }
+
+    fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool {
+        self.neighbours.get(&node).is_some_and(|neighbour| neighbour.dead.contains(&link))
+    }
+
+    fn is_dialling(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
+    }
+
+    fn lost_at(&self, node: NodeId) -> Option<Timestamp> {
+        let neighbour = self.neighbours.get(&node)?;
+        let is_lost = neighbour.up.is_empty() && !neighbour.dead.is_empty();
+        is_lost.then_some(neighbour.lost_at)
+    }
+
+    fn is_reachable(&self, node: NodeId) -> bool {
+        node == self.me
+            || self.neighbours.get(&node).is_some_and(|neighbour| {
+                !neighbour.up.is_empty()
+                    || !neighbour.configured.is_empty()
+                    || !neighbour.advertised.is_empty()
+            })
+    }
+
+    fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)> {
+        let neighbour = self.neighbours.get(&node)?;
+        neighbour.incarnation.map(|incarnation| (incarnation, neighbour.incarnation_since))
+    }
+}
+
+/// A time between a tenth of `ceiling` and `ceiling`.
+fn full_jitter(ceiling: Duration, random: u64) -> Duration {
+    let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
+    let least = nanos / 10;
+    Duration::from_nanos(least + random % (nanos - least).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Hello;
+
+    fn node(id: u64) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    fn link(peer: u64, nonce: u64, is_dialler: bool) -> Link {
+        let peer = Hello {
+            node: node(peer),
+            incarnation: Incarnation(peer),
+            advertised: vec!["tcp://127.0.0.1:1".parse().unwrap()],
+            frame_bytes_max: 1 << 20,
+        };
+        Link { peer, nonce: LinkNonce(nonce), is_dialler, scheme: "tcp", principal: None }
+    }
+
+    #[test]
+    fn both_ends_prefer_the_connection_dialled_by_the_lower_node() {
+        let (mut low, mut high) = (
+            Links::new(node(1), &Limits::default(), 1),
+            Links::new(node(2), &Limits::default(), 1),
+        );
+        low.handle_up(Timestamp::ZERO, &link(2, 10, false));
+        low.handle_up(Timestamp::ZERO, &link(2, 11, true));
+        high.handle_up(Timestamp::ZERO, &link(1, 11, false));
+        high.handle_up(Timestamp::ZERO, &link(1, 10, true));
+        assert_eq!(low.current(node(2)), Some(LinkNonce(11)));
+        assert_eq!(high.current(node(1)), Some(LinkNonce(11)));
+    }
+
+    #[test]
+    fn a_failed_dial_is_followed_by_a_pause_that_grows_and_ends() {
+        let mut links = Links::new(node(1), &Limits::default(), 7);
+        links.configure(node(2), vec!["tcp://127.0.0.1:1".parse().unwrap()]);
+        let mut now = Timestamp::ZERO;
+        for failures in 0..12_u32 {
+            assert_eq!(links.way(now, node(2)), Way::Dialable);
+            links.dial(node(2));
+            assert_eq!(links.poll_dial(), Some(node(2)));
+            links.handle_dial_failed(now, node(2));
+            assert_eq!(links.way(now, node(2)), Way::Dead);
+            let ceiling = Duration::from_millis(50) * 2_u32.pow(failures);
+            now = now + ceiling.min(Duration::from_secs(5));
+        }
+        links.handle_up(Timestamp::ZERO, &link(2, 5, true));
+        assert_eq!(links.way(now, node(2)), Way::Up(LinkNonce(5)));
+        links.handle_down(Timestamp::ZERO, node(2), LinkNonce(5));
+        assert_eq!(links.way(now, node(2)), Way::Dialable);
+        assert!(links.is_dead(node(2), LinkNonce(5)));
+    }
+
+    #[test]
+    fn a_stranger_without_an_address_is_dead() {
+        let links = Links::new(node(1), &Limits::default(), 7);
+        assert_eq!(links.way(Timestamp::ZERO, node(9)), Way::Dead);
+        assert_eq!(links.way(Timestamp::ZERO, node(1)), Way::Local);
+    }
+}

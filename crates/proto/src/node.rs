@@ -1,0 +1,396 @@
+//! One node: its calls, its tasks and its connections, as one state machine.
+//!
+//! The driver feeds frames, connections and time, then drains `poll_transmit` and `poll_event`. Frames
+//! of the node to itself go around in here.
+
+mod casts;
+mod routing;
+mod slots;
+mod tasks;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::address::Address;
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path};
+use crate::link::Link;
+use crate::time::Timestamp;
+use crate::wire::{Extension, Frame, Message};
+
+use super::call::{Call, CallEvent, CallMisuse, CallOptions};
+use super::initiator::{Initiator, TooManyCalls};
+use super::limits::{Limits, LimitsError};
+use super::links::Links;
+use super::mailbox::Mailboxes;
+use super::participant::{Participant, ParticipantEvent, TaskRef};
+use super::{Fault, Outbound, Transmit};
+
+pub use casts::Reach;
+
+/// Who a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its stable name.
+    pub node: NodeId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+}
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// Something about a task.
+    Task(ParticipantEvent),
+    /// Dial a node at one of these addresses, then report `handle_link_up` or `handle_dial_failed`.
+    Dial {
+        /// Whom.
+        node: NodeId,
+        /// Where, in this order.
+        addresses: Vec<Address>,
+    },
+    /// Close a connection: what comes over it may be stale, for this process was paused for too long or
+    /// the peer has started again since.
+    Reset {
+        /// The peer.
+        node: NodeId,
+        /// The connection.
+        link: LinkNonce,
+    },
+}
+
+/// The whole protocol of one node.
+#[derive(Debug)]
+pub struct Node {
+    identity: Identity,
+    initiator: Initiator,
+    participant: Participant,
+    mailboxes: Mailboxes,
+    links: Links,
+    loopback: VecDeque<Frame>,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<NodeEvent>,
+    last_seen: Timestamp,
+    keep_alive_timeout: Duration,
+    deadline_default: Duration,
+    deadline_max: Duration,
+    message_bytes_max: usize,
+}
+
+/// Frames of a node to itself pretend to come by this connection, which never ends.
+const LOCAL: LinkNonce = LinkNonce(0);
+
+impl Node {
+    /// A node without calls, tasks and connections. `seed` is for jitter.
+    ///
+    /// # Errors
+    /// [`LimitsError`] when two limits contradict each other.
+    pub fn new(
+        identity: Identity,
+        limits: &Limits,
+        seed: u64,
+        now: Timestamp,
+    ) -> Result<Self, LimitsError> {
+        limits.check()?;
+        Ok(Self {
+            identity,
+            initiator: Initiator::new(identity.incarnation, limits),
+            participant: Participant::new(identity.node, limits),
+            mailboxes: Mailboxes::new(limits),
+            links: Links::new(identity.node, limits, seed),
+            loopback: VecDeque::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            last_seen: now,
+            keep_alive_timeout: limits.keep_alive_timeout,
+            deadline_default: limits.deadline_default,
+            deadline_max: limits.deadline_max,
+            message_bytes_max: limits.message_bytes_max,
+        })
+    }
+
+    // Connections
+
+    /// Where a node can be dialled.
+    pub fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
+        self.links.configure(node, addresses);
+    }
+
+    /// Another place where a node can be dialled.
+    pub fn configure_also(&mut self, node: NodeId, address: Address) {
+        self.links.configure_also(node, address);
+    }
+
+    /// A connection is up.
+    pub fn handle_link_up(&mut self, now: Timestamp, link: &Link) {
+        self.observe(now);
+        // A new life of the peer: connections of the last one lead nowhere, whoever notices first.
+        for stale in self.links.of_earlier_life(link) {
+            self.events.push_back(NodeEvent::Reset { node: link.peer.node, link: stale });
+            self.handle_link_down(now, link.peer.node, stale);
+        }
+        for (since, mut outbound) in self.links.handle_up(now, link) {
+            if let Some(budget_us) = budget_of(&mut outbound.message) {
+                // Rounded up: no branch gets more time than its parent has.
+                let waited = now.since(since).as_nanos().div_ceil(1_000);
+                *budget_us = budget_us.saturating_sub(u64::try_from(waited).unwrap_or(u64::MAX));
+            }
+            self.send(now, outbound);
+        }
+        self.participant.handle_link_up(now, link.peer.node, &mut self.links);
+        self.mailboxes.wake_readers();
+        self.pump(now);
+    }
+
+    /// A connection ended.
+    pub fn handle_link_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) {
+        if self.links.handle_down(now, node, link) {
+            self.initiator.handle_peer_down(now, node, &self.links);
+            self.participant.handle_link_lost(now, node, link, &mut self.links);
+            self.mailboxes.wake_readers();
+        }
+        self.pump(now);
+    }
+
+    /// A dial that was asked for failed.
+    pub fn handle_dial_failed(&mut self, now: Timestamp, node: NodeId) {
+        for (_, outbound) in self.links.handle_dial_failed(now, node) {
+            self.handle_undeliverable(now, outbound);
+        }
+        self.participant.handle_dial_failed(now, node, &mut self.links);
+        self.mailboxes.wake_readers();
+        self.pump(now);
+    }
+
+    /// Why a dial failed, for the failures it causes; before [`Self::handle_dial_failed`].
+    pub fn note_dial_error(&mut self, node: NodeId, text: &str) {
+        self.links.note_dial_error(node, text);
+    }
+
+    /// A frame came over a connection.
+    ///
+    /// # Errors
+    /// [`Fault`]: the peer's doing. The frame is dropped; the connection should be closed.
+    pub fn handle_frame(
+        &mut self,
+        now: Timestamp,
+        via: NodeId,
+        link: LinkNonce,
+        frame: Frame,
+    ) -> Result<(), Fault> {
+        self.observe(now);
+        if !self.links.is_up(via, link) {
+            return Ok(()); // It was reset: what it still brings may be stale.
+        }
+        let result = self.dispatch(now, via, link, frame);
+        self.pump(now);
+        result
+    }
+
+    /// Time passes.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.observe(now);
+        self.initiator.handle_timeout(now, &self.links);
+        self.participant.handle_timeout(now, &mut self.links);
+        self.mailboxes.handle_timeout(now);
+        self.pump(now);
+    }
+
+    /// When [`Self::handle_timeout`] must be called next. Never later than half the keep-alive timeout,
+    /// so that a pause of the process is noticed.
+    pub fn poll_timeout(&self) -> Timestamp {
+        let tick = self.last_seen + self.keep_alive_timeout / 2;
+        let cores = [
+            self.initiator.poll_timeout(),
+            self.participant.poll_timeout(),
+            self.mailboxes.poll_timeout(),
+        ];
+        cores.into_iter().flatten().fold(tick, Timestamp::min)
+    }
+
+    /// The next frame for a connection.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing for the driver to do.
+    pub fn poll_event(&mut self) -> Option<NodeEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if let Some(node) = self.links.poll_dial() {
+            let addresses = self.links.addresses(node);
+            return Some(NodeEvent::Dial { node, addresses });
+        }
+        self.participant.poll_event().map(NodeEvent::Task)
+    }
+
+    // Calls
+
+    /// Opens a call that ends within `budget`, or the default deadline.
+    ///
+    /// # Errors
+    /// [`TooManyCalls`] at the bound.
+    pub fn open_call(
+        &mut self,
+        now: Timestamp,
+        budget: Option<Duration>,
+        options: CallOptions,
+    ) -> Result<CallId, TooManyCalls> {
+        let deadline = now + budget.unwrap_or(self.deadline_default);
+        self.initiator.open(now, deadline, options)
+    }
+
+    /// Opens a root branch.
+    ///
+    /// # Errors
+    /// [`CallMisuse`] when the call takes no more.
+    pub fn open_branch(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        to: NodeId,
+        method: MethodId,
+        extensions: Vec<Extension>,
+        payload: Bytes,
+    ) -> Result<Path, CallMisuse> {
+        let path = self.initiator.branch(now, call, to, method, extensions, payload)?;
+        self.pump(now);
+        Ok(path)
+    }
+
+    /// No more root branches come.
+    pub fn seal_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.seal(now, call);
+        self.pump(now);
+    }
+
+    /// Gives a call up.
+    pub fn cancel_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.cancel(now, call);
+        self.pump(now);
+    }
+
+    /// Nobody reads the call any more; an undecided one is cancelled.
+    pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.detach(now, call);
+        self.pump(now);
+    }
+
+    /// What the application learns next of a call.
+    pub fn poll_call(&mut self, now: Timestamp, call: CallId) -> Option<CallEvent> {
+        let event = self.initiator.poll_event(call);
+        if event.is_some() {
+            self.pump(now);
+        }
+        event
+    }
+
+    /// A call that has something for the application since it was last asked.
+    pub fn poll_ready(&mut self) -> Option<CallId> {
+        self.initiator.poll_ready()
+    }
+
+    /// Calls that are over and forgotten: their predicates are the caller's, to be dropped where that may
+    /// call back.
+    pub fn take_dead_calls(&mut self) -> Vec<Call> {
+        self.initiator.take_dead()
+    }
+
+    /// A call, for inspection.
+    pub fn call(&self, call: CallId) -> Option<&Call> {
+        self.initiator.call(call)
+    }
+
+    /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.
+    pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit, text: &str) {
+        let Transmit { to, frame, .. } = transmit;
+        let outbound = Outbound::new(to, frame.header, frame.message);
+        match self.own_request(&outbound) {
+            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, text),
+            None => self.handle_undeliverable(now, outbound),
+        }
+        self.pump(now);
+    }
+
+    /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
+    pub fn raise_epoch(&mut self, epoch: u64) {
+        self.participant.raise_epoch(epoch);
+    }
+
+    /// The epoch of the configuration that this node was told of; 0 is none.
+    pub fn epoch(&self) -> u64 {
+        self.participant.epoch()
+    }
+
+    /// Refuses requests from now on; what runs goes on.
+    pub fn begin_shutdown(&mut self) {
+        self.participant.begin_shutdown();
+    }
+
+    // Inspection
+
+    /// Who this is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether the handler of a task has not ended and has not been stopped.
+    pub fn is_running(&self, task: &TaskRef) -> bool {
+        self.participant.is_running(task)
+    }
+
+    /// Its calls.
+    pub fn initiator(&self) -> &Initiator {
+        &self.initiator
+    }
+
+    /// Its tasks.
+    pub fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    /// Its mailboxes.
+    pub fn mailboxes(&self) -> &Mailboxes {
+        &self.mailboxes
+    }
+
+    /// Its connections.
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// The largest message it sends.
+    pub fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
+    }
+
+    /// After a pause longer than the keep-alive timeout every connection is reset before anything is
+    /// read or expired: a fence may have run out here while its stale request waits in a socket.
+    fn observe(&mut self, now: Timestamp) {
+        let paused = now.since(self.last_seen) > self.keep_alive_timeout;
+        self.last_seen = now;
+        if paused {
+            let up: Vec<(NodeId, LinkNonce)> = self.links.up().collect();
+            for (node, link) in up {
+                self.events.push_back(NodeEvent::Reset { node, link });
+                self.handle_link_down(now, node, link);
+            }
+        }
+    }
+}
+
+/// What is left of the call's time, in a message that says so: it runs while the message waits.
+fn budget_of(message: &mut Message) -> Option<&mut u64> {
+    match message {
+        Message::Request(request) => Some(&mut request.budget_us),
+        Message::Cancel(cancel) => Some(&mut cancel.budget_us),
+        Message::Probe(probe) => Some(&mut probe.budget_us),
+        Message::Cast(cast) => Some(&mut cast.budget_us),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Replies, streams, credits, deadlines, bounds.
+
+use super::super::*;
+use super::mesh::{METHOD, Mesh, branch, cast, id, millis};
+use crate::call::{CallEvent, CallOptions, End};
+use crate::mailbox::MailKey;
+
+#[test]
+fn one_branch_and_one_reply_cost_two_frames() {
+    let mut mesh = Mesh::connected(2);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    assert_eq!(mesh.on_wire(), ["1-2 REQUEST"]);
+    mesh.deliver_all();
+    mesh.answer("/0", b"yes");
+    assert_eq!(mesh.on_wire(), ["2-1 REPLY"]);
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);
+}
+
+#[test]
+fn a_reply_skips_the_hops_back() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    mesh.with(2, |node| {
+        node.delegate(now, &task, branch(3)).unwrap();
+        node.finish(now, &task);
+    });
+    assert_eq!(mesh.on_wire(), ["2-3 REQUEST"], "a tail costs no frame of its own");
+    mesh.deliver_all();
+    mesh.answer("/0", b"from 3");
+    assert_eq!(mesh.on_wire(), ["3-1 REPLY"]);
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);
+}
+
+#[test]
+fn a_call_to_the_node_itself_sends_no_frame() {
+    let mut mesh = Mesh::connected(2);
+    let call = mesh.call(1, &[1], CallOptions::default());
+    mesh.answer("/0", b"");
+    assert!(mesh.wire.is_empty());
+    assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);
+}
+
+#[test]
+fn a_refused_request_passes_on_what_it_carried() {
+    let limits = Limits { tasks_max: 0, ..Limits::default() };
+    let mut mesh = Mesh::connected(2);
+    mesh.start(3, &limits);
+    mesh.connect(1, 3);
+    mesh.connect(2, 3);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    mesh.with(2, |node| {
+        node.delegate(now, &task, branch(3)).unwrap();
+        node.delegate(now, &task, branch(3)).unwrap();
+        node.finish(now, &task);
+    });
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[0].starts_with("branch /0/0 at n3: the server has no room for another task"));
+    assert_eq!(told[2], "Partial", "the entry of /0 came with the refusals");
+}
+
+#[test]
+fn a_node_without_room_to_remember_refuses_and_keeps_nothing() {
+    let limits = Limits { remembered_max: 0, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call).len(), 2);
+    assert_eq!(mesh.nodes[&2].participant().visit_count(), 0);
+}
+
+/// Found by the simulation: tasks that ran were not counted until they had ended.
+#[test]
+fn running_tasks_have_their_place_in_memory_reserved() {
+    let limits = Limits { remembered_max: 2, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    mesh.call(1, &[2, 2, 2], CallOptions::default());
+    mesh.deliver_all();
+    assert_eq!(mesh.starts.len(), 2);
+    mesh.answer("/0", b"");
+    mesh.answer("/1", b"");
+    assert_eq!(mesh.nodes[&2].participant().remembered_count(), 2);
+}
+
+#[test]
+fn casts_of_calls_that_never_come_are_bounded_and_forgotten() {
+    let limits = Limits { cast_bytes_sender_max: 10 * 128, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let now = mesh.now;
+    for seq in 0..100 {
+        let call = MailKey::Call(CallId { origin: Incarnation(777), seq });
+        mesh.with(1, |node| node.send_casts(now, call, [id(2)], cast(0, b"")));
+    }
+    mesh.deliver_all();
+    assert_eq!(mesh.nodes[&2].mailboxes().count(), 10);
+    assert_eq!(mesh.nodes[&2].mailboxes().dropped().over_limit, 90);
+    mesh.pass(Duration::from_secs(1));
+    assert_eq!(mesh.nodes[&2].mailboxes().count(), 0);
+    assert_eq!(mesh.nodes[&2].mailboxes().dropped().expired, 10);
+}
+
+/// I22: the mailbox of a participant is there before its request.
+#[test]
+fn a_cast_before_the_request_waits_for_it() {
+    let mut mesh = Mesh::connected(3);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let now = mesh.now;
+    let (key, cast) = (MailKey::Call(call), cast(1, b""));
+    mesh.with(3, |node| node.send_casts(now, key, [id(2)], cast.clone()));
+    let request = mesh.hold_back("REQUEST");
+    mesh.deliver_all();
+    mesh.wire.extend(request);
+    mesh.deliver_all();
+    assert_eq!(mesh.task("/0").0, 2);
+    let mut taken = Vec::new();
+    mesh.with(2, |node| {
+        node.mailboxes_mut().join(key).unwrap();
+        node.mailboxes_mut().take(key, &mut taken);
+    });
+    assert_eq!(taken, [(id(3), cast)]);
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);
+}
+
+#[test]
+fn a_stream_flows_as_far_as_it_is_read() {
+    let limits = Limits { stream_window_bytes: 16 << 10, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let stream = mesh.with(2, |node| node.stream(now, &task).unwrap());
+    let fill = |mesh: &mut Mesh| {
+        let mut sent = 0;
+        while mesh.with(2, |node| node.has_stream_credit(&task, stream).unwrap()) {
+            let item = Bytes::from(vec![0; 1 << 10]);
+            mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+            mesh.with(2, |node| node.handle_yield(now, &task));
+            sent += 1;
+        }
+        mesh.deliver_all();
+        sent
+    };
+    assert_eq!(fill(&mut mesh), 16, "16 KiB go unscheduled");
+    assert_eq!(fill(&mut mesh), 0, "nobody has read");
+    assert_eq!(mesh.events(1, call).len(), 16);
+    mesh.deliver_all();
+    assert!(fill(&mut mesh) >= 8, "topped up once half of the window is used");
+}
+
+#[test]
+fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
+    let mut mesh = Mesh::dialling();
+    mesh.call(1, &[2], CallOptions::default());
+    assert_eq!(mesh.dials, [(1, 2)]);
+    mesh.now = mesh.now + Duration::from_nanos(1_500);
+    mesh.connect(1, 2);
+    let Message::Request(request) = &mesh.wire[0].1.frame.message else { panic!("no request") };
+    assert_eq!(request.budget_us, 10_000_000 - 2, "rounded towards less");
+}
+
+/// Found by the simulation: marks outlived their calls by the time that a dial had taken.
+#[test]
+fn a_cancel_that_waited_for_a_dial_has_waited_too() {
+    let mut mesh = Mesh::dialling();
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let now = mesh.now;
+    mesh.with(1, |node| node.cancel_call(now, call));
+    mesh.now = mesh.now + millis(100);
+    mesh.connect(1, 2);
+    let cancel = mesh.hold_back("CANCEL");
+    let Message::Cancel(cancel) = &cancel[0].1.frame.message else { panic!("no cancel") };
+    assert_eq!(cancel.budget_us, 9_900_000);
+}
+
+#[test]
+fn a_failed_dial_fails_the_branch_as_not_run() {
+    let mut mesh = Mesh::dialling();
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let now = mesh.now;
+    mesh.with(1, |node| node.handle_dial_failed(now, id(2)));
+    let told = mesh.told(1, call);
+    assert!(told[0].starts_with("branch /0 at n2: no connection to the node could be made"));
+    assert!(told[0].ends_with("(it did not run)"), "{told:?}");
+}
+
+#[test]
+fn a_deadline_ends_a_call_and_its_tasks() {
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
+    for _ in 0..3 {
+        mesh.pass(Duration::from_secs(4));
+    }
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0 at n2: the deadline passed (it may have run)", "Partial"]
+    );
+    assert_eq!(mesh.stops.len(), 1);
+}
+
+/// Found by the simulation.
+#[test]
+fn an_unsealed_call_is_not_complete_at_its_deadline() {
+    let mut mesh = Mesh::connected(2);
+    let now = mesh.now;
+    let call = mesh.with(1, |node| {
+        let call = node.open_call(now, Some(millis(30)), CallOptions::default()).unwrap();
+        node.open_branch(now, call, id(2), METHOD, Vec::new(), Bytes::new()).unwrap();
+        call
+    });
+    mesh.deliver_all();
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, call), None);
+    mesh.pass(millis(30));
+    assert_eq!(mesh.end(1, call), Some(End::Partial));
+    assert!(matches!(mesh.events(1, call)[0], CallEvent::Reply(_)));
+}

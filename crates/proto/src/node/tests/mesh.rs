@@ -1,0 +1,282 @@
+//! A few nodes whose frames wait until the test delivers them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::*;
+use crate::call::{CallEvent, CallOptions, End};
+use crate::link::Hello;
+use crate::participant::{Branch, Start};
+use crate::wire::{Cast, Cause, Digest};
+
+pub(super) const METHOD: MethodId = MethodId(7);
+
+/// Nodes by number, with what they were told and what is on its way.
+pub(super) struct Mesh {
+    pub(super) now: Timestamp,
+    pub(super) nodes: BTreeMap<u64, Node>,
+    /// Frames on their way, with their senders, in order of sending.
+    pub(super) wire: VecDeque<(u64, Transmit)>,
+    pub(super) starts: Vec<(u64, Start)>,
+    pub(super) stops: Vec<(u64, TaskRef, Cause)>,
+    pub(super) dials: Vec<(u64, u64)>,
+    pub(super) resets: Vec<(u64, LinkNonce)>,
+    lives: BTreeMap<u64, u64>,
+    next_link: u64,
+}
+
+pub(super) fn id(node: u64) -> NodeId {
+    NodeId::new(node).unwrap()
+}
+
+pub(super) fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+impl Mesh {
+    /// Nodes 1 to `count`, not connected.
+    pub(super) fn new(count: u64, limits: &Limits) -> Self {
+        let mut mesh = Self {
+            now: Timestamp::from_nanos(1),
+            nodes: BTreeMap::new(),
+            wire: VecDeque::new(),
+            starts: Vec::new(),
+            stops: Vec::new(),
+            dials: Vec::new(),
+            resets: Vec::new(),
+            lives: BTreeMap::new(),
+            next_link: 1,
+        };
+        (1..=count).for_each(|node| mesh.start(node, limits));
+        mesh
+    }
+
+    /// Nodes 1 to `count`, each connected with each.
+    pub(super) fn connected(count: u64) -> Self {
+        Self::connected_with(count, &Limits::default())
+    }
+
+    /// As [`Self::connected`], under these limits.
+    pub(super) fn connected_with(count: u64, limits: &Limits) -> Self {
+        let mut mesh = Self::new(count, limits);
+        for one in 1..=count {
+            for other in one + 1..=count {
+                mesh.connect(one, other);
+            }
+        }
+        mesh
+    }
+
+    /// Nodes 1 to `count`, each connected with each, and a call of 1 whose requests to `roots` have come.
+    pub(super) fn calling(count: u64, roots: &[u64]) -> (Self, CallId) {
+        Self::calling_with(count, roots, CallOptions::default())
+    }
+
+    /// As [`Self::calling`], with these options.
+    pub(super) fn calling_with(count: u64, roots: &[u64], options: CallOptions) -> (Self, CallId) {
+        let mut mesh = Self::connected(count);
+        let call = mesh.call(1, roots, options);
+        mesh.deliver_all();
+        (mesh, call)
+    }
+
+    /// Nodes 1 and 2, not connected; 1 knows where 2 can be dialled.
+    pub(super) fn dialling() -> Self {
+        let mut mesh = Self::new(2, &Limits::default());
+        mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
+        mesh
+    }
+
+    /// Starts a node, or starts it again in a new life.
+    pub(super) fn start(&mut self, node: u64, limits: &Limits) {
+        *self.lives.entry(node).or_default() += 1;
+        let identity = Identity { node: id(node), incarnation: self.life(node) };
+        self.nodes.insert(node, Node::new(identity, limits, node, self.now).unwrap());
+    }
+
+    fn life(&self, node: u64) -> Incarnation {
+        Incarnation(node * 100 + self.lives[&node])
+    }
+
+    /// Opens a connection, dialled by the first.
+    pub(super) fn connect(&mut self, one: u64, other: u64) -> LinkNonce {
+        let nonce = LinkNonce(self.next_link);
+        self.next_link += 1;
+        for (at, peer, is_dialler) in [(one, other, true), (other, one, false)] {
+            let peer = Hello {
+                node: id(peer),
+                incarnation: self.life(peer),
+                advertised: Vec::new(),
+                frame_bytes_max: 1 << 20,
+            };
+            let link = Link { peer, nonce, is_dialler, scheme: "test", principal: None };
+            let now = self.now;
+            self.with(at, |node| node.handle_link_up(now, &link));
+        }
+        nonce
+    }
+
+    /// Ends a connection for one of its ends.
+    pub(super) fn disconnect(&mut self, at: u64, peer: u64, link: LinkNonce) {
+        let now = self.now;
+        self.with(at, |node| node.handle_link_down(now, id(peer), link));
+    }
+
+    /// One input of a node; its outputs are collected.
+    pub(super) fn with<T>(&mut self, at: u64, act: impl FnOnce(&mut Node) -> T) -> T {
+        let node = self.nodes.get_mut(&at).unwrap();
+        let result = act(node);
+        while let Some(transmit) = node.poll_transmit() {
+            self.wire.push_back((at, transmit));
+        }
+        while let Some(event) = node.poll_event() {
+            match event {
+                NodeEvent::Task(ParticipantEvent::Start(start)) => self.starts.push((at, *start)),
+                NodeEvent::Task(ParticipantEvent::Stop { task, cause }) => {
+                    self.stops.push((at, task, cause));
+                }
+                NodeEvent::Task(_) => {}
+                NodeEvent::Dial { node, .. } => self.dials.push((at, node.get())),
+                NodeEvent::Reset { link, .. } => self.resets.push((at, link)),
+            }
+        }
+        result
+    }
+
+    /// Time passes for all nodes.
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        let now = self.now;
+        for at in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.with(at, |node| node.handle_timeout(now));
+        }
+    }
+
+    /// Delivers everything that is on its way, and what follows from it.
+    pub(super) fn deliver_all(&mut self) {
+        while !self.wire.is_empty() {
+            self.deliver(0);
+        }
+    }
+
+    /// Delivers one frame out of turn.
+    pub(super) fn deliver(&mut self, index: usize) {
+        let (from, transmit) = self.wire.remove(index).unwrap();
+        let now = self.now;
+        let Transmit { to, link, frame, .. } = transmit;
+        let result = self.with(to.get(), |node| node.handle_frame(now, id(from), link, frame));
+        assert_eq!(result, Ok(()));
+    }
+
+    /// Takes the frames of a kind off the wire.
+    pub(super) fn hold_back(&mut self, name: &str) -> Vec<(u64, Transmit)> {
+        let all = std::mem::take(&mut self.wire);
+        let (held, rest): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, transmit)| transmit.frame.message.name() == name);
+        self.wire = rest.into();
+        held
+    }
+
+    /// What is on its way, as "from-to KIND".
+    pub(super) fn on_wire(&self) -> Vec<String> {
+        let line = |(from, transmit): &(u64, Transmit)| {
+            format!("{from}-{} {}", transmit.to.get(), transmit.frame.message.name())
+        };
+        self.wire.iter().map(line).collect()
+    }
+
+    /// Opens a sealed call at a node with one root branch to each of `roots`.
+    pub(super) fn call(&mut self, at: u64, roots: &[u64], options: CallOptions) -> CallId {
+        let now = self.now;
+        self.with(at, |node| {
+            let call = node.open_call(now, None, options).unwrap();
+            for root in roots {
+                node.open_branch(now, call, id(*root), METHOD, Vec::new(), Bytes::new()).unwrap();
+            }
+            node.seal_call(now, call);
+            call
+        })
+    }
+
+    /// The task at this path that last started.
+    pub(super) fn task(&self, path: &str) -> (u64, TaskRef) {
+        let path: Path = path.parse().unwrap();
+        let started = self.starts.iter().rev().find(|(_, start)| start.task.task.path == path);
+        let (at, start) = started.unwrap_or_else(|| panic!("no task started at {path}"));
+        (*at, start.task.clone())
+    }
+
+    /// A task sends a reply and returns.
+    pub(super) fn answer(&mut self, path: &str, payload: &'static [u8]) {
+        let (at, task) = self.task(path);
+        let now = self.now;
+        self.with(at, |node| {
+            node.reply(now, &task, Bytes::from_static(payload)).unwrap();
+            node.finish(now, &task);
+        });
+    }
+
+    /// A task opens branches and waits.
+    pub(super) fn delegate(&mut self, path: &str, to: &[u64]) {
+        let (at, task) = self.task(path);
+        let now = self.now;
+        self.with(at, |node| {
+            for to in to {
+                node.delegate(now, &task, branch(*to)).unwrap();
+            }
+            node.handle_yield(now, &task);
+        });
+    }
+
+    pub(super) fn finish(&mut self, path: &str) {
+        let (at, task) = self.task(path);
+        let now = self.now;
+        self.with(at, |node| node.finish(now, &task));
+    }
+
+    /// What the user of a call is told now.
+    pub(super) fn events(&mut self, at: u64, call: CallId) -> Vec<CallEvent> {
+        let now = self.now;
+        self.with(at, |node| std::iter::from_fn(|| node.poll_call(now, call)).collect())
+    }
+
+    /// As [`Self::events`], in short: "reply /0", "failure /0 at n2: ...", "Complete".
+    pub(super) fn told(&mut self, at: u64, call: CallId) -> Vec<String> {
+        let line = |event| match event {
+            CallEvent::Reply(d) => format!("reply {}", d.path),
+            CallEvent::Late(d) => format!("late {}", d.path),
+            CallEvent::Failure(failure) => failure.to_string(),
+            CallEvent::Ended(end) => format!("{end:?}"),
+            CallEvent::Sent(path) => format!("sent {path}"),
+            CallEvent::Silent(path) => format!("silent {path}"),
+        };
+        self.events(at, call).into_iter().map(line).collect()
+    }
+
+    pub(super) fn end(&self, at: u64, call: CallId) -> Option<End> {
+        self.nodes[&at].call(call).and_then(crate::call::Call::end)
+    }
+}
+
+pub(super) fn cast(phase: u16, payload: &'static [u8]) -> Cast {
+    let (payload, digest) = (Bytes::from_static(payload), Digest::ZERO);
+    Cast {
+        view: None,
+        phase,
+        sender: 0,
+        epoch: 0,
+        budget_us: 1_000_000,
+        digest,
+        is_carried: false,
+        payload,
+    }
+}
+
+pub(super) fn branch(to: u64) -> Branch {
+    Branch {
+        to: id(to),
+        method: METHOD,
+        payload: Bytes::new(),
+        extensions: Vec::new(),
+        deadline: None,
+    }
+}

@@ -1,0 +1,501 @@
+//! A server's handling of one request: what it sends, what it holds back, and what it declares at its end.
+//!
+//! The last output is held back until the next one, the end, or until the handler waits for something
+//! (`handle_yield`), so that the entry of the common cases costs no frame of its own:
+//!
+//! | at the end | then |
+//! |---|---|
+//! | R1: no branch, no reply | MANIFEST: it is this branch's answer |
+//! | R2: one reply, held | the reply says FINAL |
+//! | R3: one branch, held | a *tail*: the same branch goes on at the next hop |
+//! | R4: else a reply is held | the entry rides on it |
+//! | R5: else requests are held | the entry rides on up to `carry_copies` of them |
+//! | R6: else | MANIFEST |
+//!
+//! R7: entries of ancestors ride on the first output of any kind. Source: Roo's manifest elimination;
+//! that output is held only while the handler runs without waiting departs from it.
+
+mod outgoing;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::id::{LinkNonce, MethodId, NodeId, TaskKey};
+use crate::time::Timestamp;
+use crate::wire::{Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, ReplyPath};
+
+use super::key;
+use super::limits::Limits;
+use outgoing::Outgoing;
+
+/// What a task wants sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TaskOutput {
+    /// To the initiator.
+    Reply(Message),
+    /// To another node: opens a branch.
+    Request(ChildRequest),
+}
+
+/// A branch to be opened; budget, floor and reply route are the visit's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ChildRequest {
+    pub(crate) to: NodeId,
+    pub(crate) task: TaskKey,
+    pub(crate) method: MethodId,
+    pub(crate) extensions: Vec<Extension>,
+    pub(crate) inherited: Vec<Entry>,
+    pub(crate) payload: Bytes,
+    /// No later than this, if earlier than the task's own deadline.
+    pub(crate) deadline: Timestamp,
+    /// When the call ends, as far as the task knows.
+    pub(crate) call_deadline: Timestamp,
+}
+
+/// How a handler ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskFailure {
+    /// Why.
+    pub cause: Cause,
+    /// Whether it did anything.
+    pub executed: Executed,
+    /// The service's code, 0 for other causes.
+    pub code: u32,
+    /// For people; cut to 256 bytes.
+    pub text: String,
+    /// The service's details.
+    pub details: Bytes,
+    /// Cancel the branches it opened, too.
+    pub aborts_children: bool,
+}
+
+impl TaskFailure {
+    /// A failure with a cause and nothing else to say.
+    pub fn new(cause: Cause, executed: Executed, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { cause, executed, code: 0, text, details: Bytes::new(), aborts_children: false }
+    }
+}
+
+/// A command that a task does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskRefusal {
+    /// The task has ended: it was cancelled, its deadline passed, or it finished.
+    #[error("the task has ended: it was cancelled, its deadline passed, or it finished")]
+    Ended,
+    /// The tree would be too deep.
+    #[error("the request tree is as deep as it may be")]
+    PathTooDeep,
+    /// The task has as many branches as it may.
+    #[error("the task has as many branches as it may have")]
+    TooManyBranches,
+    /// The message is larger than the limit.
+    #[error("a message of {size} bytes is larger than message_bytes_max, {limit}")]
+    MessageTooLarge {
+        /// The message.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The node is known to be dead at the moment.
+    #[error("the node cannot be reached at the moment")]
+    NodeDead,
+}
+
+impl TaskRefusal {
+    /// The cause of a task that fails for this reason.
+    pub const fn cause(self) -> Cause {
+        match self {
+            Self::Ended => Cause::Cancelled,
+            Self::NodeDead => Cause::Unreachable,
+            Self::PathTooDeep => Cause::PathTooDeep,
+            Self::TooManyBranches => Cause::TooManyBranches,
+            Self::MessageTooLarge { .. } => Cause::Application,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Reply(outgoing::Item),
+    Children(VecDeque<ChildRequest>),
+}
+
+/// One running task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) key: TaskKey,
+    pub(crate) deadline: Timestamp,
+    call_deadline: Timestamp,
+    inherited: Vec<Entry>,
+    /// All that was given to pass on, kept for reports after a link went down.
+    pub(crate) ancestors: Vec<Entry>,
+    held: Held,
+    /// Where each branch went.
+    pub(crate) children: Vec<NodeId>,
+    outgoing: Outgoing,
+    carry_copies: usize,
+    children_max: u32,
+    message_bytes_max: usize,
+    out: VecDeque<TaskOutput>,
+    end: Option<Finished>,
+    /// The connection the first reply left by.
+    pub(crate) replies_by: Option<ReplyPath>,
+}
+
+/// What remains of a finished task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) entry: Entry,
+    /// The branch went on at this node.
+    pub(crate) tailed: bool,
+}
+
+/// Inherited entries that may ride on other frames; more go out at once as a MANIFEST.
+const RIDING_ENTRIES_MAX: usize = 4;
+const RIDING_BYTES_MAX: usize = 256;
+
+/// Whether inherited entries may ride on other frames.
+pub(crate) fn may_ride(entries: &[Entry]) -> bool {
+    let bytes: usize = entries.iter().map(Entry::encoded_len).sum();
+    entries.len() <= RIDING_ENTRIES_MAX && bytes <= RIDING_BYTES_MAX
+}
+
+impl Task {
+    pub(crate) fn new(
+        task: TaskKey,
+        deadline: Timestamp,
+        call_deadline: Timestamp,
+        inherited: Vec<Entry>,
+        limits: &Limits,
+    ) -> Self {
+        let mut this = Self {
+            key: task,
+            deadline,
+            call_deadline,
+            ancestors: inherited.clone(),
+            inherited,
+            held: Held::Nothing,
+            children: Vec::new(),
+            outgoing: Outgoing::new(limits.unscheduled_bytes),
+            carry_copies: limits.carry_copies,
+            children_max: limits.children_max,
+            message_bytes_max: limits.message_bytes_max,
+            out: VecDeque::new(),
+            end: None,
+            replies_by: None,
+        };
+        if !may_ride(&this.inherited) {
+            let entries = std::mem::take(&mut this.inherited);
+            this.push(Message::Manifest(Manifest { entries }));
+        }
+        this
+    }
+
+    /// Sends a whole reply.
+    pub(crate) fn reply(&mut self, payload: Bytes) -> Result<(), TaskRefusal> {
+        self.check_message(&payload)?;
+        self.flush();
+        self.held = Held::Reply(self.outgoing.message(payload));
+        Ok(())
+    }
+
+    /// Begins a streamed reply and names it.
+    pub(crate) fn stream(&mut self) -> Result<u32, TaskRefusal> {
+        self.check_running()?;
+        Ok(self.outgoing.open_stream())
+    }
+
+    /// Whether the stream has credit for another item, and nothing waits before it.
+    pub(crate) fn has_stream_credit(&self, index: u32) -> bool {
+        let holds = matches!(&self.held, Held::Reply(item) if item.index == index);
+        self.outgoing.has_credit(index, holds)
+    }
+
+    /// Sends the next item of a stream.
+    pub(crate) fn stream_item(&mut self, index: u32, payload: Bytes) -> Result<(), TaskRefusal> {
+        self.check_message(&payload)?;
+        self.check_stream(index)?;
+        self.flush();
+        self.held = Held::Reply(self.outgoing.item(index, payload));
+        Ok(())
+    }
+
+    /// Ends a stream; on the last item if that is still held.
+    pub(crate) fn stream_end(&mut self, index: u32) -> Result<(), TaskRefusal> {
+        self.check_running()?;
+        self.check_stream(index)?;
+        self.outgoing.close_stream(index);
+        if let Held::Reply(item) = &mut self.held
+            && item.index == index
+            && item.mark_last()
+        {
+            return Ok(());
+        }
+        self.flush();
+        self.held = Held::Reply(self.outgoing.end(index));
+        Ok(())
+    }
+
+    /// Opens a branch at another node. Its index is consumed only when this succeeds.
+    pub(crate) fn delegate(
+        &mut self,
+        to: NodeId,
+        method: MethodId,
+        extensions: Vec<Extension>,
+        payload: Bytes,
+        deadline: Timestamp,
+    ) -> Result<TaskKey, TaskRefusal> {
+        self.check_message(&payload)?;
+        let index = self.next_child_index()?;
+        let path = self.key.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
+        if matches!(self.held, Held::Reply(_)) {
+            self.flush();
+        }
+        self.children.push(to);
+        let task = key(path, 0);
+        let request = ChildRequest {
+            to,
+            task: task.clone(),
+            method,
+            extensions,
+            inherited: Vec::new(),
+            payload,
+            deadline: deadline.min(self.deadline),
+            call_deadline: self.call_deadline,
+        };
+        let mut held = match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Children(held) => held,
+            Held::Nothing | Held::Reply(_) => VecDeque::new(),
+        };
+        if held.len() == self.carry_copies {
+            let oldest = held.pop_front().expect("carry_copies is not zero");
+            self.push_request(oldest);
+        }
+        held.push_back(request);
+        self.held = Held::Children(held);
+        Ok(task)
+    }
+
+    /// Opens a branch at a node that cannot be asked: it only takes its index, so that the initiator can
+    /// be told of it.
+    pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<TaskKey, TaskRefusal> {
+        self.check_running()?;
+        let index = self.next_child_index()?;
+        let path = self.key.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
+        self.flush();
+        self.children.push(to);
+        Ok(key(path, 0))
+    }
+
+    fn next_child_index(&self) -> Result<u32, TaskRefusal> {
+        let index = u32::try_from(self.children.len()).expect("children_max is 32 bit");
+        if index >= self.children_max { Err(TaskRefusal::TooManyBranches) } else { Ok(index) }
+    }
+
+    /// The handler waits for something: nothing is held any longer.
+    pub(crate) fn handle_yield(&mut self) {
+        self.flush();
+    }
+
+    /// The initiator grants bytes of a reply. Whether it was news.
+    pub(crate) fn handle_credit(&mut self, index: u32, limit_bytes: u64) -> bool {
+        let is_news = self.outgoing.grant(index, limit_bytes);
+        self.drain_outgoing();
+        is_news
+    }
+
+    /// The handler returned: declares what the task did, as cheaply as it can (R1 to R6).
+    pub(crate) fn finish(&mut self) {
+        while let Some(index) = self.outgoing.first_open_stream() {
+            self.stream_end(index).expect("the task runs and the stream is open");
+        }
+        let (children, replies) = (self.children.len(), self.outgoing.reply_count());
+        let mut entry = self.entry(Outcome::Finished);
+        let mut tailed = false;
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Reply(item) if self.outgoing.can_leave_whole(&item) => {
+                let is_final = (children, replies) == (0, 1);
+                let own = (!is_final).then(|| Box::new(entry.clone()));
+                let inherited = std::mem::take(&mut self.inherited);
+                let reply = self.outgoing.take_whole(item, is_final, own, inherited);
+                self.push(Message::Reply(reply));
+            }
+            Held::Children(mut held) if (children, replies) == (1, 0) && held.len() == 1 => {
+                let mut request = held.pop_front().expect("it has one");
+                request.task = key(self.key.path.clone(), self.key.hop + 1);
+                tailed = true;
+                self.push_request(request);
+            }
+            Held::Children(held) => {
+                let mut riding = std::mem::take(&mut self.inherited);
+                riding.push(entry.clone());
+                for mut request in held {
+                    request.inherited = riding.clone();
+                    self.out.push_back(TaskOutput::Request(request));
+                }
+            }
+            held => {
+                self.held = held;
+                self.flush();
+                let mut entries = std::mem::take(&mut self.inherited);
+                entries.push(entry.clone());
+                self.push(Message::Manifest(Manifest { entries }));
+            }
+        }
+        if tailed {
+            (entry.children, entry.holders) = (0, Vec::new());
+        }
+        self.end = Some(Finished { entry, tailed });
+    }
+
+    /// The handler failed: what it declared until then still counts, unless it takes its branches with
+    /// it.
+    pub(crate) fn fail(&mut self, failure: TaskFailure) {
+        if failure.aborts_children {
+            self.forget_held_children();
+        }
+        self.flush();
+        let entry = self.entry(Outcome::Failed(failure.cause));
+        let fail = Fail {
+            cause: failure.cause,
+            executed: failure.executed,
+            code: failure.code,
+            node: None,
+            text: crate::wire::cut(&failure.text).to_owned(),
+            entry: Some(Box::new(entry.clone())),
+            aborts_children: failure.aborts_children,
+            inherited: std::mem::take(&mut self.inherited),
+            details: failure.details,
+        };
+        self.push(Message::Fail(fail));
+        self.end = Some(Finished { entry, tailed: false });
+    }
+
+    /// Branches that have not left never will: they are not declared, or the initiator would look for them.
+    fn forget_held_children(&mut self) {
+        if let Held::Children(held) = &self.held {
+            self.children.truncate(self.children.len() - held.len());
+            self.held = Held::Nothing;
+        }
+    }
+
+    /// The task is not wanted any more: it ends without a word of its own. Returns the entries that it was
+    /// still to pass on.
+    pub(crate) fn abandon(&mut self, cause: Cause) -> Vec<Entry> {
+        self.forget_held_children();
+        self.held = Held::Nothing;
+        self.outgoing.clear();
+        self.end.get_or_insert(Finished {
+            entry: Entry {
+                task: self.key.clone(),
+                children: u32::try_from(self.children.len()).expect("children_max is 32 bit"),
+                replies: 0,
+                outcome: Outcome::Failed(cause),
+                holders: self.children.iter().copied().map(Some).collect(),
+            },
+            tailed: false,
+        });
+        std::mem::take(&mut self.inherited)
+    }
+
+    /// Where the children are whose requests have left, by index.
+    pub(crate) fn children_left(&self) -> &[NodeId] {
+        let held = match &self.held {
+            Held::Children(held) => held.len(),
+            Held::Nothing | Held::Reply(_) => 0,
+        };
+        &self.children[..self.children.len() - held]
+    }
+
+    /// Once the task has ended.
+    pub(crate) fn finished(&self) -> Option<&Finished> {
+        self.end.as_ref()
+    }
+
+    /// Whether it has ended and everything it said has left.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.end.is_some() && self.outgoing.is_empty() && self.out.is_empty()
+    }
+
+    pub(crate) fn poll_output(&mut self) -> Option<TaskOutput> {
+        self.out.pop_front()
+    }
+
+    pub(crate) fn note_reply_path(&mut self, way: ReplyPath) {
+        self.replies_by.get_or_insert(way);
+    }
+
+    fn check_running(&self) -> Result<(), TaskRefusal> {
+        if self.end.is_none() { Ok(()) } else { Err(TaskRefusal::Ended) }
+    }
+
+    fn check_stream(&self, index: u32) -> Result<(), TaskRefusal> {
+        if self.outgoing.is_stream_open(index) { Ok(()) } else { Err(TaskRefusal::Ended) }
+    }
+
+    fn check_message(&self, payload: &Bytes) -> Result<(), TaskRefusal> {
+        self.check_running()?;
+        let (size, limit) = (payload.len(), self.message_bytes_max);
+        if size > limit { Err(TaskRefusal::MessageTooLarge { size, limit }) } else { Ok(()) }
+    }
+
+    fn entry(&self, outcome: Outcome) -> Entry {
+        Entry {
+            task: self.key.clone(),
+            children: u32::try_from(self.children.len()).expect("children_max is 32 bit"),
+            replies: self.outgoing.reply_count(),
+            outcome,
+            holders: self.children.iter().copied().map(Some).collect(),
+        }
+    }
+
+    fn flush(&mut self) {
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => {}
+            Held::Reply(item) => {
+                self.outgoing.push(item);
+                self.drain_outgoing();
+            }
+            Held::Children(held) => held.into_iter().for_each(|request| self.push_request(request)),
+        }
+    }
+
+    fn drain_outgoing(&mut self) {
+        while let Some(mut reply) = self.outgoing.poll_reply() {
+            reply.inherited = std::mem::take(&mut self.inherited);
+            self.push(Message::Reply(reply));
+        }
+    }
+
+    fn push_request(&mut self, mut request: ChildRequest) {
+        request.inherited.append(&mut self.inherited);
+        self.out.push_back(TaskOutput::Request(request));
+    }
+
+    fn push(&mut self, message: Message) {
+        self.out.push_back(TaskOutput::Reply(message));
+    }
+}
+
+impl TaskOutput {
+    /// Whether it is a part of a reply, whose way STATUS names.
+    pub(crate) fn is_reply(message: &Message) -> bool {
+        matches!(message, Message::Reply(_))
+    }
+}
+
+/// What a reply left by, as STATUS says it.
+pub(crate) fn reply_path(link: Option<LinkNonce>, relay: Option<NodeId>) -> ReplyPath {
+    match (link, relay) {
+        (Some(link), _) => ReplyPath::Link(link),
+        (None, Some(relay)) => ReplyPath::Relay(relay),
+        (None, None) => ReplyPath::Nowhere,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! The wire format of the call protocol: one message per file, each with its fields, codec and
+//! golden bytes.
+//!
+//! ```text
+//! frame  = kind-and-version u8 | flags u8 | header | [relayed: claimed sender u64] | message
+//! header = origin incarnation u64 | call seq varint | path length u8 + path | hop varint
+//! ```
+//! Numbers of fixed width are little-endian; varints are LEB128 in their shortest form. The transport
+//! adds the frame's length (4 bytes over TCP), so a typical header is 20 bytes. A payload, where a
+//! message has one, is what remains of the frame.
+//!
+//! Reserved flag bits are zero on send and a fault on receipt. Any bytes decode or give a
+//! [`WireError`], without a panic and without allocating more than a small multiple of the frame's
+//! size and one list of 65,536 nodes.
+
+mod cancel;
+mod cast;
+mod codec;
+mod credit;
+mod entry;
+mod fail;
+mod glance;
+mod header;
+mod link_down;
+mod manifest;
+mod probe;
+mod reply;
+mod request;
+mod status;
+
+pub use cancel::{Cancel, CancelReason};
+pub use cast::{Cast, Digest};
+pub use codec::{TASKS_MAX, WireError};
+pub use credit::Credit;
+pub use entry::{Entry, Outcome};
+pub(crate) use fail::cut;
+pub use fail::{Cause, Executed, Fail};
+pub use glance::Glance;
+pub use header::Header;
+pub use link_down::LinkDown;
+pub use manifest::Manifest;
+pub use probe::Probe;
+pub use reply::{Part, Reply, ReplyKind};
+pub use request::{Extension, ReplyRoute, Request, extension};
+pub use status::{ReplyPath, Status, TaskStatus};
+
+use bytes::Bytes;
+
+use crate::id::NodeId;
+use codec::Scratch;
+use codec::{Count, Out, Reader, Slice};
+
+/// Version of the wire format, in the high half of the first byte.
+pub const VERSION: u8 = 1;
+
+/// Set in every frame that a node between sender and receiver passed on.
+const FLAG_RELAYED: u8 = 0x80;
+
+const KIND_REQUEST: u8 = 1;
+
+/// One frame of the call protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The call and task it speaks of.
+    pub header: Header,
+    /// For a frame passed on by relays: who is said to have sent it. Not authenticated.
+    pub relayed_from: Option<NodeId>,
+    /// What it says.
+    pub message: Message,
+}
+
+/// What a frame says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Opens a branch.
+    Request(Request),
+    /// Answers the initiator.
+    Reply(Reply),
+    /// Declares what tasks have opened and sent.
+    Manifest(Manifest),
+    /// Ends a task without a proper answer.
+    Fail(Fail),
+    /// Cancels a subtree.
+    Cancel(Cancel),
+    /// Asks how tasks are.
+    Probe(Probe),
+    /// Says how tasks are.
+    Status(Status),
+    /// A parent lost its link to the node of some children.
+    LinkDown(LinkDown),
+    /// Grants bytes of a reply.
+    Credit(Credit),
+    /// A one-way message of an echo phase.
+    Cast(Cast),
+}
+
+impl Message {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Request(_) => KIND_REQUEST,
+            Self::Reply(_) => 2,
+            Self::Manifest(_) => 3,
+            Self::Fail(_) => 4,
+            Self::Cancel(_) => 5,
+            Self::Probe(_) => 6,
+            Self::Status(_) => 7,
+            Self::LinkDown(_) => 8,
+            Self::Credit(_) => 9,
+            Self::Cast(_) => 10,
+        }
+    }
+
+    fn flags(&self) -> u8 {
+        match self {
+            Self::Request(message) => message.flags(),
+            Self::Reply(message) => message.flags(),
+            Self::Fail(message) => message.flags(),
+            Self::Probe(message) => message.flags(),
+            Self::Cast(message) => message.flags(),
+            _ => 0,
+        }
+    }
+
+    fn write(&self, out: &mut impl Out) {
+        match self {
+            Self::Request(message) => message.write(out),
+            Self::Reply(message) => message.write(out),
+            Self::Manifest(message) => message.write(out),
+            Self::Fail(message) => message.write(out),
+            Self::Cancel(message) => message.write(out),
+            Self::Probe(message) => message.write(out),
+            Self::Status(message) => message.write(out),
+            Self::LinkDown(message) => message.write(out),
+            Self::Credit(message) => message.write(out),
+            Self::Cast(message) => message.write(out),
+        }
+    }
+
+    fn read(kind: u8, flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if flags != 0 && !matches!(kind, 1 | 2 | 4 | 6 | 10) {
+            return Err(WireError::Reserved);
+        }
+        Ok(match kind {
+            KIND_REQUEST => Self::Request(Request::read(flags, input)?),
+            2 => Self::Reply(Reply::read(flags, input)?),
+            3 => Self::Manifest(Manifest::read(input)?),
+            4 => Self::Fail(Fail::read(flags, input)?),
+            5 => Self::Cancel(Cancel::read(input)?),
+            6 => Self::Probe(Probe::read(flags, input)?),
+            7 => Self::Status(Status::read(input)?),
+            8 => Self::LinkDown(LinkDown::read(input)?),
+            9 => Self::Credit(Credit::read(input)?),
+            10 => Self::Cast(Cast::read(flags, input)?),
+            kind => return Err(WireError::UnknownKind(kind)),
+        })
+    }
+
+    /// The bytes of the application it carries, if it can carry any.
+    pub fn payload(&self) -> Option<&Bytes> {
+        match self {
+            Self::Request(message) => Some(&message.payload),
+            Self::Reply(message) => Some(&message.payload),
+            Self::Fail(message) => Some(&message.details),
+            Self::Cast(message) => Some(&message.payload),
+            _ => None,
+        }
+    }
+
+    /// The word for it in logs and traces.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "REQUEST",
+            Self::Reply(_) => "REPLY",
+            Self::Manifest(_) => "MANIFEST",
+            Self::Fail(_) => "FAIL",
+            Self::Cancel(_) => "CANCEL",
+            Self::Probe(_) => "PROBE",
+            Self::Status(_) => "STATUS",
+            Self::LinkDown(_) => "LINK_DOWN",
+            Self::Credit(_) => "CREDIT",
+            Self::Cast(_) => "CAST",
+        }
+    }
+}
+
+impl Frame {
+    /// A frame that goes straight to its receiver.
+    pub const fn new(header: Header, message: Message) -> Self {
+        Self { header, relayed_from: None, message }
+    }
+
+    /// Bytes before the payload.
+    pub fn head_len(&self) -> usize {
+        let mut count = Count::default();
+        self.write_head(&mut count);
+        count.len()
+    }
+
+    /// Bytes of the whole frame.
+    pub fn encoded_len(&self) -> usize {
+        self.head_len() + self.message.payload().map_or(0, Bytes::len)
+    }
+
+    /// Writes everything before the payload.
+    ///
+    /// # Panics
+    /// Unless `to` has exactly [`Frame::head_len`] bytes.
+    pub fn encode_head(&self, to: &mut [u8]) {
+        let mut out = Slice::new(to);
+        self.write_head(&mut out);
+        out.finish();
+    }
+
+    /// Gives everything before the payload to `act`, encoded.
+    pub fn with_head<T>(&self, act: impl FnOnce(&[u8]) -> T) -> T {
+        let mut head = Scratch::new();
+        self.write_head(&mut head);
+        act(head.as_bytes())
+    }
+
+    /// Writes the whole frame.
+    ///
+    /// # Panics
+    /// Unless `to` has exactly [`Frame::encoded_len`] bytes.
+    pub fn encode(&self, to: &mut [u8]) {
+        let payload = self.message.payload().map_or(&[][..], |bytes| &bytes[..]);
+        let (head, rest) = to.split_at_mut(to.len() - payload.len());
+        self.encode_head(head);
+        rest.copy_from_slice(payload);
+    }
+
+    /// The whole frame in bytes of its own.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut bytes = vec![0; self.encoded_len()];
+        self.encode(&mut bytes);
+        bytes.into()
+    }
+
+    /// Reads a frame. Payloads share `bytes`.
+    ///
+    /// # Errors
+    /// [`WireError`]: the sender's doing.
+    pub fn decode(bytes: &Bytes) -> Result<Self, WireError> {
+        let mut input = Reader::new(bytes);
+        let first = input.u8()?;
+        if first >> 4 != VERSION {
+            return Err(WireError::Version(first >> 4));
+        }
+        let flags = input.u8()?;
+        let header = Header::read(&mut input)?;
+        let relayed_from = (flags & FLAG_RELAYED != 0).then(|| input.node()).transpose()?;
+        let message = Message::read(first & 0x0f, flags & !FLAG_RELAYED, &mut input)?;
+        input.finish()?;
+        Ok(Self { header, relayed_from, message })
+    }
+
+    fn write_head(&self, out: &mut impl Out) {
+        out.u8(VERSION << 4 | self.message.kind());
+        out.u8(self.message.flags() | if self.relayed_from.is_some() { FLAG_RELAYED } else { 0 });
+        self.header.write(out);
+        if let Some(node) = self.relayed_from {
+            out.node(node);
+        }
+        self.message.write(out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

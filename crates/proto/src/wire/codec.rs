@@ -1,0 +1,287 @@
+//! Writing and reading the primitive fields. Writing is generic over where to, so that one
+//! description of a message both counts its bytes and writes them.
+
+use bytes::Bytes;
+
+use crate::id::{NodeId, Path, TaskKey};
+
+/// Most tasks that one PROBE asks for, one STATUS answers for, or one LINK_DOWN reports. What each costs
+/// its receiver is bounded with it; whoever has more to say sends more frames.
+pub const TASKS_MAX: usize = 256;
+
+mod scratch;
+
+pub(super) use scratch::Scratch;
+
+/// Bytes that are not a frame: the sender's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The frame ends in the middle of a field.
+    #[error("the frame ends in the middle of a field")]
+    Truncated,
+    /// Bytes follow the last field.
+    #[error("the frame has bytes behind its last field")]
+    Trailing,
+    /// Another version of the protocol.
+    #[error("wire version {0}, this end speaks {VERSION}", VERSION = super::VERSION)]
+    Version(u8),
+    /// No message has this number.
+    #[error("unknown frame kind {0}")]
+    UnknownKind(u8),
+    /// A reserved bit is set.
+    #[error("a reserved bit is set")]
+    Reserved,
+    /// A number is out of its field's range or not in shortest form.
+    #[error("a field has no valid value")]
+    Invalid,
+    /// A count promises more than a frame may hold.
+    #[error("a count is over its limit")]
+    OverLimit,
+}
+
+/// Where a message is written to.
+pub(super) trait Out {
+    fn bytes(&mut self, bytes: &[u8]);
+
+    /// As [`Out::bytes`], of a length that is known when this is compiled.
+    fn array<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.bytes(&bytes);
+    }
+
+    fn u8(&mut self, value: u8) {
+        self.array([value]);
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.array(value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.array(value.to_le_bytes());
+    }
+
+    fn varint(&mut self, value: u64) {
+        if value < 0x80 {
+            return self.u8((value & 0x7f) as u8);
+        }
+        let mut buffer = [0; 10];
+        let (mut len, mut rest) = (0, value);
+        while rest >= 0x80 {
+            buffer[len] = (rest & 0x7f) as u8 | 0x80;
+            (len, rest) = (len + 1, rest >> 7);
+        }
+        buffer[len] = (rest & 0x7f) as u8;
+        self.bytes(&buffer[..=len]);
+    }
+
+    fn count(&mut self, value: usize) {
+        self.varint(value as u64);
+    }
+
+    fn node(&mut self, node: NodeId) {
+        self.u64(node.get());
+    }
+
+    fn optional_node(&mut self, node: Option<NodeId>) {
+        self.u64(node.map_or(0, NodeId::get));
+    }
+
+    fn path(&mut self, path: &Path) {
+        match path.as_wire() {
+            // Most frames are about the only branch of a call.
+            [level] => self.array([1, *level]),
+            bytes => {
+                self.u8(u8::try_from(bytes.len()).expect("a path has at most 64 bytes"));
+                self.bytes(bytes);
+            }
+        }
+    }
+
+    fn key(&mut self, key: &TaskKey) {
+        self.path(&key.path);
+        self.varint(key.hop.into());
+    }
+
+    fn short_bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.bytes(bytes);
+    }
+}
+
+/// Counts only.
+#[derive(Default)]
+pub(super) struct Count(usize);
+
+impl Count {
+    pub(super) fn len(&self) -> usize {
+        self.0
+    }
+}
+
+impl Out for Count {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// Fills a slice.
+pub(super) struct Slice<'a>(&'a mut [u8]);
+
+impl<'a> Slice<'a> {
+    pub(super) fn new(to: &'a mut [u8]) -> Self {
+        Self(to)
+    }
+
+    pub(super) fn finish(self) {
+        assert!(self.0.is_empty(), "the slice is longer than the frame");
+    }
+}
+
+impl Out for Slice<'_> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        let (to, rest) = std::mem::take(&mut self.0).split_at_mut(bytes.len());
+        to.copy_from_slice(bytes);
+        self.0 = rest;
+    }
+}
+
+/// Reads the fields of one frame.
+pub(super) struct Reader<'a> {
+    frame: &'a Bytes,
+    at: usize,
+    /// Holders that entries of this frame may still expand to: one node stands for all children of an
+    /// entry, so without a bound few bytes would ask for much memory.
+    holders_left: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(frame: &'a Bytes) -> Self {
+        Self { frame, at: 0, holders_left: super::entry::CHILDREN_MAX }
+    }
+
+    pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+        let rest = &self.frame[self.at..];
+        let bytes = rest.get(..len).ok_or(WireError::Truncated)?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        Ok(self.bytes(N)?.try_into().expect("N bytes were taken"))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, WireError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            if (byte == 0 && shift > 0) || (shift == 63 && byte > 1) {
+                return Err(WireError::Invalid);
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(WireError::Invalid)
+    }
+
+    pub(super) fn varint_u32(&mut self) -> Result<u32, WireError> {
+        u32::try_from(self.varint()?).map_err(|_| WireError::Invalid)
+    }
+
+    /// A count of things of at least `each` bytes, which therefore must still be in the frame.
+    pub(super) fn count(&mut self, each: usize) -> Result<usize, WireError> {
+        let count = usize::try_from(self.varint()?).map_err(|_| WireError::OverLimit)?;
+        let fits = count.checked_mul(each).is_some_and(|bytes| bytes <= self.frame.len() - self.at);
+        if fits { Ok(count) } else { Err(WireError::OverLimit) }
+    }
+
+    pub(super) fn list<T>(
+        &mut self,
+        each: usize,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = self.count(each)?;
+        self.list_of(count, read)
+    }
+
+    fn list_of<T>(
+        &mut self,
+        count: usize,
+        mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        (0..count).map(|_| read(self)).collect()
+    }
+
+    /// A list of things about tasks: [`TASKS_MAX`] at most.
+    pub(super) fn tasks<T>(
+        &mut self,
+        each: usize,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let tasks = self.count(each)?;
+        if tasks > TASKS_MAX {
+            return Err(WireError::OverLimit);
+        }
+        self.list_of(tasks, read)
+    }
+
+    pub(super) fn node(&mut self) -> Result<NodeId, WireError> {
+        NodeId::new(self.u64()?).ok_or(WireError::Invalid)
+    }
+
+    pub(super) fn optional_node(&mut self) -> Result<Option<NodeId>, WireError> {
+        Ok(NodeId::new(self.u64()?))
+    }
+
+    pub(super) fn path(&mut self) -> Result<Path, WireError> {
+        let len = self.u8()?;
+        Path::from_wire(self.bytes(len.into())?).ok_or(WireError::Invalid)
+    }
+
+    pub(super) fn key(&mut self) -> Result<TaskKey, WireError> {
+        Ok(TaskKey { path: self.path()?, hop: self.varint_u32()? })
+    }
+
+    pub(super) fn short_bytes(&mut self, max: usize) -> Result<&'a [u8], WireError> {
+        let len = self.count(1)?;
+        if len > max {
+            return Err(WireError::OverLimit);
+        }
+        self.bytes(len)
+    }
+
+    pub(super) fn text(&mut self, max: usize) -> Result<&'a str, WireError> {
+        std::str::from_utf8(self.short_bytes(max)?).map_err(|_| WireError::Invalid)
+    }
+
+    /// All that remains, sharing the frame's memory.
+    pub(super) fn payload(&mut self) -> Bytes {
+        let payload = self.frame.slice(self.at..);
+        self.at = self.frame.len();
+        payload
+    }
+
+    pub(super) fn take_holders(&mut self, count: u32) -> Result<usize, WireError> {
+        let count = count as usize;
+        self.holders_left = self.holders_left.checked_sub(count).ok_or(WireError::OverLimit)?;
+        Ok(count)
+    }
+
+    pub(super) fn finish(self) -> Result<(), WireError> {
+        if self.at == self.frame.len() { Ok(()) } else { Err(WireError::Trailing) }
+    }
+}

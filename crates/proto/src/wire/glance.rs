@@ -1,0 +1,47 @@
+//! What the first bytes of a frame tell, before the rest of it is there.
+
+use bytes::Bytes;
+
+use crate::id::{CallId, MethodId};
+use crate::link::ORDER_HEAD_BYTES;
+
+use super::codec::{Reader, WireError};
+use super::request::FLAG_OUTLASTED;
+use super::{FLAG_RELAYED, Header, KIND_REQUEST, VERSION};
+
+/// Of which call a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// The call.
+    pub call: CallId,
+    /// Of a REQUEST: what it asks for.
+    pub method: Option<MethodId>,
+}
+
+impl Glance {
+    /// Takes it from the first bytes of a frame, or from all of a short one.
+    ///
+    /// # Errors
+    /// [`WireError`] for what is not the beginning of a frame.
+    pub fn of(head: &[u8]) -> Result<Self, WireError> {
+        let head = Bytes::copy_from_slice(&head[..head.len().min(ORDER_HEAD_BYTES)]);
+        let mut input = Reader::new(&head);
+        let (first, flags) = (input.u8()?, input.u8()?);
+        if first >> 4 != VERSION {
+            return Err(WireError::Version(first >> 4));
+        }
+        let call = Header::read(&mut input)?.call;
+        if first & 0x0f != KIND_REQUEST {
+            return Ok(Self { call, method: None });
+        }
+        if flags & FLAG_RELAYED != 0 {
+            input.node()?;
+        }
+        let _budget = input.varint()?;
+        if flags & FLAG_OUTLASTED != 0 {
+            input.varint()?;
+        }
+        let _floor = input.varint()?;
+        Ok(Self { call, method: Some(MethodId(input.u32()?)) })
+    }
+}

@@ -1,0 +1,195 @@
+//! REQUEST: opens a branch.
+
+use bytes::Bytes;
+
+use crate::address::Address;
+use crate::id::{MethodId, NodeId};
+
+use super::codec::{Out, Reader, WireError};
+use super::entry::{Entry, read_entries, write_entries};
+
+const FLAG_EXTENSIONS: u8 = 0x01;
+pub(super) const FLAG_OUTLASTED: u8 = 0x02;
+
+/// Opens the branch named in the header at the receiver. Typically 31 bytes before the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What remains until the deadline when it leaves, in microseconds; 0 is expired. Relative, so
+    /// that clocks need not agree.
+    pub budget_us: u64,
+    /// By how much the call outlasts the branch, in microseconds; 0 unless the branch was given less time
+    /// than there is. Until then the initiator may ask for the task, so until then it is remembered.
+    pub outlasted_us: u64,
+    /// How far below the call's number the oldest unsettled call of its initiator is. Every older
+    /// call is settled: nothing of it can be in flight, so what is remembered of it may go.
+    /// Believed from the initiator itself ([`ReplyRoute::Sender`]); from another node only for tasks whose
+    /// requests that node sent.
+    pub floor: u64,
+    /// What to run.
+    pub method: MethodId,
+    /// How to reach the initiator.
+    pub reply_route: ReplyRoute,
+    /// Entries of ancestors on their way to the initiator.
+    pub inherited: Vec<Entry>,
+    /// Trace context, metadata and the like; absent costs nothing.
+    pub extensions: Vec<Extension>,
+    /// The request message.
+    pub payload: Bytes,
+}
+
+/// How a task reaches the initiator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyRoute {
+    /// The sender is the initiator: reply on this connection.
+    Sender,
+    /// The initiator is this node, which can be dialled at these addresses (none: it only dials out).
+    Node {
+        /// The initiator.
+        node: NodeId,
+        /// Where it listens.
+        addresses: Vec<Address>,
+    },
+}
+
+/// A field that travels with a request and is not part of every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Which. A critical one (highest bit set) that the receiver does not know makes it refuse.
+    pub tag: u8,
+    /// Its value. Unknown ones are copied when the task delegates.
+    pub value: Bytes,
+}
+
+/// The extension tags in use.
+pub mod extension {
+    /// W3C trace context: 25 bytes (trace id, parent id, flags).
+    pub const TRACE_CONTEXT: u8 = 1;
+    /// One metadata pair: key length u8, key, value. May occur several times.
+    pub const METADATA: u8 = 2;
+    /// Bytes per reply that may be sent before the first credit, where it is not the default: varint.
+    pub const REPLY_WINDOW: u8 = 3;
+    /// What encodings of a reply its initiator takes besides plain messages: one byte each, 1 is zstd.
+    pub const ACCEPTS: u8 = 4;
+    /// The epoch of the configuration that the request was made for: u64. A node that was told of a later
+    /// one refuses.
+    pub const EPOCH: u8 = 5 | CRITICAL;
+    /// The bit that makes an extension critical.
+    pub const CRITICAL: u8 = 0x80;
+}
+
+/// Most addresses of one node in a request.
+const ADDRESSES_MAX: usize = 8;
+
+impl Extension {
+    /// The epoch of the configuration that a request is made for.
+    pub fn epoch(epoch: u64) -> Self {
+        Self { tag: extension::EPOCH, value: Bytes::copy_from_slice(&epoch.to_le_bytes()) }
+    }
+
+    /// The epoch among these: 0 when there is none.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] when it is not of eight bytes.
+    pub fn epoch_among(extensions: &[Self]) -> Result<u64, WireError> {
+        let epoch = extensions.iter().find(|extension| extension.tag == extension::EPOCH);
+        let bytes = epoch.map(|epoch| <[u8; 8]>::try_from(&epoch.value[..]));
+        let bytes = bytes.transpose().map_err(|_| WireError::Invalid)?;
+        Ok(bytes.map_or(0, u64::from_le_bytes))
+    }
+}
+
+impl Request {
+    pub(super) fn flags(&self) -> u8 {
+        let extensions = if self.extensions.is_empty() { 0 } else { FLAG_EXTENSIONS };
+        let outlasted = if self.outlasted_us == 0 { 0 } else { FLAG_OUTLASTED };
+        extensions | outlasted
+    }
+
+    pub(super) fn write(&self, out: &mut impl Out) {
+        out.varint(self.budget_us);
+        if self.outlasted_us != 0 {
+            out.varint(self.outlasted_us);
+        }
+        out.varint(self.floor);
+        out.u32(self.method.0);
+        self.reply_route.write(out);
+        write_entries(&self.inherited, out);
+        if !self.extensions.is_empty() {
+            out.count(self.extensions.len());
+            for extension in &self.extensions {
+                out.u8(extension.tag);
+                out.short_bytes(&extension.value);
+            }
+        }
+    }
+
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if flags & !(FLAG_EXTENSIONS | FLAG_OUTLASTED) != 0 {
+            return Err(WireError::Reserved);
+        }
+        let budget_us = input.varint()?;
+        let outlasted_us = if flags & FLAG_OUTLASTED == 0 { 0 } else { input.varint()? };
+        let floor = input.varint()?;
+        let method = MethodId(input.u32()?);
+        let reply_route = ReplyRoute::read(input)?;
+        let inherited = read_entries(input)?;
+        let extensions = match flags & FLAG_EXTENSIONS {
+            0 => Vec::new(),
+            _ => input.list(2, read_extension)?,
+        };
+        let is_padded = flags & FLAG_OUTLASTED != 0 && outlasted_us == 0;
+        if is_padded || (flags & FLAG_EXTENSIONS != 0 && extensions.is_empty()) {
+            return Err(WireError::Invalid);
+        }
+        let payload = input.payload();
+        Ok(Self {
+            budget_us,
+            outlasted_us,
+            floor,
+            method,
+            reply_route,
+            inherited,
+            extensions,
+            payload,
+        })
+    }
+}
+
+fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {
+    let tag = input.u8()?;
+    let value = Bytes::copy_from_slice(input.short_bytes(EXTENSION_BYTES_MAX)?);
+    Ok(Extension { tag, value })
+}
+
+/// Largest extension, in bytes.
+const EXTENSION_BYTES_MAX: usize = 16 * 1024;
+
+impl ReplyRoute {
+    fn write(&self, out: &mut impl Out) {
+        match self {
+            Self::Sender => out.u8(0),
+            Self::Node { node, addresses } => {
+                let count = addresses.len().min(ADDRESSES_MAX);
+                out.u8(1 + u8::try_from(count).expect("at most 8"));
+                out.node(*node);
+                for address in &addresses[..count] {
+                    out.short_bytes(address.as_str().as_bytes());
+                }
+            }
+        }
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let Some(count) = input.u8()?.checked_sub(1) else { return Ok(Self::Sender) };
+        if usize::from(count) > ADDRESSES_MAX {
+            return Err(WireError::OverLimit);
+        }
+        let node = input.node()?;
+        let addresses = (0..count).map(|_| {
+            let text = input.text(crate::address::ADDRESS_BYTES_MAX)?;
+            text.parse().map_err(|_| WireError::Invalid)
+        });
+        let addresses = addresses.collect::<Result<_, _>>()?;
+        Ok(Self::Node { node, addresses })
+    }
+}

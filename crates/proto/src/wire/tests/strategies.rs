@@ -1,0 +1,262 @@
+//! Any frame that a correct node could send.
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::address::Address;
+use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::wire::{
+    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
+    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
+    ReplyRoute, Request, Status, TaskStatus,
+};
+
+/// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
+pub(super) fn cases(count: u32) -> ProptestConfig {
+    ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+pub(super) fn frame() -> impl Strategy<Value = Frame> {
+    (header(), option::weighted(0.2, node()), message())
+        .prop_map(|(header, relayed_from, message)| Frame { header, relayed_from, message })
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        request().prop_map(Message::Request),
+        reply().prop_map(Message::Reply),
+        entries(5).prop_map(|entries| Message::Manifest(Manifest { entries })),
+        fail().prop_map(Message::Fail),
+        cancel().prop_map(Message::Cancel),
+        probe().prop_map(Message::Probe),
+        status().prop_map(Message::Status),
+        link_down().prop_map(Message::LinkDown),
+        (number_u32(), number())
+            .prop_map(|(index, limit_bytes)| Message::Credit(Credit { index, limit_bytes })),
+        cast().prop_map(Message::Cast),
+    ]
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    (any::<u64>(), number(), key()).prop_map(|(origin, seq, task)| Header {
+        call: CallId { origin: Incarnation(origin), seq },
+        task,
+    })
+}
+
+/// Numbers of every width alike, so that varints of every length occur.
+fn number() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0..64_u32).prop_map(|(value, shift)| value >> shift)
+}
+
+fn number_u32() -> impl Strategy<Value = u32> {
+    (any::<u32>(), 0..32_u32).prop_map(|(value, shift)| value >> shift)
+}
+
+fn number_u16() -> impl Strategy<Value = u16> {
+    (any::<u16>(), 0..16_u32).prop_map(|(value, shift)| value >> shift)
+}
+
+/// Few nodes, so that they repeat, and any node.
+fn node() -> impl Strategy<Value = NodeId> {
+    prop_oneof![3 => 1..4_u64, 1 => 1..=u64::MAX].prop_map(|id| NodeId::new(id).unwrap())
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    prop_oneof![vec(0..4_u32, 0..4), vec(0..4_u32, 0..=32), vec(any::<u32>(), 0..=12)]
+        .prop_map(|indices| Path::from_indices(&indices).unwrap())
+}
+
+fn key() -> impl Strategy<Value = TaskKey> {
+    (path(), number_u32()).prop_map(|(path, hop)| TaskKey { path, hop })
+}
+
+fn payload() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..48).prop_map(Bytes::from)
+}
+
+fn cause() -> impl Strategy<Value = Cause> {
+    prop::sample::select(&Cause::ALL[..])
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let outcome = prop_oneof![Just(Outcome::Finished), cause().prop_map(Outcome::Failed)];
+    let holders = prop_oneof![
+        number_u32().prop_map(|children| (children, Vec::new())),
+        vec(option::weighted(0.9, node()), 1..24).prop_map(|holders| {
+            (u32::try_from(holders.len()).expect("fewer than 24"), holders)
+        }),
+    ];
+    (key(), number_u32(), outcome, holders).prop_map(
+        |(task, replies, outcome, (children, holders))| Entry {
+            task,
+            children,
+            replies,
+            outcome,
+            holders,
+        },
+    )
+}
+
+fn entries(count_max: usize) -> impl Strategy<Value = Vec<Entry>> {
+    vec(entry(), 0..=count_max)
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let extension = (any::<u8>(), vec(any::<u8>(), 0..40))
+        .prop_map(|(tag, value)| Extension { tag, value: value.into() });
+    let rest = (entries(2), vec(extension, 0..4), payload());
+    (number(), number(), number(), any::<u32>(), reply_route(), rest).prop_map(
+        |(
+            budget_us,
+            outlasted_us,
+            floor,
+            method,
+            reply_route,
+            (inherited, extensions, payload),
+        )| Request {
+            budget_us,
+            outlasted_us,
+            floor,
+            method: MethodId(method),
+            reply_route,
+            inherited,
+            extensions,
+            payload,
+        },
+    )
+}
+
+fn reply_route() -> impl Strategy<Value = ReplyRoute> {
+    let address = "[a-z]{1,6}://[a-zé0-9.:]{1,40}";
+    let address = address.prop_map(|text| text.parse::<Address>().unwrap());
+    prop_oneof![
+        Just(ReplyRoute::Sender),
+        (node(), vec(address, 0..=8))
+            .prop_map(|(node, addresses)| ReplyRoute::Node { node, addresses }),
+    ]
+}
+
+/// What the flags FINAL and OWN_ENTRY say, which exclude each other.
+fn ending() -> impl Strategy<Value = (bool, Option<Box<Entry>>)> {
+    prop_oneof![
+        Just((false, None)),
+        Just((true, None)),
+        entry().prop_map(|entry| (false, Some(Box::new(entry)))),
+    ]
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    let kind = prop_oneof![
+        Just(ReplyKind::Message),
+        (number(), any::<bool>()).prop_map(|(seq, is_last)| ReplyKind::Item { seq, is_last }),
+    ];
+    let whole = payload().prop_map(|payload| (None, payload));
+    let piece = (number_u32(), number_u32(), vec(any::<u8>(), 1..48)).prop_map(
+        |(offset, behind, payload)| {
+            let offset = u64::from(offset);
+            let total = offset + payload.len() as u64 + u64::from(behind);
+            (Some(Part { offset, total }), Bytes::from(payload))
+        },
+    );
+    let with_content = (kind, prop_oneof![whole, piece]);
+    let end = number().prop_map(|count| (ReplyKind::End { count }, (None, Bytes::new())));
+    (number_u32(), prop_oneof![4 => with_content, 1 => end], ending(), entries(2)).prop_map(
+        |(index, (kind, (part, payload)), (is_final, own_entry), inherited)| Reply {
+            index,
+            kind,
+            part,
+            is_final,
+            own_entry,
+            inherited,
+            payload,
+        },
+    )
+}
+
+fn fail() -> impl Strategy<Value = Fail> {
+    let executed = prop::sample::select(&[Executed::No, Executed::Yes, Executed::Maybe][..]);
+    let what = (cause(), executed, any::<u32>(), option::of(node()), "[ -~é]{0,40}");
+    let entry = option::of(entry().prop_map(Box::new));
+    (what, entry, any::<bool>(), entries(2), payload()).prop_map(
+        |((cause, executed, code, node, text), entry, aborts_children, inherited, details)| Fail {
+            cause,
+            executed,
+            code,
+            node,
+            text,
+            entry,
+            aborts_children,
+            inherited,
+            details,
+        },
+    )
+}
+
+fn cancel() -> impl Strategy<Value = Cancel> {
+    let reason = prop::sample::select(
+        &[
+            CancelReason::Caller,
+            CancelReason::ResourceExhausted,
+            CancelReason::Late,
+            CancelReason::ParentFailed,
+        ][..],
+    );
+    (reason, number()).prop_map(|(reason, budget_us)| Cancel { reason, budget_us })
+}
+
+fn probe() -> impl Strategy<Value = Probe> {
+    (any::<bool>(), number(), vec(key(), 0..6)).prop_map(|(fence, budget_us, tasks)| Probe {
+        fence,
+        budget_us,
+        tasks,
+    })
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    (vec((key(), task_status()), 0..5), entries(2))
+        .prop_map(|(tasks, inherited)| Status { tasks, inherited })
+}
+
+fn task_status() -> impl Strategy<Value = TaskStatus> {
+    let replies_by = prop_oneof![
+        Just(ReplyPath::Nowhere),
+        any::<u64>().prop_map(|nonce| ReplyPath::Link(LinkNonce(nonce))),
+        node().prop_map(ReplyPath::Relay),
+    ];
+    prop_oneof![
+        Just(TaskStatus::Unknown),
+        Just(TaskStatus::Running),
+        node().prop_map(|node| TaskStatus::Tailed { node }),
+        (entry(), replies_by)
+            .prop_map(|(entry, replies_by)| TaskStatus::Closed { entry: entry.into(), replies_by }),
+        Just(TaskStatus::Fenced),
+    ]
+}
+
+fn link_down() -> impl Strategy<Value = LinkDown> {
+    (node(), vec(key(), 0..6), entries(3)).prop_map(|(node, children, entries)| LinkDown {
+        node,
+        children,
+        entries,
+    })
+}
+
+fn cast() -> impl Strategy<Value = Cast> {
+    let digest = any::<[u8; 32]>().prop_map(Digest);
+    let numbers = (number_u16(), number_u16(), number(), number());
+    (option::of(number()), numbers, digest, any::<bool>(), payload()).prop_map(
+        |(view, (phase, sender, epoch, budget_us), digest, is_carried, payload)| Cast {
+            view,
+            phase,
+            sender,
+            epoch,
+            budget_us,
+            digest,
+            is_carried,
+            payload,
+        },
+    )
+}
