@@ -2,6 +2,7 @@
 
 mod caller;
 mod cast;
+mod hold;
 #[cfg(feature = "tower")]
 mod layer;
 mod stream;
@@ -34,6 +35,7 @@ use crate::trace_context::TraceContext;
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
 pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast, Waiting};
+use hold::Hold;
 #[cfg(feature = "tower")]
 pub use layer::{Handled, HandlerService, Incoming};
 pub use stream::{ReplyStream, SendError};
@@ -258,10 +260,8 @@ impl fmt::Debug for MethodTable {
 pub(crate) struct TaskHandle {
     driver: Arc<Driver>,
     start: Box<Start>,
-    /// The handler is being polled: what it sends may be held back until it waits or ends.
-    is_polling: AtomicBool,
-    /// Something may be held back that must leave when the handler waits.
-    may_hold: AtomicBool,
+    /// While the handler is polled, what it sends may be held back until it waits or ends.
+    hold: Hold,
     /// The driver keeps something by the name of the task.
     is_kept: AtomicBool,
     gate: Mutex<Option<(NodeId, &'static str)>>,
@@ -285,8 +285,7 @@ impl TaskHandle {
         Self {
             driver,
             start,
-            is_polling: AtomicBool::new(false),
-            may_hold: AtomicBool::new(false),
+            hold: Hold::default(),
             is_kept: AtomicBool::new(false),
             gate: Mutex::new(gate),
             probe,
@@ -299,20 +298,18 @@ impl TaskHandle {
     /// Polls the handler.
     pub(crate) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
         let _entered = self.probe.enter();
-        self.is_polling.store(true, Ordering::SeqCst);
+        self.hold.begin_poll();
         let polled = poll();
-        self.is_polling.store(false, Ordering::SeqCst);
+        self.hold.end_poll();
         polled
     }
 
     /// Carries out an output of the task. One that comes from beside the handler, from a part of it that
     /// was spawned, is not held back: no end of a poll would let it go.
     fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
-        // Before the poll is looked at: if that ends meanwhile, it sees this and lets go what is held.
-        self.may_hold.store(true, Ordering::SeqCst);
         self.driver.with_node(|node, now| {
             let result = act(node, now);
-            if !self.is_polling.load(Ordering::SeqCst) {
+            if self.hold.on_output() {
                 node.handle_yield(now, self.task());
             }
             result
@@ -346,7 +343,7 @@ impl TaskHandle {
 
     /// The handler's future returned pending.
     pub(crate) fn yield_now(&self) {
-        if self.may_hold.swap(false, Ordering::SeqCst) {
+        if self.hold.take() {
             self.driver.with_node(|node, now| node.handle_yield(now, self.task()));
         }
     }
