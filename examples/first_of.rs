@@ -1,5 +1,5 @@
-//! An early decision: a call over five replicas is over with the third good answer, and as soon as
-//! three can no longer come.
+//! An early decision: a call to five replicas is over with the third good answer, and as soon as three
+//! can no longer come.
 //!
 //! ```sh
 //! cargo run --example first_of
@@ -8,10 +8,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{
-    Code, Context, DecidingCall, Decision, End, Endpoint, Invocation, Method, Peer, Service,
-    Status, Tally,
-};
+use convoke::quorum::{Deciding, QuorumError, QuorumExt, Threshold};
+use convoke::{Code, Context, Endpoint, Invocation, Method, Peer, Service, Status};
 
 const READ: Method<String, u64> = Method::new("storage.Replica/Read").read_only();
 
@@ -29,26 +27,13 @@ async fn start_replica(number: u64) -> Result<Endpoint, Box<dyn Error>> {
     Ok(convoke::endpoint().listen("tcp://127.0.0.1:0").serve(replica).start().await?)
 }
 
-/// Done with `count` replies; impossible once they can no longer come.
-fn first_of(count: usize) -> impl FnMut(&Tally<'_>) -> Decision + Send + 'static {
-    move |tally| {
-        let possible = tally.max_remaining.map(|more| tally.replies.len() as u64 + more);
-        if tally.replies.len() >= count {
-            Decision::Done
-        } else if possible.is_some_and(|most| most < count as u64) {
-            Decision::Impossible
-        } else {
-            Decision::Continue
-        }
-    }
-}
-
-fn read_from(client: &Endpoint, key: &str, replicas: &[Peer]) -> DecidingCall<u64> {
+/// One of the first three answers.
+fn read_from(client: &Endpoint, key: &str, replicas: &[Peer]) -> Deciding<u64, Threshold> {
     Invocation::new(client, READ.request(key.into()))
         .to_all(replicas)
-        .decide(first_of(3))
-        .flat() // one reply each at most, so that what can still come is known exactly
+        .members()
         .cancel_late() // the others need not go on: they only read
+        .quorum(Threshold(3))
 }
 
 #[tokio::main]
@@ -62,14 +47,14 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // Two never answer. The call does not wait for them.
-    let (replies, outcome) = read_from(&client, "slow at some", &peers).open()?.collect().await?;
-    println!("{} replies, {:?}", replies.len(), outcome.end);
-    assert_eq!((replies.len(), outcome.end), (3, End::Decided));
+    let number = read_from(&client, "slow at some", &peers).await?;
+    println!("{number}, with three answers of five");
+    assert!(number < 3);
 
     // Three answer with an error. The third one settles it, long before the deadline.
-    let (replies, outcome) = read_from(&client, "broken at some", &peers).open()?.collect().await?;
-    println!("{:?} after {}", outcome.end, outcome.failures[0]);
-    assert!(replies.len() <= 2 && outcome.end == End::Impossible);
+    let error = read_from(&client, "broken at some", &peers).await.expect_err("two are too few");
+    println!("{error}");
+    assert!(matches!(error, QuorumError::Impossible(_)));
 
     // Late tasks were cancelled, so nothing is left that a shutdown would have to wait for.
     client.shutdown(Duration::from_secs(5)).await;

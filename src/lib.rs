@@ -23,7 +23,7 @@
 //! use std::time::Duration;
 //!
 //! use convoke::{
-//!     CallBuilder, Context, Decision, End, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task,
+//!     CallBuilder, Context, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task,
 //! };
 //!
 //! #[derive(Clone, PartialEq, prost::Message)]
@@ -114,15 +114,12 @@
 //! assert_eq!(friends, [(2, even), (3, odd), (4, even)]);
 //! assert!(call.outcome().await.is_complete());
 //!
-//! // Several branches, decided by the first reply: what is late is cancelled, since it only reads.
+//! // Several branches, of which the first reply is awaited: what is late is cancelled.
 //! let odd_peer = client.connect(&odd_endpoint.addresses()[0].to_string()).await?;
 //! let call = Invocation::new(&client, PERSON.request(Ids { ids: vec![1] }))
 //!     .deadline(Duration::from_secs(5))
-//!     .to_all(&[peer, odd_peer])
-//!     .decide(|tally| if tally.replies.is_empty() { Decision::Continue } else { Decision::Done })
-//!     .cancel_late();
-//! let (replies, outcome) = call.open()?.collect().await?;
-//! assert_eq!((replies[0].message().id, outcome.end), (1, End::Decided));
+//!     .to_all(&[peer, odd_peer]);
+//! assert_eq!(call.await?.id, 1);
 //!
 //! // Branches that differ, in one call.
 //! let call = CallBuilder::new(&client)

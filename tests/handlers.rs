@@ -1,17 +1,28 @@
 //! How handlers are run: in process, so that no network hides what happens.
 
+use std::future::{IntoFuture, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use convoke::{
-    CallBuilder, Cause, Context, Decision, End, Endpoint, Executed, Finish, Method, NodeId, Peer,
-    Service, Status, Task,
+    CallBuilder, Cause, Context, Endpoint, Executed, Finish, Method, NodeId, Peer, Service, Status,
+    Task,
 };
 use tokio::sync::Notify;
 
 const COUNT: Method<u64, u64> = Method::new("test.Handlers/Count");
 const ORDERED: Method<u64, u64> = Method::new("test.Handlers/Ordered").ordered();
+
+struct Relay(Waker);
+
+impl Wake for Relay {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+}
 
 async fn start(service: Service) -> Endpoint {
     Endpoint::builder().serve(service).start().await.expect("nothing is listened on")
@@ -103,18 +114,40 @@ async fn what_waits_at_an_ordered_method_never_begins_after_shutdown() {
     assert_eq!(executed.iter().filter(|executed| **executed == Executed::No).count(), 2);
 }
 
-#[tokio::test]
-async fn a_decision_may_own_a_call() {
-    let endpoint = start(Service::new().tree(COUNT, count_down)).await;
-    let ask = || CallBuilder::new(&endpoint).branch(COUNT.request(0), &endpoint.me());
-    let inner = ask().open().expect("there is room");
-    let outer = ask().decide(move |_| {
-        let _owned = &inner;
-        Decision::Continue
+/// What joins calls may give them another waker with every poll.
+#[test]
+fn calls_that_are_joined_in_one_task_are_polled_for_news_alone() {
+    let sleepy = |millis, _: Context| async move {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        Ok::<_, Status>(millis)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
+    let polls = runtime.block_on(async {
+        let endpoint = start(Service::new().unary(COUNT, sleepy)).await;
+        let call = |millis| {
+            let call = CallBuilder::new(&endpoint).branch(COUNT.request(millis), &endpoint.me());
+            call.into_future()
+        };
+        let mut waiting = [Some(call(5)), Some(call(100))];
+        let mut polls = 0;
+        poll_fn(|cx| {
+            polls += 1;
+            for place in &mut waiting {
+                let waker = Waker::from(Arc::new(Relay(cx.waker().clone())));
+                if let Some(call) = place
+                    && let Poll::Ready(answer) =
+                        Pin::new(call).poll(&mut TaskContext::from_waker(&waker))
+                {
+                    answer.expect("it answers");
+                    *place = None;
+                }
+            }
+            if waiting.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        polls
     });
-    // Both end here; neither may take the endpoint's lock while the other holds it.
-    let outcome = outer.open().expect("there is room").outcome().await;
-    assert_eq!(outcome.end, End::Impossible);
+    assert!(polls <= 6, "{polls} polls");
 }
 
 #[tokio::test]

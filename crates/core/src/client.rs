@@ -9,10 +9,11 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use convoke_proto::call::{CallOptions, Decision, Tally};
+use convoke_proto::call::CallOptions;
+use convoke_proto::node::{self, Opening};
 use smallvec::SmallVec;
 
-use crate::driver::SlotRequest;
+use crate::driver::FlushScope;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::method::Request;
@@ -51,18 +52,18 @@ impl<Resp: prost::Message + Default> Invocation<Resp> {
     }
 
     /// To one peer.
-    pub fn to(self, peer: &Peer) -> CallBuilder<Resp> {
+    pub fn to(mut self, peer: &Peer) -> CallBuilder<Resp> {
         CallBuilder {
             endpoint: self.endpoint,
-            deadline: self.request.deadline,
+            deadline: self.request.deadline.take(),
             branches: SmallVec::from_buf([(*peer, self.request)]),
             options: CallOptions::default(),
         }
     }
 
     /// The same to each of several peers, one branch each.
-    pub fn to_all<'a>(self, peers: impl IntoIterator<Item = &'a Peer>) -> CallBuilder<Resp> {
-        let deadline = self.request.deadline;
+    pub fn to_all<'a>(mut self, peers: impl IntoIterator<Item = &'a Peer>) -> CallBuilder<Resp> {
+        let deadline = self.request.deadline.take();
         let branches = peers.into_iter().map(|peer| (*peer, self.request.clone())).collect();
         CallBuilder { deadline, branches, ..CallBuilder::new(&self.endpoint) }
     }
@@ -77,7 +78,7 @@ impl<Resp> fmt::Debug for Invocation<Resp> {
 /// The root branches of a call; one, most of the time.
 type Branches<Resp> = SmallVec<[(Peer, Request<Resp>); 1]>;
 
-/// A call being put together: its root branches, its deadline, its early decision.
+/// A call being put together: its root branches, and its deadline.
 ///
 /// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of them.
 ///
@@ -111,7 +112,7 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         Self { endpoint, branches: SmallVec::new(), deadline: None, options }
     }
 
-    /// Adds a root branch.
+    /// Adds a root branch. A deadline of the request is that of this branch alone.
     pub fn branch(mut self, request: Request<Resp>, peer: &Peer) -> Self {
         self.branches.push((*peer, request));
         self
@@ -121,17 +122,6 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
-    }
-
-    /// Ends as soon as `decide` says so. It is called after every reply and failure, on whatever thread
-    /// brought them, while the endpoint is locked: it must neither block nor use the endpoint. Once
-    /// decided nothing is cancelled: late tasks run on, so that a write still reaches the slow ones.
-    pub fn decide(
-        mut self,
-        decide: impl FnMut(&Tally<'_>) -> Decision + Send + 'static,
-    ) -> DecidingCall<Resp> {
-        self.options.predicate = Some(Box::new(decide));
-        DecidingCall(self)
     }
 
     /// Keeps what is learnt of the tree that is executed; see [`Call::trace`].
@@ -174,82 +164,36 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing was
     /// sent. A peer that cannot be reached is a failure of its branch.
     pub fn open(self) -> Result<Call<Resp>, CallError> {
-        self.open_begun(None)
+        let Begun { endpoint, opening, probe, is_read_only } = self.begin()?;
+        let scope = FlushScope::enter();
+        let id = endpoint.driver().with_node(|node, now| node.open(now, opening))?;
+        endpoint.driver().end_scope(scope);
+        Ok(Call::new(endpoint, id, probe, is_read_only))
     }
 
-    /// Opens it with the probe that follows it already, if one does.
-    fn open_begun(mut self, begun: Option<CallProbe>) -> Result<Call<Resp>, CallError> {
-        self.options.cancels_late &= self.branches.iter().all(|(_, request)| request.is_read_only);
-        Call::open(self.endpoint, self.branches, self.deadline, self.options, begun)
-    }
-
-    /// The request to open the call flat with, if it is of one branch and asks for nothing else, and what
-    /// follows the call from here on.
-    fn take_slot_request(&mut self) -> Result<Option<(SlotRequest, CallProbe)>, CallError> {
-        let [(_, request)] = &*self.branches else { return Ok(None) };
-        if !self.options.is_default() {
-            return Ok(None);
-        }
-        if let Some((size, limit)) = request.too_large(self.endpoint.limits().message_bytes_max) {
+    /// Makes the requests what they leave as.
+    fn begin(mut self) -> Result<Begun, CallError> {
+        let limit = self.endpoint.limits().message_bytes_max;
+        if let Some((size, limit)) = self.branches.iter().find_map(|(_, r)| r.too_large(limit)) {
             return Err(CallError::TooLarge { size, limit });
         }
         let probe = begin(&self.endpoint, &mut self.branches);
-        let [(peer, request)] = &mut *self.branches else { return Ok(None) };
-        let request = SlotRequest {
-            to: peer.node(),
-            budget: self.deadline,
-            method: request.method,
-            extensions: std::mem::take(&mut request.extensions),
-            payload: std::mem::take(&mut request.payload),
-        };
-        Ok(Some((request, probe)))
-    }
-
-    /// Undoes [`Self::take_slot_request`].
-    fn put_back(&mut self, taken: SlotRequest) {
-        if let [(_, request)] = &mut *self.branches {
-            (request.extensions, request.payload) = (taken.extensions, taken.payload);
+        let is_read_only = self.branches.iter().all(|(_, request)| request.is_read_only);
+        let mut branches = node::Branches::new();
+        for (peer, request) in self.branches {
+            branches.push(request.at(peer.node()));
         }
+        let opening = Opening { budget: self.deadline, options: self.options, branches };
+        Ok(Begun { endpoint: self.endpoint, opening, probe, is_read_only })
     }
 }
 
-/// A call with an early decision, being put together; see [`CallBuilder::decide`]. What it decided is for
-/// its maker to know: open it, read it to its end, and look at the outcome.
-#[must_use = "nothing is sent until it is opened"]
-pub struct DecidingCall<Resp>(CallBuilder<Resp>);
-
-impl<Resp: prost::Message + Default> DecidingCall<Resp> {
-    /// Every branch replies at most once and opens no other: makes the tally's `max_remaining` exact, so
-    /// that an impossible decision is noticed at once.
-    pub fn flat(mut self) -> Self {
-        self.0.options.is_flat = true;
-        self
-    }
-
-    /// Cancels late tasks once decided. Ignored unless every branch is of a read-only method.
-    pub fn cancel_late(mut self) -> Self {
-        self.0.options.cancels_late = true;
-        self
-    }
-
-    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self(self.0.deadline(deadline))
-    }
-
-    /// Sends the requests now, as [`CallBuilder::open`] does.
-    ///
-    /// # Errors
-    /// As [`CallBuilder::open`].
-    pub fn open(self) -> Result<Call<Resp>, CallError> {
-        self.0.open()
-    }
-}
-
-impl<Resp> fmt::Debug for DecidingCall<Resp> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DecidingCall").field(&self.0).finish()
-    }
+/// A call that is about to be opened.
+struct Begun {
+    endpoint: Endpoint,
+    opening: Opening,
+    probe: CallProbe,
+    is_read_only: bool,
 }
 
 impl<Resp> fmt::Debug for CallBuilder<Resp> {

@@ -6,6 +6,7 @@
 //! everything done within one [`FlushScope`] (a read batch, one poll of a handler) are one per
 //! connection.
 
+mod caller;
 mod carried;
 mod dial;
 mod drain;
@@ -14,21 +15,22 @@ mod gate;
 mod handler;
 mod held;
 mod load;
+mod parked;
 mod peers;
 mod promise;
 mod proof;
 mod run_queue;
 mod sink;
-mod slot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::id::{CallId, LinkNonce, NodeId};
+use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::limits::{Limits, LimitsError};
+use convoke_proto::mailbox::{MailReader, Mailboxes};
 use convoke_proto::node::{Identity, Node, NodeEvent};
 use convoke_proto::participant::{ParticipantEvent, TaskRef};
 use convoke_proto::task::TaskFailure;
@@ -45,21 +47,22 @@ use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
 use crate::transport::{Address, Connection, Transport};
 
+pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
-use drain::{Aftermath, append};
+use drain::Aftermath;
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use gate::Gates;
 use handler::Stopper;
 use held::HeldCancels;
 pub use load::Load;
+use parked::Parked;
 pub use peers::PeerState;
 use peers::Peers;
 use promise::Promise;
 use proof::Proofs;
 pub(crate) use proof::Unwanted;
 pub(crate) use run_queue::answer_later;
-pub(crate) use slot::{FlushDuty, SlotOpened, SlotRequest};
 
 /// Everything of an endpoint that its handles share.
 #[derive(Debug)]
@@ -90,8 +93,12 @@ pub(crate) struct Driver {
 struct State {
     node: Node,
     connections: BTreeMap<(NodeId, LinkNonce), Attached>,
+    /// Nodes for whose connection the last request was the last that it had room for.
+    full: BTreeSet<NodeId>,
+    parked: Parked,
     advertised: Vec<Address>,
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
+    mail_wakers: BTreeMap<MailReader, Waker>,
     stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
     gates: Gates,
     proofs: Proofs,
@@ -104,8 +111,6 @@ struct State {
 #[derive(Debug)]
 struct Attached {
     connection: Arc<dyn Connection>,
-    /// The last frame of a caller filled its buffer.
-    is_full: bool,
     /// Whether somebody has promised to flush it.
     promise: Promise,
     held: HeldCancels,
@@ -114,7 +119,7 @@ struct Attached {
 impl Attached {
     fn new(connection: Arc<dyn Connection>) -> Self {
         let (promise, held) = (Promise::default(), HeldCancels::default());
-        Self { connection, is_full: false, promise, held }
+        Self { connection, promise, held }
     }
 }
 
@@ -135,8 +140,11 @@ impl Driver {
         let state = State {
             node,
             connections: BTreeMap::new(),
+            full: BTreeSet::new(),
+            parked: Parked::default(),
             advertised: Vec::new(),
             stream_wakers: BTreeMap::new(),
+            mail_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),
             gates: Gates::default(),
             proofs: Proofs::new(&transports),
@@ -222,33 +230,6 @@ impl Driver {
         if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
 
-    /// Polls the node for a call; keeps the waker when there is nothing.
-    pub(crate) fn poll_call<T>(
-        self: &Arc<Self>,
-        call: CallId,
-        waker: &Waker,
-        poll: impl FnOnce(&mut Node, Timestamp) -> Option<T>,
-    ) -> Option<T> {
-        let _flush_unlocked = FlushScope::enter();
-        let now = self.now();
-        let mut aftermath = Aftermath::default();
-        let result = {
-            let mut state = self.state.lock();
-            let result = poll(&mut state.node, now);
-            if result.is_none() {
-                state.node.park(call, waker);
-            }
-            state.drain(now, &mut aftermath);
-            result
-        };
-        self.finish(aftermath);
-        result
-    }
-
-    pub(crate) fn forget_call(self: &Arc<Self>, call: CallId) {
-        self.with_node(|node, now| node.detach_call(now, call));
-    }
-
     /// Keeps a waker until a stream of `task` has credit again, or the task is stopped.
     pub(crate) fn wait_for_credit(&self, task: &TaskRef, waker: &Waker) {
         let mut state = self.state.lock();
@@ -256,6 +237,37 @@ impl Driver {
         if !waiting.iter().any(|kept| kept.will_wake(waker)) {
             waiting.push(waker.clone());
         }
+    }
+
+    /// Polls for what a reader of casts waits for. Keeps the waker when there is nothing.
+    pub(crate) fn poll_mail<T>(
+        &self,
+        reader: MailReader,
+        waker: &Waker,
+        poll: impl FnOnce(&mut Mailboxes) -> Poll<T>,
+    ) -> Poll<T> {
+        let (polled, _dropped_unlocked) = {
+            let mut state = self.state.lock();
+            let polled = poll(state.node.mailboxes_mut());
+            let old = match polled {
+                Poll::Pending => state.mail_wakers.insert(reader, waker.clone()),
+                Poll::Ready(_) => state.mail_wakers.remove(&reader),
+            };
+            (polled, old)
+        };
+        polled
+    }
+
+    /// A reader of casts is gone: `close` tells the node so.
+    pub(crate) fn close_mail<T>(
+        &self,
+        reader: MailReader,
+        close: impl FnOnce(&mut Mailboxes) -> T,
+    ) {
+        let _dropped_unlocked = {
+            let mut state = self.state.lock();
+            (close(state.node.mailboxes_mut()), state.mail_wakers.remove(&reader))
+        };
     }
 
     /// For what causes nothing to be sent.
@@ -387,6 +399,9 @@ impl Driver {
     }
 
     fn finish(self: &Arc<Self>, aftermath: Aftermath) {
+        if aftermath.is_nothing() {
+            return;
+        }
         for (connection, reason) in aftermath.closes {
             connection.close(reason);
         }

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
-use convoke_proto::call::{CallMisuse, End};
+use convoke_proto::call::End;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{NodeId, Path};
-use convoke_proto::initiator::TooManyCalls;
+use convoke_proto::initiator::OpenError;
 use convoke_proto::limits::LimitsError;
 use convoke_proto::task::TaskRefusal;
 use convoke_proto::wire::{Cause, Executed};
@@ -210,13 +210,10 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// This endpoint has too many calls open.
-    #[error("too many calls: {0}")]
-    TooManyCalls(#[from] TooManyCalls),
-    /// The call takes no further branch.
+    /// This endpoint has too many calls open, or the call has too many branches. Nothing was sent.
     #[error(transparent)]
-    Misuse(#[from] CallMisuse),
-    /// The call ended otherwise: cancelled, undecidable, or too large for its initiator.
+    NotOpened(#[from] OpenError),
+    /// The call ended otherwise: cancelled, or too large for its initiator.
     #[error("the call ended as {0:?}")]
     Ended(End),
 }
@@ -245,7 +242,7 @@ impl CallError {
     pub fn is_safe_to_repeat(&self) -> bool {
         match self {
             Self::Branch(failure) => failure.executed == Executed::No,
-            Self::TooManyCalls(_) => true,
+            Self::NotOpened(_) => true,
             _ => false,
         }
     }

@@ -63,9 +63,9 @@ pub mod transport;
 
 #[cfg(feature = "tower")]
 pub use client::PeerService;
-pub use client::{Awaited, Call, CallBuilder, DecidingCall, Invocation, Outcome, Progress, Reply};
+pub use client::{Awaited, Call, CallBuilder, Invocation, Outcome, Progress, Reply};
 pub use convoke_proto as proto;
-pub use convoke_proto::call::{Decision, End, Tally};
+pub use convoke_proto::call::End;
 pub use convoke_proto::failure::Failure;
 pub use convoke_proto::id::{CallId, NodeId, Path};
 pub use convoke_proto::limits::{Limits, ReplyDial};

@@ -163,7 +163,8 @@ impl<Resp> Request<Resp> {
 
     /// The branch it opens at `to`.
     pub(crate) fn at(self, to: NodeId) -> RootBranch {
-        RootBranch { to, method: self.method, extensions: self.extensions, payload: self.payload }
+        let Self { method, extensions, payload, deadline, .. } = self;
+        RootBranch { to, method, extensions, payload, budget: deadline }
     }
 
     /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
@@ -172,8 +173,11 @@ impl<Resp> Request<Resp> {
         self.oversize.or((size > message_bytes_max).then_some((size, message_bytes_max)))
     }
 
-    /// Ends within `deadline`. Default for a call: the endpoint's `deadline_default`, 10 s; for a
-    /// branch of a task: the task's own, which it never exceeds.
+    /// The branch that it opens ends within `deadline`, with [`Cause::Deadline`]; the others go on. Default: that
+    /// of its call or task, which it never exceeds. Asked by itself, of an [`Invocation`], it is the call's.
+    ///
+    /// [`Cause::Deadline`]: crate::Cause::Deadline
+    /// [`Invocation`]: crate::Invocation
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);

@@ -145,7 +145,6 @@ impl CallProbe {
             End::Complete => CallEnd::Complete,
             End::Partial => CallEnd::Partial,
             End::Decided => CallEnd::Decided,
-            End::Impossible => CallEnd::Impossible,
             End::Cancelled => CallEnd::Cancelled,
             // `Exhausted`; whatever is added counts as it until it has a name here.
             _ => CallEnd::Exhausted,
@@ -179,7 +178,6 @@ enum CallEnd {
     Complete,
     Partial,
     Decided,
-    Impossible,
     Cancelled,
     Exhausted,
     Answered,
@@ -188,11 +186,10 @@ enum CallEnd {
 
 impl CallEnd {
     #[cfg(feature = "metrics")]
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 7] = [
         Self::Complete,
         Self::Partial,
         Self::Decided,
-        Self::Impossible,
         Self::Cancelled,
         Self::Exhausted,
         Self::Answered,
@@ -204,7 +201,6 @@ impl CallEnd {
             Self::Complete => "complete",
             Self::Partial => "partial",
             Self::Decided => "decided",
-            Self::Impossible => "impossible",
             Self::Cancelled => "cancelled",
             Self::Exhausted => "exhausted",
             Self::Answered => "answered",

@@ -2,41 +2,37 @@
 //! decided or given up.
 //!
 //! ```text
-//!  Building ──seal──▶ Sealed ──tree complete──▶ Ended(Complete | Partial)
-//!      │                │ ├────predicate──────▶ Ended(Decided | Impossible)   late tasks run on
-//!      └──cancel, bound─┴─┴────deadline───────▶ Ended(Partial | Cancelled | Exhausted)
+//!  Open ─┬─tree complete───────────▶ Ended(Complete | Partial)
+//!        ├─caller has enough───────▶ Ended(Decided)              late tasks run on
+//!        └─deadline, cancel, bound─▶ Ended(Partial | Cancelled | Exhausted)
 //! ```
-//! An end is final: nothing is delivered after it, but for late replies where they were asked for. After
-//! a decision the call counts on in silence, so that its number can be declared settled (see
-//! [`crate::wire::Request::floor`]).
+//! An end is final: nothing is delivered after it. After a decision the call counts on in silence, so that
+//! its number can be declared settled (see [`crate::wire::Request::floor`]).
 
 mod event;
 mod hear;
 mod liveness;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::panic::AssertUnwindSafe;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
-use bytes::Bytes;
-
-use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Credit, Executed, Extension, Header, Message, Reply, ReplyRoute,
-    Request,
+    Cancel, CancelReason, Cause, Credit, Executed, Header, Message, Reply, ReplyRoute, Request,
 };
 
 use super::failure::Failure;
+use super::flat::{Flat, Reading};
 use super::inbox::Inbox;
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
-use super::slot::{Answer, Errand, Fan, Reading};
 use super::trace::{TraceEvent, Traced};
 use super::tree::{BranchState, Holder, Tree};
 use super::{Outbound, key};
 use liveness::Liveness;
 
-pub use event::{CallEvent, CallOptions, Decision, Delivered, End, Predicate, RootBranch, Tally};
+pub use event::{CallEvent, CallOptions, Delivered, End, RootBranch};
 pub(crate) use liveness::LinkView;
 
 /// One call of this node.
@@ -48,8 +44,8 @@ pub struct Call {
     tree: Tree,
     inbox: Inbox,
     liveness: Liveness,
-    root_count: u32,
-    is_sealed: bool,
+    /// The root branches that end before the others, and when.
+    early: BTreeSet<(Timestamp, Path)>,
     end: Option<End>,
     /// The deadline has passed.
     is_expired: bool,
@@ -57,34 +53,60 @@ pub struct Call {
     is_detached: bool,
     failures: Vec<Failure>,
     trace: Vec<TraceEvent>,
-    /// What the predicate has seen; empty without one.
-    replies: Vec<Delivered>,
-    /// Bytes of these.
-    kept_bytes: u64,
     events: VecDeque<CallEvent>,
     /// Its reader waits for this many replies that it has not read.
     wake_after: usize,
     /// Where CANCEL goes: the nodes root branches were sent to.
     roots: BTreeMap<Path, NodeId>,
     out: VecDeque<Outbound>,
-    reply_bytes_max: u64,
-    branches_max: u32,
-}
-
-/// A command that does not fit the call's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallMisuse {
-    /// The call is sealed, ended or gone.
-    #[error("the call takes no more branches: it is sealed or has ended")]
-    Sealed,
-    /// The call has as many branches as it may.
-    #[error("the call has as many branches as it may have")]
-    TooManyBranches,
 }
 
 impl Call {
-    pub(crate) fn new(
+    /// A call of these root branches, whose requests are to be sent.
+    pub(crate) fn open(
+        id: CallId,
+        now: Timestamp,
+        deadline: Timestamp,
+        options: CallOptions,
+        branches: &[RootBranch],
+        limits: &Limits,
+    ) -> Self {
+        let mut call = Self::new(id, now, deadline, options, limits);
+        for (index, branch) in (0..).zip(branches) {
+            let path = call.add_root(index, branch.to, now + branch.budget_of(deadline.since(now)));
+            call.note(now, &key(path, 0), || Traced::Opened { node: branch.to });
+        }
+        call.evaluate(now);
+        call
+    }
+
+    /// The call that a flat one would be by now, had it begun as this.
+    pub(crate) fn from_flat(id: CallId, flat: Flat, limits: &Limits) -> Self {
+        let mut call = Self::new(id, flat.opened_at, flat.deadline, flat.options, limits);
+        let mut answers = Vec::new();
+        for (index, leg) in (0..).zip(flat.legs) {
+            let path = call.add_root(index, leg.to, leg.deadline);
+            if let Some(link) = leg.link {
+                call.handle_sent(&path, link, leg.life);
+            }
+            answers.extend(leg.answer.map(|answer| (path, answer)));
+        }
+        answers.sort_unstable_by_key(|(_, answer)| answer.nth);
+        for (path, answer) in answers {
+            let task = key(path, answer.hop);
+            call.handle_reply(flat.heard_at, answer.by, &task, Reply::sole(answer.payload));
+        }
+        (0..flat.read).for_each(|_| drop(call.poll_event()));
+        call.wake_after = flat.wake_after;
+        match flat.reading {
+            Reading::Replies => {}
+            Reading::Ended => drop(call.poll_event()),
+            Reading::Decided => call.decide(flat.heard_at, false),
+        }
+        call
+    }
+
+    fn new(
         id: CallId,
         now: Timestamp,
         deadline: Timestamp,
@@ -98,100 +120,29 @@ impl Call {
             tree: Tree::new(limits.branches_max),
             inbox: Inbox::new(limits),
             liveness: Liveness::new(now, limits),
-            root_count: 0,
-            is_sealed: false,
+            early: BTreeSet::new(),
             end: None,
             is_expired: false,
             is_detached: false,
             failures: Vec::new(),
             trace: Vec::new(),
-            replies: Vec::new(),
-            kept_bytes: 0,
             events: VecDeque::new(),
             wake_after: 1,
             roots: BTreeMap::new(),
             out: VecDeque::new(),
-            reply_bytes_max: limits.reply_bytes_max,
-            branches_max: limits.branches_max,
         }
     }
 
-    /// The call that a flat one would be by now, had it begun as this.
-    pub(crate) fn from_errand(id: CallId, errand: Errand, limits: &Limits) -> Self {
-        let options = CallOptions::default();
-        let mut call = Self::new(id, errand.opened_at, errand.deadline, options, limits);
-        let path = call.add_root(errand.to).expect("a new call takes a branch");
-        call.handle_sent(&path, errand.link, errand.life);
-        call.seal(errand.opened_at);
-        if let Some(Answer { by, hop, payload }) = errand.answer {
-            call.handle_reply(errand.opened_at, by, &key(path, hop), Reply::sole(payload));
-        }
-        call
-    }
-
-    /// The call that a flat one of several branches would be by now, had it begun as this.
-    pub(crate) fn from_fan(id: CallId, fan: Fan, limits: &Limits) -> Self {
-        let mut call = Self::new(id, fan.opened_at, fan.deadline, fan.options, limits);
-        for leg in &fan.legs {
-            let path = call.add_root(leg.to).expect("a new call takes as many branches as its fan");
-            if let Some(link) = leg.link {
-                call.handle_sent(&path, link, leg.life);
-            }
-        }
-        call.seal(fan.opened_at);
-        for (index, answer) in fan.answers {
-            let task = key(root_path(index), answer.hop);
-            call.handle_reply(fan.heard_at, answer.by, &task, Reply::sole(answer.payload));
-        }
-        (0..fan.read).for_each(|_| drop(call.poll_event()));
-        call.wake_after = fan.wake_after;
-        match fan.reading {
-            Reading::Replies => {}
-            Reading::Ended => drop(call.poll_event()),
-            Reading::Decided => call.decide(fan.heard_at, false),
-        }
-        call
-    }
-
-    /// Opens a root branch.
-    pub(crate) fn branch(
-        &mut self,
-        now: Timestamp,
-        to: NodeId,
-        floor: u64,
-        method: MethodId,
-        extensions: Vec<Extension>,
-        payload: Bytes,
-    ) -> Result<Path, CallMisuse> {
-        let path = self.add_root(to)?;
-        let floor = self.id.seq - floor;
-        let request = root_request(self.budget_us(now), floor, (method, extensions, payload));
-        self.note(now, &key(path.clone(), 0), || Traced::Opened { node: to });
-        self.send(to, key(path.clone(), 0), Message::Request(request));
-        Ok(path)
-    }
-
-    fn add_root(&mut self, to: NodeId) -> Result<Path, CallMisuse> {
-        if self.is_sealed || self.end.is_some() {
-            return Err(CallMisuse::Sealed);
-        }
-        if self.root_count >= self.branches_max {
-            return Err(CallMisuse::TooManyBranches);
-        }
-        let path = root_path(self.root_count);
-        let branch = self.tree.ensure(&path).map_err(|_| CallMisuse::TooManyBranches)?;
-        let branch = branch.expect("a new branch is not drained");
+    fn add_root(&mut self, index: u32, to: NodeId, deadline: Timestamp) -> Path {
+        let path = root_path(index);
+        let branch = self.tree.ensure(&path).ok().flatten();
+        let branch = branch.expect("a new call takes as many branches as it may have");
         branch.holder = Some(Holder { node: to, relay: None });
-        self.root_count += 1;
         self.roots.insert(path.clone(), to);
-        Ok(path)
-    }
-
-    /// No more root branches come: the call may now be complete.
-    pub(crate) fn seal(&mut self, now: Timestamp) {
-        self.is_sealed = true;
-        // What can still come is known exactly from now on, so the predicate may be able to tell.
-        self.evaluate(now, true);
+        if deadline < self.deadline {
+            self.early.insert((deadline, path.clone()));
+        }
+        path
     }
 
     /// The request of a root branch has been handed to this connection.
@@ -210,7 +161,7 @@ impl Call {
             text.clone_into(&mut failure.text);
             self.record(failure);
         }
-        self.evaluate(now, true);
+        self.evaluate(now);
     }
 
     /// The caller gives up.
@@ -222,9 +173,11 @@ impl Call {
 
     /// The caller has enough and holds the call no longer.
     pub(crate) fn decide(&mut self, now: Timestamp, cancels_late: bool) {
-        self.options.cancels_late = cancels_late;
         if self.end.is_none() {
             self.finish(now, End::Decided);
+            if cancels_late || mutant::is(Mutant::CancelAfterDecision) {
+                self.send_cancel(now, CancelReason::Late);
+            }
         }
         self.detach(now);
     }
@@ -242,13 +195,10 @@ impl Call {
         self.events.clear();
     }
 
-    /// After any input: bounds, early decision, completion.
-    fn settle(&mut self, now: Timestamp, is_news: bool) {
-        // A predicate is shown all replies, read ones too, so these are bounded by themselves. It is asked
-        // first: what it was shown may be enough.
-        self.evaluate(now, is_news);
-        let is_over = self.inbox.is_over() || self.kept_bytes > self.reply_bytes_max;
-        if self.end.is_none() && is_over {
+    /// After any input: completion, bounds.
+    fn settle(&mut self, now: Timestamp) {
+        self.evaluate(now);
+        if self.end.is_none() && self.inbox.is_over() {
             self.finish(now, End::Exhausted);
         }
         self.drain_credits();
@@ -264,42 +214,11 @@ impl Call {
         }
     }
 
-    fn evaluate(&mut self, now: Timestamp, is_news: bool) {
-        if self.end.is_some() {
-            return;
-        }
-        let is_complete = self.is_sealed && self.tree.is_complete();
-        if is_news || is_complete {
-            match self.ask() {
-                Decision::Continue => {}
-                Decision::Done => return self.finish(now, End::Decided),
-                Decision::Impossible => return self.finish(now, End::Impossible),
-            }
-        }
-        if is_complete {
-            let end = match (&self.options.predicate, self.failures.is_empty()) {
-                (Some(_), _) => End::Impossible,
-                (None, true) => End::Complete,
-                (None, false) => End::Partial,
-            };
+    fn evaluate(&mut self, now: Timestamp) {
+        if self.end.is_none() && self.tree.is_complete() {
+            let end = if self.failures.is_empty() { End::Complete } else { End::Partial };
             self.finish(now, end);
         }
-    }
-
-    fn ask(&mut self) -> Decision {
-        let (open, missing) = (self.tree.open(), self.tree.missing());
-        let is_exact = self.is_sealed && (self.options.is_flat || open == 0);
-        let Some(predicate) = &mut self.options.predicate else { return Decision::Continue };
-        let tally = Tally {
-            replies: &self.replies,
-            failures: &self.failures,
-            open,
-            missing,
-            max_remaining: is_exact.then_some(open + missing),
-        };
-        // The caller's code runs in the middle of ours: a panic in it ends its own call only.
-        let decide = AssertUnwindSafe(|| predicate(&tally));
-        std::panic::catch_unwind(decide).unwrap_or(Decision::Impossible)
     }
 
     fn finish(&mut self, now: Timestamp, end: End) {
@@ -308,19 +227,10 @@ impl Call {
         }
         self.end = Some(end);
         self.events.push_back(CallEvent::Ended(end));
-        self.replies = Vec::new();
-        let reason = match end {
-            End::Cancelled => Some(CancelReason::Caller),
-            End::Exhausted => Some(CancelReason::ResourceExhausted),
-            End::Decided | End::Impossible
-                if self.options.cancels_late || mutant::is(Mutant::CancelAfterDecision) =>
-            {
-                Some(CancelReason::Late)
-            }
-            _ => None,
-        };
-        if let Some(reason) = reason {
-            self.send_cancel(now, reason);
+        match end {
+            End::Cancelled => self.send_cancel(now, CancelReason::Caller),
+            End::Exhausted => self.send_cancel(now, CancelReason::ResourceExhausted),
+            End::Complete | End::Partial | End::Decided => {}
         }
     }
 
@@ -337,43 +247,51 @@ impl Call {
         }
     }
 
-    /// Time passes: grace, worry, deadline.
+    /// Time passes: grace, worry, deadlines.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &dyn LinkView) {
         if now >= self.deadline {
             self.expire(now);
             return;
         }
         if self.is_counting() {
+            self.expire_early(now);
             self.end_grace(now);
             self.worry(now, links);
-            self.settle(now, true);
+            self.settle(now);
         }
     }
 
     fn expire(&mut self, now: Timestamp) {
         if self.end.is_none() {
-            let was_sealed = std::mem::replace(&mut self.is_sealed, true);
-            let late: Vec<(TaskKey, BranchState)> = self
-                .tree
-                .iter()
-                .filter(|(_, branch)| branch.is_unsettled())
-                .map(|(path, branch)| (key(path.clone(), branch.hop), branch.state))
-                .collect();
-            for (task, state) in late {
-                let executed = match state {
-                    BranchState::Closed { .. } => Executed::Yes,
-                    BranchState::Open | BranchState::Failed => Executed::Maybe,
-                };
-                self.fail(&task, Cause::Deadline, executed);
-            }
-            if was_sealed || self.options.predicate.is_some() {
-                self.evaluate(now, true);
-            } else {
-                // Nobody said that these were all: it cannot be complete.
-                self.finish(now, End::Partial);
-            }
+            self.fail_late(&Path::root());
+            self.evaluate(now);
         }
         self.is_expired = true;
+    }
+
+    /// Ends the root branches whose own deadline has passed. What still comes of them is not wanted.
+    fn expire_early(&mut self, now: Timestamp) {
+        while self.early.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, root)) = self.early.pop_first()
+        {
+            self.fail_late(&root);
+            self.tree.prune(&root);
+        }
+    }
+
+    /// Fails all that is unsettled at or below `top`, for it is late.
+    fn fail_late(&mut self, top: &Path) {
+        let late = self.tree.below(top).filter(|(_, branch)| branch.is_unsettled());
+        let late: Vec<(TaskKey, BranchState)> =
+            late.map(|(path, branch)| (key(path.clone(), branch.hop), branch.state)).collect();
+        for (task, state) in late {
+            let executed = match state {
+                BranchState::Closed { .. } => Executed::Yes,
+                BranchState::Open | BranchState::Failed => Executed::Maybe,
+            };
+            self.inbox.forget(&task.path);
+            self.fail(&task, Cause::Deadline, executed);
+        }
     }
 
     /// The next time [`Self::handle_timeout`] has something to do.
@@ -383,13 +301,14 @@ impl Call {
         }
         let is_waiting = !self.tree.is_complete();
         let wake = is_waiting.then(|| self.liveness.next_timeout()).flatten();
-        Some(wake.map_or(self.deadline, |wake| wake.min(self.deadline)))
+        let early = self.early.first().map(|(at, _)| *at);
+        wake.into_iter().chain(early).chain([self.deadline]).min()
     }
 
     /// What the application learns next.
     pub(crate) fn poll_event(&mut self) -> Option<CallEvent> {
         let event = self.events.pop_front()?;
-        if let CallEvent::Reply(delivered) | CallEvent::Late(delivered) = &event {
+        if let CallEvent::Reply(delivered) = &event {
             self.wake_after = 1;
             self.inbox.consume(&delivered.path, delivered.index, delivered.payload.len());
             self.drain_credits();
@@ -413,17 +332,14 @@ impl Call {
     fn is_counting(&self) -> bool {
         match self.end {
             None => true,
-            Some(End::Decided | End::Impossible) => !self.is_expired && !self.tree.is_complete(),
+            Some(End::Decided) => !self.is_expired && !self.tree.is_complete(),
             Some(_) => false,
         }
     }
 
     /// Whether nothing of the call can be in flight any more: all its tasks ended as they should.
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_sealed
-            && self.tree.is_complete()
-            && self.failures.is_empty()
-            && self.end != Some(End::Cancelled)
+        self.tree.is_complete() && self.failures.is_empty() && self.end != Some(End::Cancelled)
     }
 
     /// Whether nothing is left to do for it: it has ended and nobody reads it.
@@ -456,7 +372,7 @@ impl Call {
     }
 
     fn budget_us(&self, now: Timestamp) -> u64 {
-        u64::try_from(self.deadline.since(now).as_micros()).unwrap_or(u64::MAX)
+        micros(self.deadline.since(now))
     }
 
     fn send(&mut self, to: NodeId, task: TaskKey, message: Message) {
@@ -479,20 +395,21 @@ pub fn root_path(index: u32) -> Path {
     Path::root().child(index).expect("one level fits")
 }
 
-/// The request of a root branch.
-pub(crate) fn root_request(
-    budget_us: u64,
-    floor: u64,
-    (method, extensions, payload): (MethodId, Vec<Extension>, Bytes),
-) -> Request {
+/// The request of a root branch of a call that has this much time.
+pub(crate) fn root_request(budget: Duration, floor: u64, branch: RootBranch) -> Request {
+    let own = branch.budget_of(budget);
     Request {
-        budget_us,
-        outlasted_us: 0,
+        budget_us: micros(own),
+        outlasted_us: micros(budget.saturating_sub(own)),
         floor,
-        method,
+        method: branch.method,
         reply_route: ReplyRoute::Sender,
         inherited: Vec::new(),
-        extensions,
-        payload,
+        extensions: branch.extensions,
+        payload: branch.payload,
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

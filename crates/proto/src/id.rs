@@ -162,6 +162,12 @@ impl Path {
     /// # Errors
     /// [`PathTooDeep`] at [`PATH_LEVELS_MAX`] levels or beyond [`PATH_BYTES_MAX`] bytes.
     pub fn child(&self, index: u32) -> Result<Self, PathTooDeep> {
+        if self.0.is_empty() && index < 0x80 {
+            // A root branch, the path that every call needs.
+            let mut bytes = [0; 16];
+            bytes[0] = index.to_le_bytes()[0];
+            return Ok(Self(SmallVec::from_buf_and_len(bytes, 1)));
+        }
         let mut bytes = self.0.clone();
         let mut rest = index;
         while rest >= 0x80 {

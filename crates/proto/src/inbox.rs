@@ -49,7 +49,7 @@ impl From<Overrun> for InboxFault {
 }
 
 /// What a message takes besides its bytes.
-pub(super) const MESSAGE_BYTES: u64 = 128;
+const MESSAGE_BYTES: u64 = 128;
 
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]

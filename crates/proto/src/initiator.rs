@@ -1,27 +1,20 @@
 //! All calls of a node as their initiator: hands frames to the right call, keeps their timers and the
-//! number below which all are settled. Calls of one branch begin in a [slot](super::slot).
+//! number below which all are settled. Most calls begin [flat](super::flat), in a ring.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::task::Waker;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Extension, Frame, Header, Message, Reply};
+use crate::wire::{Frame, Message, Reply};
 
-use super::call::{
-    Call, CallEvent, CallMisuse, CallOptions, Delivered, End, LinkView, root_path, root_request,
-};
+use super::call::{Call, CallEvent, CallOptions, End, LinkView, RootBranch};
+use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
 use super::limits::Limits;
-use super::slot::{Answer, Errand, Fan, Read, Reading, Slot, Slots};
+use super::ring::Ring;
 use super::timers::Timers;
 use super::tree::Holder;
-use super::{Arrival, Outbound, key};
-
-/// The most branches of a flat call.
-const FAN_BRANCHES_MAX: u32 = 64;
+use super::{Arrival, Outbound};
 
 /// The calls of one node.
 #[derive(Debug)]
@@ -29,41 +22,18 @@ pub struct Initiator {
     incarnation: Incarnation,
     limits: Limits,
     next_seq: u64,
-    slots: Slots,
+    /// Young calls whose branches reply once each.
+    flat: Ring<Flat>,
+    /// All others.
     calls: BTreeMap<u64, Armed>,
-    /// Ended calls of which something may still be in flight, and until when.
+    /// Those of which something may be in flight.
+    in_flight: BTreeSet<u64>,
+    /// Calls that are gone, of which something may be in flight, and until when.
     unsettled: BTreeMap<u64, Timestamp>,
     timers: Timers<u64>,
-    ready: BTreeSet<u64>,
+    /// Calls with news, in order of these.
+    ready: VecDeque<u64>,
     out: VecDeque<Outbound>,
-    dead: Vec<Call>,
-    /// Who waits for calls that have something for them.
-    woken: Vec<Waker>,
-}
-
-/// What a flat call has for the one who asks.
-#[derive(Debug, PartialEq, Eq)]
-pub enum SlotPoll {
-    /// Nothing yet.
-    Pending,
-    /// The reply; the call is over.
-    Answered {
-        /// Who sent it.
-        from: NodeId,
-        /// The message.
-        payload: Bytes,
-    },
-    /// It has become a full call, to be asked as such.
-    Grown,
-}
-
-/// What the requests of a flat call of several branches say.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FanOpened {
-    pub(crate) call: CallId,
-    pub(crate) budget_us: u64,
-    /// As in [`crate::wire::Request::floor`].
-    pub(crate) floor: u64,
 }
 
 #[derive(Debug)]
@@ -71,16 +41,24 @@ struct Armed {
     call: Box<Call>,
     /// The earliest timer that is set for it.
     at: Option<Timestamp>,
-    /// Who waits for it.
-    waker: Option<Waker>,
 }
 
-/// A new call would be one too many.
+/// A call is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} calls are open, as many as calls_max allows")]
-pub struct TooManyCalls {
-    /// The bound.
-    pub limit: usize,
+#[non_exhaustive]
+pub enum OpenError {
+    /// It would be one too many.
+    #[error("{limit} calls are open, as many as calls_max allows")]
+    TooManyCalls {
+        /// The bound.
+        limit: usize,
+    },
+    /// It has too many root branches.
+    #[error("the call has more branches than branches_max allows: {limit}")]
+    TooManyBranches {
+        /// The bound.
+        limit: u32,
+    },
 }
 
 impl Initiator {
@@ -89,187 +67,90 @@ impl Initiator {
             incarnation,
             limits: limits.clone(),
             next_seq: 1,
-            slots: Slots::new(limits.worry_min),
+            flat: Ring::default(),
             calls: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             unsettled: BTreeMap::new(),
             timers: Timers::new(),
-            ready: BTreeSet::new(),
+            ready: VecDeque::new(),
             out: VecDeque::new(),
-            dead: Vec::new(),
-            woken: Vec::new(),
         }
-    }
-
-    /// Calls that are over and forgotten, with what their callers gave them.
-    pub(crate) fn take_dead(&mut self) -> Vec<Call> {
-        std::mem::take(&mut self.dead)
     }
 
     /// Calls that have not ended.
     pub fn open_count(&self) -> usize {
         let full = self.calls.values().filter(|armed| !armed.call.has_ended()).count();
-        full + self.slots.unanswered()
+        full + self.flat.iter().filter(|(_, flat)| flat.end().is_none()).count()
     }
 
-    /// Opens a call that ends by `deadline`.
+    /// A name for a new call of so many root branches.
     ///
     /// # Errors
-    /// [`TooManyCalls`] at the bound.
-    pub(crate) fn open(
-        &mut self,
-        now: Timestamp,
-        deadline: Timestamp,
-        options: CallOptions,
-    ) -> Result<CallId, TooManyCalls> {
-        let id = self.next_id()?;
-        let seq = id.seq;
-        let deadline = deadline.min(now + self.limits.deadline_max);
-        let call = Box::new(Call::new(id, now, deadline, options, &self.limits));
-        self.calls.insert(seq, Armed { call, at: None, waker: None });
-        self.arm(seq);
-        Ok(id)
-    }
-
-    fn next_id(&mut self) -> Result<CallId, TooManyCalls> {
-        if self.call_count() >= self.limits.calls_max {
-            return Err(TooManyCalls { limit: self.limits.calls_max });
+    /// [`OpenError`] at a bound.
+    pub(crate) fn begin(&mut self, branch_count: usize) -> Result<CallId, OpenError> {
+        let Limits { calls_max, branches_max, .. } = self.limits;
+        if self.call_count() >= calls_max {
+            return Err(OpenError::TooManyCalls { limit: calls_max });
+        }
+        if branch_count > branches_max as usize {
+            return Err(OpenError::TooManyBranches { limit: branches_max });
         }
         let seq = self.next_seq;
         self.next_seq += 1;
         Ok(CallId { origin: self.incarnation, seq })
     }
 
-    /// Whether a call with this much time can begin flat.
-    pub(crate) fn slot_suits(&self, budget: Duration) -> bool {
-        self.slots.suits(budget)
+    /// Whether a call of so many branches, none of which has less time than this, can begin flat. One that
+    /// is due earlier than it grows needs a timer of its own.
+    pub(crate) fn suits_flat(&self, budget: Duration, branch_count: usize) -> bool {
+        budget > self.flat_age() && (1..=FLAT_BRANCHES_MAX).contains(&branch_count)
     }
 
-    /// Opens a flat call. Its request is the one given back, and leaves now.
-    ///
-    /// # Errors
-    /// [`TooManyCalls`] at the bound.
-    pub(crate) fn open_slot(
+    /// Keeps a flat call, whose requests leave now.
+    pub(crate) fn open_flat(&mut self, call: CallId, flat: Flat) {
+        self.flat.push(call.seq, flat);
+    }
+
+    /// Keeps a full call, whose requests are to be sent.
+    pub(crate) fn open_full(
         &mut self,
-        errand: Errand,
-        method: MethodId,
-        extensions: Vec<Extension>,
-        payload: Bytes,
-    ) -> Result<Frame, TooManyCalls> {
-        let call = self.next_id()?;
-        let budget = errand.deadline.since(errand.opened_at);
-        self.slots.open(call.seq, errand);
-        let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
-        let floor = call.seq - self.floor();
-        let request = root_request(budget_us, floor, (method, extensions, payload));
-        let header = Header { call, task: key(root_path(0), 0) };
-        Ok(Frame::new(header, Message::Request(request)))
+        id: CallId,
+        now: Timestamp,
+        deadline: Timestamp,
+        options: CallOptions,
+        branches: &[RootBranch],
+    ) {
+        let call = Call::open(id, now, deadline, options, branches, &self.limits);
+        self.keep(id.seq, call);
     }
 
-    /// Whether a call of branches with this much time can begin flat, given which of their nodes are at hand.
-    pub(crate) fn fan_suits(
-        &self,
-        budget: Duration,
-        mut are_near: impl Iterator<Item = bool>,
-    ) -> bool {
-        let mut count = 0;
-        let all = are_near.all(|is_near| {
-            count += 1;
-            is_near
-        });
-        // What a fan holds is bounded by what its branches may send without being asked.
-        let may_be = 1..=FAN_BRANCHES_MAX.min(self.limits.branches_max);
-        all && may_be.contains(&count) && self.slots.suits(budget)
-    }
-
-    /// Opens a flat call of several branches. Their requests are to leave now, with what is given back.
-    ///
-    /// # Errors
-    /// [`TooManyCalls`] at the bound.
-    pub(crate) fn open_fan(&mut self, fan: Fan) -> Result<FanOpened, TooManyCalls> {
-        let call = self.next_id()?;
-        let budget = fan.deadline.since(fan.opened_at);
-        let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
-        self.slots.open_fan(call.seq, fan);
-        Ok(FanOpened { call, budget_us, floor: call.seq - self.floor() })
-    }
-
-    /// What a flat call of one branch has.
-    pub(crate) fn poll_slot(&mut self, call: CallId) -> SlotPoll {
-        let Some(errand) = self.slots.errand(call.seq) else { return SlotPoll::Grown };
-        let Some(answer) = errand.answer.take() else { return SlotPoll::Pending };
-        let Answer { by, payload, .. } = answer;
-        self.slots.remove(call.seq);
-        SlotPoll::Answered { from: by.from, payload }
-    }
-
-    /// Makes a full call of a flat one, which then hears what the slot could not take.
+    /// Makes a full call of a flat one, which then hears what the flat one could not take.
     fn grow(&mut self, seq: u64) {
-        let id = CallId { origin: self.incarnation, seq };
-        let (call, waker) = match self.slots.remove(seq) {
-            None | Some(Slot::Vacant) => return,
-            Some(Slot::One(mut errand)) => {
-                let waker = errand.waker.take();
-                (Call::from_errand(id, errand, &self.limits), waker)
-            }
-            Some(Slot::Several(mut fan)) => {
-                let waker = fan.waker.take();
-                (Call::from_fan(id, *fan, &self.limits), waker)
-            }
-        };
-        self.calls.insert(seq, Armed { call: Box::new(call), at: None, waker });
+        if let Some(flat) = self.flat.remove(seq) {
+            let id = CallId { origin: self.incarnation, seq };
+            self.keep(seq, Call::from_flat(id, flat, &self.limits));
+        }
+    }
+
+    fn keep(&mut self, seq: u64, call: Call) {
+        self.calls.insert(seq, Armed { call: Box::new(call), at: None });
+        self.in_flight.insert(seq);
         self.arm(seq);
+        self.announce(seq);
         self.drain(seq);
     }
 
-    /// Keeps who waits for a call until it has something.
-    pub(crate) fn park(&mut self, call: CallId, waker: &Waker) {
-        let kept = match self.slots.get(call.seq) {
-            Some(Slot::One(errand)) => &mut errand.waker,
-            Some(Slot::Several(fan)) => &mut fan.waker,
-            None | Some(Slot::Vacant) => match self.calls.get_mut(&call.seq) {
-                Some(armed) => &mut armed.waker,
-                None => return,
-            },
-        };
-        self.woken.extend(keep(kept, waker));
-    }
-
-    /// Who waits for calls that have something for them.
-    pub(crate) fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
-        self.woken.drain(..)
-    }
-
-    /// Opens a root branch of a call.
-    ///
-    /// # Errors
-    /// [`CallMisuse`].
-    pub(crate) fn branch(
-        &mut self,
-        now: Timestamp,
-        call: CallId,
-        to: NodeId,
-        method: MethodId,
-        extensions: Vec<Extension>,
-        payload: Bytes,
-    ) -> Result<Path, CallMisuse> {
-        let floor = self.floor();
-        let mut result = Err(CallMisuse::Sealed);
-        self.with(call.seq, |call| {
-            result = call.branch(now, to, floor, method, extensions, payload);
-        });
-        result
+    /// How old a flat call becomes.
+    fn flat_age(&self) -> Duration {
+        self.limits.worry_min
     }
 
     /// The oldest call that is not settled; every older one is.
     pub fn floor(&self) -> u64 {
-        let open = self.calls.first_key_value().map(|(seq, _)| *seq);
+        let flat = self.flat.front().map(|(seq, _)| seq);
+        let full = self.in_flight.first().copied();
         let unsettled = self.unsettled.first_key_value().map(|(seq, _)| *seq);
-        let flat = self.slots.oldest();
-        open.into_iter().chain(unsettled).chain(flat).min().unwrap_or(self.next_seq)
-    }
-
-    pub(crate) fn seal(&mut self, now: Timestamp, call: CallId) {
-        self.with(call.seq, |call| call.seal(now));
+        flat.into_iter().chain(full).chain(unsettled).min().unwrap_or(self.next_seq)
     }
 
     pub(crate) fn cancel(&mut self, now: Timestamp, call: CallId) {
@@ -277,37 +158,26 @@ impl Initiator {
     }
 
     pub(crate) fn detach(&mut self, now: Timestamp, call: CallId) {
-        match self.slots.fan(call.seq) {
-            Some(fan) if fan.is_complete() => self.remove_fan(call.seq),
-            Some(fan) if fan.reading == Reading::Decided => {}
+        match self.flat.get(call.seq) {
+            Some(flat) if flat.is_complete() => self.flat.discard(call.seq),
+            Some(flat) if flat.reading == Reading::Decided => {}
             _ => self.with(call.seq, |call| call.detach(now)),
         }
-        self.ready.remove(&call.seq);
     }
 
     /// The caller has enough: what is still to come only settles the call.
     pub(crate) fn decide(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
-        match self.slots.fan(call.seq) {
-            Some(fan) if fan.is_complete() => self.remove_fan(call.seq),
-            Some(fan) if !cancels_late => {
-                fan.decide();
-                self.woken.extend(fan.waker.take());
-            }
+        match self.flat.get_mut(call.seq) {
+            Some(flat) if flat.is_complete() => self.flat.discard(call.seq),
+            Some(flat) if !cancels_late => flat.decide(),
             _ => self.with(call.seq, |call| call.decide(now, cancels_late)),
         }
-        self.ready.remove(&call.seq);
     }
 
-    fn remove_fan(&mut self, seq: u64) {
-        if let Some(Slot::Several(fan)) = self.slots.remove(seq) {
-            self.woken.extend(fan.waker);
-        }
-    }
-
-    /// A call's reader is to be woken when this many replies wait.
+    /// A call is ready when this many replies wait.
     pub(crate) fn wake_after(&mut self, call: CallId, count: usize) {
-        if let Some(fan) = self.slots.fan(call.seq) {
-            fan.wake_after = count.max(1);
+        if let Some(flat) = self.flat.get_mut(call.seq) {
+            flat.wake_after = count.max(1);
         } else if let Some(armed) = self.calls.get_mut(&call.seq) {
             armed.call.wake_after(count);
         }
@@ -359,24 +229,16 @@ impl Initiator {
         (seq, task): (u64, &TaskKey),
         reply: &mut Reply,
     ) -> bool {
-        let unscheduled_bytes = self.limits.unscheduled_bytes;
-        match self.slots.get(seq) {
-            None | Some(Slot::Vacant) => false,
-            Some(Slot::One(errand)) => {
-                let is_answered = errand.answer(by, task, reply, unscheduled_bytes);
-                self.woken.extend(errand.waker.take_if(|_| is_answered));
-                is_answered
-            }
-            Some(Slot::Several(fan)) => {
-                let is_answered = fan.answer(now, by, task, reply, unscheduled_bytes);
-                if fan.is_complete() && fan.reading == Reading::Decided {
-                    self.slots.remove(seq);
-                } else if is_answered && fan.is_worth_waking() {
-                    announce(seq, &mut fan.waker, &mut self.woken, &mut self.ready);
-                }
-                is_answered
-            }
+        let Some(flat) = self.flat.get_mut(seq) else { return false };
+        if !flat.answer(now, by, task, reply, self.limits.unscheduled_bytes) {
+            return false;
         }
+        if flat.is_complete() && flat.reading == Reading::Decided {
+            self.flat.discard(seq);
+        } else if flat.is_worth_waking() {
+            self.ready.push_back(seq);
+        }
+        true
     }
 
     /// A PROBE for these tasks of a call found no way to their holder.
@@ -394,7 +256,9 @@ impl Initiator {
 
     /// A connection to `node` ended.
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
-        self.slots.sent_to(node).into_iter().for_each(|seq| self.grow(seq));
+        let is_there = |flat: &Flat| flat.legs.iter().any(|leg| leg.to == node);
+        let affected = self.flat.iter().filter(|(_, flat)| is_there(flat)).map(|(seq, _)| seq);
+        affected.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
         let seqs: Vec<u64> = self.calls.keys().copied().collect();
         for seq in seqs {
             self.with(seq, |call| call.handle_peer_down(now, node, links));
@@ -406,7 +270,9 @@ impl Initiator {
         while self.unsettled.first_key_value().is_some_and(|(_, until)| *until <= now) {
             self.unsettled.pop_first();
         }
-        while let Some(seq) = self.slots.next_due(now) {
+        let age = self.flat_age();
+        while let Some((seq, _)) = self.flat.front().filter(|(_, flat)| flat.opened_at + age <= now)
+        {
             self.grow(seq);
         }
         while let Some((at, seq)) = self.timers.pop_due(now) {
@@ -425,19 +291,14 @@ impl Initiator {
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let timer = self.timers.next();
         let unsettled = self.unsettled.first_key_value().map(|(_, until)| *until);
-        timer.into_iter().chain(unsettled).chain(self.slots.next_timeout()).min()
+        let flat = self.flat.front().map(|(_, flat)| flat.opened_at + self.flat_age());
+        timer.into_iter().chain(unsettled).chain(flat).min()
     }
 
     /// What the application learns next of one call.
     pub(crate) fn poll_event(&mut self, call: CallId) -> Option<CallEvent> {
-        if let Some(fan) = self.slots.fan(call.seq) {
-            return match fan.read() {
-                Read::Nothing => None,
-                Read::Reply { index, by, payload } => {
-                    Some(CallEvent::Reply(Delivered::sole(root_path(index), by, payload)))
-                }
-                Read::End => Some(CallEvent::Ended(End::Complete)),
-            };
+        if let Some(flat) = self.flat.get_mut(call.seq) {
+            return flat.poll_event();
         }
         let event = self.calls.get_mut(&call.seq)?.call.poll_event();
         if event.is_some() {
@@ -446,37 +307,58 @@ impl Initiator {
         event
     }
 
-    /// A call that has something for the application since it was last asked, and for which nobody is
-    /// parked.
+    /// Lets a flat call go of which only the end is left to be told.
+    pub(crate) fn take_end(&mut self, call: CallId) -> Option<End> {
+        self.flat.get(call.seq).filter(|flat| flat.is_told())?;
+        self.flat.discard(call.seq);
+        Some(End::Complete)
+    }
+
+    /// A call that may have something for the application since it was last asked.
     pub(crate) fn poll_ready(&mut self) -> Option<CallId> {
-        let seq = self.ready.pop_first()?;
+        let seq = self.ready.pop_front()?;
         Some(CallId { origin: self.incarnation, seq })
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        !self.out.is_empty()
     }
 
     pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
         self.out.pop_front()
     }
 
-    /// How far a flat call of several branches is, as its end if it has one; `None` where there is none such.
-    pub fn flat_end(&self, call: CallId) -> Option<Option<End>> {
-        let fan = self.slots.peek_fan(call.seq)?;
-        let end = fan.is_complete().then_some(End::Complete);
-        Some(if fan.reading == Reading::Decided { Some(End::Decided) } else { end })
+    /// Whether a call is open, or ended and not let go.
+    pub fn is_kept(&self, call: CallId) -> bool {
+        self.flat.get(call.seq).is_some() || self.calls.contains_key(&call.seq)
     }
 
-    /// A call, for inspection.
+    /// How a call that is kept has ended, if it has.
+    pub fn end(&self, call: CallId) -> Option<End> {
+        match self.flat.get(call.seq) {
+            Some(flat) => flat.end(),
+            None => self.call(call)?.end(),
+        }
+    }
+
+    /// A call that is not flat, for inspection.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.get(&call.seq).map(|armed| &*armed.call)
     }
 
     /// Calls that are open, or ended and not read to their end.
     pub fn call_count(&self) -> usize {
-        self.calls.len() + self.slots.len()
+        self.calls.len() + self.flat.len()
     }
 
     /// Ended calls of which something may still be in flight.
     pub fn unsettled_count(&self) -> usize {
         self.unsettled.len()
+    }
+
+    /// Calls that [`poll_ready`](super::node::Node::poll_ready) has not named yet.
+    pub fn ready_count(&self) -> usize {
+        self.ready.len()
     }
 
     /// Timers that are set, void ones too: at most twice the calls and a few.
@@ -489,26 +371,33 @@ impl Initiator {
         if let Some(armed) = self.calls.get_mut(&seq) {
             act(&mut armed.call);
             self.arm(seq);
+            self.announce(seq);
             self.drain(seq);
+        }
+    }
+
+    /// Has the reader of a call told, if there is enough for that.
+    fn announce(&mut self, seq: u64) {
+        if self.calls.get(&seq).is_some_and(|armed| armed.call.is_worth_waking()) {
+            self.ready.push_back(seq);
         }
     }
 
     /// Collects what a call wants after any input, and drops it when it is done.
     fn drain(&mut self, seq: u64) {
-        let Some(Armed { call, waker, .. }) = self.calls.get_mut(&seq) else { return };
+        let Some(Armed { call, .. }) = self.calls.get_mut(&seq) else { return };
         while let Some(outbound) = call.poll_outbound() {
             self.out.push_back(outbound);
         }
-        if call.is_worth_waking() {
-            announce(seq, waker, &mut self.woken, &mut self.ready);
+        let (is_settled, is_done) = (call.is_settled(), call.is_done());
+        if is_settled || is_done {
+            self.in_flight.remove(&seq);
         }
-        if call.is_done() {
-            if !call.is_settled() {
+        if is_done {
+            if !is_settled {
                 self.unsettled.insert(seq, call.deadline() + self.limits.keep_alive_timeout);
             }
-            let Armed { call, waker, .. } = self.calls.remove(&seq).expect("it was found above");
-            self.woken.extend(waker);
-            self.dead.push(*call);
+            self.calls.remove(&seq);
         }
     }
 
@@ -524,27 +413,5 @@ impl Initiator {
             let armed = self.calls.iter().filter_map(|(seq, armed)| Some((armed.at?, *seq)));
             self.timers.sweep(armed);
         }
-    }
-}
-
-/// Keeps a waker. The one that was kept is to be woken rather than dropped: dropping it may call back, and
-/// whoever calls holds a lock.
-fn keep(kept: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
-    match kept {
-        Some(kept) if kept.will_wake(waker) => None,
-        kept => kept.replace(waker.clone()),
-    }
-}
-
-/// Tells who waits for a call that it has something.
-fn announce(
-    seq: u64,
-    waker: &mut Option<Waker>,
-    woken: &mut Vec<Waker>,
-    ready: &mut BTreeSet<u64>,
-) {
-    match waker.take() {
-        Some(waker) => woken.push(waker),
-        None => drop(ready.insert(seq)),
     }
 }

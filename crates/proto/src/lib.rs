@@ -31,10 +31,10 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use convoke_proto::call::{CallEvent, CallOptions, End};
+//! use convoke_proto::call::{CallEvent, CallOptions, End, RootBranch};
 //! use convoke_proto::id::{Incarnation, MethodId, NodeId};
 //! use convoke_proto::limits::Limits;
-//! use convoke_proto::node::{Identity, Node, NodeEvent};
+//! use convoke_proto::node::{Branches, Identity, Node, NodeEvent, Opening};
 //! use convoke_proto::participant::ParticipantEvent;
 //! use convoke_proto::time::Timestamp;
 //!
@@ -43,9 +43,15 @@
 //! let identity = Identity { node: me, incarnation: Incarnation(1) };
 //! let mut node = Node::new(identity, &Limits::default(), 0, now)?;
 //!
-//! let call = node.open_call(now, None, CallOptions::default())?;
-//! node.open_branch(now, call, me, MethodId(1), Vec::new(), Bytes::from_static(b"21"))?;
-//! node.seal_call(now, call);
+//! let question = RootBranch {
+//!     to: me,
+//!     method: MethodId(1),
+//!     extensions: Vec::new(),
+//!     payload: Bytes::from_static(b"21"),
+//!     budget: None,
+//! };
+//! let branches = Branches::from_iter([question]);
+//! let call = node.open(now, Opening { budget: None, options: CallOptions::default(), branches })?;
 //!
 //! let Some(NodeEvent::Task(ParticipantEvent::Start(start))) = node.poll_event() else {
 //!     return Err("no task starts".into());
@@ -53,11 +59,11 @@
 //! assert_eq!(start.payload, "21");
 //! node.answer(now, &start.task, Bytes::from_static(b"42"))?;
 //!
-//! let Some(CallEvent::Reply(reply)) = node.poll_call(now, call) else {
+//! let Some(CallEvent::Reply(reply)) = node.poll_call(call) else {
 //!     return Err("no reply came".into());
 //! };
 //! assert_eq!(reply.payload, "42");
-//! assert_eq!(node.poll_call(now, call), Some(CallEvent::Ended(End::Complete)));
+//! assert_eq!(node.poll_call(call), Some(CallEvent::Ended(End::Complete)));
 //! # Ok(())
 //! # }
 //! ```
@@ -67,7 +73,7 @@
 //! - [`wire`]: the bytes of every frame;
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
 //! - [`node`]: the whole protocol of one node; [`links`]: its connections;
-//! - [`initiator`], [`call`], [`tree`], [`inbox`], [`slot`]: its calls;
+//! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls, most of which stay flat in a [`ring`];
 //! - [`participant`], [`visit`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`mailbox`]: casts of echo phases;
 //! - [`limits`], [`failure`], [`trace`]: bounds, what is told of a failed branch and of a call;
@@ -79,6 +85,7 @@ pub mod address;
 mod admission;
 pub mod call;
 pub mod failure;
+mod flat;
 pub mod flow;
 pub mod id;
 pub mod inbox;
@@ -91,7 +98,7 @@ pub mod mailbox;
 pub mod mutant;
 pub mod node;
 pub mod participant;
-pub mod slot;
+pub mod ring;
 pub mod task;
 pub mod time;
 mod timers;

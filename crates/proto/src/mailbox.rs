@@ -16,8 +16,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::task::Waker;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -49,6 +48,15 @@ pub struct Tag {
     pub view: u64,
     /// The second part.
     pub sequence: u64,
+}
+
+/// Who reads casts, or what is announced of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MailReader {
+    /// The reader of a mailbox.
+    Mailbox(MailKey),
+    /// The reader of a space.
+    Space(u64),
 }
 
 /// Why a mailbox cannot be opened.
@@ -91,7 +99,8 @@ pub struct Mailboxes {
     /// What waits of each sender, in all mailboxes.
     bytes_of: BTreeMap<NodeId, usize>,
     bytes: usize,
-    woken: Vec<Waker>,
+    /// Readers that waited, and wait no longer.
+    ready: VecDeque<MailReader>,
     /// How often something else than casts may have concerned the readers.
     changes: u64,
     dropped: CastsDropped,
@@ -133,8 +142,8 @@ struct Sender {
 /// Who waits for casts.
 #[derive(Debug, Default)]
 struct Reader {
-    waker: Option<Waker>,
-    /// How many casts must wait before it is woken.
+    is_waiting: bool,
+    /// How many casts must wait before it is told.
     wake_at: usize,
 }
 
@@ -163,7 +172,7 @@ impl Mailboxes {
             spaces: Spaces::default(),
             bytes_of: BTreeMap::new(),
             bytes: 0,
-            woken: Vec::new(),
+            ready: VecDeque::new(),
             changes: 0,
             dropped: CastsDropped::default(),
             bounds,
@@ -225,7 +234,7 @@ impl Mailboxes {
             Some(State::Open(mail, reader)) => {
                 let kept = mail.post(from, cast, bounds);
                 if mail.casts.len() >= reader.wake_at {
-                    self.woken.extend(reader.waker.take());
+                    reader.tell(key, &mut self.ready);
                 }
                 kept
             }
@@ -238,7 +247,7 @@ impl Mailboxes {
         *self.bytes_of.entry(from).or_default() += cost;
         self.bytes += cost;
         if let (MailKey::Tag(tag), Some(State::Early(mail, _))) = (key, self.boxes.get_mut(&key)) {
-            mail.announce(tag, &mut self.spaces, &mut self.woken);
+            mail.announce(tag, &mut self.spaces, &mut self.ready);
         }
     }
 
@@ -306,36 +315,19 @@ impl Mailboxes {
         into.append(&mut mail.casts);
     }
 
-    /// Whether `wake_at` casts wait; if not, keeps the waker until they do. Returns the one kept before, to be
-    /// dropped without a lock.
-    pub fn poll_waiting(
-        &mut self,
-        key: MailKey,
-        waker: &Waker,
-        wake_at: usize,
-    ) -> (bool, Option<Waker>) {
-        let Some(State::Open(mail, reader)) = self.boxes.get_mut(&key) else {
-            return (true, None);
-        };
-        if mail.casts.len() >= wake_at {
-            return (true, None);
-        }
-        reader.wake_at = wake_at;
-        (false, reader.waker.replace(waker.clone()))
+    /// Whether `wake_at` casts wait; if not, the reader is ready once they do.
+    pub fn poll_waiting(&mut self, key: MailKey, wake_at: usize) -> bool {
+        let Some(State::Open(mail, reader)) = self.boxes.get_mut(&key) else { return true };
+        *reader = Reader { is_waiting: mail.casts.len() < wake_at, wake_at };
+        !reader.is_waiting
     }
 
     /// The reader is gone. `left` casts may still come; if nothing else does, they are remembered until
-    /// `forget_at`. Returns what may call back and is to be dropped without a lock.
-    pub fn close(
-        &mut self,
-        key: MailKey,
-        left: u32,
-        forget_at: Timestamp,
-    ) -> (Option<Waker>, Vec<(NodeId, Cast)>) {
+    /// `forget_at`. What it has not taken.
+    pub fn close(&mut self, key: MailKey, left: u32, forget_at: Timestamp) -> Vec<(NodeId, Cast)> {
         let mut casts = Vec::new();
         self.take(key, &mut casts);
-        let Some(State::Open(_, reader)) = self.boxes.get_mut(&key) else { return (None, casts) };
-        let waker = reader.waker.take();
+        let Some(State::Open(..)) = self.boxes.get(&key) else { return casts };
         self.boxes.remove(&key);
         let is_over = match key {
             MailKey::Call(_) => false,
@@ -350,27 +342,27 @@ impl Mailboxes {
             self.boxes.insert(key, State::Closed { left, forget_at });
             self.closed.insert((forget_at, key));
         }
-        (waker, casts)
+        casts
     }
 
-    /// Wakes every reader: something else than casts may concern it.
-    pub(crate) fn wake_readers(&mut self) {
+    /// Tells every reader that waits: something else than casts may concern it.
+    pub(crate) fn tell_readers(&mut self) {
         self.changes += 1;
-        for state in self.boxes.values_mut() {
+        for (key, state) in &mut self.boxes {
             if let State::Open(_, reader) = state {
-                self.woken.extend(reader.waker.take());
+                reader.tell(*key, &mut self.ready);
             }
         }
     }
 
-    /// How often every reader was woken.
+    /// How often every reader was told.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Who is to be woken.
-    pub fn take_woken(&mut self) -> std::vec::Drain<'_, Waker> {
-        self.woken.drain(..)
+    /// A reader that waited for what is there now.
+    pub fn poll_ready(&mut self) -> Option<MailReader> {
+        self.ready.pop_front()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
@@ -429,12 +421,13 @@ impl Mailboxes {
     pub fn dropped(&self) -> CastsDropped {
         self.dropped
     }
+}
 
-    /// Readers that wait.
-    pub fn waiting_count(&self) -> usize {
-        let waits =
-            |state: &&State| matches!(state, State::Open(_, reader) if reader.waker.is_some());
-        self.boxes.values().filter(waits).count() + self.spaces.waiting_count()
+impl Reader {
+    fn tell(&mut self, key: MailKey, ready: &mut VecDeque<MailReader>) {
+        if std::mem::take(&mut self.is_waiting) {
+            ready.push_back(MailReader::Mailbox(key));
+        }
     }
 }
 
@@ -461,12 +454,14 @@ impl Mail {
     }
 
     /// Tells who waits for tags of a space, once there is reason to.
-    fn announce(&mut self, tag: Tag, spaces: &mut Spaces, woken: &mut Vec<Waker>) {
+    fn announce(&mut self, tag: Tag, spaces: &mut Spaces, ready: &mut VecDeque<MailReader>) {
         let Some(space) = spaces.get_mut(tag.space) else { return };
         let senders = || self.senders.iter().map(|sender| sender.node);
         if !self.is_announced && space.is_worth_it(senders()) {
             self.is_announced = true;
-            woken.extend(space.announce(tag));
+            if space.announce(tag) {
+                ready.push_back(MailReader::Space(tag.space));
+            }
         }
     }
 }

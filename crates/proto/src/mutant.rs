@@ -18,7 +18,7 @@ pub enum Mutant {
     StatusOvertakesReply,
     /// A decision cancels the rest though nobody asked for that.
     CancelAfterDecision,
-    /// The simulation's own predicate counts replies rather than nodes.
+    /// The simulation's own callers count replies rather than nodes.
     QuorumByPath,
 }
 

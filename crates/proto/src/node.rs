@@ -3,30 +3,28 @@
 //! The driver feeds frames, connections and time, then drains `poll_transmit` and `poll_event`. Frames
 //! of the node to itself go around in here.
 
+mod calls;
 mod casts;
 mod routing;
-mod slots;
 mod tasks;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::address::Address;
-use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path};
+use crate::id::{Incarnation, LinkNonce, NodeId};
 use crate::link::Link;
 use crate::time::Timestamp;
-use crate::wire::{Extension, Frame, Message};
+use crate::wire::{Frame, Message};
 
-use super::call::{Call, CallEvent, CallMisuse, CallOptions};
-use super::initiator::{Initiator, TooManyCalls};
+use super::initiator::Initiator;
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
 use super::participant::{Participant, ParticipantEvent, TaskRef};
 use super::{Fault, Outbound, Transmit};
 
+pub use calls::{Branches, Opening};
 pub use casts::Reach;
 
 /// Who a node is.
@@ -139,7 +137,7 @@ impl Node {
             self.send(now, outbound);
         }
         self.participant.handle_link_up(now, link.peer.node, &mut self.links);
-        self.mailboxes.wake_readers();
+        self.mailboxes.tell_readers();
         self.pump(now);
     }
 
@@ -148,7 +146,7 @@ impl Node {
         if self.links.handle_down(now, node, link) {
             self.initiator.handle_peer_down(now, node, &self.links);
             self.participant.handle_link_lost(now, node, link, &mut self.links);
-            self.mailboxes.wake_readers();
+            self.mailboxes.tell_readers();
         }
         self.pump(now);
     }
@@ -159,7 +157,7 @@ impl Node {
             self.handle_undeliverable(now, outbound);
         }
         self.participant.handle_dial_failed(now, node, &mut self.links);
-        self.mailboxes.wake_readers();
+        self.mailboxes.tell_readers();
         self.pump(now);
     }
 
@@ -210,7 +208,10 @@ impl Node {
     }
 
     /// The next frame for a connection.
-    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if self.has_output() {
+            self.pump(now);
+        }
         self.transmits.pop_front()
     }
 
@@ -224,83 +225,6 @@ impl Node {
             return Some(NodeEvent::Dial { node, addresses });
         }
         self.participant.poll_event().map(NodeEvent::Task)
-    }
-
-    // Calls
-
-    /// Opens a call that ends within `budget`, or the default deadline.
-    ///
-    /// # Errors
-    /// [`TooManyCalls`] at the bound.
-    pub fn open_call(
-        &mut self,
-        now: Timestamp,
-        budget: Option<Duration>,
-        options: CallOptions,
-    ) -> Result<CallId, TooManyCalls> {
-        let deadline = now + budget.unwrap_or(self.deadline_default);
-        self.initiator.open(now, deadline, options)
-    }
-
-    /// Opens a root branch.
-    ///
-    /// # Errors
-    /// [`CallMisuse`] when the call takes no more.
-    pub fn open_branch(
-        &mut self,
-        now: Timestamp,
-        call: CallId,
-        to: NodeId,
-        method: MethodId,
-        extensions: Vec<Extension>,
-        payload: Bytes,
-    ) -> Result<Path, CallMisuse> {
-        let path = self.initiator.branch(now, call, to, method, extensions, payload)?;
-        self.pump(now);
-        Ok(path)
-    }
-
-    /// No more root branches come.
-    pub fn seal_call(&mut self, now: Timestamp, call: CallId) {
-        self.initiator.seal(now, call);
-        self.pump(now);
-    }
-
-    /// Gives a call up.
-    pub fn cancel_call(&mut self, now: Timestamp, call: CallId) {
-        self.initiator.cancel(now, call);
-        self.pump(now);
-    }
-
-    /// Nobody reads the call any more; an undecided one is cancelled.
-    pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
-        self.initiator.detach(now, call);
-        self.pump(now);
-    }
-
-    /// What the application learns next of a call.
-    pub fn poll_call(&mut self, now: Timestamp, call: CallId) -> Option<CallEvent> {
-        let event = self.initiator.poll_event(call);
-        if event.is_some() {
-            self.pump(now);
-        }
-        event
-    }
-
-    /// A call that has something for the application since it was last asked.
-    pub fn poll_ready(&mut self) -> Option<CallId> {
-        self.initiator.poll_ready()
-    }
-
-    /// Calls that are over and forgotten: their predicates are the caller's, to be dropped where that may
-    /// call back.
-    pub fn take_dead_calls(&mut self) -> Vec<Call> {
-        self.initiator.take_dead()
-    }
-
-    /// A call, for inspection.
-    pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.initiator.call(call)
     }
 
     /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.

@@ -18,7 +18,6 @@ mod frames;
 mod hops;
 mod progress;
 mod quorum;
-mod seal;
 mod spawn;
 mod sticky;
 mod tables;
@@ -119,7 +118,6 @@ pub trait Invariant: Debug {
 pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(counters::Counters),
-        Box::new(seal::Seal),
         Box::new(completion::Completion),
         Box::new(progress::Progress::new(scenario)),
         Box::new(deadline::Deadline::new(scenario)),

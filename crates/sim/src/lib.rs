@@ -26,7 +26,6 @@ pub mod invariants;
 pub mod network;
 pub mod oracle;
 pub mod plan;
-pub mod quorum;
 pub mod random;
 pub mod scenario;
 pub mod swarm;

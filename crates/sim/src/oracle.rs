@@ -10,8 +10,6 @@ use convoke_proto::participant::TaskRef;
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Cause, Frame, Message};
 
-use crate::quorum::QuorumLog;
-
 /// The truth about one run.
 #[derive(Debug, Default)]
 pub struct Oracle {
@@ -55,14 +53,12 @@ pub struct CallTruth {
     pub opened_at: Timestamp,
     /// When it must have ended.
     pub deadline: Timestamp,
-    /// No more root branches come.
-    pub is_sealed: bool,
-    /// Its predicate, if it has one.
-    pub quorum: Option<QuorumTruth>,
+    /// When root branches end that end before it, by index.
+    pub early: BTreeMap<u32, Timestamp>,
+    /// Its user has enough with the replies of so many distinct nodes.
+    pub quorum: Option<usize>,
     /// A decision cancels the rest.
     pub cancels_late: bool,
-    /// Late replies are asked for.
-    pub keeps_late: bool,
     /// When its user cancelled or dropped it undecided.
     pub cancelled_at: Option<Timestamp>,
     /// How it ended, as its core says, and when.
@@ -79,17 +75,6 @@ pub struct CallTruth {
     pub told_end: Option<End>,
     /// Its user gave it up before having read all of it.
     pub is_dropped: bool,
-}
-
-/// A call that ends by a predicate.
-#[derive(Debug)]
-pub struct QuorumTruth {
-    /// Replies of this many distinct authenticated nodes decide.
-    pub k: usize,
-    /// No branch opens others.
-    pub is_flat: bool,
-    /// What the predicate was asked.
-    pub log: QuorumLog,
 }
 
 /// The truth about one task.
@@ -181,7 +166,7 @@ impl Oracle {
     pub fn tell(&mut self, call: CallId, event: &CallEvent) {
         let Some(truth) = self.calls.get_mut(&call) else { return };
         match event {
-            CallEvent::Reply(d) | CallEvent::Late(d) => {
+            CallEvent::Reply(d) => {
                 let name = (d.path.clone(), d.index, d.item);
                 truth.delivered.insert(name, (d.from, d.is_authenticated));
             }
@@ -226,6 +211,12 @@ impl Oracle {
 }
 
 impl CallTruth {
+    /// When a branch has ended at the latest.
+    pub fn deadline_of(&self, path: &Path) -> Timestamp {
+        let early = path.indices().next().and_then(|root| self.early.get(&root));
+        early.map_or(self.deadline, |early| *early)
+    }
+
     /// Whether a failed branch is `path` or above it.
     pub fn is_under_failure(&self, path: &Path) -> bool {
         self.failures.iter().any(|failure| failure.task.path.is_prefix_of(path))

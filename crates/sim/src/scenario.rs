@@ -116,8 +116,6 @@ pub struct Workload {
     pub slow_reader_percent: u32,
     /// Calls that nobody reads to the end, of a hundred.
     pub stopped_reader_percent: u32,
-    /// Calls sealed a while after their last branch, of a hundred.
-    pub late_seal_percent: u32,
 }
 
 /// Everything about a run but its events.
@@ -232,7 +230,6 @@ impl Scenario {
                 drop_percent: 0,
                 slow_reader_percent: 10,
                 stopped_reader_percent: 0,
-                late_seal_percent: 20,
             },
             faults: Vec::new(),
             heal_at: Duration::from_secs(2),

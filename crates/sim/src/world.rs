@@ -13,7 +13,6 @@ mod links;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use convoke_proto::call::Call;
 use convoke_proto::node::{Node, NodeEvent};
 use convoke_proto::participant::ParticipantEvent;
 use convoke_proto::time::Timestamp;
@@ -199,8 +198,7 @@ impl World {
             Event::DialFailed { end, peer } => self.on_dial_failed(end, peer),
             Event::Wake { end } => self.on_wake(end),
             Event::Step { end, task } => self.run_handler(end.place, &task),
-            Event::Open { end, spec } => self.open_call(end.place, *spec),
-            Event::Seal { end, call } => self.seal_call(end.place, call),
+            Event::Open { end, spec } => self.open_call(end.place, &spec),
             Event::Cancel { end, call } => self.cancel_call(end.place, call),
             Event::Drop { end, call } => self.drop_call(end.place, call),
             Event::Read { end, call } => self.read_call(end.place, call),
@@ -223,19 +221,16 @@ impl World {
 
     /// Drains a node's outputs, sets its timer and lets the invariants look.
     fn settle(&mut self, place: Place) {
-        self.poll_flat_calls(place);
-        self.look_at_fans(place);
         self.note_ends(place);
         loop {
             let Some(node) = self.hosts[place].node.as_mut() else { return };
-            if let Some(transmit) = node.poll_transmit() {
+            if let Some(transmit) = node.poll_transmit(self.now) {
                 self.transmit(place, transmit);
             } else if let Some(event) = node.poll_event() {
                 self.on_node_event(place, event);
             } else if let Some(call) = node.poll_ready() {
                 self.on_ready(place, call);
             } else {
-                drop(node.take_dead_calls());
                 break;
             }
         }
@@ -268,7 +263,7 @@ impl World {
         let host = &self.hosts[place];
         let Some(node) = &host.node else { return };
         for id in &host.watched {
-            let end = node.call(*id).and_then(Call::end);
+            let end = node.initiator().end(*id);
             if let (Some(truth), Some(end)) = (self.oracle.calls.get_mut(id), end) {
                 truth.end.get_or_insert((self.now, end));
             }
@@ -279,9 +274,8 @@ impl World {
         let host = &mut self.hosts[place];
         let Some(node) = &host.node else { return };
         let oracle = &self.oracle;
-        host.watched.retain(|id| node.call(*id).is_some());
-        for id in &host.watched {
-            let call: &Call = node.call(*id).expect("only open calls are kept");
+        host.watched.retain(|id| node.initiator().is_kept(*id));
+        for (id, call) in host.watched.iter().filter_map(|id| Some((id, node.call(*id)?))) {
             let seen = Observation::Call { id: *id, call };
             observe(&mut self.invariants, &seen, oracle, &mut self.violation);
         }

@@ -110,8 +110,8 @@ fn cancels_are_sent_and_end_calls() {
 }
 
 #[test]
-fn quorums_are_decided_and_become_impossible() {
-    meet(Kind::Quorums).has_ends(&["Some(Decided)", "Some(Impossible)"]);
+fn quorums_are_decided_and_come_to_nothing() {
+    meet(Kind::Quorums).has_ends(&["Some(Decided)", "Some(Partial)"]);
 }
 
 #[test]

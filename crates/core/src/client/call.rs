@@ -5,28 +5,22 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::Bytes;
-use convoke_proto::call::{CallEvent, CallMisuse, CallOptions, Delivered, End, RootBranch};
+use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
 use convoke_proto::node::Node;
-use convoke_proto::time::Timestamp;
 use convoke_proto::trace::TraceEvent;
 use convoke_proto::wire::Extension;
 use futures_core::Stream;
 
 use crate::carrier;
-use crate::driver::FlushScope;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::method::Request;
 use crate::packing::Packing;
 use crate::peer::Peer;
 use crate::telemetry::CallProbe;
-
-use super::Branches;
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
@@ -36,6 +30,8 @@ pub struct Call<Resp> {
     id: CallId,
     failures: Vec<Failure>,
     end: Option<End>,
+    /// What comes next is this end, and the node has let the call go.
+    last: Option<End>,
     probe: CallProbe,
     is_read_only: bool,
     /// Nothing of it is read any more, and the node knows.
@@ -135,51 +131,20 @@ impl<Resp: fmt::Debug> fmt::Debug for Reply<Resp> {
 }
 
 impl<Resp: prost::Message + Default> Call<Resp> {
-    pub(super) fn open(
-        endpoint: Endpoint,
-        mut branches: Branches<Resp>,
-        deadline: Option<Duration>,
-        options: CallOptions,
-        begun: Option<CallProbe>,
-    ) -> Result<Self, CallError> {
-        let limit = endpoint.limits().message_bytes_max;
-        let (count, branches_max) = (branches.len(), endpoint.limits().branches_max);
-        if count > branches_max as usize {
-            return Err(CallMisuse::TooManyBranches.into());
-        }
-        if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
-            return Err(CallError::TooLarge { size, limit });
-        }
-        let probe = begun.unwrap_or_else(|| begin(&endpoint, &mut branches));
-        let is_read_only = branches.iter().all(|(_, request)| request.is_read_only);
-        let scope = FlushScope::enter();
-        let id = endpoint.driver().with_node(|node, now| {
-            let may_begin_flat = options.suits_fan();
-            let to = branches.iter().map(|(peer, _)| peer.node());
-            if may_begin_flat && node.fan_suits(deadline, to) {
-                let branches = branches.into_iter().map(|(peer, request)| request.at(peer.node()));
-                return node.open_fan(now, deadline, options, branches).map_err(CallError::from);
-            }
-            open_full(node, now, branches, deadline, options)
-        })?;
-        endpoint.driver().end_scope(scope);
-        probe.opened(id);
-        Ok(Self::adopt(endpoint, id, probe, is_read_only))
-    }
-
-    /// A call that is open, be it that it was opened flat and has become a full one.
-    pub(super) fn adopt(
+    /// A call that is open.
+    pub(super) fn new(
         endpoint: Endpoint,
         id: CallId,
         probe: CallProbe,
         is_read_only: bool,
     ) -> Self {
-        let failures = Vec::new();
+        probe.opened(id);
         Self {
             endpoint,
             id,
-            failures,
+            failures: Vec::new(),
             end: None,
+            last: None,
             probe,
             is_read_only,
             is_let_go: false,
@@ -244,19 +209,29 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`].
     pub async fn first(mut self) -> Result<Resp, CallError> {
         let mut failed = None;
-        while let Some(reply) = self.next().await {
-            match reply {
-                Ok(reply) => {
+        poll_fn(|cx| self.poll_first(&mut failed, cx)).await
+    }
+
+    /// As [`Self::first`]; `failed` keeps the first failure.
+    pub(super) fn poll_first(
+        &mut self,
+        failed: &mut Option<CallError>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Resp, CallError>> {
+        while let Some(progress) = ready!(self.poll_progress(cx)) {
+            match reply_of(progress) {
+                Some(Ok(reply)) => {
                     self.probe.answered();
-                    return Ok(reply.into_inner());
+                    return Poll::Ready(Ok(reply.into_inner()));
                 }
-                Err(error) => failed = failed.or(Some(error)),
+                Some(Err(error)) => *failed = failed.take().or(Some(error)),
+                None => {}
             }
         }
-        Err(failed.unwrap_or(match self.end {
+        Poll::Ready(Err(failed.take().unwrap_or(match self.end {
             Some(End::Complete | End::Partial) | None => CallError::NoReply,
             Some(end) => CallError::Ended(end),
-        }))
+        })))
     }
 
     fn take_outcome(&mut self) -> Outcome {
@@ -270,21 +245,14 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Reply<Resp>, CallError>>> {
-        loop {
-            let Some(progress) = ready!(self.poll_progress(cx)) else { return Poll::Ready(None) };
-            let reply = match progress {
-                Progress::Reply(reply) => Ok(reply),
-                Progress::Undecodable { path, from, message } => {
-                    Err(CallError::Decode { path, from, message })
-                }
-                Progress::Failed(failure) => {
-                    self.failures.push(failure.clone());
-                    Err(CallError::Branch(failure))
-                }
-                Progress::Sent(_) | Progress::Silent(_) => continue,
-            };
+        while let Some(progress) = ready!(self.poll_progress(cx)) {
+            let Some(reply) = reply_of(progress) else { continue };
+            if let Err(CallError::Branch(failure)) = &reply {
+                self.failures.push(failure.clone());
+            }
             return Poll::Ready(Some(reply));
         }
+        Poll::Ready(None)
     }
 
     /// What the call learns next; `None` at the end, which [`Self::end`] then names. For those who count
@@ -293,21 +261,25 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
-        let (id, driver) = (self.id, self.endpoint.driver());
-        let event = driver.poll_call(id, cx.waker(), |node, now| node.poll_call(now, id));
+        let polled = match self.last {
+            Some(end) => Some((CallEvent::Ended(end), None)),
+            None => self.endpoint.driver().poll_call(self.id, cx.waker()),
+        };
+        let Some((event, last)) = polled else { return Poll::Pending };
+        self.last = self.last.or(last);
+        self.is_let_go |= last.is_some();
         match event {
-            None => Poll::Pending,
-            Some(CallEvent::Reply(delivered) | CallEvent::Late(delivered)) => {
+            CallEvent::Reply(delivered) => {
                 let packing = &self.endpoint.driver().packing;
                 Poll::Ready(Some(decode(packing, delivered)))
             }
-            Some(CallEvent::Failure(failure)) => {
+            CallEvent::Failure(failure) => {
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
             }
-            Some(CallEvent::Sent(path)) => Poll::Ready(Some(Progress::Sent(path))),
-            Some(CallEvent::Silent(path)) => Poll::Ready(Some(Progress::Silent(path))),
-            Some(CallEvent::Ended(end)) => {
+            CallEvent::Sent(path) => Poll::Ready(Some(Progress::Sent(path))),
+            CallEvent::Silent(path) => Poll::Ready(Some(Progress::Silent(path))),
+            CallEvent::Ended(end) => {
                 self.probe.ended(end);
                 self.end = Some(end);
                 Poll::Ready(None)
@@ -316,25 +288,16 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     }
 }
 
-/// Opens a call that does not begin flat.
-fn open_full<Resp>(
-    node: &mut Node,
-    now: Timestamp,
-    branches: Branches<Resp>,
-    deadline: Option<Duration>,
-    options: CallOptions,
-) -> Result<CallId, CallError> {
-    let id = node.open_call(now, deadline, options)?;
-    let mut opened = branches.into_iter().map(|(peer, request)| {
-        let RootBranch { to, method, extensions, payload } = request.at(peer.node());
-        node.open_branch(now, id, to, method, extensions, payload).map(|_| ())
-    });
-    let result = opened.try_for_each(|branch| branch);
-    match result {
-        Ok(()) => node.seal_call(now, id),
-        Err(_) => node.detach_call(now, id),
+/// The reply or failure that a call has learnt of, if it is one.
+fn reply_of<Resp>(progress: Progress<Resp>) -> Option<Result<Reply<Resp>, CallError>> {
+    match progress {
+        Progress::Reply(reply) => Some(Ok(reply)),
+        Progress::Undecodable { path, from, message } => {
+            Some(Err(CallError::Decode { path, from, message }))
+        }
+        Progress::Failed(failure) => Some(Err(CallError::Branch(failure))),
+        Progress::Sent(_) | Progress::Silent(_) => None,
     }
-    result.map(|()| id).map_err(CallError::from)
 }
 
 /// Makes the requests of a call what they leave as, once, and gives what follows the call from here on.
@@ -356,23 +319,13 @@ pub(super) fn begin<Resp>(
     probe
 }
 
-/// The message of a reply as it came.
-///
-/// # Errors
-/// A text: the sender's doing.
-pub(super) fn unpack<Resp>(packing: &Packing, payload: Bytes) -> Result<Resp, String>
-where
-    Resp: prost::Message + Default,
-{
-    Resp::decode(packing.unpack(payload)?).map_err(|error| error.to_string())
-}
-
 fn decode<Resp: prost::Message + Default>(
     packing: &Packing,
     delivered: Delivered,
 ) -> Progress<Resp> {
     let Delivered { path, item, from, is_authenticated, payload, .. } = delivered;
-    match unpack(packing, payload) {
+    let bytes = packing.unpack(payload);
+    match bytes.and_then(|bytes| Resp::decode(bytes).map_err(|error| error.to_string())) {
         Ok(message) => Progress::Reply(Reply { message, from, is_authenticated, path, item }),
         Err(message) => Progress::Undecodable { path, from, message },
     }
@@ -395,8 +348,10 @@ impl<Resp> Call<Resp> {
     fn end_early(&mut self, cancels_late: bool) {
         if self.end.is_none() {
             let id = self.id;
-            let decide = |node: &mut Node, now| node.decide_call(now, id, cancels_late);
-            self.endpoint.driver().with_node(decide);
+            if !self.is_let_go {
+                let decide = |node: &mut Node, now| node.decide_call(now, id, cancels_late);
+                self.endpoint.driver().let_go(id, decide);
+            }
             self.probe.ended(End::Decided);
             self.end = Some(End::Decided);
             self.is_let_go = true;
@@ -415,7 +370,8 @@ impl<Resp: prost::Message + Default> Stream for Call<Resp> {
 impl<Resp> Drop for Call<Resp> {
     fn drop(&mut self) {
         if !self.is_let_go {
-            self.endpoint.driver().forget_call(self.id);
+            let id = self.id;
+            self.endpoint.driver().let_go(id, |node, now| node.detach_call(now, id));
         }
     }
 }

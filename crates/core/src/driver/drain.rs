@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use convoke_proto::Transmit;
-use convoke_proto::call::Call;
 use convoke_proto::node::NodeEvent;
 use convoke_proto::participant::ParticipantEvent;
 use convoke_proto::time::Timestamp;
@@ -14,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
 
+use super::caller::CallerFlush;
 use super::{Attached, FlushScope, State};
 
 /// What is left to do once the lock is released.
@@ -21,8 +21,8 @@ use super::{Attached, FlushScope, State};
 pub(super) struct Aftermath {
     pub(super) events: SmallVec<[NodeEvent; 4]>,
     pub(super) wakers: SmallVec<[Waker; 4]>,
-    /// What users gave us is dropped without the lock: it may call back.
-    pub(super) dropped: Vec<Call>,
+    /// When the frames are those of a caller: how they leave. Else with the open [`FlushScope`].
+    pub(super) caller: Option<CallerFlush>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait.
     pub(super) held: Vec<Arc<dyn Connection>>,
@@ -30,27 +30,39 @@ pub(super) struct Aftermath {
     pub(super) is_closing: bool,
 }
 
+impl Aftermath {
+    pub(super) fn is_nothing(&self) -> bool {
+        let is_quiet = self.events.is_empty() && self.wakers.is_empty() && !self.rearm;
+        is_quiet && self.closes.is_empty() && self.held.is_empty() && !self.is_closing
+    }
+}
+
 impl State {
     /// Hands frames to connections and sorts events into what needs the maps and what must wait until
     /// the lock is released.
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         loop {
-            while let Some(transmit) = self.node.poll_transmit() {
+            while let Some(transmit) = self.node.poll_transmit(now) {
                 self.transmit(now, transmit, aftermath);
             }
             let Some(event) = self.node.poll_event() else { break };
             self.sort_event(event, aftermath);
         }
-        aftermath.wakers.extend(self.node.take_woken());
-        aftermath.wakers.extend(self.node.mailboxes_mut().take_woken());
+        while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
+            aftermath.wakers.extend(self.mail_wakers.remove(&reader));
+        }
+        aftermath.wakers.reserve(self.node.initiator().ready_count());
         // Who is not parked will ask.
-        while self.node.poll_ready().is_some() {}
+        while let Some(call) = self.node.poll_ready() {
+            if let Some(waker) = self.parked.take(call) {
+                aftermath.wakers.push(waker);
+            }
+        }
         self.arm(aftermath);
         aftermath.is_closing = self.is_closing;
-        aftermath.dropped.append(&mut self.node.take_dead_calls());
     }
 
-    pub(super) fn arm(&mut self, aftermath: &mut Aftermath) {
+    fn arm(&mut self, aftermath: &mut Aftermath) {
         let timeout = self.node.poll_timeout();
         aftermath.rearm |= timeout < self.armed;
         self.armed = self.armed.min(timeout);
@@ -81,20 +93,27 @@ impl State {
     fn transmit(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
         let key = (transmit.to, transmit.link);
         let Some(attached) = self.connections.get_mut(&key) else { return };
-        let connection = &attached.connection;
         self.telemetry.on_transmit(&transmit);
-        match append(connection.as_ref(), &transmit) {
+        match append(attached.connection.as_ref(), &transmit) {
             Ok(appended) => {
                 // Callers append to the data lane alone.
                 if transmit.lane == Lane::Data {
-                    attached.is_full = appended == Appended::Full;
+                    match appended {
+                        Appended::Full => drop(self.full.insert(transmit.to)),
+                        _ if self.full.is_empty() => {}
+                        _ => drop(self.full.remove(&transmit.to)),
+                    }
                 }
-                FlushScope::note(connection);
+                match &mut aftermath.caller {
+                    Some(caller) => attached.flush_for(now, caller),
+                    None => FlushScope::note(&attached.connection),
+                }
             }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
             Err(NotWritable::Full) => match transmit.frame.message {
                 // Nothing was promised yet: the branch fails, and the connection carries on.
                 Message::Request(_) => {
+                    self.full.insert(transmit.to);
                     self.node.handle_rejected(now, transmit, NO_ROOM);
                 }
                 // Nobody counts on a cast.
@@ -106,7 +125,7 @@ impl State {
     }
 
     /// The peer takes no frame of this size.
-    pub(super) fn reject(&mut self, now: Timestamp, transmit: Transmit, error: &NotWritable) {
+    fn reject(&mut self, now: Timestamp, transmit: Transmit, error: &NotWritable) {
         tracing::warn!(to = %transmit.to, %error, "frame larger than the peer takes");
         let text = format!("{error}: raise its message_bytes_max");
         self.node.handle_rejected(now, transmit, &text);
@@ -132,7 +151,7 @@ impl Attached {
 }
 
 /// Why a request was not sent.
-pub(super) const NO_ROOM: &str = "its connection has no room for another request";
+const NO_ROOM: &str = "its connection has no room for another request";
 
 /// Payloads from here on are handed over rather than copied.
 const HAND_OVER_BYTES_MIN: usize = 16 << 10;

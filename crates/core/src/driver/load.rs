@@ -53,8 +53,7 @@ impl Driver {
 impl State {
     fn waiting(&self) -> usize {
         let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
-        let for_casts = self.node.mailboxes().waiting_count();
-        for_credit + for_casts + self.stoppers.len() + self.gates.waiting_count()
+        for_credit + self.mail_wakers.len() + self.stoppers.len() + self.gates.waiting_count()
     }
 }
 

@@ -85,7 +85,11 @@ impl Sink for Driver {
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let (peer, nonce) = (link.peer.node, link.nonce);
         tracing::debug!(%peer, %reason, "connection closed");
-        let closed = self.state.lock().connections.remove(&(peer, nonce));
+        let closed = {
+            let mut state = self.state.lock();
+            state.full.remove(&peer);
+            state.connections.remove(&(peer, nonce))
+        };
         self.packing.forget(peer, nonce);
         if let Some(closed) = closed {
             self.telemetry.on_closed(closed.connection.as_ref(), &reason);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::id::NodeId;
-use convoke_proto::mailbox::{Announce, JoinRefusal, MailKey, SpaceTaken, Tag};
+use convoke_proto::mailbox::{Announce, JoinRefusal, MailKey, MailReader, SpaceTaken, Tag};
 use convoke_proto::node::Reach;
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Cast, Digest};
@@ -125,12 +125,12 @@ impl CastPort {
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Waiting {
-        let (waiting, _dropped_unlocked) = self.driver.with_node_quietly(|node| {
-            let mailboxes = node.mailboxes_mut();
-            let (is_ready, old) = mailboxes.poll_waiting(self.key, cx.waker(), count);
-            (Waiting { is_ready, changes: mailboxes.changes() }, old)
+        let mut changes = 0;
+        let polled = self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
+            changes = mailboxes.changes();
+            if mailboxes.poll_waiting(self.key, count) { Poll::Ready(()) } else { Poll::Pending }
         });
-        waiting
+        Waiting { is_ready: polled.is_ready(), changes }
     }
 
     /// What is known of the ways to these nodes, and after how many changes.
@@ -139,6 +139,10 @@ impl CastPort {
         self.driver.with_node_quietly(|node| {
             (nodes.into_iter().map(|of| node.reach(of)).collect(), node.mailboxes().changes())
         })
+    }
+
+    fn reader(&self) -> MailReader {
+        MailReader::Mailbox(self.key)
     }
 
     /// Says how many casts may still come when it is dropped. With the last of them the call is forgotten
@@ -155,9 +159,7 @@ impl Drop for CastPort {
             MailKey::Call(_) => (self.late_count, self.deadline.unwrap_or(Timestamp::MAX)),
             MailKey::Tag(_) => (u32::MAX, Timestamp::MAX),
         };
-        let _dropped_unlocked = self
-            .driver
-            .with_node_quietly(|node| node.mailboxes_mut().close(self.key, left, forget_at));
+        self.driver.close_mail(self.reader(), |mail| mail.close(self.key, left, forget_at));
     }
 }
 
@@ -207,10 +209,10 @@ impl CastSpace {
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_announced(&self, cx: &mut TaskContext<'_>) -> Poll<(u64, u64)> {
-        let (tag, _dropped_unlocked) = self
-            .driver
-            .with_node_quietly(|node| node.mailboxes_mut().poll_announced(self.name, cx.waker()));
-        tag.map_or(Poll::Pending, |tag| Poll::Ready((tag.view, tag.sequence)))
+        self.driver.poll_mail(MailReader::Space(self.name), cx.waker(), |mailboxes| {
+            let tag = mailboxes.poll_announced(self.name);
+            tag.map_or(Poll::Pending, |tag| Poll::Ready((tag.view, tag.sequence)))
+        })
     }
 
     /// All tags below are over: what comes about them is dropped, and none can be opened.
@@ -227,8 +229,8 @@ impl CastSpace {
 
 impl Drop for CastSpace {
     fn drop(&mut self) {
-        let _dropped_unlocked =
-            self.driver.with_node_quietly(|node| node.mailboxes_mut().close_space(self.name));
+        let reader = MailReader::Space(self.name);
+        self.driver.close_mail(reader, |mailboxes| mailboxes.close_space(self.name));
     }
 }
 

@@ -114,7 +114,7 @@ impl CallSpan {
     pub(super) fn end(&mut self, outcome: &'static str) {
         let span = std::mem::replace(&mut self.0, Span::none());
         span.record("outcome", outcome);
-        if matches!(outcome, "partial" | "impossible" | "exhausted") {
+        if matches!(outcome, "partial" | "exhausted") {
             span.record("otel.status_code", "ERROR");
         }
     }

@@ -1,6 +1,6 @@
-//! What a caller tells of its call, what it learns of it, and what decides early.
+//! What a caller tells of its call, and what it learns of it.
 
-use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -18,10 +18,8 @@ pub enum End {
     Complete,
     /// Everything that will come has come; some branches failed, or the deadline passed.
     Partial,
-    /// The predicate was satisfied.
+    /// The caller had enough.
     Decided,
-    /// The predicate can no longer be satisfied.
-    Impossible,
     /// The caller cancelled it.
     Cancelled,
     /// It outgrew a bound of its initiator.
@@ -60,46 +58,14 @@ pub enum CallEvent {
     Reply(Delivered),
     /// A branch failed.
     Failure(Failure),
-    /// The end. Nothing follows but `Late`.
+    /// The end. Nothing follows.
     Ended(End),
-    /// A reply after the decision, where the caller asked for them.
-    Late(Delivered),
     /// The request of this root branch was handed to a connection, where the caller asked to be told.
     Sent(Path),
     /// The task of this branch ended without a reply and without opening a branch, where the caller asked to
     /// be told.
     Silent(Path),
 }
-
-/// What a predicate says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Not yet.
-    Continue,
-    /// Enough.
-    Done,
-    /// It can never be enough.
-    Impossible,
-}
-
-/// What a predicate decides on.
-#[derive(Debug)]
-pub struct Tally<'a> {
-    /// Every reply and item delivered so far, in order.
-    pub replies: &'a [Delivered],
-    /// Every failure so far.
-    pub failures: &'a [Failure],
-    /// Branches whose task has not ended.
-    pub open: u64,
-    /// Replies that ended tasks still owe.
-    pub missing: u64,
-    /// Most replies that can still come; `None` when there is no telling, because an open branch may
-    /// reply many times or open others.
-    pub max_remaining: Option<u64>,
-}
-
-/// Decides early. Called after every reply and failure. If it panics, the call is undecidable.
-pub type Predicate = Box<dyn FnMut(&Tally<'_>) -> Decision + Send>;
 
 /// A root branch to be opened.
 #[derive(Clone, Debug)]
@@ -112,22 +78,22 @@ pub struct RootBranch {
     pub extensions: Vec<Extension>,
     /// The encoded request.
     pub payload: Bytes,
+    /// Its own time, where that is less than the call's.
+    pub budget: Option<Duration>,
 }
 
-/// How a call is opened.
-#[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
+impl RootBranch {
+    /// The time it gets of the call's.
+    pub(crate) fn budget_of(&self, call: Duration) -> Duration {
+        self.budget.map_or(call, |own| own.min(call))
+    }
+}
+
+/// What the caller of a call knows and asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOptions {
-    /// Decides early; without one the call runs until its tree is complete.
-    pub predicate: Option<Predicate>,
-    /// Every branch sends at most one reply and opens no other branch (a flat quorum call): makes
-    /// [`Tally::max_remaining`] exact.
+    /// Every branch sends at most one reply and opens no other branch.
     pub is_flat: bool,
-    /// Cancel what still runs once the call is decided. Only for methods without effects: a quorum
-    /// write must still reach the slow member.
-    pub cancels_late: bool,
-    /// Deliver replies after the decision as [`CallEvent::Late`].
-    pub keeps_late: bool,
     /// Tell of branches that end without a reply or a branch of their own, as [`CallEvent::Silent`].
     pub tells_silent: bool,
     /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`]. Those at this
@@ -138,30 +104,8 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// Whether a call of several branches may begin flat.
-    pub fn suits_fan(&self) -> bool {
-        let Self { predicate, keeps_late, traces, tells_sent, .. } = self;
-        predicate.is_none() && !*keeps_late && !*traces && !*tells_sent
-    }
-
-    /// Whether nothing was asked for.
-    pub fn is_default(&self) -> bool {
-        let Self { predicate, is_flat, cancels_late, keeps_late, traces, .. } = self;
-        let is_told = self.tells_silent || self.tells_sent;
-        predicate.is_none() && !(*is_flat || *cancels_late || *keeps_late || *traces || is_told)
-    }
-}
-
-impl fmt::Debug for CallOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallOptions")
-            .field("has_predicate", &self.predicate.is_some())
-            .field("is_flat", &self.is_flat)
-            .field("cancels_late", &self.cancels_late)
-            .field("keeps_late", &self.keeps_late)
-            .field("tells_silent", &self.tells_silent)
-            .field("tells_sent", &self.tells_sent)
-            .field("traces", &self.traces)
-            .finish()
+    /// Whether a call may begin flat.
+    pub(crate) fn suits_flat(self) -> bool {
+        !self.traces && !self.tells_sent
     }
 }

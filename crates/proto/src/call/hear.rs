@@ -9,7 +9,7 @@ use crate::wire::{Cause, Entry, Executed, Fail, LinkDown, Outcome, Reply, Status
 
 use super::super::admission::{self, Standing};
 use super::super::failure::Failure;
-use super::super::inbox::{InboxFault, MESSAGE_BYTES};
+use super::super::inbox::InboxFault;
 use super::super::trace::{EntryBy, TraceEvent, Traced};
 use super::super::tree::{Branch, BranchState, Holder, TreeFault};
 use super::super::{Arrival, key};
@@ -33,7 +33,9 @@ impl Call {
         let is_new = self.tree.get(&task.path).is_some_and(|b| !b.received.contains(reply.index));
         let (from, bytes) = (by.from, reply.payload.len());
         self.note(now, task, || Traced::Reply { from, bytes });
-        let is_news = is_new && self.take_reply(now, by, task, &reply);
+        if is_new {
+            self.take_reply(now, by, task, &reply);
+        }
         if reply.is_final {
             if self.close(now, task, 0, 1) {
                 self.note(now, task, || implied_entry(task));
@@ -43,22 +45,16 @@ impl Call {
         {
             self.apply_entry(now, entry, EntryBy::Reply);
         }
-        self.settle(now, is_news);
+        self.settle(now);
     }
 
-    pub(super) fn take_reply(
-        &mut self,
-        now: Timestamp,
-        by: Arrival,
-        task: &TaskKey,
-        reply: &Reply,
-    ) -> bool {
+    fn take_reply(&mut self, now: Timestamp, by: Arrival, task: &TaskKey, reply: &Reply) {
         let accepted = match self.inbox.accept(&task.path, reply) {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.inbox.forget(&task.path);
                 self.fail_reply(task, fault);
-                return true;
+                return;
             }
         };
         if accepted.is_whole
@@ -68,7 +64,7 @@ impl Call {
                 self.inbox.consume(&task.path, reply.index, payload.len());
             }
             self.contradict(now, task, fault);
-            return true;
+            return;
         }
         let is_news = !accepted.messages.is_empty() || accepted.is_whole;
         for (item, payload) in accepted.messages {
@@ -84,18 +80,11 @@ impl Call {
         if is_news {
             self.liveness.note_progress(now);
         }
-        is_news
     }
 
-    pub(super) fn deliver(&mut self, delivered: Delivered) {
+    fn deliver(&mut self, delivered: Delivered) {
         if self.end.is_none() {
-            if self.options.predicate.is_some() {
-                self.kept_bytes += delivered.payload.len() as u64 + MESSAGE_BYTES;
-                self.replies.push(delivered.clone());
-            }
             self.events.push_back(CallEvent::Reply(delivered));
-        } else if self.options.keeps_late && !self.is_detached {
-            self.events.push_back(CallEvent::Late(delivered));
         } else {
             self.inbox.consume(&delivered.path, delivered.index, delivered.payload.len());
         }
@@ -121,7 +110,7 @@ impl Call {
                 self.apply_inherited(now, task, std::slice::from_ref(entry), EntryBy::Descendant);
             }
         }
-        self.settle(now, true);
+        self.settle(now);
     }
 
     pub(crate) fn handle_fail(&mut self, now: Timestamp, by: Arrival, task: &TaskKey, fail: Fail) {
@@ -176,7 +165,7 @@ impl Call {
         if fail.aborts_children && self.tree.get(&task.path).is_some_and(is_over) {
             (0..children).for_each(|index| self.prune_child(&task.path, index));
         }
-        self.settle(now, true);
+        self.settle(now);
     }
 
     pub(super) fn prune_child(&mut self, path: &Path, index: u32) {
@@ -212,7 +201,7 @@ impl Call {
             }
         }
         self.probe_now(now, report.node, asked);
-        self.settle(now, false);
+        self.settle(now);
     }
 
     pub(crate) fn handle_status(
@@ -240,10 +229,12 @@ impl Call {
                 self.apply_entry(now, entry, EntryBy::Recovered);
             }
         }
-        for (task, state) in held {
-            self.apply_status(now, by, task, state, links);
-        }
-        self.settle(now, true);
+        let moved = held
+            .into_iter()
+            .filter_map(|(task, state)| self.apply_status(now, by, task, state, links))
+            .collect();
+        self.follow(now, moved, links);
+        self.settle(now);
     }
 
     pub(super) fn may_speak_for(&self, by: Arrival, task: &TaskKey) -> bool {

@@ -219,10 +219,7 @@ impl Call {
         for (path, branch) in self.tree.iter().filter(|(_, branch)| branch.is_unsettled()) {
             match branch.holder {
                 Some(holder) => {
-                    let holder = self.way_to(path, holder, links);
-                    if links.is_dialling(holder.relay.unwrap_or(holder.node)) {
-                        continue; // The end of the dial says more than a question behind it.
-                    }
+                    let Some(holder) = self.way_to(path, holder, links) else { continue };
                     let fence = self.may_fence(path, branch, holder, links);
                     asked.entry((holder, fence)).or_default().push(key(path.clone(), branch.hop));
                 }
@@ -243,14 +240,14 @@ impl Call {
         self.liveness.worry_interval = doubled.min(self.liveness.worry_max);
     }
 
-    /// A node that this one cannot reach is asked through the node that the root branch was sent to: every
-    /// task on the way knows where it sent the next one.
-    fn way_to(&self, path: &Path, holder: Holder, links: &dyn LinkView) -> Holder {
-        if holder.relay.is_some() || links.is_reachable(holder.node) {
-            return holder;
-        }
-        let root = path.prefixes().next().and_then(|root| self.roots.get(&root));
-        Holder { relay: root.copied().filter(|root| *root != holder.node), ..holder }
+    /// How the holder of a branch is asked. One that this node cannot reach is asked through the node that the
+    /// root branch was sent to: every task on the way knows where it sent the next one. Nobody is asked who is
+    /// being dialled: the end of the dial says more than a question behind it.
+    fn way_to(&self, path: &Path, holder: Holder, links: &dyn LinkView) -> Option<Holder> {
+        let is_direct = holder.relay.is_some() || links.is_reachable(holder.node);
+        let root = self.root_of(path).filter(|root| !is_direct && *root != holder.node);
+        let way = Holder { relay: holder.relay.or(root), ..holder };
+        (!links.is_dialling(way.relay.unwrap_or(way.node))).then_some(way)
     }
 
     fn has_failed_parent(&self, path: &Path) -> bool {
@@ -284,6 +281,20 @@ impl Call {
         self.send_probes(now, Holder { node, relay: None }, true, &tasks);
     }
 
+    /// Asks for tasks that were handed on where they are now: each may have been handed on again.
+    pub(super) fn follow(&mut self, now: Timestamp, moved: Vec<TaskKey>, links: &dyn LinkView) {
+        let mut asked = BTreeMap::<Holder, Vec<TaskKey>>::new();
+        for task in moved {
+            let holder = self.tree.get(&task.path).and_then(|branch| branch.holder);
+            if let Some(way) = holder.and_then(|holder| self.way_to(&task.path, holder, links)) {
+                asked.entry(way).or_default().push(task);
+            }
+        }
+        for (holder, tasks) in asked {
+            self.send_probes(now, holder, false, &tasks);
+        }
+    }
+
     fn send_probes(&mut self, now: Timestamp, holder: Holder, fence: bool, tasks: &[TaskKey]) {
         let budget_us = self.budget_us(now);
         for tasks in tasks.chunks(TASKS_MAX) {
@@ -300,6 +311,7 @@ impl Call {
         }
     }
 
+    /// What the holder of a task says of it. The task that it is now, when it was handed on.
     pub(super) fn apply_status(
         &mut self,
         now: Timestamp,
@@ -307,10 +319,10 @@ impl Call {
         task: &TaskKey,
         status: &TaskStatus,
         links: &dyn LinkView,
-    ) {
-        let Some(branch) = self.tree.get(&task.path) else { return };
+    ) -> Option<TaskKey> {
+        let branch = self.tree.get(&task.path)?;
         if branch.hop != task.hop || branch.holder.is_none_or(|holder| holder.node != by.from) {
-            return;
+            return None;
         }
         match status {
             TaskStatus::Unknown => {}
@@ -320,6 +332,7 @@ impl Call {
                 if self.tree.hold(&next, Holder { node: *node, relay: None }) {
                     self.liveness.forget_root_link(&next);
                     self.liveness.note_progress(now);
+                    return Some(next);
                 }
             }
             TaskStatus::Closed { entry, .. } if entry.task != *task => {}
@@ -339,6 +352,7 @@ impl Call {
                 }
             }
         }
+        None
     }
 
     /// Whether the life of the node that answers is the only one that can have got the request. Its fence

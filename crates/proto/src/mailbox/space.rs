@@ -1,7 +1,6 @@
 //! Spaces: the tags of one service or group, which somebody here reads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::task::Waker;
 
 use crate::id::NodeId;
 
@@ -36,7 +35,7 @@ pub(super) struct Space {
     announce: Announce,
     /// Worth a reader, and not told of yet.
     announced: BTreeSet<Tag>,
-    waker: Option<Waker>,
+    is_waiting: bool,
 }
 
 impl Space {
@@ -60,9 +59,10 @@ impl Space {
             || source.is_some_and(|source| senders.any(|sender| sender == source))
     }
 
-    pub(super) fn announce(&mut self, tag: Tag) -> Option<Waker> {
+    /// Whether its reader has waited for a tag.
+    pub(super) fn announce(&mut self, tag: Tag) -> bool {
         self.announced.insert(tag);
-        self.waker.take()
+        std::mem::take(&mut self.is_waiting)
     }
 }
 
@@ -91,10 +91,6 @@ impl Spaces {
             }
         }
     }
-
-    pub(super) fn waiting_count(&self) -> usize {
-        self.0.values().filter(|space| space.waker.is_some()).count()
-    }
 }
 
 impl Mailboxes {
@@ -120,7 +116,7 @@ impl Mailboxes {
             begun: BTreeMap::new(),
             announce,
             announced: BTreeSet::new(),
-            waker: None,
+            is_waiting: false,
         };
         for (key, state) in self.boxes.range_mut(tags_from(name, (0, 0))..=last_of(name)) {
             let (MailKey::Tag(tag), State::Early(mail, _)) = (key, state) else { continue };
@@ -136,14 +132,12 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// The next tag that is worth a reader and has none; keeps the waker when there is no such. Returns the
-    /// one kept before, to be dropped without a lock.
-    pub fn poll_announced(&mut self, name: u64, waker: &Waker) -> (Option<Tag>, Option<Waker>) {
-        let Some(space) = self.spaces.get_mut(name) else { return (None, None) };
-        match space.announced.pop_first() {
-            Some(tag) => (Some(tag), None),
-            None => (None, space.waker.replace(waker.clone())),
-        }
+    /// The next tag that is worth a reader and has none; the space's is ready once there is such.
+    pub fn poll_announced(&mut self, name: u64) -> Option<Tag> {
+        let space = self.spaces.get_mut(name)?;
+        let tag = space.announced.pop_first();
+        space.is_waiting = tag.is_none();
+        tag
     }
 
     /// All tags below are over: what waits for them goes, and what comes for them is late.
@@ -161,10 +155,10 @@ impl Mailboxes {
         self.spaces.get(name).map_or((0, 0), |space| space.floor)
     }
 
-    /// Nobody reads the tags of a space any more. What may call back is to be dropped without a lock.
-    pub fn close_space(&mut self, name: u64) -> Option<Waker> {
+    /// Nobody reads the tags of a space any more.
+    pub fn close_space(&mut self, name: u64) {
         self.drop_readerless(tags_from(name, (0, 0))..=last_of(name));
-        self.spaces.0.remove(&name)?.waker
+        self.spaces.0.remove(&name);
     }
 
     fn drop_readerless(&mut self, keys: impl std::ops::RangeBounds<MailKey>) {

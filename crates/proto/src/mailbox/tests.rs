@@ -1,7 +1,3 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Wake;
-
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -53,15 +49,6 @@ fn take(mailboxes: &mut Mailboxes, key: MailKey) -> Vec<u64> {
     casts.into_iter().map(|(from, _)| from.get()).collect()
 }
 
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn what_comes_early_waits_for_its_reader_in_order() {
     let mut mailboxes = mailboxes(&Limits::default());
@@ -76,22 +63,21 @@ fn what_comes_early_waits_for_its_reader_in_order() {
 }
 
 #[test]
-fn a_reader_is_woken_once_when_as_many_wait_as_it_needs() {
-    let (mut mailboxes, wakes) = (mailboxes(&Limits::default()), Arc::<Wakes>::default());
-    let waker = Waker::from(wakes.clone());
+fn a_reader_is_told_once_when_as_many_wait_as_it_needs() {
+    let mut mailboxes = mailboxes(&Limits::default());
     mailboxes.join(call(1)).unwrap();
-    assert!(!mailboxes.poll_waiting(call(1), &waker, 3).0);
+    assert!(!mailboxes.poll_waiting(call(1), 3));
     for from in 1..=6 {
         post(&mut mailboxes, from, call(1), cast(0, 0));
-        mailboxes.take_woken().for_each(Waker::wake);
-        let expected = usize::from(from >= 3);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), expected, "after {from}");
+        let expected = (from == 3).then_some(MailReader::Mailbox(call(1)));
+        assert_eq!(mailboxes.poll_ready(), expected, "after {from}");
     }
-    assert!(mailboxes.poll_waiting(call(1), &waker, 6).0);
+    assert!(mailboxes.poll_waiting(call(1), 6));
     assert_eq!(take(&mut mailboxes, call(1)).len(), 6);
-    assert!(!mailboxes.poll_waiting(call(1), &waker, 1).0);
-    mailboxes.wake_readers();
-    assert_eq!(mailboxes.take_woken().count(), 1);
+    assert!(!mailboxes.poll_waiting(call(1), 1));
+    mailboxes.tell_readers();
+    assert_eq!(mailboxes.poll_ready(), Some(MailReader::Mailbox(call(1))));
+    assert_eq!(mailboxes.poll_ready(), None);
 }
 
 #[test]
@@ -101,7 +87,7 @@ fn a_closed_mailbox_is_forgotten_with_the_last_late_cast_or_with_time() {
     for seq in [1, 2] {
         mailboxes.join(call(seq)).unwrap();
         post(&mut mailboxes, 1, call(seq), cast(0, 10));
-        assert_eq!(mailboxes.close(call(seq), 2, end).1.len(), 1);
+        assert_eq!(mailboxes.close(call(seq), 2, end).len(), 1);
         assert_eq!(mailboxes.join(call(seq)), Err(JoinRefusal::Closed));
     }
     assert_eq!((mailboxes.count(), mailboxes.held_bytes()), (2, 0));
@@ -191,14 +177,12 @@ fn a_tag_is_announced_once_when_enough_have_cast_about_it() {
     post(&mut mailboxes, 2, tag(0, 5), cast(0, 0));
     mailboxes.open_space(7, 10, TWO, None).unwrap();
     assert_eq!(mailboxes.open_space(7, 10, TWO, None), Err(SpaceTaken));
-    let announced = |mailboxes: &mut Mailboxes| {
-        mailboxes.poll_announced(7, Waker::noop()).0.map(|tag| tag.sequence)
-    };
+    let announced = |mailboxes: &mut Mailboxes| mailboxes.poll_announced(7).map(|tag| tag.sequence);
     assert_eq!(announced(&mut mailboxes), Some(5), "it was there before");
     (0..5).for_each(|_| post(&mut mailboxes, 1, tag(0, 6), cast(0, 0)));
     assert_eq!(announced(&mut mailboxes), None, "one member is not two");
     post(&mut mailboxes, 3, tag(0, 6), cast(0, 0));
-    assert_eq!(mailboxes.take_woken().count(), 1);
+    assert_eq!(mailboxes.poll_ready(), Some(MailReader::Space(7)));
     post(&mut mailboxes, 4, tag(0, 6), cast(0, 0));
     assert_eq!(announced(&mut mailboxes), Some(6));
     assert_eq!(announced(&mut mailboxes), None);
@@ -210,7 +194,7 @@ fn a_tag_is_announced_at_the_first_word_of_its_source() {
     let announce = Announce { senders_min: 9, source: Some(node(4)) };
     mailboxes.open_space(7, 10, announce, None).unwrap();
     (1..=4).for_each(|from| post(&mut mailboxes, from, tag(0, 5), cast(0, 0)));
-    assert!(mailboxes.poll_announced(7, Waker::noop()).0.is_some());
+    assert!(mailboxes.poll_announced(7).is_some());
 }
 
 #[test]
@@ -239,7 +223,7 @@ fn below_the_floor_nothing_is_kept_and_nothing_opens_again() {
     (1..=2).for_each(|from| post(&mut mailboxes, from, tag(0, 3), cast(0, 9)));
     mailboxes.raise_floor(7, (1, 0));
     assert_eq!((mailboxes.floor(7), mailboxes.count()), ((1, 0), 1), "the open one stays");
-    assert_eq!(mailboxes.poll_announced(7, Waker::noop()).0, None);
+    assert_eq!(mailboxes.poll_announced(7), None);
     mailboxes.close(tag(0, 2), u32::MAX, LATER);
     post(&mut mailboxes, 1, tag(0, 3), cast(0, 9));
     assert_eq!((mailboxes.count(), mailboxes.held_bytes()), (0, 0));
@@ -322,6 +306,6 @@ proptest! {
         prop_assert!(mailboxes.bytes_of.is_empty() && mailboxes.early.is_empty());
         prop_assert!(mailboxes.closed.is_empty());
         mailboxes.raise_floor(7, (2, 0));
-        prop_assert_eq!(mailboxes.poll_announced(7, Waker::noop()).0, None);
+        prop_assert_eq!(mailboxes.poll_announced(7), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use convoke_core::{Context, Decision, Endpoint, Invocation, Method, NodeId, Service, Status};
+use convoke_core::{Context, Endpoint, Invocation, Method, NodeId, Service, Status};
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::majority;
 
@@ -76,12 +76,11 @@ fn nested(cells: &[Cell], phases: u16) -> impl Fn(NodeId, Configuration) -> Serv
 async fn ask_all(endpoint: &Endpoint, members: &Configuration, text: &str) {
     let needed = majority(members.len());
     let call = Invocation::new(endpoint, ECHO.request(text.into())).to_all(members.members());
-    let call = call.decide(move |tally| match tally.replies.len() >= needed {
-        true => Decision::Done,
-        false => Decision::Continue,
-    });
     let mut call = call.open().expect("one call");
-    while call.next().await.is_some_and(|reply| reply.is_ok()) {}
+    for _ in 0..needed {
+        call.next().await.expect("a majority answers").expect("a reply");
+    }
+    call.decide();
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,7 +84,7 @@ fn is_wanted(task: &TaskRef, oracle: &Oracle) -> bool {
     let by_call = call.cancelled_at.is_some()
         || match call.end {
             Some((_, End::Exhausted)) => true,
-            Some((_, End::Decided | End::Impossible)) => call.cancels_late,
+            Some((_, End::Decided)) => call.cancels_late,
             _ => false,
         };
     by_call || oracle.is_given_up(task.call, &task.task.path)

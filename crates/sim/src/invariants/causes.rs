@@ -39,7 +39,7 @@ impl Causes {
                 matches!(end, Some(TaskEnd::Failed { cause, .. }) if cause == failure.cause)
             }
             Cause::Deadline => {
-                oracle.now >= told.deadline
+                oracle.now >= told.deadline_of(&failure.task.path)
                     || truth.is_some_and(|truth| truth.deadline <= oracle.now)
                     // Refused: its time was up when it came.
                     || truth.is_some_and(|truth| truth.runs.is_empty())

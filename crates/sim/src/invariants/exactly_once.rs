@@ -22,8 +22,7 @@ impl Invariant for ExactlyOnce {
     }
 
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
-        let Observation::Learned { call, event: CallEvent::Reply(d) | CallEvent::Late(d) } = seen
-        else {
+        let Observation::Learned { call, event: CallEvent::Reply(d) } = seen else {
             return Ok(());
         };
         let name = (d.path.clone(), d.index, d.item);

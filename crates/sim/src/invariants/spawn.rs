@@ -30,7 +30,7 @@ impl Invariant for Spawn {
                             let parent = TaskRef { call, task: parent.clone() };
                             oracle.tasks.get(&parent).map(|truth| truth.deadline)
                         }
-                        None => oracle.calls.get(&call).map(|truth| truth.deadline),
+                        None => oracle.calls.get(&call).map(|truth| truth.deadline_of(&task.path)),
                     },
                     None => None,
                 };

@@ -1,8 +1,8 @@
-//! An end is final, and nothing but what was asked for follows it.
+//! An end is final, and nothing follows it.
 
 use std::collections::BTreeMap;
 
-use convoke_proto::call::{CallEvent, End};
+use convoke_proto::call::End;
 use convoke_proto::id::CallId;
 
 use crate::oracle::Oracle;
@@ -33,14 +33,8 @@ impl Invariant for Sticky {
                 _ => Ok(()),
             },
             Observation::Learned { call, event } => {
-                let truth = &oracle.calls[call];
-                let fits = match (truth.told_end, event) {
-                    (None, CallEvent::Late(_)) => false,
-                    (None, _) => true,
-                    (Some(_), CallEvent::Late(_)) => truth.keeps_late,
-                    (Some(_), _) => false,
-                };
-                if fits { Ok(()) } else { Err(format!("{call:?} ended, then {event:?}")) }
+                let is_over = oracle.calls[call].told_end.is_some();
+                if is_over { Err(format!("{call:?} ended, then {event:?}")) } else { Ok(()) }
             }
             _ => Ok(()),
         }

@@ -1,20 +1,20 @@
-//! The users of calls: they open, seal, read, cancel and drop them.
+//! The users of calls: they open, read, decide, cancel and drop them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch};
-use convoke_proto::id::{CallId, LinkNonce, NodeId, Path, TaskKey};
-use convoke_proto::initiator::SlotPoll;
-use convoke_proto::node::Node;
+use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch, root_path};
+use convoke_proto::id::{CallId, NodeId, TaskKey};
+use convoke_proto::mutant::{self, Mutant};
+use convoke_proto::node::Opening;
 use convoke_proto::participant::TaskRef;
 use convoke_proto::time::Timestamp;
 
 use crate::invariants::Observation;
 use crate::network::Place;
-use crate::oracle::{CallTruth, Oracle, QuorumTruth};
+use crate::oracle::{CallTruth, Oracle};
 use crate::plan::{FLAT, TREE};
-use crate::quorum::{QuorumLog, predicate};
 use crate::random::Random;
 
 use super::World;
@@ -24,35 +24,27 @@ use super::host::{node_id, place_of};
 /// A call to be opened.
 #[derive(Clone, Debug)]
 pub(super) struct CallSpec {
-    roots: Vec<NodeId>,
+    /// Where to, and with how much time if that is less than the call has.
+    roots: Vec<(NodeId, Option<Duration>)>,
     budget: Duration,
-    /// Replies of this many nodes decide.
-    quorum: Option<usize>,
+    enough: Option<Enough>,
     is_flat: bool,
     cancels_late: bool,
-    keeps_late: bool,
-    seal_after: Option<Duration>,
     cancel_after: Option<Duration>,
     drop_after: Option<Duration>,
     reader: Reader,
     is_after_faults: bool,
-    /// In a slot of its node, if it can.
-    begins_flat: bool,
-    /// Its user has enough when it has read this many replies.
-    decides_after: Option<usize>,
+    /// Asks for what no flat call can tell.
+    traces: bool,
 }
 
-impl CallSpec {
-    /// In a slot for the end only.
-    fn can_begin_flat(&self) -> bool {
-        let is_read_at_once = self.reader == Reader::Eager && self.decides_after.is_none();
-        self.can_begin_as_fan() && self.roots.len() == 1 && !self.cancels_late && is_read_at_once
-    }
-
-    fn can_begin_as_fan(&self) -> bool {
-        let asks_for_nothing = self.quorum.is_none() && !self.keeps_late;
-        self.begins_flat && self.seal_after.is_none() && asks_for_nothing
-    }
+/// When a user has enough.
+#[derive(Clone, Copy, Debug)]
+enum Enough {
+    /// With so many replies.
+    Replies(usize),
+    /// With replies of so many distinct nodes.
+    Nodes(usize),
 }
 
 /// How a user reads.
@@ -70,9 +62,25 @@ pub(super) enum Reader {
 pub(super) struct Caller {
     reader: Reader,
     is_reading: bool,
-    keeps_late: bool,
-    /// Has enough after so many more replies.
-    decides_after: Option<usize>,
+    enough: Option<Enough>,
+    /// Who replied, and whether its connection says so.
+    voices: Vec<(NodeId, bool)>,
+}
+
+impl Caller {
+    fn has_enough(&mut self, reply: &Delivered) -> bool {
+        self.voices.push((reply.from, reply.is_authenticated));
+        match self.enough {
+            None => false,
+            Some(Enough::Replies(count)) => self.voices.len() >= count,
+            // The mutant counts branches: two that went to the same node are one voice.
+            Some(Enough::Nodes(k)) if mutant::is(Mutant::QuorumByPath) => self.voices.len() >= k,
+            Some(Enough::Nodes(k)) => {
+                let voices = self.voices.iter().filter(|(_, is_authenticated)| *is_authenticated);
+                voices.map(|(node, _)| node).collect::<BTreeSet<_>>().len() >= k
+            }
+        }
+    }
 }
 
 /// How a call ended for its user: what must not depend on the network.
@@ -126,11 +134,23 @@ impl World {
         let known = if is_server { usize::MAX } else { self.scenario.servers_known };
         let targets = self.scenario.servers.min(known);
         let root_count = 1 + random.within(0..w.roots_max);
-        let roots: Vec<NodeId> = (0..root_count).map(|_| node_id(random.index(targets))).collect();
-        let quorum = random.chance(w.quorum_percent).then(|| 1 + random.index(targets.min(4)));
         let budget = match is_after_faults {
             true => Duration::from_secs(10),
             false => random.micros(w.budget_us.clone()),
+        };
+        let short_percent =
+            if is_after_faults { 0 } else { self.scenario.shape.short_deadline_percent };
+        let root = |random: &mut Random| {
+            let short = random.chance(short_percent).then(|| random.micros(1..200_000));
+            (node_id(random.index(targets)), short)
+        };
+        let roots = (0..root_count).map(|_| root(random)).collect();
+        let enough = match random.chance(w.quorum_percent) {
+            true => Some(Enough::Nodes(1 + random.index(targets.min(4)))),
+            false => {
+                let decides = random.chance(w.decided_percent);
+                decides.then(|| Enough::Replies(1 + random.index(3)))
+            }
         };
         let micros = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
         let mut sometime = |percent: u32| {
@@ -141,7 +161,6 @@ impl World {
         };
         let cancel_after = sometime(w.cancel_percent);
         let drop_after = sometime(w.drop_percent);
-        let seal_after = sometime(w.late_seal_percent);
         let reader = match random.within(0..100) {
             _ if is_after_faults => Reader::Eager,
             roll if roll < u64::from(w.stopped_reader_percent) => {
@@ -155,197 +174,71 @@ impl World {
         CallSpec {
             roots,
             budget,
-            quorum,
-            is_flat: quorum.is_some() && random.chance(70),
+            enough,
+            is_flat: matches!(enough, Some(Enough::Nodes(_))) && random.chance(70),
             cancels_late: random.chance(30),
-            keeps_late: random.chance(30),
-            seal_after,
             cancel_after,
             drop_after,
             reader,
             is_after_faults,
-            begins_flat: random.chance(50),
-            decides_after: (quorum.is_none() && random.chance(w.decided_percent))
-                .then(|| 1 + random.index(3)),
+            traces: random.chance(50),
         }
     }
 
-    pub(super) fn open_call(&mut self, place: Place, spec: CallSpec) {
-        let budget = Some(spec.budget);
-        let node = self.hosts[place].node.as_ref();
-        match node
-            .filter(|_| spec.can_begin_flat())
-            .and_then(|n| n.slot_link(spec.roots[0], budget))
-        {
-            Some(link) => self.open_flat_call(place, &spec, link),
-            None => self.open_read_call(place, spec),
-        }
-    }
-
-    fn open_read_call(&mut self, place: Place, spec: CallSpec) {
-        let budget = Some(spec.budget);
-        let node = self.hosts[place].node.as_ref();
-        let suits = |node: &Node| node.fan_suits(budget, spec.roots.iter().copied());
-        match node.is_some_and(|node| spec.can_begin_as_fan() && suits(node)) {
-            true => self.open_fan(place, &spec),
-            false => self.open_full_call(place, spec),
-        }
-    }
-
-    /// A call of several branches that begins in a slot of its node.
-    fn open_fan(&mut self, place: Place, spec: &CallSpec) {
+    pub(super) fn open_call(&mut self, place: Place, spec: &CallSpec) {
         let now = self.now;
         let Some(node) = self.hosts[place].node.as_mut() else { return };
-        let options = CallOptions { cancels_late: spec.cancels_late, ..CallOptions::default() };
-        let branches = spec.roots.iter().map(|to| RootBranch {
+        let method = if spec.is_flat { FLAT } else { TREE };
+        let branches = spec.roots.iter().map(|(to, budget)| RootBranch {
             to: *to,
-            method: TREE,
+            method,
             extensions: Vec::new(),
             payload: Bytes::from_static(b"root"),
+            budget: *budget,
         });
-        let Ok(call) = node.open_fan(now, Some(spec.budget), options, branches) else { return };
-        self.note_open(place, call, spec, QuorumLog::default());
-        if let Some(truth) = self.oracle.calls.get_mut(&call) {
-            truth.is_sealed = true;
-        }
-        self.hosts[place].fans.insert(call);
-        for (index, to) in (0..).zip(&spec.roots) {
-            let path = Path::root().child(index).expect("one level fits");
-            let task = TaskRef { call, task: TaskKey { path, hop: 0 } };
-            self.oracle.open(task, *to, None);
-            self.oracle.cost.branches += u64::from(place_of(*to) != place);
-        }
+        let options =
+            CallOptions { is_flat: spec.is_flat, traces: spec.traces, ..CallOptions::default() };
+        let (budget, branches) = (Some(spec.budget), branches.collect());
+        let Ok(call) = node.open(now, Opening { budget, options, branches }) else { return };
+        self.note_open(place, call, spec);
         self.settle(place);
         self.plan_end(place, call, spec);
     }
 
-    /// Writes down which of them have ended, and has the invariants look at those that are flat no longer.
-    pub(super) fn look_at_fans(&mut self, place: Place) {
-        let host = &mut self.hosts[place];
-        let Some(node) = &host.node else { return };
-        let (oracle, watched, now) = (&mut self.oracle, &mut host.watched, self.now);
-        host.fans.retain(|call| {
-            let flat = node.initiator().flat_end(*call);
-            if let (Some(Some(end)), Some(truth)) = (flat, oracle.calls.get_mut(call)) {
-                truth.end.get_or_insert((now, end));
-            }
-            if flat.is_none() && node.call(*call).is_some() {
-                watched.insert(*call);
-            }
-            flat.is_some()
-        });
-    }
-
-    /// A call that begins in a slot of its node.
-    fn open_flat_call(&mut self, place: Place, spec: &CallSpec, link: LinkNonce) {
-        let (now, to) = (self.now, spec.roots[0]);
-        let Some(node) = self.hosts[place].node.as_mut() else { return };
-        let request = (TREE, Vec::new(), Bytes::from_static(b"root"));
-        let opened = node.open_slot(now, Some(spec.budget), (to, link), request);
-        let Ok(transmit) = opened else { return };
-        let (call, task) = (transmit.frame.header.call, transmit.frame.header.task.clone());
-        let log = QuorumLog::default();
-        self.note_open(place, call, spec, log);
-        if let Some(truth) = self.oracle.calls.get_mut(&call) {
-            truth.is_sealed = true;
-        }
-        self.hosts[place].flat.insert(call);
-        self.oracle.open(TaskRef { call, task }, to, None);
-        self.oracle.cost.branches += u64::from(place_of(to) != place);
-        self.transmit(place, transmit);
-        self.settle(place);
-        self.plan_end(place, call, spec);
-    }
-
-    /// Tells the users of flat calls what these have.
-    pub(super) fn poll_flat_calls(&mut self, place: Place) {
-        for call in self.hosts[place].flat.clone() {
-            let Some(node) = self.hosts[place].node.as_mut() else { return };
-            let polled = node.poll_slot(call);
-            if polled != SlotPoll::Pending {
-                self.hosts[place].flat.remove(&call);
-            }
-            match polled {
-                SlotPoll::Pending => {}
-                SlotPoll::Grown => {
-                    self.hosts[place].watched.insert(call);
-                    self.on_ready(place, call);
-                }
-                SlotPoll::Answered { from, payload } => {
-                    self.end_flat_call(place, call, from, payload)
-                }
-            }
-        }
-    }
-
-    fn end_flat_call(&mut self, place: Place, call: CallId, from: NodeId, payload: Bytes) {
-        if let Some(truth) = self.oracle.calls.get_mut(&call) {
-            truth.end.get_or_insert((self.now, End::Complete));
-        }
-        if self.hosts[place].callers.remove(&call).is_none() {
-            return;
-        }
-        let path = Path::root().child(0).expect("one level fits");
-        let reply = Delivered { path, index: 0, item: None, from, is_authenticated: true, payload };
-        self.tell(place, call, &CallEvent::Reply(reply));
-        self.tell(place, call, &CallEvent::Ended(End::Complete));
-    }
-
-    fn open_full_call(&mut self, place: Place, spec: CallSpec) {
-        let log = QuorumLog::default();
-        let options = CallOptions {
-            predicate: spec.quorum.map(|k| predicate(k, log.clone())),
-            is_flat: spec.is_flat,
-            cancels_late: spec.cancels_late,
-            keeps_late: spec.keeps_late,
-            ..CallOptions::default()
-        };
-        let budget = Some(spec.budget);
+    fn note_open(&mut self, place: Place, call: CallId, spec: &CallSpec) {
         let now = self.now;
-        let Some(node) = self.hosts[place].node.as_mut() else { return };
-        let Ok(call) = node.open_call(now, budget, options) else { return };
-        self.note_open(place, call, &spec, log);
-        self.hosts[place].watched.insert(call);
-        self.open_roots(place, call, &spec);
-        match spec.seal_after {
-            Some(after) => {
-                let end = self.hosts[place].end();
-                self.schedule_in(after, Event::Seal { end, call });
-            }
-            None => self.seal_call(place, call),
-        }
-        self.plan_end(place, call, &spec);
-    }
-
-    fn note_open(&mut self, place: Place, call: CallId, spec: &CallSpec, log: QuorumLog) {
-        let now = self.now;
+        let early = (0..).zip(&spec.roots).filter_map(|(index, (_, own))| Some((index, (*own)?)));
         let truth = CallTruth {
             node: self.hosts[place].id,
             opened_at: now,
             deadline: now + spec.budget,
-            is_sealed: false,
-            quorum: spec.quorum.map(|k| QuorumTruth { k, is_flat: spec.is_flat, log }),
+            early: early.map(|(index, own)| (index, now + own.min(spec.budget))).collect(),
+            quorum: match spec.enough {
+                Some(Enough::Nodes(k)) => Some(k),
+                Some(Enough::Replies(_)) | None => None,
+            },
             cancels_late: spec.cancels_late,
-            keeps_late: spec.keeps_late,
             cancelled_at: None,
             end: None,
             is_orphan: false,
             is_after_faults: spec.is_after_faults,
-            delivered: std::collections::BTreeMap::new(),
+            delivered: BTreeMap::new(),
             failures: Vec::new(),
             told_end: None,
             is_dropped: false,
         };
         self.oracle.calls.insert(call, truth);
-        let id = self.hosts[place].id;
-        self.trace.note(now, || format!("{id} opens {call:?}: {spec:?}"));
-        let caller = Caller {
-            reader: spec.reader,
-            is_reading: false,
-            keeps_late: spec.keeps_late,
-            decides_after: spec.decides_after,
-        };
-        self.hosts[place].callers.insert(call, caller);
+        for (index, (to, _)) in (0..).zip(&spec.roots) {
+            let task = TaskRef { call, task: TaskKey { path: root_path(index), hop: 0 } };
+            self.oracle.open(task, *to, None);
+            self.oracle.cost.branches += u64::from(place_of(*to) != place);
+        }
+        let host = &mut self.hosts[place];
+        self.trace.note(now, || format!("{} opens {call:?}: {spec:?}", host.id));
+        host.watched.insert(call);
+        let (is_reading, voices) = (false, Vec::new());
+        let caller = Caller { reader: spec.reader, is_reading, enough: spec.enough, voices };
+        host.callers.insert(call, caller);
     }
 
     fn plan_end(&mut self, place: Place, call: CallId, spec: &CallSpec) {
@@ -355,29 +248,6 @@ impl World {
         }
         let gone_after = spec.drop_after.unwrap_or(spec.budget + Duration::from_millis(50));
         self.schedule_in(gone_after, Event::Drop { end, call });
-    }
-
-    fn open_roots(&mut self, place: Place, call: CallId, spec: &CallSpec) {
-        let method = if spec.is_flat { FLAT } else { TREE };
-        for to in &spec.roots {
-            let now = self.now;
-            let Some(node) = self.hosts[place].node.as_mut() else { return };
-            let payload = Bytes::from_static(b"root");
-            let Ok(path) = node.open_branch(now, call, *to, method, Vec::new(), payload) else {
-                continue;
-            };
-            let task = TaskRef { call, task: TaskKey { path, hop: 0 } };
-            self.oracle.open(task, *to, None);
-            self.oracle.cost.branches += u64::from(place_of(*to) != place);
-            self.settle(place);
-        }
-    }
-
-    pub(super) fn seal_call(&mut self, place: Place, call: CallId) {
-        if let Some(truth) = self.oracle.calls.get_mut(&call) {
-            truth.is_sealed = true;
-        }
-        self.drive(place, |node, now| node.seal_call(now, call));
     }
 
     pub(super) fn cancel_call(&mut self, place: Place, call: CallId) {
@@ -395,12 +265,6 @@ impl World {
             truth.is_dropped = truth.told_end.is_none();
         }
         self.drive(place, |node, now| node.detach_call(now, call));
-    }
-
-    fn has_enough(&mut self, place: Place, call: CallId) -> bool {
-        let Some(caller) = self.hosts[place].callers.get_mut(&call) else { return false };
-        caller.decides_after = caller.decides_after.map(|left| left.saturating_sub(1));
-        caller.decides_after == Some(0)
     }
 
     /// The user has enough, and holds the call no longer.
@@ -439,10 +303,9 @@ impl World {
             if caller.reader == Reader::Stops(0) {
                 return;
             }
-            let (reader, keeps_late) = (caller.reader, caller.keeps_late);
-            let now = self.now;
+            let reader = caller.reader;
             let Some(node) = self.hosts[place].node.as_mut() else { return };
-            let event = node.poll_call(now, call);
+            let event = node.poll_call(call);
             let Some(caller) = self.hosts[place].callers.get_mut(&call) else { return };
             let Some(event) = event else {
                 caller.is_reading = false;
@@ -451,11 +314,12 @@ impl World {
             if let Reader::Stops(left) = &mut caller.reader {
                 *left -= 1;
             }
+            let has_enough = matches!(&event, CallEvent::Reply(reply) if caller.has_enough(reply));
             self.tell(place, call, &event);
-            if matches!(event, CallEvent::Reply(_)) && self.has_enough(place, call) {
+            if has_enough {
                 return self.decide_call(place, call);
             }
-            if matches!(event, CallEvent::Ended(_)) && !keeps_late {
+            if matches!(event, CallEvent::Ended(_)) {
                 return self.drop_call(place, call);
             }
             self.settle(place);
@@ -469,7 +333,7 @@ impl World {
     fn tell(&mut self, place: Place, call: CallId, event: &CallEvent) {
         self.trace.note(self.now, || {
             let what = match event {
-                CallEvent::Reply(d) | CallEvent::Late(d) => {
+                CallEvent::Reply(d) => {
                     format!("reply {} #{} {:?} of {}", d.path, d.index, d.item, d.from)
                 }
                 CallEvent::Failure(failure) => failure.to_string(),

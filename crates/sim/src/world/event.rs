@@ -53,10 +53,6 @@ pub(super) enum Event {
         end: End,
         spec: Box<CallSpec>,
     },
-    Seal {
-        end: End,
-        call: CallId,
-    },
     Cancel {
         end: End,
         call: CallId,
@@ -94,7 +90,6 @@ impl Event {
             | Self::Wake { end }
             | Self::Step { end, .. }
             | Self::Open { end, .. }
-            | Self::Seal { end, .. }
             | Self::Cancel { end, .. }
             | Self::Drop { end, .. }
             | Self::Read { end, .. } => Some(*end),

@@ -53,8 +53,6 @@ impl World {
         host.backlog.clear();
         host.wake_at = None;
         host.watched.clear();
-        host.flat.clear();
-        host.fans.clear();
         let (handlers, callers) =
             (std::mem::take(&mut host.handlers), std::mem::take(&mut host.callers));
         self.oracle.troubled.insert(id);

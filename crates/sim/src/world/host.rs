@@ -34,10 +34,6 @@ pub(super) struct Host {
     pub(super) callers: BTreeMap<CallId, Caller>,
     /// Calls the invariants look at.
     pub(super) watched: BTreeSet<CallId>,
-    /// Calls that are in a slot of the node, as far as known.
-    pub(super) flat: BTreeSet<CallId>,
-    /// Calls of several branches of which the same holds.
-    pub(super) fans: BTreeSet<CallId>,
 }
 
 impl Host {
@@ -54,8 +50,6 @@ impl Host {
             handlers: BTreeMap::new(),
             callers: BTreeMap::new(),
             watched: BTreeSet::new(),
-            flat: BTreeSet::new(),
-            fans: BTreeSet::new(),
         };
         host.start(scenario, now);
         host

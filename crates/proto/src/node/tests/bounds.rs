@@ -1,9 +1,10 @@
 //! What one peer can make a node keep is bounded.
 
+use bytes::Bytes;
+
 use super::super::*;
-use super::mesh::{METHOD, branch, cast, id, millis};
-use crate::call::{CallOptions, Decision, End};
-use crate::id::{Path, TaskKey};
+use super::mesh::{METHOD, branch, cast, id, millis, open_one};
+use crate::id::{CallId, Path, TaskKey};
 use crate::link::Hello;
 use crate::mailbox::MailKey;
 use crate::wire::{
@@ -56,7 +57,7 @@ fn take(node: &mut Node, from: u64, header: Header, message: Message) {
 }
 
 fn drain(node: &mut Node) -> (Vec<Transmit>, Vec<NodeEvent>) {
-    let transmits = std::iter::from_fn(|| node.poll_transmit()).collect();
+    let transmits = std::iter::from_fn(|| node.poll_transmit(NOW)).collect();
     (transmits, std::iter::from_fn(|| node.poll_event()).collect())
 }
 
@@ -80,9 +81,7 @@ fn timers_of_ended_calls_are_swept_out() {
     let mut client = node(1, &Limits::default());
     client.handle_link_up(NOW, &link(2, 12));
     for _ in 0..1_000 {
-        let call = client.open_call(NOW, None, CallOptions::default()).unwrap();
-        client.open_branch(NOW, call, id(2), METHOD, Vec::new(), Bytes::new()).unwrap();
-        client.seal_call(NOW, call);
+        let call = open_one(&mut client, NOW, 2);
         let reply = Message::Reply(Reply::sole(Bytes::new()));
         take(&mut client, 2, header(1, call.seq, task(&[0])), reply);
         client.detach_call(NOW, call);
@@ -237,13 +236,7 @@ fn a_question_without_a_way_says_nothing_of_other_calls() {
     let (mut a, now) = (node(1, &Limits::default()), NOW);
     a.handle_link_up(now, &link(2, 12));
     a.handle_link_up(now, &link(4, 14));
-    let mut open = |to| {
-        let call = a.open_call(now, None, CallOptions::default()).unwrap();
-        a.open_branch(now, call, id(to), METHOD, Vec::new(), Bytes::new()).unwrap();
-        a.seal_call(now, call);
-        call
-    };
-    let (one, two) = (open(2), open(4));
+    let (one, two) = (open_one(&mut a, now, 2), open_one(&mut a, now, 4));
     let outcome = Outcome::Finished;
     let holders = vec![Some(id(3))];
     let entry = Entry { task: task(&[0]), children: 1, replies: 1, outcome, holders };
@@ -255,30 +248,4 @@ fn a_question_without_a_way_says_nothing_of_other_calls() {
     a.handle_timeout(now + millis(21));
     let open = |call| a.call(call).unwrap().tree().open();
     assert_eq!((open(one), open(two)), (1, 1), "of call one the task at n2 is still open");
-}
-
-#[test]
-fn what_a_predicate_is_shown_is_bounded() {
-    let limits = Limits {
-        message_bytes_max: 1_000,
-        reply_bytes_max: 10_000,
-        stream_window_bytes: 1_000,
-        unscheduled_bytes: 1_000,
-        ..Limits::default()
-    };
-    let mut client = node(1, &limits);
-    client.handle_link_up(NOW, &link(2, 12));
-    let predicate = Some(Box::new(|_: &crate::call::Tally<'_>| Decision::Continue) as _);
-    let options = CallOptions { predicate, ..CallOptions::default() };
-    let call = client.open_call(NOW, None, options).unwrap();
-    client.open_branch(NOW, call, id(2), METHOD, Vec::new(), Bytes::new()).unwrap();
-    client.seal_call(NOW, call);
-    for index in 0..9 {
-        assert_eq!(client.call(call).unwrap().end(), None, "reply {index}");
-        let reply =
-            Reply { index, is_final: false, ..Reply::sole(Bytes::from_static(&[0; 1_000])) };
-        take(&mut client, 2, header(1, call.seq, task(&[0])), Message::Reply(reply));
-        while client.poll_call(NOW, call).is_some() {}
-    }
-    assert_eq!(client.call(call).unwrap().end(), Some(End::Exhausted));
 }

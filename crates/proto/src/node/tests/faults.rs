@@ -3,7 +3,7 @@
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
 use crate::call::{CallOptions, End};
-use crate::id::TaskKey;
+use crate::id::{Path, TaskKey};
 use crate::participant::Branch;
 use crate::task::{TaskFailure, TaskRefusal};
 use crate::wire::{Cause, Probe, TaskStatus};
@@ -251,6 +251,28 @@ fn a_short_branch_is_remembered_as_long_as_its_call_may_ask() {
     });
     assert_eq!(mesh.end(1, call), None);
     assert_eq!(mesh.nodes[&3].participant().remembered_count(), 1);
+}
+
+#[test]
+fn a_branch_that_was_handed_on_is_asked_for_hop_by_hop_at_once() {
+    let (mut mesh, _) = Mesh::calling(5, &[2]);
+    let now = mesh.now;
+    for next in [3, 4, 5] {
+        let (at, task) = mesh.task("/0");
+        mesh.with(at, |node| {
+            node.delegate(now, &task, branch(next)).unwrap();
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+    }
+    mesh.pass(millis(50));
+    let mut seen = Vec::new();
+    while !mesh.wire.is_empty() {
+        seen.extend(mesh.on_wire());
+        mesh.deliver(0);
+    }
+    let expected = [2, 3, 4, 5].map(|at| [format!("1-{at} PROBE"), format!("{at}-1 STATUS")]);
+    assert_eq!(seen, expected.concat(), "in no time");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Replies, streams, credits, deadlines, bounds.
 
+use bytes::Bytes;
+
 use super::super::*;
-use super::mesh::{METHOD, Mesh, branch, cast, id, millis};
-use crate::call::{CallEvent, CallOptions, End};
+use super::mesh::{Mesh, branch, cast, id, millis};
+use crate::call::CallOptions;
+use crate::id::CallId;
 use crate::mailbox::MailKey;
 
 #[test]
@@ -204,23 +207,4 @@ fn a_deadline_ends_a_call_and_its_tasks() {
         ["branch /0 at n2: the deadline passed (it may have run)", "Partial"]
     );
     assert_eq!(mesh.stops.len(), 1);
-}
-
-/// Found by the simulation.
-#[test]
-fn an_unsealed_call_is_not_complete_at_its_deadline() {
-    let mut mesh = Mesh::connected(2);
-    let now = mesh.now;
-    let call = mesh.with(1, |node| {
-        let call = node.open_call(now, Some(millis(30)), CallOptions::default()).unwrap();
-        node.open_branch(now, call, id(2), METHOD, Vec::new(), Bytes::new()).unwrap();
-        call
-    });
-    mesh.deliver_all();
-    mesh.answer("/0", b"");
-    mesh.deliver_all();
-    assert_eq!(mesh.end(1, call), None);
-    mesh.pass(millis(30));
-    assert_eq!(mesh.end(1, call), Some(End::Partial));
-    assert!(matches!(mesh.events(1, call)[0], CallEvent::Reply(_)));
 }

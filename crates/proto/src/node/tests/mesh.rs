@@ -1,9 +1,12 @@
 //! A few nodes whose frames wait until the test delivers them.
 
+use bytes::Bytes;
+
+use crate::id::{CallId, MethodId, Path};
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
-use crate::call::{CallEvent, CallOptions, End};
+use crate::call::{CallEvent, CallOptions, End, RootBranch};
 use crate::link::Hello;
 use crate::participant::{Branch, Start};
 use crate::wire::{Cast, Cause, Digest};
@@ -125,7 +128,7 @@ impl Mesh {
     pub(super) fn with<T>(&mut self, at: u64, act: impl FnOnce(&mut Node) -> T) -> T {
         let node = self.nodes.get_mut(&at).unwrap();
         let result = act(node);
-        while let Some(transmit) = node.poll_transmit() {
+        while let Some(transmit) = node.poll_transmit(self.now) {
             self.wire.push_back((at, transmit));
         }
         while let Some(event) = node.poll_event() {
@@ -184,17 +187,11 @@ impl Mesh {
         self.wire.iter().map(line).collect()
     }
 
-    /// Opens a sealed call at a node with one root branch to each of `roots`.
+    /// Opens a call at a node with one root branch to each of `roots`.
     pub(super) fn call(&mut self, at: u64, roots: &[u64], options: CallOptions) -> CallId {
         let now = self.now;
-        self.with(at, |node| {
-            let call = node.open_call(now, None, options).unwrap();
-            for root in roots {
-                node.open_branch(now, call, id(*root), METHOD, Vec::new(), Bytes::new()).unwrap();
-            }
-            node.seal_call(now, call);
-            call
-        })
+        let branches = roots.iter().map(|root| root_branch(*root)).collect();
+        self.with(at, |node| node.open(now, Opening { budget: None, options, branches }).unwrap())
     }
 
     /// The task at this path that last started.
@@ -235,15 +232,13 @@ impl Mesh {
 
     /// What the user of a call is told now.
     pub(super) fn events(&mut self, at: u64, call: CallId) -> Vec<CallEvent> {
-        let now = self.now;
-        self.with(at, |node| std::iter::from_fn(|| node.poll_call(now, call)).collect())
+        self.with(at, |node| std::iter::from_fn(|| node.poll_call(call)).collect())
     }
 
     /// As [`Self::events`], in short: "reply /0", "failure /0 at n2: ...", "Complete".
     pub(super) fn told(&mut self, at: u64, call: CallId) -> Vec<String> {
         let line = |event| match event {
             CallEvent::Reply(d) => format!("reply {}", d.path),
-            CallEvent::Late(d) => format!("late {}", d.path),
             CallEvent::Failure(failure) => failure.to_string(),
             CallEvent::Ended(end) => format!("{end:?}"),
             CallEvent::Sent(path) => format!("sent {path}"),
@@ -253,8 +248,20 @@ impl Mesh {
     }
 
     pub(super) fn end(&self, at: u64, call: CallId) -> Option<End> {
-        self.nodes[&at].call(call).and_then(crate::call::Call::end)
+        self.nodes[&at].initiator().end(call)
     }
+}
+
+/// A root branch of a call.
+pub(super) fn root_branch(to: u64) -> RootBranch {
+    let (extensions, payload) = (Vec::new(), Bytes::new());
+    RootBranch { to: id(to), method: METHOD, extensions, payload, budget: None }
+}
+
+/// Opens a call with one root branch at a lone node.
+pub(super) fn open_one(node: &mut Node, now: Timestamp, to: u64) -> CallId {
+    let branches = Branches::from_iter([root_branch(to)]);
+    node.open(now, Opening { budget: None, options: CallOptions::default(), branches }).unwrap()
 }
 
 pub(super) fn cast(phase: u16, payload: &'static [u8]) -> Cast {

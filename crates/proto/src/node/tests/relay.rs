@@ -1,8 +1,11 @@
 //! An initiator that only its first server knows: replies go back through the parents.
 
+use bytes::Bytes;
+
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
 use crate::call::{CallEvent, CallOptions};
+use crate::id::CallId;
 
 /// 1 is connected with 2 alone, which it has called; 2, 3 and 4 are connected with each other.
 fn hidden_client() -> (Mesh, CallId) {

@@ -1,9 +1,11 @@
 //! Nodes that speak of calls and tasks in which they have no part.
 
+use bytes::Bytes;
+
 use super::super::*;
 use super::mesh::{Mesh, id, millis};
 use crate::call::{CallEvent, CallOptions};
-use crate::id::TaskKey;
+use crate::id::{CallId, MethodId, TaskKey};
 use crate::link::Hello;
 use crate::wire::{
     Cancel, CancelReason, Cause, Credit, Entry, Executed, Fail, Header, Manifest, Outcome, Probe,

@@ -1,0 +1,151 @@
+//! What callers do: they open calls, read them and let them go.
+//!
+//! The requests of an awaited call are encoded straight into the connections' buffers, under the one lock,
+//! and who takes its reply is woken by the reader that brought it. Frames of several callers leave in one
+//! write: the first to append takes on the [`FlushDuty`] and yields once, the others rely on it.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use convoke_proto::call::{CallEvent, End};
+use convoke_proto::id::CallId;
+use convoke_proto::node::{Node, Opening};
+use convoke_proto::time::Timestamp;
+use smallvec::SmallVec;
+
+use crate::error::CallError;
+use crate::transport::Connection;
+
+use super::promise::{Guard, Promiser, Turn};
+use super::{Aftermath, Attached, Driver, FlushScope};
+
+/// The promise of a caller to flush connections soon.
+pub(crate) type FlushDuty = Guard<Appender>;
+
+/// A caller that has appended to connections.
+pub(crate) struct Appender {
+    driver: Arc<Driver>,
+    connections: Connections,
+}
+
+/// One, most of the time.
+type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
+
+/// How the frames of a caller leave.
+#[derive(Default)]
+pub(super) struct CallerFlush {
+    is_alone: bool,
+    now: Connections,
+    soon: Connections,
+}
+
+impl Promiser for Appender {
+    fn settle(&self) {
+        let mut state = self.driver.state.lock();
+        for connection in &self.connections {
+            let link = connection.link();
+            if let Some(attached) = state.connections.get_mut(&(link.peer.node, link.nonce)) {
+                attached.promise.settle();
+            }
+        }
+    }
+
+    fn flush(&self) {
+        self.connections.iter().for_each(|connection| connection.flush());
+    }
+}
+
+impl Driver {
+    /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush for others,
+    /// too.
+    ///
+    /// # Errors
+    /// The opening, when a connection that it needs has no room, unless it `is_urgent`.
+    pub(crate) fn open_awaited(
+        self: &Arc<Self>,
+        opening: Opening,
+        is_urgent: bool,
+        waker: &Waker,
+    ) -> Result<Result<(CallId, Option<FlushDuty>), CallError>, Opening> {
+        let now = self.now();
+        let mut aftermath = Aftermath::default();
+        let call = {
+            let mut state = self.state.lock();
+            if !is_urgent && opening.branches.iter().any(|to| state.full.contains(&to.to)) {
+                return Err(opening);
+            }
+            let call = match state.node.open(now, opening) {
+                Ok(call) => call,
+                Err(error) => return Ok(Err(error.into())),
+            };
+            state.parked.park(call, waker);
+            let is_alone = state.node.initiator().call_count() == 1;
+            aftermath.caller = Some(CallerFlush { is_alone, ..CallerFlush::default() });
+            state.drain(now, &mut aftermath);
+            call
+        };
+        let CallerFlush { now, soon, .. } = aftermath.caller.take().unwrap_or_default();
+        self.finish(aftermath);
+        now.iter().for_each(|connection| connection.flush());
+        let appender = || Appender { driver: self.clone(), connections: soon.clone() };
+        Ok(Ok((call, (!soon.is_empty()).then(|| Guard::new(appender())))))
+    }
+
+    /// What a call has for its caller, and its end, too, if only that is left and the call need not be let go
+    /// any more. Keeps the waker when there is nothing.
+    pub(crate) fn poll_call(
+        self: &Arc<Self>,
+        call: CallId,
+        waker: &Waker,
+    ) -> Option<(CallEvent, Option<End>)> {
+        let mut state = self.state.lock();
+        let event = state.node.poll_call(call);
+        let _dropped_unlocked = match event {
+            None => state.parked.park(call, waker),
+            // It is here, and need not be called for what came before.
+            Some(_) => state.parked.take(call),
+        };
+        let last = if event.is_some() { state.node.take_end(call) } else { None };
+        let is_credited = state.node.has_output();
+        drop(state);
+        if is_credited {
+            self.with_node(|_, _| {});
+        }
+        event.map(|event| (event, last))
+    }
+
+    /// Nobody reads a call any more: `act` tells the node so.
+    pub(crate) fn let_go(self: &Arc<Self>, call: CallId, act: impl FnOnce(&mut Node, Timestamp)) {
+        let _dropped_unlocked = self.with_state(|state, now, _| {
+            act(&mut state.node, now);
+            state.parked.take(call)
+        });
+    }
+
+    /// Flushes what somebody promised to flush and did not.
+    pub(super) fn flush_overdue(&self) {
+        let now = self.now();
+        let overdue: Vec<Arc<dyn Connection>> = {
+            let mut state = self.state.lock();
+            let overdue = state.connections.values_mut().filter_map(|attached| {
+                attached.promise.take_overdue(now).then(|| attached.connection.clone())
+            });
+            overdue.collect()
+        };
+        overdue.iter().for_each(|connection| connection.flush());
+    }
+}
+
+impl Attached {
+    /// Sees to it that what a caller has just appended is flushed.
+    pub(super) fn flush_for(&mut self, now: Timestamp, caller: &mut CallerFlush) {
+        if FlushScope::note_if_open(&self.connection) {
+            return;
+        }
+        match self.promise.on_append(now, caller.is_alone) {
+            Turn::Now => caller.now.push(self.connection.clone()),
+            Turn::Soon => caller.soon.push(self.connection.clone()),
+            Turn::Others => {}
+        }
+    }
+}

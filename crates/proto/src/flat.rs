@@ -1,0 +1,205 @@
+//! A call whose branches reply once each, which most calls are, kept flat.
+//!
+//! It knows what a [`Call`](super::call::Call) knows right after its requests have left, and one thing
+//! more: the replies that complete it. Whatever else happens to it (any other frame, worry, a lost
+//! connection, a cancel) makes a full call of it first, which takes what happened as it would have from
+//! the start; so a flat call decides nothing of its own.
+//!
+//! ```text
+//!  open ──the sole reply of each branch──▶ complete ──let go──▶ gone
+//!    │                                        │
+//!    └────anything else, age──────────────────┴──▶ a full call
+//! ```
+//!
+//! Flat calls lie in a ring by number. All are given the same time before they become full calls, so the
+//! oldest is always the next one due, and one timer serves them all.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::id::{Incarnation, LinkNonce, NodeId, TaskKey};
+use crate::time::Timestamp;
+use crate::wire::{Reply, ReplyKind};
+
+use super::Arrival;
+use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
+
+/// The most branches of a flat call: what it holds is bounded by what they may send without being asked.
+pub(crate) const FLAT_BRANCHES_MAX: usize = 64;
+
+/// The branches of a flat call, by index. Most have one.
+pub(crate) type Legs = SmallVec<[Leg; 1]>;
+
+/// The call.
+#[derive(Debug)]
+pub(crate) struct Flat {
+    pub(crate) opened_at: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) options: CallOptions,
+    pub(crate) legs: Legs,
+    /// How many replies came, and when the last of them did.
+    pub(crate) heard: u32,
+    pub(crate) heard_at: Timestamp,
+    /// How many of them were read.
+    pub(crate) read: u32,
+    /// For how many unread replies its reader waits.
+    pub(crate) wake_after: usize,
+    pub(crate) reading: Reading,
+}
+
+/// How far the caller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It reads replies.
+    Replies,
+    /// It has read them all, and the end.
+    Ended,
+    /// It has enough; what still comes only settles the call.
+    Decided,
+}
+
+/// One branch: where its request went, by which connection and to which life of the node.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    pub(crate) to: NodeId,
+    /// `None` to this node itself.
+    pub(crate) link: Option<LinkNonce>,
+    pub(crate) life: Option<Incarnation>,
+    /// When this branch ends, whatever becomes of the others.
+    pub(crate) deadline: Timestamp,
+    pub(crate) answer: Option<Answer>,
+}
+
+/// The sole reply of a branch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Which of the call's replies it was, in order of arrival.
+    pub(crate) nth: u32,
+    pub(crate) by: Arrival,
+    /// Tail transfers until it was given.
+    pub(crate) hop: u32,
+    /// Gone once it was read.
+    pub(crate) payload: Bytes,
+}
+
+impl Flat {
+    pub(crate) fn new(
+        opened_at: Timestamp,
+        deadline: Timestamp,
+        options: CallOptions,
+        legs: Legs,
+    ) -> Self {
+        Self {
+            opened_at,
+            deadline,
+            options,
+            legs,
+            heard: 0,
+            heard_at: opened_at,
+            read: 0,
+            wake_after: 1,
+            reading: Reading::Replies,
+        }
+    }
+
+    /// Takes the sole reply of a branch. False when it is anything else: the call must then be a full one
+    /// before it hears of it.
+    pub(crate) fn answer(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        task: &TaskKey,
+        reply: &mut Reply,
+        unscheduled_bytes: u64,
+    ) -> bool {
+        let mut indices = task.path.indices();
+        let (Some(index), None) = (indices.next(), indices.next()) else { return false };
+        let Some(leg) = self.legs.get_mut(index as usize) else { return false };
+        let is_first = leg.answer.is_none();
+        if !is_first || !is_sole(reply, unscheduled_bytes) || !is_admitted(by, task, leg.to) {
+            return false;
+        }
+        let payload = match self.reading {
+            Reading::Decided => Bytes::new(),
+            Reading::Replies | Reading::Ended => std::mem::take(&mut reply.payload),
+        };
+        leg.answer = Some(Answer { nth: self.heard, by, hop: task.hop, payload });
+        self.heard += 1;
+        self.heard_at = now;
+        true
+    }
+
+    /// The next reply, or the end.
+    pub(crate) fn poll_event(&mut self) -> Option<CallEvent> {
+        if self.reading != Reading::Replies {
+            return None;
+        }
+        let read = self.read;
+        let next = (0..).zip(&mut self.legs).find_map(|(index, leg)| {
+            leg.answer.as_mut().filter(|answer| answer.nth == read).map(|answer| (index, answer))
+        });
+        if let Some((index, answer)) = next {
+            self.read += 1;
+            self.wake_after = 1;
+            let payload = std::mem::take(&mut answer.payload);
+            return Some(CallEvent::Reply(Delivered::sole(root_path(index), answer.by, payload)));
+        }
+        self.is_complete().then(|| {
+            self.reading = Reading::Ended;
+            CallEvent::Ended(End::Complete)
+        })
+    }
+
+    /// Nobody reads it any more, and what is still to come is not called back.
+    pub(crate) fn decide(&mut self) {
+        self.reading = Reading::Decided;
+        self.read = self.heard;
+        for answer in self.legs.iter_mut().filter_map(|leg| leg.answer.as_mut()) {
+            answer.payload = Bytes::new();
+        }
+    }
+
+    /// Whether every branch has replied.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.heard as usize == self.legs.len()
+    }
+
+    /// Whether its reader knows all but the end.
+    pub(crate) fn is_told(&self) -> bool {
+        self.reading == Reading::Replies && self.is_complete() && self.read == self.heard
+    }
+
+    /// How it ended, once it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        match self.reading {
+            Reading::Decided => Some(End::Decided),
+            Reading::Replies | Reading::Ended => self.is_complete().then_some(End::Complete),
+        }
+    }
+
+    /// Whether its reader waits for no more than what is there.
+    pub(crate) fn is_worth_waking(&self) -> bool {
+        let unread = (self.heard - self.read) as usize;
+        self.reading == Reading::Replies && (unread >= self.wake_after || self.is_complete())
+    }
+}
+
+/// Whether a reply is all that its task says, and came whole without being asked for.
+fn is_sole(reply: &Reply, unscheduled_bytes: u64) -> bool {
+    reply.is_final
+        && reply.index == 0
+        && reply.kind == ReplyKind::Message
+        && reply.part.is_none()
+        && reply.payload.len() as u64 <= unscheduled_bytes
+        && reply.own_entry.is_none()
+        && reply.inherited.is_empty()
+}
+
+/// Whether a reply came from who may speak for a root branch, as `admission` has it: the branch speaks for
+/// itself; who serves a tail of it is first heard of now.
+fn is_admitted(by: Arrival, task: &TaskKey, holder: NodeId) -> bool {
+    by.via == by.from && (task.hop > 0 || by.from == holder)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Calls of a node: opened with all their branches at once, read, and let go.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::id::CallId;
+use crate::link::Lane;
+use crate::time::Timestamp;
+use crate::wire::{Frame, Header, Message};
+
+use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
+use super::super::flat::{Flat, Leg, Legs};
+use super::super::initiator::OpenError;
+use super::super::{Outbound, Transmit, key};
+use super::Node;
+
+/// A call to be opened: all of its root branches. It takes no others later.
+#[derive(Debug)]
+pub struct Opening {
+    /// The time it gets; `None` is the default deadline.
+    pub budget: Option<Duration>,
+    /// What its caller wants to be told.
+    pub options: CallOptions,
+    /// Its root branches, in order.
+    pub branches: Branches,
+}
+
+/// The root branches of a call. Most have one.
+pub type Branches = SmallVec<[RootBranch; 1]>;
+
+impl Node {
+    /// Opens a call. A node that cannot be reached is a failure of its branch.
+    ///
+    /// # Errors
+    /// [`OpenError`] at a bound; then nothing is sent.
+    pub fn open(&mut self, now: Timestamp, opening: Opening) -> Result<CallId, OpenError> {
+        let Opening { budget, options, branches } = opening;
+        let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
+        let call = self.initiator.begin(branches.len())?;
+        // Its own number is not settled yet.
+        let floor = call.seq - self.initiator.floor().min(call.seq);
+        let header = |index| Header { call, task: key(root_path(index), 0) };
+        let message = |branch| Message::Request(root_request(budget, floor, branch));
+        if let Some(legs) = self.legs(now, budget, options, &branches) {
+            for ((index, branch), leg) in (0..).zip(branches).zip(&legs) {
+                let frame = Frame::new(header(index), message(branch));
+                match leg.link {
+                    Some(link) => {
+                        let (to, lane) = (leg.to, Lane::Data);
+                        self.transmits.push_back(Transmit { to, link, lane, frame });
+                    }
+                    None => self.loopback.push_back(frame),
+                }
+            }
+            self.initiator.open_flat(call, Flat::new(now, now + budget, options, legs));
+        } else {
+            self.initiator.open_full(call, now, now + budget, options, &branches);
+            for (index, branch) in (0..).zip(branches) {
+                self.send(now, Outbound::new(branch.to, header(index), message(branch)));
+            }
+        }
+        self.pump(now);
+        Ok(call)
+    }
+
+    /// The branches of a call that can begin flat: each to a node that is connected, or this one, and with
+    /// time enough to become a full call first.
+    fn legs(
+        &self,
+        now: Timestamp,
+        budget: Duration,
+        options: CallOptions,
+        branches: &[RootBranch],
+    ) -> Option<Legs> {
+        let least = branches.iter().filter_map(|branch| branch.budget).fold(budget, Duration::min);
+        let suits = options.suits_flat() && self.initiator.suits_flat(least, branches.len());
+        let mut legs = Legs::new();
+        for branch in branches.iter().filter(|_| suits) {
+            let link = self.links.current(branch.to);
+            if link.is_none() && branch.to != self.identity.node {
+                return None;
+            }
+            legs.push(Leg {
+                to: branch.to,
+                link,
+                life: self.links.incarnation(branch.to),
+                deadline: now + branch.budget_of(budget),
+                answer: None,
+            });
+        }
+        suits.then_some(legs)
+    }
+
+    /// What the application learns next of a call.
+    pub fn poll_call(&mut self, call: CallId) -> Option<CallEvent> {
+        self.initiator.poll_event(call)
+    }
+
+    /// Whether reading a call has left frames to be polled.
+    pub fn has_output(&self) -> bool {
+        self.initiator.has_output()
+    }
+
+    /// Lets a call go that has told all but its end, unless there is more to be looked at. That end.
+    pub fn take_end(&mut self, call: CallId) -> Option<End> {
+        self.initiator.take_end(call)
+    }
+
+    /// A call that may have something for the application since it was last asked.
+    pub fn poll_ready(&mut self) -> Option<CallId> {
+        self.initiator.poll_ready()
+    }
+
+    /// A call is ready when `count` replies wait, a branch has failed, or the call has ended; once it is read,
+    /// for each.
+    pub fn wake_after(&mut self, call: CallId, count: usize) {
+        self.initiator.wake_after(call, count);
+    }
+
+    /// Gives a call up.
+    pub fn cancel_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.cancel(now, call);
+        self.pump(now);
+    }
+
+    /// The caller has enough and reads the call no longer. What still runs goes on, unless it
+    /// `cancels_late`.
+    pub fn decide_call(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
+        self.initiator.decide(now, call, cancels_late);
+        self.pump(now);
+    }
+
+    /// Nobody reads the call any more; an undecided one is cancelled.
+    pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.detach(now, call);
+        self.pump(now);
+    }
+
+    /// A call that is not flat, for inspection.
+    pub fn call(&self, call: CallId) -> Option<&Call> {
+        self.initiator.call(call)
+    }
+}
