@@ -1,0 +1,101 @@
+//! Every way to set a deadline, against handlers that take longer, in virtual time.
+
+#[path = "support/cluster.rs"]
+mod support;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use convoke_core::{CallBuilder, CallError, Cause, End, Invocation};
+use convoke_quorum::{Majority, QuorumError, QuorumExt, each};
+use tokio::time::Instant;
+
+use support::{ASK, Behaviour, Cluster, HOP};
+
+const DEADLINE: Duration = Duration::from_millis(200);
+
+/// All of them answer after 1.5 s.
+async fn slow_cluster() -> Cluster {
+    let cluster = Cluster::start(3).await;
+    (1..=3).for_each(|id| cluster.will(id, Behaviour::After(1_500)));
+    // The first request dials; the second finds connections, so that its call can begin flat.
+    cluster.all(ASK, 0).open().expect("there is room").outcome().await;
+    cluster
+}
+
+fn cause_of(error: &CallError) -> Option<Cause> {
+    error.failure().map(|failure| failure.cause)
+}
+
+fn causes_of(error: &QuorumError) -> Vec<Option<Cause>> {
+    let shortfall = error.shortfall().expect("it was opened");
+    shortfall.failed.iter().map(|(_, error)| error.cause()).collect()
+}
+
+type Way<'a> = (&'static str, Pin<Box<dyn Future<Output = Vec<Option<Cause>>> + 'a>>);
+
+#[tokio::test(start_paused = true)]
+async fn whichever_way_a_deadline_is_set_it_is_kept() {
+    let cluster = slow_cluster().await;
+    let (client, peer) = (&cluster.client, cluster.members.members()[0]);
+    let all = || cluster.all(ASK, 1);
+    let call = async |call: CallBuilder<_>| vec![cause_of(&call.await.expect_err("it is late"))];
+    let short = || ASK.request(1).deadline(DEADLINE);
+    let ways: [Way<'_>; 7] = [
+        ("an invocation", {
+            let invocation = Invocation::new(client, ASK.request(1)).deadline(DEADLINE);
+            Box::pin(call(invocation.to(&peer)))
+        }),
+        ("the request of an invocation", {
+            Box::pin(call(Invocation::new(client, short()).to(&peer)))
+        }),
+        ("a call", {
+            let asked = CallBuilder::new(client).branch(ASK.request(1), &peer);
+            Box::pin(call(asked.deadline(DEADLINE)))
+        }),
+        ("the request of a branch", {
+            Box::pin(call(CallBuilder::new(client).branch(short(), &peer)))
+        }),
+        ("a quorum call", {
+            let quorum = all().members().deadline(DEADLINE).quorum(Majority);
+            Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
+        }),
+        ("the request to each member", {
+            let quorum = each(client, &cluster.members, |_| Some(short())).quorum(Majority);
+            Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
+        }),
+        ("the request to each member, beside a longer one of the call", {
+            let quorum = each(client, &cluster.members, |_| Some(short()));
+            let quorum = quorum.deadline(DEADLINE * 2).quorum(Majority);
+            Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
+        }),
+    ];
+    for (way, asked) in ways {
+        let start = Instant::now();
+        let causes = asked.await;
+        assert_eq!(start.elapsed(), DEADLINE, "{way}");
+        assert!(!causes.is_empty() && causes.iter().all(|cause| *cause == Some(Cause::Deadline)));
+    }
+    // The requests left with that deadline, so the handlers were stopped with it.
+    cluster.settle().await;
+    assert_eq!(cluster.replica(1).stopped(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_branch_that_is_late_ends_alone() {
+    let cluster = slow_cluster().await;
+    let [one, two, three] = *cluster.members.members() else { panic!("three were started") };
+    let start = Instant::now();
+    let mut call = CallBuilder::new(&cluster.client)
+        .branch(ASK.request(1).deadline(DEADLINE), &one)
+        .branch(ASK.request(2), &two)
+        .branch(ASK.request(3).deadline(Duration::from_secs(60)), &three)
+        .deadline(Duration::from_secs(3))
+        .open()
+        .expect("there is room");
+    let late = call.next().await.expect("a failure").expect_err("it is late");
+    assert_eq!((cause_of(&late), start.elapsed()), (Some(Cause::Deadline), DEADLINE));
+    let (replies, outcome) = call.collect().await.expect("they decode");
+    assert_eq!((replies.len(), outcome.end), (2, End::Partial));
+    assert_eq!(start.elapsed(), Duration::from_millis(1_500) + 2 * HOP);
+}
