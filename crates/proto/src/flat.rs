@@ -27,16 +27,14 @@ use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
 /// The most branches of a flat call: what it holds is bounded by what they may send without being asked.
 pub(crate) const FLAT_BRANCHES_MAX: usize = 64;
 
-/// The branches of a flat call, by index. Most have one.
-pub(crate) type Legs = SmallVec<[Leg; 1]>;
-
 /// The call.
 #[derive(Debug)]
 pub(crate) struct Flat {
     pub(crate) opened_at: Timestamp,
     pub(crate) deadline: Timestamp,
     pub(crate) options: CallOptions,
-    pub(crate) legs: Legs,
+    /// Its branches, by index. Most have one.
+    pub(crate) legs: SmallVec<[Leg; 1]>,
     /// How many replies came, and when the last of them did.
     pub(crate) heard: u32,
     pub(crate) heard_at: Timestamp,
@@ -83,17 +81,13 @@ pub(crate) struct Answer {
 }
 
 impl Flat {
-    pub(crate) fn new(
-        opened_at: Timestamp,
-        deadline: Timestamp,
-        options: CallOptions,
-        legs: Legs,
-    ) -> Self {
+    /// A call without branches.
+    pub(crate) fn new(opened_at: Timestamp, deadline: Timestamp, options: CallOptions) -> Self {
         Self {
             opened_at,
             deadline,
             options,
-            legs,
+            legs: SmallVec::new(),
             heard: 0,
             heard_at: opened_at,
             read: 0,

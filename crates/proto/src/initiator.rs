@@ -309,9 +309,7 @@ impl Initiator {
 
     /// Lets a flat call go of which only the end is left to be told.
     pub(crate) fn take_end(&mut self, call: CallId) -> Option<End> {
-        self.flat.get(call.seq).filter(|flat| flat.is_told())?;
-        self.flat.discard(call.seq);
-        Some(End::Complete)
+        self.flat.discard_if(call.seq, Flat::is_told).then_some(End::Complete)
     }
 
     /// A call that may have something for the application since it was last asked.

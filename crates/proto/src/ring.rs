@@ -67,12 +67,19 @@ impl<T> Ring<T> {
 
     /// Drops what is kept under a number, where it lies.
     pub fn discard(&mut self, number: u64) {
-        if let Some(index) = self.index(number)
-            && self.entries[index].is_some()
-        {
-            self.entries[index] = None;
+        self.discard_if(number, |_| true);
+    }
+
+    /// Drops what is kept under a number, if it is as it should be. Whether it was.
+    pub fn discard_if(&mut self, number: u64, is_meant: impl FnOnce(&T) -> bool) -> bool {
+        let Some(index) = self.index(number) else { return false };
+        let entry = &mut self.entries[index];
+        let is_meant = entry.as_ref().is_some_and(is_meant);
+        if is_meant {
+            *entry = None;
             self.on_removed();
         }
+        is_meant
     }
 
     fn on_removed(&mut self) {

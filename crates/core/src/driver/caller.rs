@@ -87,8 +87,9 @@ impl Driver {
         let CallerFlush { now, soon, .. } = aftermath.caller.take().unwrap_or_default();
         self.finish(aftermath);
         now.iter().for_each(|connection| connection.flush());
-        let appender = || Appender { driver: self.clone(), connections: soon.clone() };
-        Ok(Ok((call, (!soon.is_empty()).then(|| Guard::new(appender())))))
+        let is_due = !soon.is_empty();
+        let duty = is_due.then(|| Appender { driver: self.clone(), connections: soon });
+        Ok(Ok((call, duty.map(Guard::new))))
     }
 
     /// What a call has for its caller, and its end, too, if only that is left and the call need not be let go
@@ -106,10 +107,10 @@ impl Driver {
             Some(_) => state.parked.take(call),
         };
         let last = if event.is_some() { state.node.take_end(call) } else { None };
-        let is_credited = state.node.has_output();
+        let has_output = state.node.has_output();
         drop(state);
-        if is_credited {
-            self.with_node(|_, _| {});
+        if has_output {
+            self.with_node(|_, _| {}); // What was read makes room for more, which its sender is told.
         }
         event.map(|event| (event, last))
     }

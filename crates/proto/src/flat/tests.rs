@@ -181,8 +181,9 @@ impl Twin {
                 deadline: now + branch.budget_of(BUDGET),
                 answer: None,
             };
-            let legs = branches.iter().map(leg).collect();
-            initiator.open_flat(call, Flat::new(now, now + BUDGET, options, legs));
+            let mut flat = Flat::new(now, now + BUDGET, options);
+            flat.legs.extend(branches.iter().map(leg));
+            initiator.open_flat(call, flat);
         } else {
             initiator.open_full(call, now, now + BUDGET, options, &branches);
             for index in (0..).take(branches.len()) {

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 use crate::wire::{Frame, Header, Message};
 
 use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
-use super::super::flat::{Flat, Leg, Legs};
+use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
 use super::super::{Outbound, Transmit, key};
 use super::Node;
@@ -42,8 +42,8 @@ impl Node {
         let floor = call.seq - self.initiator.floor().min(call.seq);
         let header = |index| Header { call, task: key(root_path(index), 0) };
         let message = |branch| Message::Request(root_request(budget, floor, branch));
-        if let Some(legs) = self.legs(now, budget, options, &branches) {
-            for ((index, branch), leg) in (0..).zip(branches).zip(&legs) {
+        if let Some(flat) = self.flat(now, budget, options, &branches) {
+            for ((index, branch), leg) in (0..).zip(branches).zip(&flat.legs) {
                 let frame = Frame::new(header(index), message(branch));
                 match leg.link {
                     Some(link) => {
@@ -53,7 +53,7 @@ impl Node {
                     None => self.loopback.push_back(frame),
                 }
             }
-            self.initiator.open_flat(call, Flat::new(now, now + budget, options, legs));
+            self.initiator.open_flat(call, flat);
         } else {
             self.initiator.open_full(call, now, now + budget, options, &branches);
             for (index, branch) in (0..).zip(branches) {
@@ -64,24 +64,26 @@ impl Node {
         Ok(call)
     }
 
-    /// The branches of a call that can begin flat: each to a node that is connected, or this one, and with
-    /// time enough to become a full call first.
-    fn legs(
+    /// A call that can begin flat: each branch is to a node that is connected, or this one, and has time enough
+    /// for the call to grow first.
+    fn flat(
         &self,
         now: Timestamp,
         budget: Duration,
         options: CallOptions,
         branches: &[RootBranch],
-    ) -> Option<Legs> {
+    ) -> Option<Flat> {
         let least = branches.iter().filter_map(|branch| branch.budget).fold(budget, Duration::min);
-        let suits = options.suits_flat() && self.initiator.suits_flat(least, branches.len());
-        let mut legs = Legs::new();
-        for branch in branches.iter().filter(|_| suits) {
+        if !options.suits_flat() || !self.initiator.suits_flat(least, branches.len()) {
+            return None;
+        }
+        let mut flat = Flat::new(now, now + budget, options);
+        for branch in branches {
             let link = self.links.current(branch.to);
             if link.is_none() && branch.to != self.identity.node {
                 return None;
             }
-            legs.push(Leg {
+            flat.legs.push(Leg {
                 to: branch.to,
                 link,
                 life: self.links.incarnation(branch.to),
@@ -89,7 +91,7 @@ impl Node {
                 answer: None,
             });
         }
-        suits.then_some(legs)
+        Some(flat)
     }
 
     /// What the application learns next of a call.
