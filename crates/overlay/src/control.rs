@@ -17,8 +17,8 @@
 //! everybody sites use different plans, which is safe: a frame says by itself who forwards it to whom, so plans
 //! that do not match cost efficiency and nothing else.
 //!
-//! A site that suspects a relay does not wait for anybody: its data plane changes to the plan from the same snapshot
-//! without that relay, which it has beforehand, and the others are told.
+//! Sites that know of a relay that fails do not wait for anybody: their data planes change to the plan from the same
+//! snapshot without that relay, which they have beforehand, so that they still have the same plan.
 //!
 //! Plans change seldom. An input must differ by a tenth from that of the plan in use before another plan is looked
 //! for, at most twice a second, and it must then be better by 5 %, or the one in use no longer fit. The numbers
@@ -87,9 +87,9 @@ pub struct ControlTransmit {
 pub enum ControlEvent {
     /// The plan to use from now on: for [`OverlayNode::set_plan`](crate::OverlayNode::set_plan).
     Plan(Arc<Plan>),
-    /// The plan to use while this relay is suspected or gone, of the same epoch: for
+    /// The plan to use while these relays fail, of the same epoch: for
     /// [`OverlayNode::set_contingency`](crate::OverlayNode::set_contingency).
-    Contingency(Site, Arc<Plan>),
+    Contingency(SiteSet, Arc<Plan>),
 }
 
 #[derive(Debug)]
@@ -162,11 +162,13 @@ impl Control {
         let before = self.suspects;
         self.suspects = if is_suspect { before.with(relay) } else { before.without(relay) };
         if self.suspects != before {
-            if is_suspect && !self.planner.is_ready_beforehand() {
-                self.tell_contingency(relay);
-            }
             self.changed(now);
         }
+    }
+
+    /// These relays of the plan fail: the plan without them follows, the same at every site.
+    pub fn handle_failing(&mut self, relays: SiteSet) {
+        self.tell_contingency(relays);
     }
 
     /// No connection to a site is left: it counts as silent until it reports again.
@@ -408,14 +410,15 @@ impl Control {
         // Those before it are of no use any more.
         self.events.clear();
         self.events.push_back(ControlEvent::Plan(Arc::clone(self.plan())));
-        let relays = self.plan().relays();
-        let needed = if self.planner.is_ready_beforehand() { relays } else { self.suspects };
-        needed.iter().for_each(|relay| self.tell_contingency(relay));
+        if self.planner.is_ready_beforehand() {
+            let relays = self.plan().relays();
+            relays.iter().for_each(|relay| self.tell_contingency(SiteSet::EMPTY.with(relay)));
+        }
     }
 
-    fn tell_contingency(&mut self, relay: Site) {
-        if let Some(plan) = self.planner.without(relay) {
-            self.events.push_back(ControlEvent::Contingency(relay, plan));
+    fn tell_contingency(&mut self, relays: SiteSet) {
+        if let Some(plan) = self.planner.without(relays) {
+            self.events.push_back(ControlEvent::Contingency(relays, plan));
         }
     }
 }

@@ -6,7 +6,6 @@
 mod dial;
 mod drain;
 mod flows;
-mod ping;
 mod roster;
 mod sink;
 
@@ -36,7 +35,6 @@ use crate::wire::OpId;
 
 use drain::Aftermath;
 use flows::Flows;
-use ping::Pings;
 use roster::Roster;
 pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
 
@@ -76,7 +74,6 @@ pub(crate) struct State {
     /// None under a plan made by hand.
     control: Option<Control>,
     estimator: Option<Estimator>,
-    pings: Pings,
     plan: Arc<Plan>,
     /// What the timer sleeps for.
     armed: Timestamp,
@@ -107,7 +104,6 @@ impl Driver {
     pub(crate) fn start(parts: Parts) -> Arc<Self> {
         let sites = parts.nodes.len();
         let state = State {
-            pings: Pings::new(sites, parts.estimator.is_some()),
             node: parts.node,
             bodies: parts.bodies,
             inbox: Inbox::default(),

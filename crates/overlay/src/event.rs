@@ -1,5 +1,7 @@
 //! What goes in and out of an [`OverlayNode`](crate::OverlayNode) besides frames.
 
+use std::time::Duration;
+
 use convoke_core::id::Incarnation;
 
 use crate::payload::Payload;
@@ -96,6 +98,19 @@ pub enum Event {
         relay: Site,
         /// Who says so.
         by: Site,
+    },
+    /// These relays fail, of all that the plan has, as all sites know by now: the plan that does without them is for
+    /// [`OverlayNode::set_contingency`](crate::OverlayNode::set_contingency), unless it has been given before.
+    RelaysFail {
+        /// Which.
+        relays: SiteSet,
+    },
+    /// How long a sign of life took to a site and back.
+    RoundTrip {
+        /// Which.
+        site: Site,
+        /// There and back.
+        rtt: Duration,
     },
     /// These sequence numbers of a source will not come by themselves: it has given them up, or is gone and nobody
     /// who could be asked has them. An operation among them that is known by name can be fetched.

@@ -59,6 +59,11 @@ pub struct Limits {
     pub direct_timer_min: Duration,
     /// And at most this long. Default 20 s.
     pub direct_timer_max: Duration,
+    /// How often each site is asked for a sign of life. Default 250 ms.
+    pub ping_period: Duration,
+    /// After how long without any frame a site is taken for unreachable, whatever its connections say. Default 750 ms:
+    /// three signs of life, and less than a second until all act on it.
+    pub quiet_after: Duration,
     /// How long a suspected relay is not used. Default 1 s; doubles with every failed probation.
     pub probation_min: Duration,
     /// And at most this long. Default 60 s.
@@ -100,6 +105,8 @@ impl Default for Limits {
             relay_timer_max: Duration::from_secs(5),
             direct_timer_min: Duration::from_secs(2),
             direct_timer_max: Duration::from_secs(20),
+            ping_period: Duration::from_millis(250),
+            quiet_after: Duration::from_millis(750),
             probation_min: Duration::from_secs(1),
             probation_max: Duration::from_secs(60),
             owed_for: Duration::from_secs(5),
@@ -151,6 +158,8 @@ impl Limits {
                 self.relay_timer_initial <= self.relay_timer_max,
                 "relay_timer_initial is above relay_timer_max",
             ),
+            (!self.ping_period.is_zero(), "ping_period is zero"),
+            (self.ping_period < self.quiet_after, "ping_period is not below quiet_after"),
             (!self.probation_min.is_zero(), "probation_min is zero"),
             (self.probation_min <= self.probation_max, "probation_min is above probation_max"),
             (!self.credit_retry.is_zero(), "credit_retry is zero"),

@@ -13,6 +13,7 @@ mod line;
 mod links;
 mod output;
 mod own;
+mod reachability;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use crate::limits::Limits;
 use crate::pace::Bucket;
 use crate::payload::Payload;
 use crate::plan::Plan;
+use crate::reach::Reach;
 use crate::receive::Receiver;
 use crate::relay::{Credit, Forwards};
 use crate::repair::{Fetches, Holdings};
@@ -34,7 +36,7 @@ use crate::send::Sender;
 use crate::site::{SITES_MAX, Site, SiteSet};
 use crate::trust::Trust;
 use crate::uplink::Uplink;
-use crate::wire::{Life, OpId};
+use crate::wire::{Life, OpId, View};
 
 use line::Line;
 
@@ -104,7 +106,9 @@ pub struct OverlayNode {
     me: Site,
     sites: usize,
     limits: Limits,
-    up: SiteSet,
+    reach: Reach,
+    /// What the others were told of them.
+    view: View,
     /// Sites that are owed nothing new, for they were down for too long.
     gone: SiteSet,
     uplinks: Vec<Uplink>,
@@ -121,6 +125,8 @@ pub struct OverlayNode {
     fetches: Fetches,
     /// When what is missing of a source without a link is asked of others.
     pulls: BTreeMap<Site, Timestamp>,
+    /// What the plan gives the site, all links together.
+    site_bucket: Bucket,
     repair_bucket: Bucket,
     events: VecDeque<Event>,
     undelivered_bytes: usize,
@@ -142,7 +148,9 @@ enum Control {
     Open,
     Credit,
     Ack,
-    Suspicion(Site),
+    View,
+    Ping,
+    Pong(u64),
     Fetch(OpId),
     HaveNot(OpId),
 }
@@ -219,7 +227,8 @@ impl OverlayNode {
         Ok(Self {
             me,
             sites,
-            up: SiteSet::EMPTY,
+            reach: Reach::new(me, sites, limits.quiet_after, limits.ping_period, now),
+            view: View::default(),
             gone: SiteSet::EMPTY,
             uplinks: (0..sites).map(|_| Uplink::new(now, limits.burst)).collect(),
             control: BTreeSet::new(),
@@ -233,6 +242,7 @@ impl OverlayNode {
             holdings: Holdings::new(&limits),
             fetches: Fetches::new(&limits),
             pulls: BTreeMap::new(),
+            site_bucket: Bucket::new(now, None, limits.burst),
             repair_bucket: Bucket::new(now, repair_rate, limits.burst),
             events: VecDeque::new(),
             undelivered_bytes: 0,
@@ -253,23 +263,22 @@ impl OverlayNode {
     pub fn set_plan(&mut self, now: Timestamp, plan: Plan) -> Result<(), PlanRefused> {
         self.routes.set_plan(plan)?;
         self.on_routes_changed(now);
-        self.ask_new_relays(now);
         Ok(())
     }
 
-    /// Takes the plan to use while this site suspects, or has no link to, a relay of its plan: of the same epoch.
+    /// Takes the plan to use while these relays of the plan fail, all sites of it: of the same epoch. Those for one relay
+    /// are best given with the plan, others when [`Event::RelaysFail`] says so.
     ///
     /// # Errors
     /// [`PlanRefused`]: the plan is not for these sites, or not of this epoch.
     pub fn set_contingency(
         &mut self,
         now: Timestamp,
-        relay: Site,
+        without: SiteSet,
         plan: Plan,
     ) -> Result<(), PlanRefused> {
-        self.routes.set_contingency(relay, plan)?;
+        self.routes.set_contingency(without, plan)?;
         self.on_routes_changed(now);
-        self.ask_new_relays(now);
         Ok(())
     }
 
@@ -311,7 +320,7 @@ impl OverlayNode {
 
     /// The sites that can be reached.
     pub fn up(&self) -> SiteSet {
-        self.up
+        self.reach.up()
     }
 
     /// The relays that this site suspects.
@@ -349,8 +358,10 @@ impl OverlayNode {
 
     /// The plan, or what is known of its relays, has changed.
     fn on_routes_changed(&mut self, now: Timestamp) {
-        let down = SiteSet::first(self.sites).difference(self.up);
-        self.routes.avoid(self.trust.suspects().union(down));
+        let failing = self.reach.failing(self.trust.suspects());
+        if let Some(relays) = self.routes.avoid(failing) {
+            self.events.push_back(Event::RelaysFail { relays });
+        }
         self.line.choose_again();
         self.set_rates(now);
     }
@@ -358,7 +369,7 @@ impl OverlayNode {
     /// Gives the links what the plan gives them.
     fn set_rates(&mut self, now: Timestamp) {
         let permille = u64::from(self.pacing_permille);
-        let (up, trust) = (self.up, &self.trust);
+        let (up, trust) = (self.reach.reached(), &self.trust);
         // Without any of its relays all of the stream goes directly, as no plan foresees: at its rate, or what the
         // network takes of that.
         let stranded = self.routes.stranded(|relay| up.contains(relay) && trust.is_trusted(relay));
@@ -370,6 +381,8 @@ impl OverlayNode {
         let rates = self.routes.link_rates().into_iter();
         let rates: Vec<Option<u64>> = rates.map(|rate| rate.map(paced)).collect();
         let all = rates.iter().flatten().fold(0, |sum: u64, rate| sum.saturating_add(*rate));
+        let is_paced = rates.iter().any(Option::is_some);
+        self.site_bucket.set_rate(now, is_paced.then_some(all));
         let share = all / 1_000 * u64::from(self.limits.repair_permille);
         // What no plan foresees, such as sending again, needs some rate on every link.
         let least = share.max(self.limits.repair_rate_min);

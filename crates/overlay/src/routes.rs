@@ -13,10 +13,12 @@ pub(crate) struct Routes {
     me: Site,
     sites: usize,
     plan: Option<Plan>,
-    /// By the relay they do without; of the same epoch as the plan.
-    contingencies: BTreeMap<Site, Plan>,
-    /// The relay that the plan in use does without.
-    without: Option<Site>,
+    /// By the relays they do without; of the same epoch as the plan.
+    contingencies: BTreeMap<SiteSet, Plan>,
+    /// Relays of the plan that fail.
+    failing: SiteSet,
+    /// What the plan in use does without.
+    without: SiteSet,
     picker: TreePicker,
 }
 
@@ -42,7 +44,8 @@ impl Routes {
     /// Without a plan: all direct, not paced.
     pub(crate) fn new(me: Site, sites: usize) -> Self {
         let picker = TreePicker::default();
-        Self { me, sites, plan: None, contingencies: BTreeMap::new(), without: None, picker }
+        let (contingencies, failing, without) = Default::default();
+        Self { me, sites, plan: None, contingencies, failing, without, picker }
     }
 
     /// Takes a plan. The contingency plans of the one before are forgotten.
@@ -52,19 +55,30 @@ impl Routes {
             return Err(PlanRefused::Stale { epoch: plan.epoch(), in_use: self.epoch() });
         }
         self.contingencies.clear();
-        self.without = None;
+        self.failing = SiteSet::EMPTY;
+        self.without = SiteSet::EMPTY;
         self.picker.adopt(plan.trees(self.me));
         self.plan = Some(plan);
         Ok(())
     }
 
-    /// Takes the plan to use while a relay fails.
-    pub(crate) fn set_contingency(&mut self, relay: Site, plan: Plan) -> Result<(), PlanRefused> {
+    /// Takes the plan to use while these relays fail. Of plans for several at once there is one.
+    pub(crate) fn set_contingency(
+        &mut self,
+        without: SiteSet,
+        plan: Plan,
+    ) -> Result<(), PlanRefused> {
         self.check(&plan)?;
         if plan.epoch() != self.epoch() || self.plan.is_none() {
             return Err(PlanRefused::Epoch { epoch: plan.epoch(), in_use: self.epoch() });
         }
-        self.contingencies.insert(relay, plan);
+        if without.len() > 1 {
+            self.contingencies.retain(|relays, _| relays.len() == 1);
+        }
+        self.contingencies.insert(without, plan);
+        if self.failing == without {
+            self.turn_to(without);
+        }
         Ok(())
     }
 
@@ -73,15 +87,22 @@ impl Routes {
         if plan == sites { Ok(()) } else { Err(PlanRefused::Sites { plan, sites }) }
     }
 
-    /// Chooses between the plan and its contingencies.
-    pub(crate) fn avoid(&mut self, failing: SiteSet) {
-        let Some(plan) = &self.plan else { return };
-        let relays = plan.trees(self.me).iter().filter_map(|tree| tree.relay);
-        let mut failing = relays.filter(|relay| failing.contains(*relay));
-        let without = failing.find(|relay| self.contingencies.contains_key(relay));
-        if without == self.without {
-            return;
+    /// Chooses between the plan and its contingencies: all sites that know the same choose the same, whosever relays
+    /// fail. The relays of the plan that do, if others did before and there is no plan without all of them.
+    pub(crate) fn avoid(&mut self, failing: SiteSet) -> Option<SiteSet> {
+        let failing = self.plan.as_ref()?.relays().intersection(failing);
+        if failing == self.failing {
+            return None;
         }
+        self.failing = failing;
+        let covered = |without: &&SiteSet| without.difference(failing).is_empty();
+        let best = self.contingencies.keys().rev().filter(covered).max_by_key(|it| it.len());
+        let best = best.copied().unwrap_or_default();
+        self.turn_to(best);
+        (best != failing).then_some(failing)
+    }
+
+    fn turn_to(&mut self, without: SiteSet) {
         self.without = without;
         let trees = self.in_use().map_or(&[][..], |plan| plan.trees(self.me)).to_vec();
         self.picker.adopt(&trees);
@@ -126,8 +147,7 @@ impl Routes {
 
     /// The plan in use.
     fn in_use(&self) -> Option<&Plan> {
-        let contingency = self.without.and_then(|relay| self.contingencies.get(&relay));
-        contingency.or(self.plan.as_ref())
+        self.contingencies.get(&self.without).or(self.plan.as_ref())
     }
 
     /// Of the plan; 0 without.

@@ -328,6 +328,40 @@ impl Sender {
         self.seqs(waits)
     }
 
+    /// Takes back all that a relay was sent, for it brings nothing any more. The chunks, and who has not acknowledged
+    /// them.
+    pub(crate) fn take_from(&mut self, relay: Site) -> Vec<(u64, SiteSet)> {
+        let was_sent = |chunk: &Chunk| {
+            chunk.relay_due.is_some() && chunk.route.is_some_and(|it| it.relay == relay)
+        };
+        let seqs = self.seqs(was_sent).into_iter();
+        let taken = seqs.map(|seq| {
+            let chunk = self.chunk_mut(seq).expect("it was found above");
+            let late = chunk.missing.intersection(chunk.behind_relay()).without(relay);
+            chunk.route = None;
+            chunk.relay_due = None;
+            (seq, late)
+        });
+        taken.collect()
+    }
+
+    /// Takes back what a relay was sent for some that it does not reach. The chunks, and to whom of them they are owed.
+    pub(crate) fn take_for(&mut self, relay: Site, unreached: SiteSet) -> Vec<(u64, SiteSet)> {
+        let late = |chunk: &Chunk| {
+            let route = chunk.route.filter(|it| it.relay == relay && chunk.relay_due.is_some());
+            route.map_or(SiteSet::EMPTY, |it| it.forward.intersection(unreached))
+        };
+        let seqs = self.seqs(|chunk| !late(chunk).is_empty()).into_iter();
+        let taken = seqs.map(|seq| {
+            let chunk = self.chunk_mut(seq).expect("it was found above");
+            let late = late(chunk);
+            chunk.route =
+                chunk.route.map(|it| Relayed { forward: it.forward.difference(late), ..it });
+            (seq, late.intersection(chunk.missing))
+        });
+        taken.collect()
+    }
+
     /// Chunks owed to a site of which no copy is on its way, and that have had their turn.
     pub(crate) fn owed_to(&self, site: Site) -> Vec<u64> {
         let is_on_its_way = |chunk: &Chunk| {

@@ -1,7 +1,9 @@
 //! The queues of one link, and the order in which what waits there leaves.
 //!
 //! Small operations leave first and are not paced. The rest is: own chunks and the forwards of each root share what the
-//! plan gives the link by deficit round robin, and answers to fetches come last, on a bucket of their own.
+//! plan gives the link by deficit round robin, and answers to fetches come last, on a bucket of their own. What the plan
+//! gives to other links, and they do not use, a link may borrow: so what is sent again is not held back for the sake of
+//! rates that nobody needs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,6 +20,8 @@ use crate::wire::OpId;
 pub(crate) struct Uplink {
     is_up: bool,
     is_blocked: bool,
+    /// Nothing that is sent there reaches anybody.
+    is_held: bool,
     /// Blocked, when it counts as stuck; none once it does.
     stuck_at: Option<Timestamp>,
     /// Since when it is down; what was owed then has a time.
@@ -61,6 +65,7 @@ impl Uplink {
         Self {
             is_up: false,
             is_blocked: false,
+            is_held: false,
             stuck_at: None,
             down_since: Some(now),
             small: VecDeque::new(),
@@ -99,9 +104,14 @@ impl Uplink {
         self.stuck_at = None;
     }
 
+    /// Keeps what waits, for as long as it would reach nobody.
+    pub(crate) fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
     /// Whether it takes nothing for now.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.is_blocked
+        self.is_blocked || self.is_held
     }
 
     /// Bytes of a class of bulk that wait.
@@ -150,33 +160,41 @@ impl Uplink {
         has_room
     }
 
-    /// What may leave now.
-    pub(crate) fn pop(&mut self, now: Timestamp, may_repair: bool) -> Option<Next> {
-        if !self.is_up || self.is_blocked {
+    /// What may leave now. With `may_borrow`, also bulk that the plan does not give this link, but the site.
+    pub(crate) fn pop(
+        &mut self,
+        now: Timestamp,
+        may_borrow: bool,
+        may_repair: bool,
+    ) -> Option<Next> {
+        if !self.is_up || self.is_blocked() {
             return None;
         }
         if let Some(seq) = self.small.pop_front() {
             return Some(Next::Small(seq));
         }
-        if !self.bucket.is_open(now) {
-            return None;
+        let is_open = self.bucket.is_open(now);
+        if is_open || may_borrow {
+            let bulk = self.bulk.pop().map(Next::Bulk);
+            if bulk.is_some() {
+                return bulk;
+            }
         }
-        if let Some(item) = self.bulk.pop() {
-            return Some(Next::Bulk(item));
-        }
-        let repair = if may_repair { self.repairs.pop_front() } else { None };
+        let repair = if is_open && may_repair { self.repairs.pop_front() } else { None };
         repair.map(Next::Repair)
     }
 
-    /// So many bytes left that are paced.
+    /// So many bytes left that are paced. What was borrowed is not the link's to spend.
     pub(crate) fn spend(&mut self, now: Timestamp, bytes: usize) {
-        self.bucket.spend(now, bytes);
+        if self.bucket.is_open(now) {
+            self.bucket.spend(now, bytes);
+        }
     }
 
     /// What holds back what waits.
     pub(crate) fn backlog(&self) -> Backlog {
         match (self.len(), self.is_blocked) {
-            _ if !self.is_up => Backlog::Nothing,
+            _ if !self.is_up || self.is_held => Backlog::Nothing,
             (0, _) => Backlog::Nothing,
             (_, false) => Backlog::Paced,
             (_, true) => Backlog::Blocked,
@@ -188,15 +206,20 @@ impl Uplink {
         self.small.len() + self.bulk.len() + self.repairs.len()
     }
 
-    /// When something may leave that may not now, or the link counts as stuck. Answers to fetches may leave from
-    /// `repair_at`.
-    pub(crate) fn poll_timeout(&self, repair_at: Timestamp) -> Option<Timestamp> {
-        if !self.is_up || self.is_blocked {
+    /// When something may leave that may not now, or the link counts as stuck. Bulk may be borrowed for from
+    /// `borrow_at`, answers to fetches may leave from `repair_at`.
+    pub(crate) fn poll_timeout(
+        &self,
+        borrow_at: Timestamp,
+        repair_at: Timestamp,
+    ) -> Option<Timestamp> {
+        if !self.is_up || self.is_blocked() {
             return self.stuck_at.filter(|_| self.is_up);
         }
         let opens_at = self.bucket.opens_at();
         if !self.small.is_empty() || !self.bulk.is_empty() {
-            return Some(if self.small.is_empty() { opens_at } else { Timestamp::ZERO });
+            let bulk_at = opens_at.min(borrow_at);
+            return Some(if self.small.is_empty() { bulk_at } else { Timestamp::ZERO });
         }
         (!self.repairs.is_empty()).then(|| opens_at.max(repair_at))
     }

@@ -14,6 +14,7 @@ mod data;
 mod fetch;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::fmt;
 
@@ -25,9 +26,10 @@ use crate::site::Site;
 pub use ack::Ack;
 pub(crate) use ack::bits_beyond;
 pub use codec::WireError;
-use codec::{Reader, write_life, write_number, write_op, write_site};
+use codec::{Reader, write_life, write_number, write_op};
 pub use data::{Data, Forward};
 pub use fetch::Fetch;
+pub use view::View;
 
 /// Version of the frames, in the high half of the first byte.
 pub(crate) const VERSION: u8 = 1;
@@ -112,12 +114,17 @@ pub enum Frame {
         /// As the FETCH named it.
         op: OpId,
     },
-    /// The sender has begun or ceased to suspect a relay of its own stream.
-    Suspicion {
-        /// Whom.
-        relay: Site,
-        /// Whether it suspects it now.
-        is_suspect: bool,
+    /// What the sender thinks of the others.
+    View(View),
+    /// Asks for a sign of life, which gives a round trip.
+    Ping {
+        /// Of the sender's own clock, in nanoseconds.
+        at: u64,
+    },
+    /// The sign.
+    Pong {
+        /// What the PING said.
+        at: u64,
     },
 }
 
@@ -169,10 +176,8 @@ impl Frame {
             }
             Self::Fetch(fetch) => fetch.write(out),
             Self::HaveNot { op } => write_op(*op, out),
-            Self::Suspicion { relay, is_suspect } => {
-                write_site(*relay, out);
-                out.push((*is_suspect).into());
-            }
+            Self::View(view) => view.write(out),
+            Self::Ping { at } | Self::Pong { at } => out.extend_from_slice(&at.to_le_bytes()),
         }
     }
 
@@ -202,7 +207,9 @@ impl Frame {
             5 => Self::RelayCredit { session: input.number()?, limit_bytes: input.u64()? },
             6 => Self::Fetch(Fetch::read(&mut input)?),
             7 => Self::HaveNot { op: input.op()? },
-            8 => Self::Suspicion { relay: input.site()?, is_suspect: read_flag(&mut input)? },
+            8 => Self::View(View::read(&mut input)?),
+            12 => Self::Ping { at: input.fixed_u64()? },
+            13 => Self::Pong { at: input.fixed_u64()? },
             kind => return Err(WireError::UnknownKind(kind)),
         };
         input.finish()?;
@@ -219,7 +226,9 @@ impl Frame {
             Self::RelayCredit { .. } => "RELAY_CREDIT",
             Self::Fetch(_) => "FETCH",
             Self::HaveNot { .. } => "HAVE_NOT",
-            Self::Suspicion { .. } => "SUSPICION",
+            Self::View(_) => "VIEW",
+            Self::Ping { .. } => "PING",
+            Self::Pong { .. } => "PONG",
         }
     }
 
@@ -232,15 +241,9 @@ impl Frame {
             Self::RelayCredit { .. } => 5,
             Self::Fetch(_) => 6,
             Self::HaveNot { .. } => 7,
-            Self::Suspicion { .. } => 8,
+            Self::View(_) => 8,
+            Self::Ping { .. } => 12,
+            Self::Pong { .. } => 13,
         }
-    }
-}
-
-fn read_flag(input: &mut Reader<'_>) -> Result<bool, WireError> {
-    match input.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(WireError::Reserved),
     }
 }

@@ -100,11 +100,11 @@ impl Planner {
         self.snapshot = Some(snapshot);
     }
 
-    /// The plan without one of its relays; none where it makes no difference.
-    pub(super) fn without(&self, relay: Site) -> Option<Arc<Plan>> {
+    /// The plan without some of its relays; none where it makes no difference.
+    pub(super) fn without(&self, relays: SiteSet) -> Option<Arc<Plan>> {
         let snapshot = self.snapshot.as_ref()?;
-        let is_relay = self.plan.relays().contains(relay);
-        is_relay.then(|| Arc::new(self.make(snapshot, snapshot.excluded.with(relay))))
+        let has_some = !self.plan.relays().intersection(relays).is_empty();
+        has_some.then(|| Arc::new(self.make(snapshot, snapshot.excluded.union(relays))))
     }
 
     fn make(&self, snapshot: &Snapshot, excluded: SiteSet) -> Plan {

@@ -108,6 +108,17 @@ impl State {
                 Event::Ready => aftermath.wakers.append(&mut self.ready),
                 Event::Suspect { relay, by } => self.suspect(now, relay, by, true),
                 Event::Trusted { relay, by } => self.suspect(now, relay, by, false),
+                Event::RelaysFail { relays } => {
+                    tracing::info!(?relays, "relays fail");
+                    if let Some(control) = &mut self.control {
+                        control.handle_failing(relays);
+                    }
+                }
+                Event::RoundTrip { site, rtt } => {
+                    if let Some(estimator) = &mut self.estimator {
+                        estimator.handle_rtt(now, site, rtt);
+                    }
+                }
                 Event::Gap { source, life, from, to } => {
                     let gap = Delivery::Gap { source, life, from, to };
                     self.inbox.push(gap, &mut aftermath.wakers);
@@ -156,16 +167,13 @@ impl State {
                     let taken = self.node.set_plan(now, (*plan).clone());
                     taken.map(|()| self.plan = plan)
                 }
-                ControlEvent::Contingency(relay, plan) => {
-                    self.node.set_contingency(now, relay, (*plan).clone())
+                ControlEvent::Contingency(relays, plan) => {
+                    self.node.set_contingency(now, relays, (*plan).clone())
                 }
             };
             if let Err(refused) = taken {
                 tracing::warn!(%refused, "a plan is not used");
             }
-        }
-        for (site, ping) in self.pings.poll(now, self.node.up()) {
-            self.send_control(now, site, &ping, aftermath);
         }
     }
 
@@ -256,8 +264,7 @@ impl State {
     pub(super) fn poll_timeout(&self) -> Timestamp {
         let control = self.control.as_ref().and_then(Control::poll_timeout);
         let estimator = self.estimator.as_ref().map(Estimator::poll_timeout);
-        let parts =
-            [self.node.poll_timeout(), control, estimator, self.pings.poll_timeout(self.node.up())];
+        let parts = [self.node.poll_timeout(), control, estimator];
         parts.into_iter().flatten().min().unwrap_or(Timestamp::MAX)
     }
 }

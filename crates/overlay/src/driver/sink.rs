@@ -12,7 +12,6 @@ use crate::site::Site;
 use crate::wire::{Frame, WHOLE_BYTES_MAX};
 
 use super::drain::Aftermath;
-use super::ping::Ping;
 use super::roster::Roster;
 use super::{Driver, State};
 
@@ -26,7 +25,6 @@ pub(crate) const FLOWS_MAX: usize = 64;
 enum Incoming {
     Data(Frame),
     Control(ControlMessage),
-    Ping(Ping),
     Roster(Roster),
 }
 
@@ -35,9 +33,6 @@ impl Incoming {
     /// A text: the sender's doing.
     fn decode(received: &Received) -> Result<Self, String> {
         let bytes = &received.bytes;
-        if let Some(ping) = Ping::decode(bytes) {
-            return Ok(Self::Ping(ping));
-        }
         if let Some(roster) = Roster::decode(bytes) {
             return Ok(Self::Roster(roster));
         }
@@ -91,11 +86,11 @@ impl Sink for Driver {
         if frames.iter().any(is_other) {
             return Err("its overlay has other sites: all sites need the same list of nodes".into());
         }
-        self.as_arc().with_aftermath(|state, now, aftermath| {
+        self.as_arc().with(|state, now| {
             if let Some(estimator) = &mut state.estimator {
                 estimator.handle_received(bytes);
             }
-            frames.into_iter().for_each(|frame| state.take(now, site, frame, aftermath));
+            frames.into_iter().for_each(|frame| state.take(now, site, frame));
         });
         Ok(())
     }
@@ -131,7 +126,6 @@ impl State {
         aftermath.closes.extend(old.into_iter().map(|one| (one, CloseReason::Stale)));
         if is_first {
             self.node.handle_link(now, site, LinkEvent::Up { incarnation });
-            self.pings.begin(now, site);
             aftermath.has_settled = true;
         } else {
             self.node.handle_link(now, site, LinkEvent::Writable);
@@ -158,7 +152,7 @@ impl State {
     }
 
     /// What breaks the rules is dropped: its sender is a site, and the rest of what it says may be of use.
-    fn take(&mut self, now: Timestamp, from: Site, frame: Incoming, aftermath: &mut Aftermath) {
+    fn take(&mut self, now: Timestamp, from: Site, frame: Incoming) {
         match frame {
             Incoming::Data(frame) => {
                 if let Err(fault) = self.node.handle_frame(now, from, frame) {
@@ -172,16 +166,6 @@ impl State {
                 }
             }
             Incoming::Roster(_) => {} // It is the same.
-            Incoming::Ping(Ping::Ask(at)) => {
-                self.send_control(now, from, &Ping::Answer(at).encode(), aftermath);
-            }
-            Incoming::Ping(Ping::Answer(at)) => {
-                if let (Some(rtt), Some(estimator)) =
-                    (self.pings.answered(now, from, at), &mut self.estimator)
-                {
-                    estimator.handle_rtt(now, from, rtt);
-                }
-            }
         }
     }
 

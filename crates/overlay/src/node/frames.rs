@@ -22,11 +22,14 @@ impl OverlayNode {
             return Err(Fault::Site { site: from });
         }
         let is_full = self.events.len() >= EVENTS_MAX;
-        if !self.up.contains(from) {
+        if !self.reach.up().contains(from) {
             return Ok(());
         }
+        if self.reach.on_heard(now, from) {
+            self.on_reach_changed(now);
+        }
         match frame {
-            Frame::Floor { .. } | Frame::Suspicion { .. } if is_full => {}
+            Frame::Floor { .. } | Frame::View(_) | Frame::Pong { .. } if is_full => {}
             Frame::Data(data) => return self.on_data(now, from, data),
             Frame::Ack(ack) => return self.on_ack(now, from, &ack),
             Frame::Floor { life, seq } => self.on_floor(now, from, life, seq),
@@ -44,9 +47,13 @@ impl OverlayNode {
                 self.fetches.on_have_not(now, op, from);
                 self.poll_fetches(now);
             }
-            Frame::Suspicion { relay, is_suspect } => {
-                return self.on_suspicion(from, relay, is_suspect);
+            Frame::View(view) => return self.on_view(now, from, view),
+            Frame::Ping { at } => {
+                if self.control.len() < CONTROL_MAX {
+                    self.control.insert((from, Control::Pong(at)));
+                }
             }
+            Frame::Pong { at } => self.on_pong(now, from, at),
         }
         Ok(())
     }
@@ -82,8 +89,8 @@ impl OverlayNode {
         let source = data.op.source;
         let asked = match data.forward {
             Forward::Nobody => SiteSet::EMPTY,
-            Forward::AllOthers => self.up,
-            Forward::To(sites) => sites.intersection(self.up),
+            Forward::AllOthers => self.reach.reached(),
+            Forward::To(sites) => sites.intersection(self.reach.reached()),
         };
         let is_stuck = |site: &Site| self.uplinks[site.index()].is_stuck();
         let to: SiteSet = asked.without(source).iter().filter(|site| !is_stuck(site)).collect();
@@ -140,7 +147,7 @@ impl OverlayNode {
         for (relay, seq) in proven {
             if self.trust.on_acked(now, relay, seq) {
                 self.events.push_back(Event::Trusted { relay, by: self.me });
-                self.on_trust_changed(now, relay);
+                self.on_reach_changed(now);
             }
         }
         if needs_floor {
@@ -179,16 +186,5 @@ impl OverlayNode {
                 break; // It asks again for what is left.
             }
         }
-    }
-
-    fn on_suspicion(&mut self, from: Site, relay: Site, is_suspect: bool) -> Result<(), Fault> {
-        if relay.index() >= self.sites {
-            return Err(Fault::Site { site: relay });
-        }
-        self.events.push_back(match is_suspect {
-            true => Event::Suspect { relay, by: from },
-            false => Event::Trusted { relay, by: from },
-        });
-        Ok(())
     }
 }

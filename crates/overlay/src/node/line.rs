@@ -126,7 +126,7 @@ impl OverlayNode {
             }
             Some(Relayed { relay, .. }) => is_short(relay),
             // One receiver that is slow holds up nobody else.
-            None => self.up.is_empty() || self.up.iter().any(is_short),
+            None => self.reach.up().is_empty() || self.reach.up().iter().any(is_short),
         };
         if has_room { Room::Yes } else { Room::Later }
     }

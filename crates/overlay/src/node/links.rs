@@ -33,7 +33,8 @@ impl OverlayNode {
         // What the earlier link had in flight may be lost, even if nobody said that it is down.
         self.on_down(now, site);
         self.uplinks[site.index()].on_up();
-        self.up.insert(site);
+        self.reach.on_up(now, site);
+        self.control.insert((site, Control::Ping));
         self.gone.remove(site);
         self.pulls.remove(&site);
         let life = Life::of(incarnation);
@@ -48,27 +49,28 @@ impl OverlayNode {
         if self.sender.next_seq() > 0 {
             self.control.insert((site, Control::Floor));
         }
-        if self.routes.relays().contains(site) {
-            self.ask_for_credit(now, site);
-        }
+        // Any site may become a relay, and then at once.
+        self.ask_for_credit(now, site);
         for seq in self.sender.owed_to(site) {
             self.send_again(seq, SiteSet::EMPTY.with(site));
         }
-        self.on_routes_changed(now);
+        self.on_reach_changed(now);
+        self.control.insert((site, Control::View));
     }
 
     fn on_down(&mut self, now: Timestamp, site: Site) {
-        if !self.up.remove(site) {
+        if !self.reach.up().contains(site) {
             return;
         }
+        self.reach.on_down(site);
         for item in self.uplinks[site.index()].on_down(now) {
             self.drop_forward(item);
         }
         self.control.retain(|(to, _)| *to != site);
         self.credits[site.index()] = (Credit::default(), None);
         self.sender.on_queue_lost(site);
-        self.on_routes_changed(now);
-        self.route_around(now, site);
+        self.on_reach_changed(now);
+        self.leave_relay(now, site);
         self.pulls.insert(site, now + self.limits.pull_after);
     }
 
@@ -76,20 +78,25 @@ impl OverlayNode {
     /// way. What was to be forwarded there is dropped, for it takes the credit of its root, who serves others with it;
     /// the root sends it again itself.
     pub(super) fn leave_stuck(&mut self, now: Timestamp) {
-        for site in self.up.iter() {
+        for site in self.reach.up().iter() {
             if !self.uplinks[site.index()].note_stuck(now) {
                 continue;
             }
             // The first in line may have chosen a way over it.
             self.line.choose_again();
-            for root in SiteSet::first(self.sites).without(self.me).iter() {
-                for item in self.uplinks[site.index()].take_forwards(root.index()) {
-                    self.drop_forward(item);
-                }
-            }
+            self.drop_forwards(site);
             if let Some(seq) = self.sender.waiting_for(site).first() {
                 self.blame(now, site, *seq);
                 self.route_around(now, site);
+            }
+        }
+    }
+
+    /// What was to be forwarded to a site is not.
+    pub(super) fn drop_forwards(&mut self, site: Site) {
+        for root in SiteSet::first(self.sites).without(self.me).iter() {
+            for item in self.uplinks[site.index()].take_forwards(root.index()) {
+                self.drop_forward(item);
             }
         }
     }
@@ -103,7 +110,7 @@ impl OverlayNode {
 
     /// A root may have more queued here than it knows.
     pub(super) fn note_credit(&mut self, root: Site) {
-        if self.up.contains(root) && self.forwards.is_credit_due(root) {
+        if self.reach.up().contains(root) && self.forwards.is_credit_due(root) {
             self.control.insert((root, Control::Credit));
         }
     }

@@ -13,12 +13,12 @@ use super::{Control, DELIVERY_BYTES, OverlayNode};
 impl OverlayNode {
     /// A frame to send, until there is none. Not to be called for links that take nothing: say that they are blocked.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        self.poll_control().or_else(|| self.poll_data(now))
+        self.poll_control(now).or_else(|| self.poll_data(now))
     }
 
-    fn poll_control(&mut self) -> Option<Transmit> {
+    fn poll_control(&mut self, now: Timestamp) -> Option<Transmit> {
         while let Some((to, control)) = self.control.pop_first() {
-            let Some(frame) = self.make(to, control) else { continue };
+            let Some(frame) = self.make(now, to, control) else { continue };
             self.counters.control_frames += 1;
             self.counters.control_bytes += frame.encoded_len() as u64;
             return Some(Transmit { to, kind: TransmitKind::Control, frame });
@@ -26,7 +26,7 @@ impl OverlayNode {
         None
     }
 
-    fn make(&mut self, to: Site, control: Control) -> Option<Frame> {
+    fn make(&mut self, now: Timestamp, to: Site, control: Control) -> Option<Frame> {
         Some(match control {
             Control::Floor => {
                 Frame::Floor { life: self.sender.id(0).life, seq: self.sender.floor(to) }
@@ -37,9 +37,9 @@ impl OverlayNode {
                 Frame::RelayCredit { session, limit_bytes }
             }
             Control::Ack => Frame::Ack(self.receiver.ack(to)?),
-            Control::Suspicion(relay) => {
-                Frame::Suspicion { relay, is_suspect: !self.trust.is_trusted(relay) }
-            }
+            Control::View => Frame::View(self.view),
+            Control::Ping => Frame::Ping { at: now.as_nanos() },
+            Control::Pong(at) => Frame::Pong { at },
             Control::Fetch(op) => {
                 let own = self.fetches.present(op);
                 Frame::Fetch(Fetch {
@@ -67,7 +67,8 @@ impl OverlayNode {
     fn next_data(&mut self, now: Timestamp, to: Site) -> Option<Data> {
         loop {
             let may_repair = self.repair_bucket.is_open(now);
-            let next = self.uplinks[to.index()].pop(now, may_repair)?;
+            let may_borrow = self.site_bucket.is_open(now);
+            let next = self.uplinks[to.index()].pop(now, may_borrow, may_repair)?;
             let data = match next {
                 Next::Small(seq) | Next::Bulk(Item::Own(seq)) => self.sender.transmit(now, seq, to),
                 Next::Bulk(Item::Forward(id)) => self.take_forward(id),
@@ -98,6 +99,7 @@ impl OverlayNode {
         let bytes = Frame::Data(data.clone()).encoded_len();
         if !matches!(next, Next::Small(_)) {
             self.uplinks[to.index()].spend(now, bytes);
+            self.site_bucket.spend(now, bytes);
         }
         let counters = &mut self.counters;
         let (frames, sum) = match next {
@@ -126,18 +128,21 @@ impl OverlayNode {
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; none: not before the next input.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let repair_at = self.repair_bucket.opens_at();
-        let links = self.uplinks.iter().filter_map(|link| link.poll_timeout(repair_at)).min();
+        let (borrow_at, repair_at) = (self.site_bucket.opens_at(), self.repair_bucket.opens_at());
+        let links = self.uplinks.iter();
+        let links = links.filter_map(|link| link.poll_timeout(borrow_at, repair_at)).min();
         let gone = self.waiting_for_links().map(|(_, at)| at).min();
         let pulls = self.pulls.values().copied().min();
         let line = self.line.poll_timeout();
         let parts = [self.sender.poll_timeout(), self.receiver.poll_timeout(), line];
         let parts = parts.into_iter().chain([self.fetches.poll_timeout(), links, gone, pulls]);
+        let parts = parts.chain([self.reach.poll_timeout()]);
         parts.flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.poll_reach(now);
         self.expire(now);
         self.leave_stuck(now);
         self.give_up(now);
@@ -153,7 +158,7 @@ impl OverlayNode {
         }
         let (lagging, finished) = self.sender.give_up_lagging(now, &mut self.events);
         self.hold(finished);
-        for site in lagging.intersection(self.up).iter() {
+        for site in lagging.intersection(self.reach.up()).iter() {
             self.control.insert((site, Control::Floor));
         }
     }
@@ -169,14 +174,14 @@ impl OverlayNode {
 
     pub(super) fn poll_acks(&mut self, now: Timestamp) {
         while let Some(source) = self.receiver.poll_ack(now) {
-            if self.up.contains(source) {
+            if self.reach.up().contains(source) {
                 self.control.insert((source, Control::Ack));
             }
         }
     }
 
     pub(super) fn poll_fetches(&mut self, now: Timestamp) {
-        while let Some(step) = self.fetches.poll(now, self.up) {
+        while let Some(step) = self.fetches.poll(now, self.reach.up()) {
             match step {
                 Step::Ask(op, holder) => {
                     self.control.insert((holder, Control::Fetch(op)));
@@ -202,7 +207,7 @@ impl OverlayNode {
 
     /// What is missing of a source without a link will be asked of others.
     pub(super) fn watch_holes(&mut self, now: Timestamp, source: Site) {
-        if !self.up.contains(source) && !self.receiver.holes(source).is_empty() {
+        if !self.reach.up().contains(source) && !self.receiver.holes(source).is_empty() {
             self.pulls.entry(source).or_insert(now + self.limits.pull_after);
         }
     }

@@ -52,7 +52,7 @@ impl OverlayNode {
 
     /// Sites that cannot be reached hold nobody up: if there is no room, they are not owed anything any more.
     fn make_room(&mut self, chunks: usize, bytes: usize) -> Result<(), BroadcastError> {
-        let down = SiteSet::first(self.sites).without(self.me).difference(self.up);
+        let down = SiteSet::first(self.sites).without(self.me).difference(self.reach.up());
         for site in down.difference(self.gone).iter() {
             if self.sender.has_room(chunks, bytes) {
                 break;
@@ -78,7 +78,7 @@ impl OverlayNode {
     pub fn release(&mut self, source: Site, life: Life, below: u64) {
         if source == self.me && life == self.sender.id(0).life {
             let (owed, _) = self.sender.give_up_below(below, &mut self.events);
-            owed.intersection(self.up).iter().for_each(|site| {
+            owed.intersection(self.reach.up()).iter().for_each(|site| {
                 self.control.insert((site, Control::Floor));
             });
             self.note_room();
@@ -137,7 +137,7 @@ impl OverlayNode {
         let cost = cost(len);
         let session = way.and_then(|it| self.credits[it.relay.index()].0.spend(cost));
         let epoch = self.routes.epoch();
-        let (to, is_relayed) = self.sender.route(now, seq, epoch, self.up, way, session);
+        let (to, is_relayed) = self.sender.route(now, seq, epoch, self.reach.up(), way, session);
         if let Some(Relayed { relay, .. }) = way {
             if is_relayed {
                 self.trust.on_given(now, relay, seq);
@@ -156,9 +156,10 @@ impl OverlayNode {
         len: usize,
         is_open: impl Fn(&[(Credit, Option<Timestamp>)], Site) -> bool,
     ) -> Option<Relayed> {
-        let (trust, uplinks, credits, up) = (&self.trust, &self.uplinks, &self.credits, self.up);
+        let (trust, uplinks, credits) = (&self.trust, &self.uplinks, &self.credits);
+        let reached = self.reach.reached();
         let is_open = |relay: Site| {
-            up.contains(relay) && !uplinks[relay.index()].is_stuck() && is_open(credits, relay)
+            reached.contains(relay) && !uplinks[relay.index()].is_stuck() && is_open(credits, relay)
         };
         let suspects = trust.suspects();
         let may_prove = |relay: &Site| {
@@ -166,28 +167,21 @@ impl OverlayNode {
                 && is_open(*relay)
                 && credits[relay.index()].0.covers(cost(len))
         };
-        if let Some(relay) = suspects.iter().find(may_prove) {
-            return Some(self.routes.over(relay));
-        }
-        self.routes.choose(len, |relay| !suspects.contains(relay) && is_open(relay))
+        let way = match suspects.iter().find(may_prove) {
+            Some(relay) => Some(self.routes.over(relay)),
+            None => self.routes.choose(len, |relay| !suspects.contains(relay) && is_open(relay)),
+        }?;
+        let forward = way.forward.difference(self.reach.unreached_by(way.relay));
+        (!forward.is_empty()).then_some(Relayed { forward, ..way })
     }
 
     /// Relays that have granted nothing for a while are asked again: a grant may have been lost.
     pub(super) fn ask_relays_again(&mut self, now: Timestamp, cost: u64) {
         let relays = self.routes.relays().union(self.trust.suspects());
-        for relay in relays.intersection(self.up).iter() {
+        for relay in relays.intersection(self.reach.up()).iter() {
             let (credit, heard_at) = &self.credits[relay.index()];
             let is_old = heard_at.is_none_or(|at| at + self.limits.credit_retry <= now);
             if is_old && !credit.covers(cost) {
-                self.ask_for_credit(now, relay);
-            }
-        }
-    }
-
-    /// Relays that were not asked yet since their links came up.
-    pub(super) fn ask_new_relays(&mut self, now: Timestamp) {
-        for relay in self.routes.relays().intersection(self.up).iter() {
-            if self.credits[relay.index()].1.is_none() {
                 self.ask_for_credit(now, relay);
             }
         }
@@ -213,7 +207,7 @@ impl OverlayNode {
     /// Sends a chunk again, directly, to those who can be reached and have not acknowledged it.
     pub(super) fn send_again(&mut self, seq: u64, to: SiteSet) {
         let Some(len) = self.sender.len_of(seq) else { return };
-        let to = self.sender.queue_again(seq, to.intersection(self.up));
+        let to = self.sender.queue_again(seq, to.intersection(self.reach.up()));
         // A class of its own, so that what is late does not wait behind all that is new.
         self.enqueue(seq, len, to, self.sites);
     }
@@ -226,6 +220,15 @@ impl OverlayNode {
             self.credits[relay.index()].0.refund(session, cost(len));
             self.trust.on_withdrawn(now, relay, seq);
             self.dispatch_again(now, seq);
+        }
+    }
+
+    /// A relay is not reached any more: what it was to forward goes another way, and what it has been sent is due again.
+    pub(super) fn leave_relay(&mut self, now: Timestamp, relay: Site) {
+        self.route_around(now, relay);
+        for (seq, late) in self.sender.take_from(relay) {
+            self.trust.on_withdrawn(now, relay, seq);
+            self.send_again(seq, late);
         }
     }
 
@@ -244,16 +247,8 @@ impl OverlayNode {
         self.sender.back_off(relay);
         if is_new {
             self.events.push_back(Event::Suspect { relay, by: self.me });
-            self.on_trust_changed(now, relay);
+            self.on_reach_changed(now);
             self.route_around(now, relay);
         }
-    }
-
-    /// Tells the others, and looks for another plan.
-    pub(super) fn on_trust_changed(&mut self, now: Timestamp, relay: Site) {
-        self.up.iter().for_each(|site| {
-            self.control.insert((site, Control::Suspicion(relay)));
-        });
-        self.on_routes_changed(now);
     }
 }

@@ -22,8 +22,11 @@ fn life(site: Site) -> Life {
 
 /// A node of four, with links to all.
 fn node() -> OverlayNode {
-    let mut node =
-        OverlayNode::new(at(0), NodeConfig::new(ME, 4, incarnation(ME))).expect("it is right");
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    // Those who say nothing in these tests are there all the same.
+    config.limits.quiet_after = Duration::from_secs(1_000);
+    config.limits.ping_period = Duration::from_secs(999);
+    let mut node = OverlayNode::new(at(0), config).expect("it is right");
     for site in 1..4 {
         let event = LinkEvent::Up { incarnation: incarnation(Site(site)) };
         node.handle_link(at(0), Site(site), event);
@@ -74,7 +77,7 @@ fn a_plan_of_others_or_of_before_is_refused_and_the_one_in_use_stays() {
     assert_eq!(wrong, Err(PlanRefused::Sites { plan: 3, sites: 4 }));
     let stale = node.set_plan(at(0), Plan::direct(4, 1));
     assert_eq!(stale, Err(PlanRefused::Stale { epoch: 1, in_use: 2 }));
-    let other = node.set_contingency(at(0), Site(1), Plan::direct(4, 3));
+    let other = node.set_contingency(at(0), SiteSet::EMPTY.with(Site(1)), Plan::direct(4, 3));
     assert_eq!(other, Err(PlanRefused::Epoch { epoch: 3, in_use: 2 }));
     assert_eq!(node.epoch(), 2);
 }
@@ -114,8 +117,9 @@ fn frames_of_strangers_and_about_this_site_are_faults() {
     assert_eq!(node.handle_frame(at(1), Site(1), own), Err(Fault::Site { site: ME }));
     let nobody = Frame::Data(data(Site(9), 0, Forward::Nobody, 1));
     assert_eq!(node.handle_frame(at(1), Site(1), nobody), Err(Fault::Site { site: Site(9) }));
-    let suspicion = Frame::Suspicion { relay: Site(4), is_suspect: true };
-    assert_eq!(node.handle_frame(at(1), Site(1), suspicion), Err(Fault::Site { site: Site(4) }));
+    let view = View { suspects: SiteSet::EMPTY.with(Site(4)), ..View::default() };
+    let fault = node.handle_frame(at(1), Site(1), Frame::View(view));
+    assert_eq!(fault, Err(Fault::Site { site: Site(4) }));
     node.handle_link(at(1), Site(1), LinkEvent::Down);
     let ignored =
         node.handle_frame(at(1), Site(1), Frame::Data(data(Site(1), 0, Forward::Nobody, 1)));
@@ -254,8 +258,8 @@ fn answers_to_fetches_take_a_tenth_of_the_uplink() {
 fn what_others_suspect_is_told_and_nothing_else() {
     let mut node = node();
     node.set_plan(at(0), through_first()).expect("it is right");
-    let suspicion = Frame::Suspicion { relay: Site(1), is_suspect: true };
-    node.handle_frame(at(1), Site(2), suspicion).expect("it is right");
+    let view = View { version: 1, suspects: SiteSet::EMPTY.with(Site(1)), ..View::default() };
+    node.handle_frame(at(1), Site(2), Frame::View(view)).expect("it is right");
     let event = node.poll_event();
     assert!(matches!(event, Some(Event::Suspect { relay: Site(1), by: Site(2) })), "{event:?}");
     assert_eq!(node.suspects(), SiteSet::EMPTY);
@@ -315,7 +319,13 @@ fn frames() -> impl Strategy<Value = Frame> {
         1 => (any::<u32>(), any::<u64>()).prop_map(|(session, limit_bytes)| Frame::RelayCredit { session, limit_bytes }),
         1 => (ops(), bytes()).prop_map(|(op, present)| Frame::Fetch(Fetch { op, present })),
         1 => ops().prop_map(|op| Frame::HaveNot { op }),
-        1 => (site(), any::<bool>()).prop_map(|(relay, is_suspect)| Frame::Suspicion { relay, is_suspect }),
+        1 => (0..9u32, 0..64u128, 0..64u128).prop_map(|(version, suspects, unreached)| Frame::View(View {
+            version,
+            suspects: SiteSet::from_bits(suspects),
+            unreached: SiteSet::from_bits(unreached),
+        })),
+        1 => any::<u64>().prop_map(|at| Frame::Ping { at }),
+        1 => any::<u64>().prop_map(|at| Frame::Pong { at }),
     ]
 }
 

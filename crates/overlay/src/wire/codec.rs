@@ -56,6 +56,13 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
     }
 
+    pub(super) fn fixed_u64(&mut self) -> Result<u64, WireError> {
+        let end = self.at + 8;
+        let bytes = self.bytes.get(self.at..end).ok_or(WireError::Truncated)?;
+        self.at = end;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
     /// LEB128 in its shortest form.
     fn wide(&mut self) -> Result<u128, WireError> {
         let mut value = 0u128;

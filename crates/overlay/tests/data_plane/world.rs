@@ -11,7 +11,7 @@ use convoke_core::id::Incarnation;
 use convoke_core::time::Timestamp;
 use convoke_overlay::{
     BroadcastError, Event as Told, FetchError, Fetched, LinkEvent, NodeConfig, OpId, OverlayNode,
-    Plan, Site, TransmitKind,
+    Plan, Site, SiteSet, TransmitKind,
 };
 use convoke_sim::random::Random;
 
@@ -218,7 +218,7 @@ impl World {
         for site in self.sites().collect::<Vec<_>>() {
             let (host, now) = (&mut self.hosts[site.index()], self.now);
             let Some(node) = &mut host.node else { continue };
-            node.set_contingency(now, relay, plan.clone()).unwrap();
+            node.set_contingency(now, SiteSet::EMPTY.with(relay), plan.clone()).unwrap();
             self.settle(site);
         }
     }

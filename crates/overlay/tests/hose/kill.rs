@@ -8,6 +8,7 @@ use crate::tables::row;
 use crate::wan::{OP_BYTES, Wan};
 
 /// Whether what is acknowledged, in flight and due for it moves is over by then.
+const SILENCE: Duration = Duration::from_millis(300);
 const SETTLED: Duration = Duration::from_secs(6);
 
 #[test]
@@ -29,7 +30,7 @@ fn every_live_receiver_gets_everything_when_a_relay_is_killed() {
         // Not a multiple of anything that happens.
         wan.run_until(wan.now + Duration::from_micros(500_003 + step * 13_577));
         let unacked: usize = wan.nodes.iter().map(|node| node.load().unacked_bytes).sum();
-        wan.kill(relay);
+        wan.kill(relay, Some(SILENCE));
         wan.run_until(wan.now + Duration::from_millis(700));
         wan.stop();
         wan.run_until(wan.now + SETTLED);

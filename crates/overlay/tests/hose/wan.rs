@@ -1,24 +1,26 @@
 //! Sites that broadcast at fixed rates over a hose network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
 use convoke_core::time::Timestamp;
 use convoke_overlay::{
-    Event, Frame, HoseModel, LinkEvent, NodeConfig, OverlayNode, Plan, Site, TransmitKind,
+    Control, ControlConfig, ControlEvent, Event, Frame, HoseModel, LinkEvent, NodeConfig, OpId,
+    OverlayNode, Plan, Site, SiteSet, TransmitKind,
 };
 use convoke_sim::hose::{Hose, Limits};
 
 /// Size of an operation.
 pub(crate) const OP_BYTES: usize = 32 << 10;
 
-/// What a link takes before it is blocked, until as much has arrived: more than a round trip holds at full rate.
-const WINDOW_BYTES: u64 = 32 << 20;
-
-/// A site that nobody can hear: how long until the others notice.
-const SILENCE: Duration = Duration::from_millis(300);
+/// What a link takes before it is blocked, until as much has arrived: a round trip of 250 ms at the rate of the fastest
+/// uplink, and 32 MiB at least.
+fn window_bytes(model: &HoseModel) -> u64 {
+    let fastest = model.uplink.iter().max().copied().unwrap_or(0);
+    (fastest * 125 / 4).max(32 << 20)
+}
 
 pub(crate) struct Wan {
     pub(crate) now: Timestamp,
@@ -31,14 +33,32 @@ pub(crate) struct Wan {
     in_flight: Vec<u64>,
     is_blocked: Vec<bool>,
     sources: Vec<Source>,
+    /// Plans of each site, if they are made where they are used.
+    controls: Vec<Control>,
     dead: BTreeSet<u16>,
-    /// When the others notice that a site is dead.
-    notice: Option<(Timestamp, u16)>,
+    /// What sites are told of their links, and when.
+    notices: BTreeMap<(Timestamp, usize, usize), LinkEvent>,
     /// What each site has received, by source: the operations by their number.
     pub(crate) received: Vec<Vec<BTreeSet<u64>>>,
+    /// Everything that was delivered.
+    pub(crate) deliveries: Vec<Delivery>,
+    /// Who suspected whom, and when.
+    pub(crate) suspicions: Vec<(Timestamp, Site, Site)>,
+    /// What the sources were told that somebody missed.
+    pub(crate) missed: Vec<(Timestamp, OpId, Site)>,
     window: Window,
+    window_bytes: u64,
     pub(crate) control_bytes: u64,
     pub(crate) data_bytes: u64,
+}
+
+/// Something delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) source: Site,
+    pub(crate) to: Site,
+    pub(crate) sent: Timestamp,
+    pub(crate) took: Duration,
 }
 
 /// A site as the hose knows it. Control frames pass beside the data: their ends have no limits.
@@ -113,15 +133,41 @@ impl Wan {
             in_flight: vec![0; n * n],
             is_blocked: vec![false; n * n],
             sources: model.demand.iter().map(source).collect(),
+            controls: Vec::new(),
             dead: BTreeSet::new(),
-            notice: None,
+            notices: BTreeMap::new(),
             received: vec![vec![BTreeSet::new(); n]; n],
+            deliveries: Vec::new(),
+            suspicions: Vec::new(),
+            missed: Vec::new(),
             window,
+            window_bytes: window_bytes(model),
             control_bytes: 0,
             data_bytes: 0,
         };
         wan.connect(plan);
         wan
+    }
+
+    /// Sites that plan from the model themselves and broadcast so many thousandths of what they plan.
+    pub(crate) fn planned(model: &HoseModel, load_permille: u64) -> Self {
+        let n = model.sites();
+        let mut wan = Self::new(model, None);
+        for index in 0..n {
+            let config = ControlConfig::new().fixed(model.clone());
+            let (me, now) = (site(index), wan.now);
+            wan.controls.push(Control::new(config, me, n, Incarnation(1), now));
+            let rate = wan.controls[index].plan().rate(me) * load_permille / 1_000;
+            let bits = OP_BYTES as u64 * 8;
+            wan.sources[index].every = Duration::from_nanos(bits * 1_000_000 / rate.max(1));
+            wan.drain(index);
+        }
+        wan
+    }
+
+    /// The plan that all sites begin with.
+    pub(crate) fn plan(&self) -> &Plan {
+        self.controls[0].plan()
     }
 
     fn connect(&mut self, plan: Option<&Plan>) {
@@ -141,7 +187,7 @@ impl Wan {
 
     /// Gives a site the plan for when a relay is lost.
     pub(crate) fn prepare(&mut self, index: usize, relay: Site, plan: Plan) {
-        let taken = self.nodes[index].set_contingency(self.now, relay, plan);
+        let taken = self.nodes[index].set_contingency(self.now, SiteSet::EMPTY.with(relay), plan);
         taken.expect("it is of the same epoch");
     }
 
@@ -168,12 +214,15 @@ impl Wan {
         self.sources.iter_mut().for_each(|source| source.until = source.until.min(self.now));
     }
 
-    /// A site stops at once; what it has sent arrives. The others notice later.
-    pub(crate) fn kill(&mut self, victim: Site) {
+    /// A site stops at once; what it has sent arrives. The others are told after a while, or not at all.
+    pub(crate) fn kill(&mut self, victim: Site, notice: Option<Duration>) {
         self.dead.insert(victim.0);
         self.due[victim.index()] = None;
         self.sources[victim.index()].until = self.now;
-        self.notice = Some((self.now + SILENCE, victim.0));
+        for index in (0..self.nodes.len()).filter(|index| *index != victim.index()) {
+            let Some(notice) = notice else { continue };
+            self.notices.insert((self.now + notice, index, victim.index()), LinkEvent::Down);
+        }
     }
 
     pub(crate) fn run_until(&mut self, until: Timestamp) {
@@ -187,7 +236,7 @@ impl Wan {
     fn next_at(&self) -> Option<Timestamp> {
         let sources = self.sources.iter().filter(|source| source.next_at < source.until);
         let sources = sources.filter(|source| !source.every.is_zero()).map(|it| it.next_at);
-        let notice = self.notice.map(|(at, _)| at);
+        let notice = self.notices.keys().next().map(|(at, ..)| *at);
         sources
             .chain(self.due.iter().flatten().copied())
             .chain(self.hose.poll_timeout())
@@ -201,11 +250,10 @@ impl Wan {
             let (from, to) = (arrival.from.index(), arrival.to.index());
             self.arrive(from, to, arrival.bytes, arrival.item);
         }
-        if let Some((_, victim)) = self.notice.take_if(|(at, _)| *at <= now) {
-            for index in (0..self.nodes.len()).filter(|index| *index != usize::from(victim)) {
-                self.nodes[index].handle_link(now, Site(victim), LinkEvent::Down);
-                self.drain(index);
-            }
+        while let Some(entry) = self.notices.first_entry().filter(|it| it.key().0 <= now) {
+            let ((_, index, peer), event) = entry.remove_entry();
+            self.nodes[index].handle_link(now, site(peer), event);
+            self.drain(index);
         }
         for index in 0..self.nodes.len() {
             if self.is_dead(index) {
@@ -233,6 +281,7 @@ impl Wan {
         let mut payload = vec![0; OP_BYTES];
         payload[..8].copy_from_slice(&source.count.to_le_bytes());
         payload[8..16].copy_from_slice(&self.now.as_nanos().to_le_bytes());
+        payload[16] = u8::try_from(index).expect("there are few sites");
         if self.nodes[index].broadcast(self.now, payload.into()).is_ok() {
             source.count += 1;
         }
@@ -242,7 +291,7 @@ impl Wan {
     fn arrive(&mut self, from: usize, to: usize, bytes: u64, frame: Frame) {
         let (now, pair) = (self.now, from * self.nodes.len() + to);
         if matches!(frame, Frame::Data(_)) {
-            self.in_flight[pair] -= bytes;
+            self.in_flight[pair] = self.in_flight[pair].saturating_sub(bytes);
             if std::mem::take(&mut self.is_blocked[pair]) && !self.is_dead(from) {
                 self.nodes[from].handle_link(now, site(to), LinkEvent::Writable);
                 self.drain(from);
@@ -256,15 +305,48 @@ impl Wan {
     }
 
     fn drain(&mut self, index: usize) {
-        while let Some(event) = self.nodes[index].poll_event() {
-            if let Event::Delivered { op, payload } = event {
-                self.deliver(index, op.source, &payload.into_bytes());
+        loop {
+            self.plan_again(index);
+            let Some(event) = self.nodes[index].poll_event() else { break };
+            match event {
+                Event::Delivered { op, payload } => {
+                    self.deliver(index, op.source, &payload.into_bytes());
+                }
+                Event::Suspect { relay, by } if by == site(index) => {
+                    self.suspicions.push((self.now, by, relay));
+                    if let Some(control) = self.controls.get_mut(index) {
+                        control.handle_suspicion(self.now, relay, true);
+                    }
+                }
+                Event::RelaysFail { relays } => {
+                    if let Some(control) = self.controls.get_mut(index) {
+                        control.handle_failing(relays);
+                    }
+                }
+                Event::AllAcked { op, missed } => {
+                    let missed = missed.iter().filter(|site| !self.dead.contains(&site.0));
+                    self.missed.extend(missed.map(|by| (self.now, op, by)));
+                }
+                _ => {}
             }
         }
         while let Some(transmit) = self.nodes[index].poll_transmit(self.now) {
             self.send(index, transmit.to.index(), transmit.kind, transmit.frame);
         }
         self.due[index] = self.nodes[index].poll_timeout();
+    }
+
+    fn plan_again(&mut self, index: usize) {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        while let Some(event) = self.controls.get_mut(index).and_then(Control::poll_event) {
+            match event {
+                ControlEvent::Plan(plan) => node.set_plan(now, (*plan).clone()),
+                ControlEvent::Contingency(relays, plan) => {
+                    node.set_contingency(now, relays, (*plan).clone())
+                }
+            }
+            .expect("the plans are of these sites");
+        }
     }
 
     fn send(&mut self, from: usize, to: usize, kind: TransmitKind, frame: Frame) {
@@ -281,7 +363,7 @@ impl Wan {
         self.data_bytes += len;
         self.in_flight[from * n + to] += len;
         self.hose.send(self.now, End::Data(from), End::Data(to), len, latency, frame);
-        if self.in_flight[from * n + to] > WINDOW_BYTES {
+        if self.in_flight[from * n + to] > self.window_bytes {
             self.is_blocked[from * n + to] = true;
             self.nodes[from].handle_link(self.now, site(to), LinkEvent::Blocked);
         }
@@ -292,10 +374,15 @@ impl Wan {
         let (count, sent) = (number(&payload[..8]), number(&payload[8..16]));
         let is_new = self.received[at][source.index()].insert(count);
         assert!(is_new, "{source:?} {count} is delivered twice at {at}");
+        assert!(payload[17..].iter().all(|byte| *byte == 0), "what {source:?} sent was changed");
+        assert_eq!(usize::from(payload[16]), source.index(), "it is another's");
+        let sent = Timestamp::from_nanos(sent);
+        let took = self.now.since(sent);
+        self.deliveries.push(Delivery { source, to: site(at), sent, took });
         if (self.window.from..self.window.until).contains(&self.now) {
             self.window.bytes += payload.len() as u64;
             self.window.count += 1;
-            self.window.latency += self.now.since(Timestamp::from_nanos(sent));
+            self.window.latency += took;
         }
     }
 }

@@ -1,0 +1,110 @@
+//! What a fault costs, in time: five sites over the latencies of ShallowForest, skew 1, three quarters of the plan.
+
+use std::time::Duration;
+
+use convoke_core::time::Timestamp;
+use convoke_overlay::{HoseModel, Site, SiteSet};
+
+use crate::tables::row;
+use crate::wan::{Delivery, Wan};
+
+/// The longest round trip between two of the sites.
+const ROUND_TRIP: Duration = Duration::from_millis(228);
+const SECOND: Duration = Duration::from_secs(1);
+/// Faults begin after three seconds; what was sent from the first to the second has nothing to do with them.
+const SETTLED_AT: Timestamp = Timestamp::from_nanos(1_000_000_000);
+const QUIET_UNTIL: Timestamp = Timestamp::from_nanos(2_000_000_000);
+const LOAD_PERMILLE: u64 = 750;
+
+/// Uplinks and downlinks of 75 Mbit/s.
+fn model() -> HoseModel {
+    let mut model = row(5, 1.0).model();
+    for rates in [&mut model.uplink, &mut model.downlink, &mut model.demand] {
+        rates.iter_mut().for_each(|rate| *rate /= 2);
+    }
+    model
+}
+
+/// The relay that carries most for the hot site.
+fn busiest(wan: &Wan) -> Site {
+    let trees = wan.plan().trees(Site(0)).iter().filter(|tree| tree.relay.is_some());
+    trees.max_by_key(|tree| tree.rate).and_then(|tree| tree.relay).expect("it needs relays")
+}
+
+/// What was sent in a part of a run.
+struct Part {
+    took: Vec<Duration>,
+}
+
+impl Part {
+    fn of(wan: &Wan, from: Timestamp, until: Timestamp, without: SiteSet) -> Self {
+        let is_in = |it: &&Delivery| {
+            (from..until).contains(&it.sent)
+                && !without.contains(it.to)
+                && !without.contains(it.source)
+        };
+        let mut took: Vec<Duration> =
+            wan.deliveries.iter().filter(is_in).map(|it| it.took).collect();
+        took.sort_unstable();
+        assert!(!took.is_empty());
+        Self { took }
+    }
+
+    fn worst(&self) -> Duration {
+        self.took[self.took.len() - 1]
+    }
+
+    fn median(&self) -> Duration {
+        self.took[self.took.len() / 2]
+    }
+}
+
+fn assert_all_came(wan: &Wan, without: SiteSet) {
+    let (sent, all) = (wan.sent(), SiteSet::first(wan.nodes.len()));
+    for to in all.difference(without).iter() {
+        for source in all.difference(without).without(to).iter() {
+            let lost = sent[source.index()] - wan.received[to.index()][source.index()].len() as u64;
+            assert_eq!(lost, 0, "{to:?} misses some of {source:?}");
+        }
+    }
+    assert_eq!(wan.missed, vec![], "a site that has it was reported to have missed it");
+}
+
+fn dies(notice: Option<Duration>, silence: Duration) {
+    let mut wan = Wan::planned(&model(), LOAD_PERMILLE);
+    let relay = busiest(&wan);
+    wan.run_until(wan.now + 3 * SECOND);
+    let died_at = wan.now;
+    wan.kill(relay, notice);
+    wan.run_until(wan.now + 14 * SECOND);
+    wan.stop();
+    wan.run_until(wan.now + 10 * SECOND);
+    let dead = SiteSet::EMPTY.with(relay);
+    let part = |from, until| Part::of(&wan, died_at + from, died_at + until, dead);
+    let before = Part::of(&wan, SETTLED_AT, QUIET_UNTIL, dead);
+    let hit = Part::of(&wan, QUIET_UNTIL, died_at + 14 * SECOND, dead);
+    println!(
+        "{relay:?} dies, {notice:?}: worst {:?} before, {:?} after; by second {:?}; median {:?} and {:?}; suspects {:?}",
+        before.worst(),
+        hit.worst(),
+        (0..14).map(|at| part(at * SECOND, (at + 1) * SECOND).worst()).collect::<Vec<_>>(),
+        before.median(),
+        part(10 * SECOND, 14 * SECOND).median(),
+        wan.suspicions,
+    );
+    assert_all_came(&wan, dead);
+    assert!(wan.suspicions.iter().all(|(.., suspect)| *suspect == relay), "{:?}", wan.suspicions);
+    assert!(hit.worst() <= silence + 3 * ROUND_TRIP, "{:?}", hit.worst());
+    let after = part(silence + 3 * ROUND_TRIP + SECOND, 14 * SECOND);
+    assert!(after.worst() <= before.worst() + before.worst() / 2, "{:?}", after.worst());
+}
+
+#[test]
+fn a_relay_that_dies_costs_three_round_trips_once_its_links_say_so() {
+    dies(Some(Duration::from_millis(1)), Duration::ZERO);
+}
+
+#[test]
+fn a_relay_that_dies_without_a_word_costs_a_second_more() {
+    dies(None, SECOND);
+}
