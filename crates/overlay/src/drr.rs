@@ -72,6 +72,24 @@ impl<T> Drr<T> {
         queue.into_iter().map(|(item, _)| item)
     }
 
+    /// Takes out what matches.
+    pub(crate) fn extract(&mut self, matches: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        for class in self.classes.values_mut() {
+            for (item, bytes) in std::mem::take(&mut class.queue) {
+                if matches(&item) {
+                    class.bytes -= bytes;
+                    taken.push(item);
+                } else {
+                    class.queue.push_back((item, bytes));
+                }
+            }
+        }
+        self.classes.retain(|_, class| !class.queue.is_empty());
+        self.round.retain(|turn| self.classes.contains_key(turn));
+        taken
+    }
+
     /// Whether nothing is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.round.is_empty()
@@ -135,6 +153,17 @@ mod tests {
         assert!(drr.remove(1).eq([1, 4, 7]));
         assert!(drr.remove(1).eq([]));
         assert!(std::iter::from_fn(|| drr.pop()).eq([0, 3, 6, 2, 5, 8]));
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_the_rest_in_its_order() {
+        let mut drr = Drr::default();
+        (0..9).for_each(|item| drr.push(item % 3, item, 1_000));
+        let mut taken = drr.extract(|item| item % 3 == 1 || *item > 6);
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 4, 7, 8]);
+        assert_eq!((drr.bytes(2), drr.len()), (2_000, 5));
+        assert!(std::iter::from_fn(|| drr.pop()).eq([0, 3, 6, 2, 5]));
     }
 
     #[test]

@@ -101,6 +101,6 @@ pub use site::{SITES_MAX, Site, SiteSet};
 pub use sustainable::{Condition, Violation, sustainable};
 pub use watch::Held;
 pub use wire::{
-    Ack, CHUNK_BYTES, CHUNKS_MAX, Data, Fetch, Forward, Frame, Life, OpId, View, WHOLE_BYTES_MAX,
-    WINDOW, WireError,
+    Ack, CHUNK_BYTES, CHUNKS_MAX, Data, Fetch, Forward, Frame, Life, OpId, Passed, View,
+    WHOLE_BYTES_MAX, WINDOW, WireError,
 };

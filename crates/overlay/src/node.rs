@@ -36,9 +36,10 @@ use crate::send::Sender;
 use crate::site::{SITES_MAX, Site, SiteSet};
 use crate::trust::Trust;
 use crate::uplink::Uplink;
-use crate::wire::{Life, OpId, View};
+use crate::wire::{Life, OpId, Passed, View};
 
 use line::Line;
+use reachability::Helpers;
 
 /// What a node is made from.
 #[derive(Clone, Debug)]
@@ -109,6 +110,12 @@ pub struct OverlayNode {
     reach: Reach,
     /// What the others were told of them.
     view: View,
+    /// By whom sites are reached that this one does not reach itself.
+    helpers: BTreeMap<Site, Helpers>,
+    /// Whose turn it is to help.
+    helper_turn: usize,
+    /// Control frames of others that are to be passed on.
+    passes: VecDeque<Passed>,
     /// Sites that are owed nothing new, for they were down for too long.
     gone: SiteSet,
     uplinks: Vec<Uplink>,
@@ -123,8 +130,10 @@ pub struct OverlayNode {
     receiver: Receiver,
     holdings: Holdings,
     fetches: Fetches,
-    /// When what is missing of a source without a link is asked of others.
+    /// When what is missing of a source is asked of others, that does not owe it or has no link.
     pulls: BTreeMap<Site, Timestamp>,
+    /// What each site was told last that it is owed from, and when.
+    floors: Vec<Option<(u64, Timestamp)>>,
     /// What the plan gives the site, all links together.
     site_bucket: Bucket,
     repair_bucket: Bucket,
@@ -229,6 +238,10 @@ impl OverlayNode {
             sites,
             reach: Reach::new(me, sites, limits.quiet_after, limits.ping_period, now),
             view: View::default(),
+            helpers: BTreeMap::new(),
+            helper_turn: 0,
+            passes: VecDeque::new(),
+            floors: vec![None; sites],
             gone: SiteSet::EMPTY,
             uplinks: (0..sites).map(|_| Uplink::new(now, limits.burst)).collect(),
             control: BTreeSet::new(),

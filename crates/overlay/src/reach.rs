@@ -5,7 +5,7 @@
 //!   down ──▶ reached ──────────────────────────────────▶ quiet ──▶ a frame comes: reached
 //!     ▲ Up      │ its view says that it does not reach this site
 //!     └─ Down   ▼
-//!            not reached
+//!            not reached: by a helper, a site that reaches both
 //! ```
 //! Sites tell each other whom they do not reach, and whom they suspect, whenever that changes. All sites leave the same
 //! relays out of their plans on that account: so rates fit while relays are down. A site that complains of more than
@@ -37,7 +37,11 @@ pub(crate) struct Reach {
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     heard_at: Timestamp,
+    /// When it ceased to be usable last.
+    lost_at: Timestamp,
     view: View,
+    /// When the view came; none since the link is up.
+    told_at: Option<Timestamp>,
 }
 
 impl Reach {
@@ -48,7 +52,7 @@ impl Reach {
         ping_period: Duration,
         now: Timestamp,
     ) -> Self {
-        let links = vec![Link::default(); sites];
+        let links = vec![Link { lost_at: now, ..Link::default() }; sites];
         let (up, quiet, deaf) = Default::default();
         Self { me, links, up, quiet, deaf, quiet_after, ping_period, next_ping: now }
     }
@@ -58,12 +62,12 @@ impl Reach {
         self.links[site.index()].heard_at = now;
     }
 
-    pub(crate) fn on_down(&mut self, site: Site) {
+    pub(crate) fn on_down(&mut self, now: Timestamp, site: Site) {
         self.up.remove(site);
         self.quiet.remove(site);
         self.deaf.remove(site);
         let link = &mut self.links[site.index()];
-        *link = Link::default();
+        *link = Link { lost_at: now, ..Link::default() };
     }
 
     /// A frame has come. Whether the site was quiet.
@@ -73,15 +77,16 @@ impl Reach {
     }
 
     /// A site says whom it suspects and does not reach. Whether that is news.
-    pub(crate) fn on_view(&mut self, from: Site, view: View) -> bool {
+    pub(crate) fn on_view(&mut self, now: Timestamp, from: Site, view: View) -> bool {
         let link = &mut self.links[from.index()];
         if view.version < link.view.version {
             return false;
         }
+        link.told_at = Some(now);
         if !view.unreached.contains(self.me) {
             self.deaf.remove(from);
-        } else {
-            self.deaf.insert(from);
+        } else if self.deaf.insert(from) {
+            link.lost_at = now;
         }
         std::mem::replace(&mut link.view, view) != view
     }
@@ -91,6 +96,7 @@ impl Reach {
         let is_silent = |site: &Site| self.links[site.index()].heard_at + self.quiet_after <= now;
         let silent: SiteSet = self.up.difference(self.quiet).iter().filter(is_silent).collect();
         self.quiet = self.quiet.union(silent);
+        silent.iter().for_each(|site| self.links[site.index()].lost_at = now);
         silent
     }
 
@@ -135,7 +141,20 @@ impl Reach {
         self.links[site.index()].view.unreached
     }
 
-    /// Sites that no plan should have as relays: suspects, and of each two that do not reach each other one, the one
+    /// A site that reaches one that this site does not, as it has said since; not one of these. Its turn goes by the
+    /// site to be reached, so that not all ways go over one helper.
+    pub(crate) fn helper(&self, to: Site, except: SiteSet) -> Option<Site> {
+        let lost_at = self.links[to.index()].lost_at;
+        let helps = |site: &Site| {
+            let link = &self.links[site.index()];
+            !link.view.unreached.contains(to) && link.told_at.is_some_and(|at| at >= lost_at)
+        };
+        let candidates = self.reached().difference(except).without(to);
+        let mut order = candidates.iter().filter(|site| site.0 > to.0).chain(candidates.iter());
+        order.find(helps)
+    }
+
+    /// Sites that no plan should have as relays, this one may be among them: suspects, and of each two that do not reach each other one, the one
     /// with more such others. All sites that have heard the same come to the same.
     pub(crate) fn failing(&self, suspects: SiteSet) -> SiteSet {
         let others = self.links.len().saturating_sub(1);
@@ -158,12 +177,97 @@ impl Reach {
             let open = (0..broken.len()).filter(|index| !failing.contains(self.site(*index)));
             match open.max_by_key(|index| left(*index)).filter(|index| left(*index) > 0) {
                 Some(worst) => failing.insert(self.site(worst)),
-                None => return failing.without(self.me),
+                None => return failing,
             };
         }
     }
 
     fn site(&self, index: usize) -> Site {
         Site(u16::try_from(index).expect("sites are at most 128"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(millis)
+    }
+
+    fn sites(sites: &[u16]) -> SiteSet {
+        sites.iter().copied().map(Site).collect()
+    }
+
+    fn unreached(version: u32, unreached: &[u16]) -> View {
+        View { version, suspects: SiteSet::EMPTY, unreached: sites(unreached) }
+    }
+
+    /// The first of five, with links to all.
+    fn reach() -> Reach {
+        let [quiet_after, ping_period] = [750, 250].map(Duration::from_millis);
+        let mut reach = Reach::new(Site(0), 5, quiet_after, ping_period, at(0));
+        (1..5).for_each(|site| reach.on_up(at(0), Site(site)));
+        reach
+    }
+
+    #[test]
+    fn who_says_nothing_for_a_while_is_not_reached_until_it_does() {
+        let mut reach = reach();
+        assert!([1, 2, 3].into_iter().all(|site| !reach.on_heard(at(100), Site(site))));
+        assert_eq!(reach.expire(at(749)), SiteSet::EMPTY);
+        assert_eq!(reach.expire(at(750)), sites(&[4]));
+        assert_eq!(reach.expire(at(751)), SiteSet::EMPTY, "it is no news");
+        assert_eq!((reach.unheard(), reach.reached()), (sites(&[4]), sites(&[1, 2, 3])));
+        assert!(reach.on_heard(at(800), Site(4)) && !reach.on_heard(at(801), Site(4)));
+        assert_eq!(reach.reached(), sites(&[1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn a_helper_has_said_since_the_link_was_lost_that_it_reaches_the_other() {
+        let mut reach = reach();
+        reach.on_view(at(5), Site(1), unreached(1, &[]));
+        reach.on_down(at(10), Site(3));
+        assert_eq!(reach.helper(Site(3), SiteSet::EMPTY), None, "it may have lost it, too");
+        reach.on_view(at(20), Site(2), unreached(1, &[3]));
+        reach.on_view(at(20), Site(1), unreached(1, &[]));
+        reach.on_view(at(21), Site(4), unreached(1, &[]));
+        assert_eq!(reach.helper(Site(3), SiteSet::EMPTY), Some(Site(4)));
+        assert_eq!(reach.helper(Site(3), sites(&[4])), Some(Site(1)));
+        assert_eq!(reach.helper(Site(3), sites(&[1, 4])), None);
+    }
+
+    #[test]
+    fn a_view_that_was_overtaken_by_a_later_one_is_no_news() {
+        let mut reach = reach();
+        assert!(reach.on_view(at(1), Site(1), unreached(2, &[])));
+        assert!(!reach.on_view(at(2), Site(1), unreached(1, &[0])));
+        assert!(reach.reached().contains(Site(1)));
+        assert!(reach.on_view(at(3), Site(1), unreached(3, &[0])));
+        assert!(!reach.reached().contains(Site(1)));
+    }
+
+    #[test]
+    fn of_two_that_do_not_reach_each_other_one_fails_and_of_a_dead_one_nobody_else() {
+        let mut reach = reach();
+        reach.on_view(at(1), Site(1), unreached(1, &[3]));
+        reach.on_view(at(1), Site(3), unreached(1, &[1]));
+        assert_eq!(reach.failing(SiteSet::EMPTY), sites(&[3]));
+        // All others have lost the second.
+        reach.on_down(at(2), Site(2));
+        [1, 3, 4].into_iter().for_each(|site| {
+            reach.on_view(at(2), Site(site), unreached(2, &[2]));
+        });
+        assert_eq!(reach.failing(SiteSet::EMPTY), sites(&[2]));
+        assert_eq!(reach.failing(sites(&[4])), sites(&[2, 4]));
+    }
+
+    #[test]
+    fn who_complains_of_most_is_not_believed() {
+        let mut reach = reach();
+        reach.on_view(at(1), Site(1), unreached(1, &[2, 3, 4]));
+        let suspects = View { version: 1, suspects: sites(&[1, 3, 4]), ..View::default() };
+        reach.on_view(at(1), Site(2), suspects);
+        assert_eq!(reach.failing(SiteSet::EMPTY), SiteSet::EMPTY);
     }
 }

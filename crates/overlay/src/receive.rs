@@ -13,7 +13,7 @@ use crate::event::{Fault, Order};
 use crate::limits::Limits;
 use crate::payload::Payload;
 use crate::site::Site;
-use crate::wire::{Ack, Data, Life, OpId};
+use crate::wire::{Ack, Data, Life, OpId, WINDOW};
 
 pub(crate) use stream::Holes;
 use stream::Stream;
@@ -57,6 +57,9 @@ pub(crate) struct Ended {
     pub(crate) holes: Holes,
     pub(crate) delivered: Vec<(OpId, Payload)>,
 }
+
+/// Sequence numbers that are asked of others after a source has given them up: half of what may come ahead of them.
+const PULLED_MAX: u64 = WINDOW / 2;
 
 /// Ended lives of one source that are remembered. What came of one before them may come again by a fetch.
 const LIVES_MAX: usize = 8;
@@ -107,7 +110,8 @@ impl Receiver {
         Ok(taken)
     }
 
-    /// A source owes nothing below `seq`. What is missing there, and what is delivered now.
+    /// A source owes nothing below `seq`: what is missing there is to be asked of others. What is too far below for that,
+    /// and what is delivered now.
     pub(crate) fn floor(
         &mut self,
         now: Timestamp,
@@ -117,15 +121,33 @@ impl Receiver {
     ) -> (Holes, Vec<(OpId, Payload)>) {
         let stream = self.streams.get_mut(&source).filter(|stream| stream.life == life);
         let Some(stream) = stream else { return Default::default() };
-        let gone = stream.skip_to(seq, self.order);
+        stream.set_floor(seq);
+        let gone = stream.skip_to(seq.saturating_sub(PULLED_MAX), self.order);
         self.wants_ack(now, source);
         gone
     }
 
-    /// Nobody has the operation with this sequence number, and its source is gone. What is delivered now.
-    pub(crate) fn skip(&mut self, op: OpId) -> (Holes, Vec<(OpId, Payload)>) {
+    /// Whether a life of a source is over.
+    pub(crate) fn has_ended(&self, source: Site, life: Life) -> bool {
+        self.ended.get(&source).is_some_and(|lives| lives.iter().any(|it| it.life == life))
+    }
+
+    /// Whether its source does not owe the operation with this sequence number any more.
+    pub(crate) fn is_given_up(&self, op: OpId) -> bool {
+        let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);
+        stream.is_some_and(|stream| op.seq < stream.floor)
+    }
+
+    /// Whether something is missing of a source that it does not owe any more.
+    pub(crate) fn owes_nothing(&self, source: Site) -> bool {
+        self.streams.get(&source).is_some_and(Stream::is_below_floor)
+    }
+
+    /// Nobody has the operation with this sequence number, and its source is gone or has given it up; if it is the first
+    /// that is missing, then nor what follows up to `until` and was given up. What is delivered now.
+    pub(crate) fn skip(&mut self, op: OpId, until: u64) -> (Holes, Vec<(OpId, Payload)>) {
         let stream = self.streams.get_mut(&op.source).filter(|stream| stream.life == op.life);
-        stream.map(|stream| stream.skip(op.seq, self.order)).unwrap_or_default()
+        stream.map(|stream| stream.skip(op.seq, until, self.order)).unwrap_or_default()
     }
 
     /// What is missing of a source, up to the last that has come.

@@ -61,6 +61,12 @@ impl Holdings {
         (is_same && op.seq - id.seq < payload.chunks().len() as u64).then_some((*id, payload))
     }
 
+    /// The first sequence number of the first that is kept of a stream, from there on.
+    pub(crate) fn next_op(&self, op: OpId) -> Option<u64> {
+        let (id, _) = self.ops.range(op..).next()?;
+        ((id.source, id.life) == (op.source, op.life)).then_some(id.seq)
+    }
+
     /// Forgets the operations of a source's life below a sequence number.
     pub(crate) fn release(&mut self, below: OpId) {
         let gone: Vec<OpId> =
@@ -98,6 +104,10 @@ pub(crate) struct Fetches {
 struct Fetching {
     asked: Option<Site>,
     tried: SiteSet,
+    /// Who has said that it has nothing.
+    denied: SiteSet,
+    /// Up to where all that have, say so.
+    nothing_until: u64,
     rounds_left: u32,
     due: Timestamp,
     /// By its own hand, because the source is gone; not asked for by the user.
@@ -111,12 +121,9 @@ struct Fetching {
 pub(crate) enum Step {
     /// Ask this site.
     Ask(OpId, Site),
-    /// Nobody has it.
-    Unavailable(OpId, IsPull),
+    /// Nobody has it, nor what follows in its stream up to a sequence number.
+    Unavailable { op: OpId, until: u64, is_pull: bool },
 }
-
-/// Whether nobody but this node itself wanted the operation.
-pub(crate) type IsPull = bool;
 
 impl Fetches {
     pub(crate) fn new(limits: &Limits) -> Self {
@@ -142,6 +149,8 @@ impl Fetches {
         let fetching = Fetching {
             asked: None,
             tried: SiteSet::EMPTY,
+            denied: SiteSet::EMPTY,
+            nothing_until: u64::MAX,
             rounds_left: self.rounds,
             due: now,
             is_pull,
@@ -166,21 +175,29 @@ impl Fetches {
         }
         fetching.tried = SiteSet::EMPTY;
         fetching.asked = None;
-        fetching.rounds_left -= 1;
+        // What is pulled is not waited for once all have said that they do not have it: others wait behind it.
+        let is_hopeless = fetching.is_pull && up.difference(fetching.denied).is_empty();
+        fetching.rounds_left = if is_hopeless { 0 } else { fetching.rounds_left - 1 };
         if fetching.rounds_left > 0 {
             return self.poll(now, up);
         }
-        let is_pull = fetching.is_pull;
+        let (is_pull, until) = (fetching.is_pull, fetching.nothing_until);
+        let until = if is_hopeless { until.max(op.seq + 1) } else { op.seq + 1 };
         self.table.remove(&op);
-        Some(Step::Unavailable(op, is_pull))
+        Some(Step::Unavailable { op, until, is_pull })
     }
 
-    /// A holder that was asked has nothing.
-    pub(crate) fn on_have_not(&mut self, now: Timestamp, op: OpId, from: Site) {
-        let asked = self.table.get_mut(&op).filter(|fetching| fetching.asked == Some(from));
-        if let Some(fetching) = asked {
-            fetching.asked = None;
-            fetching.due = now;
+    /// A holder has nothing of a stream from there up to a sequence number.
+    pub(crate) fn on_have_not(&mut self, now: Timestamp, op: OpId, until: u64, from: Site) {
+        let end = OpId { seq: until.max(op.seq + 1), ..op };
+        for (_, fetching) in self.table.range_mut(op..end) {
+            fetching.denied.insert(from);
+            fetching.tried.insert(from);
+            fetching.nothing_until = fetching.nothing_until.min(until);
+            if fetching.asked == Some(from) {
+                fetching.asked = None;
+                fetching.due = now;
+            }
         }
     }
 
@@ -192,13 +209,14 @@ impl Fetches {
         }
     }
 
-    /// An operation is complete.
-    pub(crate) fn on_complete(&mut self, op: OpId, count: u64) {
+    /// An operation is complete. Whether it was asked for.
+    pub(crate) fn on_complete(&mut self, op: OpId, count: u64) -> bool {
         let end = OpId { seq: op.seq + count, ..op };
         let done: Vec<OpId> = self.table.range(op..end).map(|(op, _)| *op).collect();
         done.iter().for_each(|op| {
             self.table.remove(op);
         });
+        !done.is_empty()
     }
 
     /// What is missing up to here is given up: only the user may still want it, out of its order.

@@ -137,6 +137,11 @@ impl Sender {
         (seq - first < u64::from(op.count())).then(|| (self.id(*first), &op.payload))
     }
 
+    /// The first sequence number of the first retained operation after `seq`.
+    pub(crate) fn next_op(&self, seq: u64) -> Option<u64> {
+        self.ops.range(seq..).next().map(|(first, _)| *first)
+    }
+
     /// Payload bytes of a chunk that someone is still owed.
     pub(crate) fn len_of(&self, seq: u64) -> Option<usize> {
         self.chunk(seq).filter(|chunk| !chunk.missing.is_empty()).map(|chunk| chunk.payload.len())
@@ -368,6 +373,13 @@ impl Sender {
             chunk.is_in_line || chunk.route.is_some_and(|it| it.forward.contains(site))
         };
         self.seqs(|chunk| chunk.missing.contains(site) && !is_on_its_way(chunk))
+    }
+
+    /// A copy that was queued for a site is not any more.
+    pub(crate) fn unqueue(&mut self, seq: u64, site: Site) {
+        if let Some(chunk) = self.chunk_mut(seq) {
+            chunk.queued.remove(site);
+        }
     }
 
     /// The queue of a site was emptied.

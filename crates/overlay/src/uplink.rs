@@ -13,6 +13,7 @@ use convoke_core::time::Timestamp;
 use crate::drr::Drr;
 use crate::node::Backlog;
 use crate::pace::Bucket;
+use crate::site::Site;
 use crate::wire::OpId;
 
 /// The link to one site.
@@ -39,6 +40,8 @@ pub(crate) enum Item {
     Own(u64),
     /// A frame of another root, by its name at the relay.
     Forward(u64),
+    /// A chunk of the own stream for a site that this link's site is to pass it on to.
+    Through(u64, Site),
 }
 
 /// A chunk that was fetched from here.
@@ -86,9 +89,19 @@ impl Uplink {
     pub(crate) fn on_down(&mut self, now: Timestamp) -> impl Iterator<Item = Item> + use<> {
         self.is_up = false;
         self.down_since = Some(now);
+        self.clear()
+    }
+
+    /// Empties its queues, as if it were down.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Item> + use<> {
         self.small.clear();
         self.repairs.clear();
         self.bulk.drain()
+    }
+
+    /// Takes out what its site is to pass on.
+    pub(crate) fn take_through(&mut self) -> Vec<Item> {
+        self.bulk.extract(|item| matches!(item, Item::Through(..)))
     }
 
     /// It takes nothing for now. If that lasts until `stuck_at`, nothing of others waits for it any more.

@@ -12,6 +12,7 @@ mod ack;
 mod codec;
 mod data;
 mod fetch;
+mod passed;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -25,10 +26,12 @@ use crate::site::Site;
 
 pub use ack::Ack;
 pub(crate) use ack::bits_beyond;
+pub(crate) use codec::SEQ_MAX;
 pub use codec::WireError;
 use codec::{Reader, write_life, write_number, write_op};
 pub use data::{Data, Forward};
 pub use fetch::Fetch;
+pub use passed::Passed;
 pub use view::View;
 
 /// Version of the frames, in the high half of the first byte.
@@ -113,9 +116,13 @@ pub enum Frame {
     HaveNot {
         /// As the FETCH named it.
         op: OpId,
+        /// Nor of those that follow it in its stream, up to this sequence number.
+        until: u64,
     },
     /// What the sender thinks of the others.
     View(View),
+    /// A control frame of one site for another, which do not reach each other.
+    Passed(Passed),
     /// Asks for a sign of life, which gives a round trip.
     Ping {
         /// Of the sender's own clock, in nanoseconds.
@@ -175,8 +182,12 @@ impl Frame {
                 write_number((*limit_bytes).into(), out);
             }
             Self::Fetch(fetch) => fetch.write(out),
-            Self::HaveNot { op } => write_op(*op, out),
+            Self::HaveNot { op, until } => {
+                write_op(*op, out);
+                write_number((*until).into(), out);
+            }
             Self::View(view) => view.write(out),
+            Self::Passed(passed) => passed.write(out),
             Self::Ping { at } | Self::Pong { at } => out.extend_from_slice(&at.to_le_bytes()),
         }
     }
@@ -200,13 +211,14 @@ impl Frame {
             return Err(WireError::Version(first >> 4));
         }
         let frame = match first & 0x0f {
+            0 => Self::Passed(Passed::read(&mut input)?),
             KIND_DATA => Self::Data(Data::read(&mut input)?),
             2 => Self::Ack(Ack::read(&mut input)?),
             3 => Self::Floor { life: input.life()?, seq: input.seq()? },
             4 => Self::RelayOpen,
             5 => Self::RelayCredit { session: input.number()?, limit_bytes: input.u64()? },
             6 => Self::Fetch(Fetch::read(&mut input)?),
-            7 => Self::HaveNot { op: input.op()? },
+            7 => Self::HaveNot { op: input.op()?, until: input.seq_after()? },
             8 => Self::View(View::read(&mut input)?),
             12 => Self::Ping { at: input.fixed_u64()? },
             13 => Self::Pong { at: input.fixed_u64()? },
@@ -227,6 +239,7 @@ impl Frame {
             Self::Fetch(_) => "FETCH",
             Self::HaveNot { .. } => "HAVE_NOT",
             Self::View(_) => "VIEW",
+            Self::Passed(_) => "PASSED",
             Self::Ping { .. } => "PING",
             Self::Pong { .. } => "PONG",
         }
@@ -242,6 +255,7 @@ impl Frame {
             Self::Fetch(_) => 6,
             Self::HaveNot { .. } => 7,
             Self::View(_) => 8,
+            Self::Passed(_) => 0,
             Self::Ping { .. } => 12,
             Self::Pong { .. } => 13,
         }

@@ -43,11 +43,13 @@ impl OverlayNode {
                 *heard_at = Some(now);
             }
             Frame::Fetch(fetch) => self.on_fetch(from, &fetch),
-            Frame::HaveNot { op } => {
-                self.fetches.on_have_not(now, op, from);
+            Frame::HaveNot { op, until } => {
+                self.fetches.on_have_not(now, op, until, from);
                 self.poll_fetches(now);
             }
             Frame::View(view) => return self.on_view(now, from, view),
+            Frame::Passed(_) if is_full => {}
+            Frame::Passed(passed) => return self.on_passed(now, from, passed),
             Frame::Ping { at } => {
                 if self.control.len() < CONTROL_MAX {
                     self.control.insert((from, Control::Pong(at)));
@@ -77,6 +79,9 @@ impl OverlayNode {
         if self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max {
             self.counters.no_room += 1;
             return Ok(());
+        }
+        if from != source && self.receiver.life_of(source).is_none() {
+            self.learn_life(source, data.op.life);
         }
         if data.is_repair && self.receiver.expects(data.op).is_none() {
             return self.take_fetched(now, data);
@@ -109,7 +114,9 @@ impl OverlayNode {
             Taken::New { complete, delivered } => {
                 self.fetches.on_progress(now, op, count);
                 if let Some((op, payload)) = complete {
-                    self.fetches.on_complete(op, count.into());
+                    if self.fetches.on_complete(op, count.into()) {
+                        self.pulls.insert(op.source, now); // The next of those that are missing.
+                    }
                     self.holdings.insert(op, payload);
                 }
                 self.deliver_all(delivered);
@@ -140,7 +147,7 @@ impl OverlayNode {
         delivered.into_iter().for_each(|(op, payload)| self.deliver(op, payload));
     }
 
-    fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
+    pub(super) fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
         let progress = self.sender.on_ack(now, from, ack, &mut self.events)?;
         let Progress { finished, proven, needs_floor } = progress;
         self.hold(finished);
@@ -150,16 +157,21 @@ impl OverlayNode {
                 self.on_reach_changed(now);
             }
         }
-        if needs_floor {
+        let floor = self.sender.floor(from);
+        let is_told = self.floors[from.index()]
+            .is_some_and(|(told, at)| told == floor && now.since(at) < self.limits.fetch_timeout);
+        if needs_floor && !is_told {
+            self.floors[from.index()] = Some((floor, now));
             self.control.insert((from, Control::Floor));
         }
         Ok(())
     }
 
-    fn on_floor(&mut self, now: Timestamp, source: Site, life: Life, seq: u64) {
+    pub(super) fn on_floor(&mut self, now: Timestamp, source: Site, life: Life, seq: u64) {
         let (holes, delivered) = self.receiver.floor(now, source, life, seq);
         self.note_gaps(source, life, holes);
         self.deliver_all(delivered);
+        self.watch_holes(now, source);
         self.poll_acks(now);
     }
 

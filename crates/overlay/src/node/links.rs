@@ -62,15 +62,14 @@ impl OverlayNode {
         if !self.reach.up().contains(site) {
             return;
         }
-        self.reach.on_down(site);
-        for item in self.uplinks[site.index()].on_down(now) {
-            self.drop_forward(item);
-        }
+        self.reach.on_down(now, site);
+        let lost: Vec<Item> = self.uplinks[site.index()].on_down(now).collect();
         self.control.retain(|(to, _)| *to != site);
         self.credits[site.index()] = (Credit::default(), None);
         self.sender.on_queue_lost(site);
         self.on_reach_changed(now);
         self.leave_relay(now, site);
+        self.drop_items(lost);
         self.pulls.insert(site, now + self.limits.pull_after);
     }
 
@@ -95,16 +94,26 @@ impl OverlayNode {
     /// What was to be forwarded to a site is not.
     pub(super) fn drop_forwards(&mut self, site: Site) {
         for root in SiteSet::first(self.sites).without(self.me).iter() {
-            for item in self.uplinks[site.index()].take_forwards(root.index()) {
-                self.drop_forward(item);
-            }
+            let items: Vec<Item> = self.uplinks[site.index()].take_forwards(root.index()).collect();
+            self.drop_items(items);
         }
     }
 
-    fn drop_forward(&mut self, item: Item) {
-        let Item::Forward(id) = item else { return };
-        if let Some(data) = self.forwards.release(id) {
-            self.note_credit(data.op.source);
+    /// What was queued for a link does not go over it: what was to be passed on by its site goes another way.
+    pub(super) fn drop_items(&mut self, items: Vec<Item>) {
+        for item in items {
+            match item {
+                Item::Own(_) => {}
+                Item::Forward(id) => {
+                    if let Some(data) = self.forwards.release(id) {
+                        self.note_credit(data.op.source);
+                    }
+                }
+                Item::Through(seq, to) => {
+                    self.sender.unqueue(seq, to);
+                    self.send_again(seq, SiteSet::EMPTY.with(to));
+                }
+            }
         }
     }
 

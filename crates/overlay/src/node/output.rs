@@ -6,9 +6,12 @@ use crate::event::{Event, Transmit, TransmitKind};
 use crate::repair::Step;
 use crate::site::Site;
 use crate::uplink::{Item, Next, Repair};
-use crate::wire::{Data, Fetch, Forward, Frame, OpId};
+use crate::wire::{Data, Fetch, Forward, Frame, OpId, SEQ_MAX};
 
 use super::{Control, DELIVERY_BYTES, OverlayNode};
+
+/// Sequence numbers of one range that are asked for at once.
+const PULL_AHEAD: u64 = 16;
 
 impl OverlayNode {
     /// A frame to send, until there is none. Not to be called for links that take nothing: say that they are blocked.
@@ -17,8 +20,17 @@ impl OverlayNode {
     }
 
     fn poll_control(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some(passed) = self.passes.pop_front() {
+            let to = passed.to;
+            return Some(Transmit {
+                to,
+                kind: TransmitKind::Control,
+                frame: Frame::Passed(passed),
+            });
+        }
         while let Some((to, control)) = self.control.pop_first() {
             let Some(frame) = self.make(now, to, control) else { continue };
+            let Some((to, frame)) = self.address(to, frame) else { continue };
             self.counters.control_frames += 1;
             self.counters.control_bytes += frame.encoded_len() as u64;
             return Some(Transmit { to, kind: TransmitKind::Control, frame });
@@ -47,7 +59,7 @@ impl OverlayNode {
                     present: own.unwrap_or_else(|| self.receiver.present(op)),
                 })
             }
-            Control::HaveNot(op) => Frame::HaveNot { op },
+            Control::HaveNot(op) => Frame::HaveNot { op, until: self.nothing_until(op) },
         })
     }
 
@@ -72,6 +84,7 @@ impl OverlayNode {
             let data = match next {
                 Next::Small(seq) | Next::Bulk(Item::Own(seq)) => self.sender.transmit(now, seq, to),
                 Next::Bulk(Item::Forward(id)) => self.take_forward(id),
+                Next::Bulk(Item::Through(seq, site)) => self.take_through(now, seq, site, to),
                 Next::Repair(repair) => self.make_repair(repair),
             };
             // Some chunks have been acknowledged, or displaced, while they waited.
@@ -169,46 +182,55 @@ impl OverlayNode {
         let down = self.uplinks.iter().enumerate().filter_map(move |(index, link)| {
             link.down_since.map(|at| (Self::site(index), at + owed_for))
         });
-        down.filter(|(site, _)| *site != self.me && !self.gone.contains(*site))
+        let keeps = |site: &Site| self.gone.contains(*site) || self.helpers.contains_key(site);
+        down.filter(move |(site, _)| *site != self.me && !keeps(site))
     }
 
     pub(super) fn poll_acks(&mut self, now: Timestamp) {
         while let Some(source) = self.receiver.poll_ack(now) {
-            if self.reach.up().contains(source) {
+            if self.sendable().contains(source) {
                 self.control.insert((source, Control::Ack));
             }
         }
     }
 
     pub(super) fn poll_fetches(&mut self, now: Timestamp) {
-        while let Some(step) = self.fetches.poll(now, self.reach.up()) {
+        while let Some(step) = self.fetches.poll(now, self.reach.reached()) {
             match step {
                 Step::Ask(op, holder) => {
                     self.control.insert((holder, Control::Fetch(op)));
                 }
-                Step::Unavailable(op, is_pull) => self.on_unavailable(now, op, is_pull),
+                Step::Unavailable { op, until, is_pull } => {
+                    self.on_unavailable(now, op, until, is_pull);
+                }
             }
         }
     }
 
     /// The stream goes on without the operation once its source has been gone for so long that it owes nothing here.
-    fn on_unavailable(&mut self, now: Timestamp, op: OpId, is_pull: bool) {
+    fn on_unavailable(&mut self, now: Timestamp, op: OpId, until: u64, is_pull: bool) {
         if !is_pull {
             self.events.push_back(Event::Unavailable { op });
         }
         let down_since = self.uplinks[op.source.index()].down_since;
-        if down_since.is_some_and(|at| at + self.limits.owed_for <= now) {
-            let (holes, delivered) = self.receiver.skip(op);
+        let is_gone = down_since.is_some_and(|at| at + self.limits.owed_for <= now);
+        if is_gone && !self.helpers.contains_key(&op.source) || self.receiver.is_given_up(op) {
+            let (holes, delivered) = self.receiver.skip(op, until);
             self.note_gaps(op.source, op.life, holes);
             self.deliver_all(delivered);
         }
         self.watch_holes(now, op.source);
     }
 
-    /// What is missing of a source without a link will be asked of others.
+    /// What is missing of a source without a link, or that it has given up, will be asked of others.
     pub(super) fn watch_holes(&mut self, now: Timestamp, source: Site) {
-        if !self.reach.up().contains(source) && !self.receiver.holes(source).is_empty() {
-            self.pulls.entry(source).or_insert(now + self.limits.pull_after);
+        let at = match self.receiver.owes_nothing(source) {
+            true => now,
+            false if self.reach.reached().contains(source) => return,
+            false => now + self.limits.pull_after,
+        };
+        if !self.receiver.holes(source).is_empty() {
+            self.pulls.entry(source).or_insert(at);
         }
     }
 
@@ -220,12 +242,14 @@ impl OverlayNode {
         }
     }
 
-    /// Asks for the first of each range that is missing: it may be of an operation that fills the rest.
+    /// Asks for the first few of each range that is missing: they may be of one operation that fills the rest.
     fn pull(&mut self, now: Timestamp, source: Site) {
         let Some(life) = self.receiver.life_of(source) else { return };
         // Half of the fetches are left to the user.
         let free = (self.limits.fetches_max / 2).saturating_sub(self.fetches.len());
-        for (seq, _) in self.receiver.holes(source).into_iter().take(free) {
+        let holes = self.receiver.holes(source).into_iter();
+        let missing = holes.flat_map(|(from, to)| from..to.min(from + PULL_AHEAD));
+        for seq in missing.filter(|seq| *seq <= SEQ_MAX).take(free) {
             self.fetches.start(now, OpId { source, life, seq }, true);
         }
         if !self.receiver.holes(source).is_empty() {

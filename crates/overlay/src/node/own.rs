@@ -9,8 +9,9 @@ use crate::relay::{Credit, cost};
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
 use crate::uplink::Item;
-use crate::wire::{Life, OpId};
+use crate::wire::{Life, OpId, SEQ_MAX};
 
+use super::reachability::Helpers;
 use super::{Control, OverlayNode};
 
 impl OverlayNode {
@@ -52,7 +53,7 @@ impl OverlayNode {
 
     /// Sites that cannot be reached hold nobody up: if there is no room, they are not owed anything any more.
     fn make_room(&mut self, chunks: usize, bytes: usize) -> Result<(), BroadcastError> {
-        let down = SiteSet::first(self.sites).without(self.me).difference(self.reach.up());
+        let down = SiteSet::first(self.sites).without(self.me).difference(self.sendable());
         for site in down.difference(self.gone).iter() {
             if self.sender.has_room(chunks, bytes) {
                 break;
@@ -117,6 +118,13 @@ impl OverlayNode {
         own.or_else(|| self.holdings.find(op))
     }
 
+    /// Up to which sequence number nothing is here of the stream of an operation that is not here.
+    pub(super) fn nothing_until(&self, op: OpId) -> u64 {
+        let own = if self.sender.id(op.seq) == op { self.sender.next_op(op.seq) } else { None };
+        let held = self.holdings.next_op(op);
+        own.into_iter().chain(held).min().unwrap_or(2 * SEQ_MAX)
+    }
+
     /// Chooses a way that is open now for a chunk that has lost its way, and queues it.
     fn dispatch_again(&mut self, now: Timestamp, seq: u64) {
         let Some(len) = self.sender.len_of(seq) else { return };
@@ -137,7 +145,7 @@ impl OverlayNode {
         let cost = cost(len);
         let session = way.and_then(|it| self.credits[it.relay.index()].0.spend(cost));
         let epoch = self.routes.epoch();
-        let (to, is_relayed) = self.sender.route(now, seq, epoch, self.reach.up(), way, session);
+        let (to, is_relayed) = self.sender.route(now, seq, epoch, self.sendable(), way, session);
         if let Some(Relayed { relay, .. }) = way {
             if is_relayed {
                 self.trust.on_given(now, relay, seq);
@@ -170,9 +178,29 @@ impl OverlayNode {
         let way = match suspects.iter().find(may_prove) {
             Some(relay) => Some(self.routes.over(relay)),
             None => self.routes.choose(len, |relay| !suspects.contains(relay) && is_open(relay)),
-        }?;
-        let forward = way.forward.difference(self.reach.unreached_by(way.relay));
-        (!forward.is_empty()).then_some(Relayed { forward, ..way })
+        };
+        let narrowed = way.and_then(|way| {
+            let forward = way.forward.difference(self.reach.unreached_by(way.relay));
+            (!forward.is_empty()).then_some(Relayed { forward, ..way })
+        });
+        narrowed.or_else(|| self.over_a_helper(suspects))
+    }
+
+    /// The direct way, but for sites that are not reached directly: one of the others passes it on to them, each in its
+    /// turn. None when there is nobody to be helped, or to help.
+    fn over_a_helper(&mut self, suspects: SiteSet) -> Option<Relayed> {
+        if self.helpers.is_empty() {
+            return None;
+        }
+        let helped: SiteSet = self.helpers.keys().copied().collect();
+        let over = |relay: Site| {
+            let forward = helped.difference(self.reach.unreached_by(relay));
+            (!forward.is_empty()).then_some(Relayed { relay, forward })
+        };
+        let reached = self.reach.reached().difference(suspects);
+        let ways: Vec<Relayed> = reached.iter().filter_map(over).collect();
+        self.helper_turn = self.helper_turn.wrapping_add(1);
+        ways.get(self.helper_turn % ways.len().max(1)).copied()
     }
 
     /// Relays that have granted nothing for a while are asked again: a grant may have been lost.
@@ -195,6 +223,10 @@ impl OverlayNode {
     /// Queues copies of a chunk.
     fn enqueue(&mut self, seq: u64, len: usize, to: SiteSet, class: usize) {
         for site in to.iter() {
+            if let Some(Helpers { data, .. }) = self.helpers.get(&site) {
+                self.uplinks[data.index()].push(class, Item::Through(seq, site), len);
+                continue;
+            }
             let uplink = &mut self.uplinks[site.index()];
             if len <= self.limits.small_bytes {
                 uplink.push_small(seq);
@@ -207,7 +239,7 @@ impl OverlayNode {
     /// Sends a chunk again, directly, to those who can be reached and have not acknowledged it.
     pub(super) fn send_again(&mut self, seq: u64, to: SiteSet) {
         let Some(len) = self.sender.len_of(seq) else { return };
-        let to = self.sender.queue_again(seq, to.intersection(self.reach.up()));
+        let to = self.sender.queue_again(seq, to.intersection(self.sendable()));
         // A class of its own, so that what is late does not wait behind all that is new.
         self.enqueue(seq, len, to, self.sites);
     }

@@ -1,14 +1,30 @@
 //! Who reaches whom, and what follows when that changes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
 use crate::event::{Event, Fault};
+use crate::receive::Ended;
+use crate::relay::cost;
 use crate::site::{Site, SiteSet};
-use crate::wire::View;
+use crate::wire::{Data, Forward, Frame, Life, Passed, View};
 
 use super::{Control, OverlayNode};
+
+/// Who brings things to a site that is not reached directly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Helpers {
+    /// Chunks.
+    pub(super) data: Site,
+    /// Control frames: another one if there is one, so that who could change a chunk could not change what is said of
+    /// it.
+    pub(super) control: Site,
+}
+
+/// Control frames of others that wait to be passed on. What comes beyond it is dropped; timers repeat what mattered.
+const PASSES_MAX: usize = 1 << 10;
 
 impl OverlayNode {
     /// Links came, went or fell silent, or somebody is suspected or trusted again: the others are told, and all sites
@@ -19,11 +35,129 @@ impl OverlayNode {
         for site in self.reach.up().iter() {
             self.uplinks[site.index()].set_held(!reached.contains(site));
         }
+        self.find_helpers(now);
         let (suspects, unreached) = (self.trust.suspects(), self.reach.unheard());
         if (suspects, unreached) != (self.view.suspects, self.view.unreached) {
             let version = self.view.version.saturating_add(1);
             self.view = View { version, suspects, unreached };
             self.tell(Control::View);
+        }
+    }
+
+    /// Looks for sites that reach those that this one does not. What is owed to those that can be reached now is due.
+    fn find_helpers(&mut self, now: Timestamp) {
+        let unreached =
+            SiteSet::first(self.sites).without(self.me).difference(self.reach.reached());
+        let helpers = |site: Site| {
+            let data = self.reach.helper(site, SiteSet::EMPTY)?;
+            let control = self.reach.helper(site, SiteSet::EMPTY.with(data)).unwrap_or(data);
+            Some((site, Helpers { data, control }))
+        };
+        let found: BTreeMap<Site, Helpers> = unreached.iter().filter_map(helpers).collect();
+        let before = std::mem::replace(&mut self.helpers, found);
+        let is_new = |site: &Site| !before.contains_key(site);
+        let new: Vec<Site> = self.helpers.keys().copied().filter(is_new).collect();
+        for (site, old) in before {
+            // What one was to pass on that does not reach the site any more goes another way.
+            if self.helpers.get(&site).is_none_or(|new| new.data != old.data) {
+                let items = self.uplinks[old.data.index()].take_through();
+                self.drop_items(items);
+            }
+        }
+        new.into_iter().for_each(|site| self.send_through(now, site));
+    }
+
+    fn send_through(&mut self, now: Timestamp, site: Site) {
+        let items = self.uplinks[site.index()].clear().collect();
+        self.sender.on_queue_lost(site);
+        self.drop_items(items);
+        self.gone.remove(site);
+        if self.receiver.life_of(site).is_some() {
+            self.control.insert((site, Control::Ack));
+        }
+        if self.sender.next_seq() > 0 {
+            self.control.insert((site, Control::Floor));
+        }
+        for seq in self.sender.owed_to(site) {
+            self.send_again(seq, SiteSet::EMPTY.with(site));
+        }
+        self.move_line(now);
+    }
+
+    /// Sites that something can be sent to, directly or by a helper.
+    pub(super) fn sendable(&self) -> SiteSet {
+        self.helpers.keys().copied().fold(self.reach.up(), SiteSet::with)
+    }
+
+    /// A chunk for a site by way of a helper.
+    pub(super) fn take_through(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        to: Site,
+        helper: Site,
+    ) -> Option<Data> {
+        let data = self.sender.transmit(now, seq, to)?;
+        self.credits[helper.index()].0.spend(cost(data.payload.len()));
+        // Whoever passes it on does not know whether it was sent before.
+        Some(Data { forward: Forward::To(SiteSet::EMPTY.with(to)), is_repair: false, ..data })
+    }
+
+    /// A control frame on its way: to whom, and in what. None when it cannot be sent.
+    pub(super) fn address(&self, to: Site, frame: Frame) -> Option<(Site, Frame)> {
+        let is_passed = matches!(frame, Frame::Ack(_) | Frame::Floor { .. });
+        match self.helpers.get(&to).filter(|_| is_passed) {
+            Some(Helpers { control, .. }) => {
+                let frame = frame.to_bytes();
+                Some((*control, Frame::Passed(Passed { from: self.me, to, frame })))
+            }
+            None => self.reach.up().contains(to).then_some((to, frame)),
+        }
+    }
+
+    /// A frame to pass on, or one of a site that this one does not reach itself.
+    pub(super) fn on_passed(
+        &mut self,
+        now: Timestamp,
+        by: Site,
+        passed: Passed,
+    ) -> Result<(), Fault> {
+        let Passed { from, to, .. } = passed;
+        if from == self.me || from.index() >= self.sites || to.index() >= self.sites {
+            return Err(Fault::Site { site: from });
+        }
+        if to != self.me {
+            if from != by {
+                return Err(Fault::SecondRelay { source_site: from });
+            }
+            if self.reach.reached().contains(to) && self.passes.len() < PASSES_MAX {
+                self.passes.push_back(passed);
+            }
+            return Ok(());
+        }
+        // Between two that reach each other nobody else has a word.
+        if self.reach.reached().contains(from) {
+            return Ok(());
+        }
+        match Frame::decode(&passed.frame) {
+            Ok(Frame::Ack(ack)) => self.on_ack(now, from, &ack),
+            Ok(Frame::Floor { life, seq }) => {
+                self.learn_life(from, life);
+                self.on_floor(now, from, life, seq);
+                Ok(())
+            }
+            _ => Err(Fault::Site { site: from }),
+        }
+    }
+
+    /// A source without a link is heard of by others: they are believed as to which life it is in, unless that has ended.
+    pub(super) fn learn_life(&mut self, source: Site, life: Life) {
+        if self.reach.up().contains(source) || self.receiver.has_ended(source, life) {
+            return;
+        }
+        if let Some(Ended { life, holes, delivered }) = self.receiver.begin(source, life) {
+            self.note_gaps(source, life, holes);
+            self.deliver_all(delivered);
         }
     }
 
@@ -55,7 +189,8 @@ impl OverlayNode {
         }
         let before = self.reach.suspects_of(from);
         let was_reached = self.reach.reached().contains(from);
-        if !self.reach.on_view(from, view) {
+        if !self.reach.on_view(now, from, view) {
+            self.find_helpers(now);
             return Ok(());
         }
         for relay in view.suspects.difference(before).iter() {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::event::{Fault, LinkEvent, Transmit, TransmitKind};
 use crate::plan::Tree;
-use crate::wire::{Ack, Data, Fetch, Forward, Frame, WINDOW};
+use crate::wire::{Ack, Data, Fetch, Forward, Frame, SEQ_MAX, WINDOW};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -281,7 +281,7 @@ fn released_operations_are_neither_kept_nor_sent() {
     node.handle_frame(at(3), Site(2), Frame::Fetch(fetch)).expect("it is right");
     let sent = drain(&mut node, at(3));
     assert_eq!(sent.len(), 1);
-    assert_eq!(sent[0].frame, Frame::HaveNot { op });
+    assert_eq!(sent[0].frame, Frame::HaveNot { op, until: 2 * SEQ_MAX });
 }
 
 /// Any frame that decodes, of anybody.
@@ -318,7 +318,7 @@ fn frames() -> impl Strategy<Value = Frame> {
         1 => Just(Frame::RelayOpen),
         1 => (any::<u32>(), any::<u64>()).prop_map(|(session, limit_bytes)| Frame::RelayCredit { session, limit_bytes }),
         1 => (ops(), bytes()).prop_map(|(op, present)| Frame::Fetch(Fetch { op, present })),
-        1 => ops().prop_map(|op| Frame::HaveNot { op }),
+        1 => (ops(), seqs()).prop_map(|(op, until)| Frame::HaveNot { op, until }),
         1 => (0..9u32, 0..64u128, 0..64u128).prop_map(|(version, suspects, unreached)| Frame::View(View {
             version,
             suspects: SiteSet::from_bits(suspects),

@@ -21,6 +21,8 @@ pub(super) struct Stream {
     pub(super) life: Life,
     /// All below has come or was skipped.
     next: u64,
+    /// Below this its source owes nothing.
+    pub(super) floor: u64,
     /// What has come above.
     beyond: BTreeSet<u64>,
     /// Operations that miss chunks, by their first sequence number.
@@ -44,6 +46,7 @@ impl Stream {
             source,
             life,
             next: 0,
+            floor: 0,
             beyond: BTreeSet::new(),
             partial: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -153,7 +156,15 @@ impl Stream {
     }
 
     /// The operation with this sequence number will not come: this receiver gives it up, the source may not have.
-    pub(super) fn skip(&mut self, seq: u64, order: Order) -> (Holes, Vec<(OpId, Payload)>) {
+    pub(super) fn skip(
+        &mut self,
+        seq: u64,
+        until: u64,
+        order: Order,
+    ) -> (Holes, Vec<(OpId, Payload)>) {
+        if seq < self.floor && seq <= self.next {
+            return self.skip_to(until.min(self.floor), order);
+        }
         if self.has(seq) && self.partial_with(seq).is_none() {
             return Default::default();
         }
@@ -177,9 +188,19 @@ impl Stream {
         self.skipped.drain(..surplus);
     }
 
-    /// What is missing up to the last that has come.
+    /// What is missing up to the last that is known of.
     pub(super) fn holes(&self) -> Holes {
-        self.missing_below(self.end_of_all()).collect()
+        self.missing_below(self.end_of_all().max(self.floor)).collect()
+    }
+
+    /// Its source owes nothing below `seq`.
+    pub(super) fn set_floor(&mut self, seq: u64) {
+        self.floor = self.floor.max(seq);
+        self.refused = self.refused.split_off(&self.floor);
+    }
+
+    pub(super) fn is_below_floor(&self) -> bool {
+        self.next < self.floor
     }
 
     /// The first sequence number that nothing here speaks of.

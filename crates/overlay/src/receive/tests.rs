@@ -112,15 +112,20 @@ fn what_waited_for_an_earlier_operation_is_delivered_when_its_life_ends() {
 }
 
 #[test]
-fn a_floor_skips_what_is_missing_and_nothing_that_has_come() {
+fn what_lies_below_a_floor_is_missing_until_it_comes_or_nobody_has_it() {
     let mut receiver = receiver(Order::SourceFifo, usize::MAX);
     for data in [chunk(1, 0, 1), chunk(2, 1, 3), chunk(6, 0, 1), chunk(7, 0, 2)] {
         assert!(take(&mut receiver, data).is_empty());
     }
     let (holes, delivered) = receiver.floor(Timestamp::ZERO, SOURCE, LIFE, 7);
+    assert!(holes.is_empty() && delivered.is_empty() && receiver.owes_nothing(SOURCE));
+    assert_eq!(receiver.holes(SOURCE), [(0, 1), (2, 3), (4, 6), (8, 9)]);
+    let first = OpId { source: SOURCE, life: LIFE, seq: 0 };
+    let (holes, delivered) = receiver.skip(first, u64::MAX);
     assert_eq!(holes, [(0, 1), (2, 6)]);
     let delivered: Vec<u64> = delivered.into_iter().map(|(op, _)| op.seq).collect();
     assert_eq!(delivered, [1, 6]);
+    assert!(!receiver.owes_nothing(SOURCE));
     assert_eq!(take(&mut receiver, chunk(7, 1, 2)), [7]);
     assert!(take(&mut receiver, chunk(0, 0, 1)).is_empty(), "it was given up");
     let expects = |seq| receiver.expects(OpId { source: SOURCE, life: LIFE, seq });
@@ -132,8 +137,8 @@ fn what_a_receiver_gives_up_by_itself_is_not_acknowledged() {
     let mut receiver = receiver(Order::SourceFifo, usize::MAX);
     take(&mut receiver, chunk(2, 0, 1));
     let op = |seq| OpId { source: SOURCE, life: LIFE, seq };
-    assert_eq!(receiver.skip(op(0)).0, [(0, 1)]);
-    let (_, delivered) = receiver.skip(op(1));
+    assert_eq!(receiver.skip(op(0), 1).0, [(0, 1)]);
+    let (_, delivered) = receiver.skip(op(1), 2);
     assert_eq!(delivered.len(), 1);
     let ack = receiver.ack(SOURCE).expect("it is known");
     assert_eq!((ack.next, ack.iter_beyond().collect::<Vec<_>>()), (0, vec![2]));

@@ -57,16 +57,33 @@ fn holders_are_asked_in_turn_the_source_first_until_all_rounds_are_over() {
     assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(2))));
     assert_eq!(fetches.poll(at(999), up), None);
     assert_eq!(fetches.poll(at(1_000), up), Some(Step::Ask(op(7), Site(0))));
-    fetches.on_have_not(at(1_010), op(7), Site(2));
+    fetches.on_have_not(at(1_010), op(7), 8, Site(2));
     assert_eq!(fetches.poll(at(1_010), up), None, "it was not asked last");
-    fetches.on_have_not(at(1_020), op(7), Site(0));
+    fetches.on_have_not(at(1_020), op(7), 8, Site(0));
     assert_eq!(fetches.poll(at(1_020), up), None, "the second round begins later");
     assert_eq!(fetches.poll(at(2_020), up), Some(Step::Ask(op(7), Site(2))));
-    fetches.on_have_not(at(2_030), op(7), Site(2));
+    fetches.on_have_not(at(2_030), op(7), 8, Site(2));
     assert_eq!(fetches.poll(at(2_030), up), Some(Step::Ask(op(7), Site(0))));
-    fetches.on_have_not(at(2_040), op(7), Site(0));
-    assert_eq!(fetches.poll(at(2_040), up), Some(Step::Unavailable(op(7), false)));
+    fetches.on_have_not(at(2_040), op(7), 8, Site(0));
+    assert_eq!(
+        fetches.poll(at(2_040), up),
+        Some(Step::Unavailable { op: op(7), until: 8, is_pull: false })
+    );
     assert_eq!((fetches.len(), fetches.poll_timeout()), (0, None));
+}
+
+/// A site that comes back after long has missed more than it could ask for one by one.
+#[test]
+fn what_all_say_that_they_do_not_have_is_not_asked_for_again_when_it_was_pulled() {
+    let mut fetches = fetches();
+    assert!(fetches.start(at(0), op(7), true) && fetches.start(at(0), op(8), true));
+    let up = sites(&[0, 2]);
+    for holder in [2, 0] {
+        assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(holder))));
+        fetches.on_have_not(at(0), op(7), 100 + u64::from(holder), Site(holder));
+    }
+    let gone = |seq| Some(Step::Unavailable { op: op(seq), until: 100, is_pull: true });
+    assert_eq!([fetches.poll(at(0), up), fetches.poll(at(0), up)], [gone(7), gone(8)]);
 }
 
 #[test]

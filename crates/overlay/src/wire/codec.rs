@@ -31,7 +31,7 @@ pub enum WireError {
 }
 
 /// No source counts so far.
-const SEQ_MAX: u64 = 1 << 62;
+pub(crate) const SEQ_MAX: u64 = 1 << 62;
 
 pub(super) struct Reader<'a> {
     bytes: &'a Bytes,

@@ -28,7 +28,7 @@ fn control_frames_have_these_bytes() {
         suspects: SiteSet::EMPTY.with(Site(4)),
         unreached: SiteSet::EMPTY.with(Site(0)).with(Site(7)),
     };
-    let golden: [(Frame, &[u8]); 9] = [
+    let golden: [(Frame, &[u8]); 10] = [
         (
             Frame::Ack(Ack { life: Life(1), next: 5, beyond: Bytes::from_static(&[0, 2]) }),
             &[0x12, 1, 0, 0, 0, 5, 0, 2],
@@ -40,8 +40,16 @@ fn control_frames_have_these_bytes() {
             Frame::Fetch(Fetch { op: op(1, 2), present: Bytes::from_static(&[5]) }),
             &[0x16, 1, 4, 3, 2, 1, 2, 5],
         ),
-        (Frame::HaveNot { op: op(1, 2) }, &[0x17, 1, 4, 3, 2, 1, 2]),
+        (Frame::HaveNot { op: op(1, 2), until: 7 }, &[0x17, 1, 4, 3, 2, 1, 2, 7]),
         (Frame::View(view), &[0x18, 3, 0x10, 0x81, 1]),
+        (
+            Frame::Passed(Passed {
+                from: Site(1),
+                to: Site(3),
+                frame: Bytes::from_static(&[0x14]),
+            }),
+            &[0x10, 1, 3, 0x14],
+        ),
         (Frame::Ping { at: 258 }, &[0x1c, 2, 1, 0, 0, 0, 0, 0, 0]),
         (Frame::Pong { at: 1 }, &[0x1d, 1, 0, 0, 0, 0, 0, 0, 0]),
     ];

@@ -213,9 +213,11 @@ fn a_hole_in_the_stream_of_a_dead_source_is_pulled_without_being_told() {
     });
     world.oracle.is_fifo = true;
     world.oracle.may_wait = true;
-    world.after(ms(100), Event::Cut(ROOT, Site(3)));
+    for peer in [0, 1, 2] {
+        world.after(ms(100), Event::Cut(Site(peer), Site(3)));
+        world.after(ms(300), Event::Join(Site(peer), Site(3)));
+    }
     world.after(ms(200), Event::Broadcast { from: ROOT, len: 150_000 });
-    world.after(ms(300), Event::Join(ROOT, Site(3)));
     // The second, which is small, comes to all; the first to the third site only in part.
     world.after(ms(295), Event::Broadcast { from: ROOT, len: 800 });
     world.after(ms(330), Event::Crash(ROOT));

@@ -108,3 +108,35 @@ fn a_relay_that_dies_costs_three_round_trips_once_its_links_say_so() {
 fn a_relay_that_dies_without_a_word_costs_a_second_more() {
     dies(None, SECOND);
 }
+
+#[test]
+fn two_sites_that_lose_their_link_miss_nothing() {
+    for (a, b) in [(Site(0), Site(3)), (Site(0), Site(2)), (Site(1), Site(2))] {
+        let mut wan = Wan::planned(&model(), LOAD_PERMILLE);
+        wan.run_until(wan.now + 3 * SECOND);
+        let cut_at = wan.now;
+        wan.cut(a, b, Duration::from_millis(1));
+        wan.run_until(wan.now + 15 * SECOND);
+        wan.join(a, b);
+        wan.run_until(wan.now + 5 * SECOND);
+        wan.stop();
+        wan.run_until(wan.now + 20 * SECOND);
+        let part = |from, until| Part::of(&wan, cut_at + from, cut_at + until, SiteSet::EMPTY);
+        let sent = wan.sent();
+        println!(
+            "{a:?} and {b:?} cut: worst {:?} before, by second {:?}, {} and {} of {} and {} came, {} reported missed, suspects {:?}",
+            part(Duration::ZERO, SECOND).worst(),
+            (0..20).map(|at| part(at * SECOND, (at + 1) * SECOND).worst()).collect::<Vec<_>>(),
+            wan.received[b.index()][a.index()].len(),
+            wan.received[a.index()][b.index()].len(),
+            sent[a.index()],
+            sent[b.index()],
+            wan.missed.len(),
+            wan.suspicions,
+        );
+        assert_all_came(&wan, SiteSet::EMPTY);
+        let hit = Part::of(&wan, QUIET_UNTIL, cut_at + 20 * SECOND, SiteSet::EMPTY);
+        assert!(hit.worst() <= 3 * ROUND_TRIP, "{:?}", hit.worst());
+        assert_eq!(wan.suspicions, vec![]);
+    }
+}

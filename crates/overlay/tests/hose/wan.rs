@@ -36,6 +36,7 @@ pub(crate) struct Wan {
     /// Plans of each site, if they are made where they are used.
     controls: Vec<Control>,
     dead: BTreeSet<u16>,
+    cut: BTreeSet<(usize, usize)>,
     /// What sites are told of their links, and when.
     notices: BTreeMap<(Timestamp, usize, usize), LinkEvent>,
     /// What each site has received, by source: the operations by their number.
@@ -135,6 +136,7 @@ impl Wan {
             sources: model.demand.iter().map(source).collect(),
             controls: Vec::new(),
             dead: BTreeSet::new(),
+            cut: BTreeSet::new(),
             notices: BTreeMap::new(),
             received: vec![vec![BTreeSet::new(); n]; n],
             deliveries: Vec::new(),
@@ -225,6 +227,25 @@ impl Wan {
         }
     }
 
+    /// Two sites lose their link; both are told after a while.
+    pub(crate) fn cut(&mut self, a: Site, b: Site, notice: Duration) {
+        for (at, peer) in [(a.index(), b.index()), (b.index(), a.index())] {
+            self.cut.insert((at, peer));
+            self.notices.insert((self.now + notice, at, peer), LinkEvent::Down);
+        }
+    }
+
+    /// And have it back.
+    pub(crate) fn join(&mut self, a: Site, b: Site) {
+        for (at, peer) in [(a.index(), b.index()), (b.index(), a.index())] {
+            self.cut.remove(&(at, peer));
+            self.in_flight[at * self.nodes.len() + peer] = 0;
+            self.is_blocked[at * self.nodes.len() + peer] = false;
+            let up = LinkEvent::Up { incarnation: Incarnation(1) };
+            self.notices.insert((self.now, at, peer), up);
+        }
+    }
+
     pub(crate) fn run_until(&mut self, until: Timestamp) {
         while let Some(at) = self.next_at().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -290,6 +311,9 @@ impl Wan {
 
     fn arrive(&mut self, from: usize, to: usize, bytes: u64, frame: Frame) {
         let (now, pair) = (self.now, from * self.nodes.len() + to);
+        if self.cut.contains(&(from, to)) {
+            return;
+        }
         if matches!(frame, Frame::Data(_)) {
             self.in_flight[pair] = self.in_flight[pair].saturating_sub(bytes);
             if std::mem::take(&mut self.is_blocked[pair]) && !self.is_dead(from) {
