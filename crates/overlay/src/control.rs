@@ -233,6 +233,13 @@ impl Control {
         self.planner.epoch()
     }
 
+    /// The largest uplink that another live site has reported, kbit/s; 0 before there is one.
+    pub fn largest_uplink(&self, now: Timestamp) -> u64 {
+        let live = sites(self.heard.len()).filter(|site| self.is_live(now, *site));
+        let heard = live.filter_map(|site| self.heard[site.index()].as_ref());
+        heard.map(|heard| heard.report.estimate.uplink).max().unwrap_or(0)
+    }
+
     /// Who decides when there is another plan, as far as this site knows.
     pub fn proposer(&self, now: Timestamp) -> Site {
         sites(self.heard.len()).find(|site| self.is_live(now, *site)).unwrap_or(self.me)

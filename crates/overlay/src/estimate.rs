@@ -9,7 +9,10 @@
 //! A rate below the estimate only says something about the link if the link was what held the sender back: not its
 //! application, and not its own pacing (the rule of delivery-rate estimation, draft-cheng-iccrg-delivery-rate-estimation).
 //! A rate above the estimate says so in any case. Since plans leave headroom and pacing keeps to plans, no sender would
-//! ever see such a rate; so it probes: now and then it may send a little faster than the estimate for a short while.
+//! ever see such a rate; so it probes: now and then it may send a little faster than the estimate for a short while, soon
+//! if something waits for it, and faster each time that it finds more. What the network has never held back is not known,
+//! whatever was guessed: nothing is paced by it, so that no guess gives less than sending without a plan would.
+//! What falls is believed sooner than the window would have it, if all samples of a second say so.
 //!
 //! Samples can be wrong, from a process that was paused, acknowledgements that come in one bunch, or a clock that
 //! jumps. No estimate follows fewer than three samples of its window, and none leaves its bounds.
@@ -37,7 +40,11 @@ pub struct EstimatorConfig {
     pub interval: Duration,
     /// How often to probe for more. Default one minute.
     pub probe_period: Duration,
-    /// How much faster than the uplink estimate a probe sends, in thousandths. Default 1050.
+    /// How soon while something waits that the plan does not let leave; doubles with each probe that finds nothing, up to
+    /// the period. Default 5 s.
+    pub probe_period_backlog: Duration,
+    /// How much faster than the uplink estimate a probe sends, in thousandths. Default 1050; one that follows on one that
+    /// has found more sends faster by twice as much, up to twice the rate.
     pub probe_permille: u32,
     /// What plans use of an uplink, in thousandths: see [`PlanOptions`](crate::PlanOptions). Default 920.
     pub headroom_permille: u32,
@@ -88,6 +95,13 @@ pub const LATENCY_UNKNOWN: u32 = u32::MAX;
 /// Most that a probe sends, in thousandths of the plan.
 const PACING_PERMILLE_MAX: u128 = 2_000;
 
+/// As good as not paced: a thousand times the plan.
+const PACING_PERMILLE_UNKNOWN: u32 = 1_000_000;
+
+/// So many samples in a row below the estimate by a fifth are what the link has fallen to: a second of them.
+const FALLEN: usize = 5;
+const FALLEN_PERMILLE: u64 = 800;
+
 /// How long a probe is: as many whole intervals as must agree, and what is left of the one it begins in.
 const PROBE_INTERVALS: u32 = 4;
 const _: () = assert!(PROBE_INTERVALS as usize > AGREEING);
@@ -107,6 +121,16 @@ pub struct Estimator {
     peers: Vec<Peer>,
     held_by: HeldBy,
     probe: Probe,
+    /// How many probes have found nothing since one found something.
+    probes_in_vain: u32,
+    /// And how many have found something since one found nothing.
+    probes_in_row: u32,
+    /// The network has held the uplink back once: what it takes is known.
+    is_known: bool,
+    /// What comes has queued for the downlink once.
+    is_downlink_known: bool,
+    /// Samples of the uplink in a row that were far below the estimate.
+    fallen: usize,
 }
 
 /// What was counted since it began.
@@ -147,6 +171,7 @@ impl Default for EstimatorConfig {
             window: Duration::from_secs(20),
             interval: Duration::from_millis(200),
             probe_period: Duration::from_secs(60),
+            probe_period_backlog: Duration::from_secs(5),
             probe_permille: 1_050,
             headroom_permille: crate::PlanOptions::HEADROOM_PERMILLE,
             demand_intervals: 10,
@@ -187,6 +212,11 @@ impl Estimator {
             peers: vec![peer; sites],
             held_by: HeldBy::Application,
             probe: Probe::NextAt(now + config.probe_period),
+            probes_in_vain: 0,
+            probes_in_row: 0,
+            is_known: config.uplink.floor >= config.uplink.ceiling,
+            is_downlink_known: config.downlink.floor >= config.downlink.ceiling,
+            fallen: 0,
             config,
         }
     }
@@ -252,13 +282,31 @@ impl Estimator {
     /// By how much to multiply the paced rates now, in thousandths: more than 1000 during a probe. `planned` is what
     /// the plan that they are from takes for the uplink, kbit/s.
     pub fn pacing_permille(&self, planned: u64) -> u32 {
+        if !self.is_known {
+            return PACING_PERMILLE_UNKNOWN;
+        }
         if matches!(self.probe, Probe::NextAt(_)) {
             return 1_000;
         }
-        let (probe, uplink) = (u128::from(self.config.probe_permille), u128::from(self.uplink()));
+        let more = u128::from(self.config.probe_permille.saturating_sub(1_000));
+        let probe = (1_000 + (more << self.probes_in_row.min(8))).min(PACING_PERMILLE_MAX);
+        let uplink = u128::from(self.uplink());
         let used = u128::from(planned.max(1)) * u128::from(self.config.headroom_permille.max(1));
         let gain = probe * uplink * 1_000 / used;
         u32::try_from(gain.clamp(1_000, PACING_PERMILLE_MAX)).unwrap_or(1_000)
+    }
+
+    /// What is known now, and of what is not known a guess that is not below `largest`, such as the largest uplink of
+    /// another site: who is taken for less is given nothing to show that it can more.
+    pub fn estimate_beside(&self, largest: u64) -> Estimate {
+        let mut estimate = self.estimate();
+        if !self.is_known {
+            estimate.uplink = self.config.uplink.apply(estimate.uplink.max(largest));
+        }
+        if !self.is_downlink_known {
+            estimate.downlink = self.config.downlink.apply(estimate.downlink.max(largest));
+        }
+        estimate
     }
 
     /// What is known now.
@@ -289,11 +337,20 @@ impl Estimator {
     fn take(&mut self, now: Timestamp, ended: &Interval, took: Duration) {
         let sent = kbit_per_s(ended.sent, took);
         let was_network = ended.was_network(took);
+        self.is_known |= was_network;
+        let is_low = was_network && sent < self.uplink() / 1_000 * FALLEN_PERMILLE;
+        self.fallen = if is_low { self.fallen + 1 } else { 0 };
         if was_network || sent > self.uplink() {
             self.uplink.add(now, sent);
         }
+        if self.fallen >= FALLEN {
+            self.uplink.keep_last(FALLEN);
+            self.fallen = 0;
+        }
         let received = kbit_per_s(ended.received, took);
-        if received > self.downlink() || (!was_network && self.is_downlink_queueing()) {
+        let is_queueing = !was_network && self.is_downlink_queueing();
+        self.is_downlink_known |= is_queueing;
+        if received > self.downlink() || is_queueing {
             self.downlink.add(now, received);
         }
         self.average(ended, took);
@@ -325,19 +382,39 @@ impl Estimator {
     }
 
     fn turn_probe(&mut self, now: Timestamp) {
-        self.probe = match self.probe {
+        match self.probe {
             // Nothing that is there to be sent is also nothing to probe with.
-            Probe::NextAt(at) if now >= at && self.held_by != HeldBy::Application => {
-                Probe::Until { at: now + self.probe_duration(), before: self.uplink() }
+            Probe::NextAt(at) if now >= at => {
+                self.probe = match self.held_by {
+                    HeldBy::Application => Probe::NextAt(now + self.config.interval),
+                    _ => {
+                        let (at, before) = (now + self.probe_duration(), self.uplink());
+                        Probe::Until { at, before }
+                    }
+                };
             }
-            Probe::NextAt(at) if now >= at => Probe::NextAt(now + self.config.interval),
+            // What waits has waited for long enough.
+            Probe::NextAt(at) if self.held_by == HeldBy::Pacing => {
+                self.probe = Probe::NextAt(at.min(now + self.backlog_period()));
+            }
             // There is more than was known, and perhaps more than that.
             Probe::Until { at, before } if now >= at && self.uplink() > before => {
-                Probe::NextAt(now + self.config.interval)
+                self.probes_in_vain = 0;
+                self.probes_in_row += 1;
+                self.probe = Probe::NextAt(now + self.config.interval);
             }
-            Probe::Until { at, .. } if now >= at => Probe::NextAt(now + self.config.probe_period),
-            unchanged => unchanged,
-        };
+            Probe::Until { at, .. } if now >= at => {
+                self.probes_in_vain += 1;
+                self.probes_in_row = 0;
+                self.probe = Probe::NextAt(now + self.config.probe_period);
+            }
+            Probe::NextAt(_) | Probe::Until { .. } => {}
+        }
+    }
+
+    fn backlog_period(&self) -> Duration {
+        let period = self.config.probe_period_backlog;
+        period.saturating_mul(1 << self.probes_in_vain.min(10)).min(self.config.probe_period)
     }
 
     /// A round trip more than the intervals, since it takes that long until they show it.

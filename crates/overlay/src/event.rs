@@ -85,12 +85,14 @@ pub enum Event {
     },
     /// After [`BroadcastError::NotReady`]: there is room again.
     Ready,
-    /// A site suspects a relay of its own stream: frames by way of it are not acknowledged in time.
+    /// A site suspects a relay of its own stream.
     Suspect {
         /// The relay.
         relay: Site,
         /// Who says so; this site, too.
         by: Site,
+        /// Why.
+        evidence: Evidence,
     },
     /// It does not suspect it any more.
     Trusted {
@@ -104,6 +106,12 @@ pub enum Event {
     RelaysFail {
         /// Which.
         relays: SiteSet,
+    },
+    /// The plan needs more bytes on their way than [`Limits::memory_bytes_max`](crate::Limits) has room for: some get less
+    /// credit than their rates need, and may not reach these.
+    ShortOfCredit {
+        /// How many streams: those of the roots that relay here, and the own one.
+        streams: usize,
     },
     /// How long a sign of life took to a site and back.
     RoundTrip {
@@ -129,6 +137,26 @@ pub enum Event {
         /// Which.
         op: OpId,
     },
+}
+
+/// Why a relay is suspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Evidence {
+    /// Frames by way of it are not acknowledged in time.
+    Late,
+    /// A receiver says that it does not get what this relay should bring.
+    Missed {
+        /// Who.
+        by: Site,
+    },
+    /// A receiver says that this relay brought something else than was sent.
+    Changed {
+        /// Who.
+        by: Site,
+    },
+    /// The other site has its reasons.
+    Told,
 }
 
 /// Why there is no such node.
@@ -257,6 +285,14 @@ pub enum Fault {
         /// Which.
         op: OpId,
     },
+    /// A relay has brought something else than its source says that it sent.
+    #[error("{relay:?} has brought {op:?} changed")]
+    Changed {
+        /// The relay.
+        relay: Site,
+        /// Of which operation.
+        op: OpId,
+    },
     /// It acknowledges what was never sent.
     #[error("the frame acknowledges {seq}, and {sent} were sent")]
     AckBeyond {
@@ -293,12 +329,20 @@ pub struct Counters {
     pub control_bytes: u64,
     /// Operations delivered.
     pub delivered: u64,
+    /// Chunks of others that did not come by their relays in time.
+    pub missed: u64,
+    /// Chunks that came changed.
+    pub changed: u64,
+    /// How often a relay of this site became a suspect.
+    pub suspicions: u64,
     /// Chunks that were here already.
     pub duplicates: u64,
     /// Chunks of a life of their source that is not the present one.
     pub stale: u64,
     /// Chunks too far ahead, or for which there was no room.
     pub no_room: u64,
+    /// Streams that get less credit than the plan in use needs; not a count since the beginning.
+    pub short_of_credit: u64,
     /// Frames that were not forwarded: their root had more queued here than it was granted.
     pub relay_overruns: u64,
 }

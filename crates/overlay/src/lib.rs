@@ -43,6 +43,7 @@
 mod ack_time;
 mod admit;
 mod bodies;
+mod bounds;
 mod carrier;
 mod control;
 mod driver;
@@ -59,6 +60,7 @@ mod pace;
 mod payload;
 mod pick;
 mod plan;
+mod proof;
 mod ratio;
 mod reach;
 mod receive;
@@ -80,8 +82,8 @@ pub use control::{
 };
 pub use estimate::{Bounds, Estimate, Estimator, EstimatorConfig, HeldBy, LATENCY_UNKNOWN};
 pub use event::{
-    BroadcastError, Counters, Event, Fault, FetchError, Fetched, LinkEvent, Order, PlanRefused,
-    SetupError, Transmit, TransmitKind,
+    BroadcastError, Counters, Event, Evidence, Fault, FetchError, Fetched, LinkEvent, Order,
+    PlanRefused, SetupError, Transmit, TransmitKind,
 };
 pub use greedy::greedy;
 pub use hose::{HoseModel, ModelError, RATE_MAX_KBIT};
@@ -101,6 +103,6 @@ pub use site::{SITES_MAX, Site, SiteSet};
 pub use sustainable::{Condition, Violation, sustainable};
 pub use watch::Held;
 pub use wire::{
-    Ack, CHUNK_BYTES, CHUNKS_MAX, Data, Fetch, Forward, Frame, Life, OpId, Passed, View,
-    WHOLE_BYTES_MAX, WINDOW, WireError,
+    Ack, CHUNK_BYTES, CHUNKS_MAX, ChunkDigest, Data, Fetch, Flaw, Forward, Frame, Life, Missed,
+    Notice, OpId, Passed, View, WHOLE_BYTES_MAX, WINDOW, WireError,
 };

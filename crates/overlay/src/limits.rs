@@ -15,19 +15,26 @@ pub struct Limits {
     /// Payloads up to this size go direct and are not paced, in bytes. Default 1 KiB.
     pub small_bytes: usize,
     /// Bytes of own payloads that not all receivers have acknowledged; beyond it a broadcast is not ready. Default
-    /// 64 MiB.
+    /// 64 MiB, more where the plan needs it: see [`Limits::memory_bytes_max`].
     pub unacked_bytes_max: usize,
     /// Bytes received and not delivered yet, of one source: operations that miss chunks or wait for their turn. The
     /// oldest operation is taken beyond it. Default 32 MiB.
     pub reorder_bytes_max: usize,
+    /// Bytes of one source that came by relays before it has said what they should be. Default 8 MiB; what comes beyond
+    /// it is asked for again.
+    pub unproven_bytes_max: usize,
     /// Bytes delivered and not taken by `poll_event` yet, 128 more for each operation; what comes beyond it is
     /// dropped, and sent again by its source. Default 64 MiB.
     pub undelivered_bytes_max: usize,
-    /// Bytes that one root may have queued here to be forwarded: what a relay grants it. At least rate times round
-    /// trip for full speed. Default 4 MiB.
+    /// Bytes that one root may have queued here to be forwarded: what a relay grants it. Default 4 MiB, more where the
+    /// plan needs it: see [`Limits::memory_bytes_max`].
     pub relay_bytes_root_max: usize,
     /// And all roots together. Default 64 MiB, shared evenly by the roots where that is less.
     pub relay_bytes_max: usize,
+    /// Bytes that the two above may exceed their bounds by, all roots together, so that fast links over long distances
+    /// carry what the plan gives them: twice the planned rate times the round trip. What a plan needs beyond it is
+    /// counted in [`Counters::short_of_credit`](crate::Counters). Default 1 GiB; taken when it is used only.
+    pub memory_bytes_max: usize,
     /// Bytes of operations kept for the repair of others, after delivery. Default 64 MiB; the oldest go first.
     pub held_bytes_max: usize,
     /// And how many operations. Default 16,384.
@@ -46,11 +53,9 @@ pub struct Limits {
     pub ack_delay: Duration,
     /// How long the receivers behind a relay may take to acknowledge before enough was measured. Default 4 s.
     pub relay_timer_initial: Duration,
-    /// Least margin over the measured time. Default 2 s; the measured time once more where that is more. A dead relay
-    /// mostly shows by its connections; this is for one that lives and does not forward. Waiting too long for it delays a
-    /// repair once, but waiting too short loses a relay that is only queueing, for seconds: at full load over the latencies
-    /// of ShallowForest 60 ms cost a seventh of the throughput in simulation, and 1 s a fifth over real TCP, whose
-    /// windows have to grow first.
+    /// Least margin over the measured time. Default 2 s; the measured time once more where that is more. Receivers say by
+    /// themselves what a relay does not bring; this is for what they were not told of, and for a relay that says nothing
+    /// itself. Waiting too long for it delays a repair once, waiting too short sends again what only queues.
     pub relay_timer_margin: Duration,
     /// The most that timer may come to. Default 5 s.
     pub relay_timer_max: Duration,
@@ -89,9 +94,11 @@ impl Default for Limits {
             small_bytes: 1 << 10,
             unacked_bytes_max: 64 << 20,
             reorder_bytes_max: 32 << 20,
+            unproven_bytes_max: 8 << 20,
             undelivered_bytes_max: 64 << 20,
             relay_bytes_root_max: 4 << 20,
             relay_bytes_max: 64 << 20,
+            memory_bytes_max: 1 << 30,
             held_bytes_max: 64 << 20,
             held_max: 1 << 14,
             fetches_max: 256,

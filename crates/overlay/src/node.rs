@@ -11,6 +11,7 @@
 mod frames;
 mod line;
 mod links;
+mod notices;
 mod output;
 mod own;
 mod reachability;
@@ -22,11 +23,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use convoke_core::id::Incarnation;
 use convoke_core::time::Timestamp;
 
+use crate::bounds::{RTT_UNKNOWN, Want, in_flight, share};
 use crate::event::{Counters, Event, Order, PlanRefused, SetupError};
 use crate::limits::Limits;
 use crate::pace::Bucket;
 use crate::payload::Payload;
 use crate::plan::Plan;
+use crate::proof::Proofs;
 use crate::reach::Reach;
 use crate::receive::Receiver;
 use crate::relay::{Credit, Forwards};
@@ -36,7 +39,7 @@ use crate::send::Sender;
 use crate::site::{SITES_MAX, Site, SiteSet};
 use crate::trust::Trust;
 use crate::uplink::Uplink;
-use crate::wire::{Life, OpId, Passed, View};
+use crate::wire::{ChunkDigest, Flaw, Life, OpId, Passed, View};
 
 use line::Line;
 use reachability::Helpers;
@@ -112,6 +115,8 @@ pub struct OverlayNode {
     view: View,
     /// By whom sites are reached that this one does not reach itself.
     helpers: BTreeMap<Site, Helpers>,
+    /// Until when frames that helpers have passed on for sites that are reached again may come.
+    helped_until: BTreeMap<Site, Timestamp>,
     /// Whose turn it is to help.
     helper_turn: usize,
     /// Control frames of others that are to be passed on.
@@ -128,6 +133,11 @@ pub struct OverlayNode {
     credits: Vec<(Credit, Option<Timestamp>)>,
     forwards: Forwards,
     receiver: Receiver,
+    proofs: Proofs,
+    /// What receivers are to be told that comes to them by a relay.
+    notices: BTreeMap<(Site, Site), VecDeque<(u64, ChunkDigest)>>,
+    /// What sources are to be told that a relay of theirs did to chunks.
+    missed: BTreeMap<(Site, Site, Flaw), Vec<u64>>,
     holdings: Holdings,
     fetches: Fetches,
     /// When what is missing of a source is asked of others, that does not owe it or has no link.
@@ -158,6 +168,10 @@ enum Control {
     Credit,
     Ack,
     View,
+    /// Of what comes by this relay.
+    Notice(Site),
+    /// Of this relay, and what it did.
+    Missed(Site, Flaw),
     Ping,
     Pong(u64),
     Fetch(OpId),
@@ -203,6 +217,8 @@ pub struct Load {
     pub forward_bytes_root: u64,
     /// Bytes that wait for others of their stream, the most of one source.
     pub reorder_bytes: usize,
+    /// Bytes that came by relays and that their source has not spoken of yet, the most of one source.
+    pub unproven_bytes: usize,
     /// Bytes that wait for `poll_event`, and 128 for each delivery.
     pub undelivered_bytes: usize,
     /// Bytes kept for the repair of others.
@@ -239,6 +255,7 @@ impl OverlayNode {
             reach: Reach::new(me, sites, limits.quiet_after, limits.ping_period, now),
             view: View::default(),
             helpers: BTreeMap::new(),
+            helped_until: BTreeMap::new(),
             helper_turn: 0,
             passes: VecDeque::new(),
             floors: vec![None; sites],
@@ -252,6 +269,9 @@ impl OverlayNode {
             credits: vec![(Credit::default(), None); sites],
             forwards: Forwards::new(sites, relay_max),
             receiver: Receiver::new(order, &limits),
+            proofs: Proofs::new(limits.unproven_bytes_max),
+            notices: BTreeMap::new(),
+            missed: BTreeMap::new(),
             holdings: Holdings::new(&limits),
             fetches: Fetches::new(&limits),
             pulls: BTreeMap::new(),
@@ -360,6 +380,7 @@ impl OverlayNode {
                 .map(|site| self.receiver.waiting_bytes(site))
                 .max()
                 .unwrap_or(0),
+            unproven_bytes: self.proofs.held_bytes(),
             undelivered_bytes: self.undelivered_bytes,
             held_bytes: self.holdings.bytes(),
             fetches: self.fetches.len(),
@@ -403,6 +424,35 @@ impl OverlayNode {
             uplink.set_rate(now, rate.map(|rate| rate.max(least)));
         }
         self.repair_bucket.set_rate(now, Some(least));
+        self.set_bounds();
+    }
+
+    /// Gives roots the credit, and the own stream the room, that the plan needs over these distances.
+    pub(super) fn set_bounds(&mut self) {
+        let others = SiteSet::first(self.sites).without(self.me);
+        let rtt = |site: Site| self.reach.rtt(site).unwrap_or(RTT_UNKNOWN);
+        let limits = &self.limits;
+        let base = limits.relay_bytes_root_max.min(limits.relay_bytes_max / self.sites) as u64;
+        let relayed = self.routes.relayed_here().into_iter().enumerate();
+        let mut wants: Vec<Want> = relayed
+            .map(|(root, rate)| Want { base, needs: in_flight(rate, rtt(Self::site(root))) })
+            .collect();
+        // There by two hops, and back.
+        let farthest = others.iter().map(rtt).max().unwrap_or_default() * 2;
+        let needs = self.routes.own_rate().map_or(0, |rate| in_flight(rate, farthest));
+        wants.push(Want { base: limits.unacked_bytes_max as u64, needs });
+        let (granted, short) = share(&wants, limits.memory_bytes_max as u64);
+        let short_before = std::mem::replace(&mut self.counters.short_of_credit, short as u64);
+        if short as u64 > short_before {
+            self.events.push_back(Event::ShortOfCredit { streams: short });
+        }
+        for root in others.iter() {
+            self.forwards.set_max(root, granted[root.index()]);
+            self.note_credit(root);
+        }
+        let unacked_max = granted.last().copied().unwrap_or(0);
+        self.sender.set_unacked_max(usize::try_from(unacked_max).unwrap_or(usize::MAX));
+        self.note_room();
     }
 
     fn site(index: usize) -> Site {

@@ -42,7 +42,19 @@ struct Link {
     view: View,
     /// When the view came; none since the link is up.
     told_at: Option<Timestamp>,
+    rtt: Rtt,
 }
+
+/// The shortest round trip of the last minute or two.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rtt {
+    best: Option<Duration>,
+    before: Option<Duration>,
+    since: Timestamp,
+}
+
+/// How long the shortest round trip counts, at least.
+const RTT_WINDOW: Duration = Duration::from_secs(60);
 
 impl Reach {
     pub(crate) fn new(
@@ -67,7 +79,7 @@ impl Reach {
         self.quiet.remove(site);
         self.deaf.remove(site);
         let link = &mut self.links[site.index()];
-        *link = Link { lost_at: now, ..Link::default() };
+        *link = Link { lost_at: now, rtt: link.rtt, ..Link::default() };
     }
 
     /// A frame has come. Whether the site was quiet.
@@ -89,6 +101,21 @@ impl Reach {
             link.lost_at = now;
         }
         std::mem::replace(&mut link.view, view) != view
+    }
+
+    /// A round trip was measured.
+    pub(crate) fn on_rtt(&mut self, now: Timestamp, site: Site, rtt: Duration) {
+        let it = &mut self.links[site.index()].rtt;
+        if now.since(it.since) >= RTT_WINDOW {
+            *it = Rtt { before: it.best, best: None, since: now };
+        }
+        it.best = Some(it.best.map_or(rtt, |best| best.min(rtt)));
+    }
+
+    /// The shortest round trip to a site; none before it was measured.
+    pub(crate) fn rtt(&self, site: Site) -> Option<Duration> {
+        let Rtt { best, before, .. } = self.links[site.index()].rtt;
+        best.into_iter().chain(before).min()
     }
 
     /// Sites that have been silent for too long, and were not before.

@@ -165,6 +165,12 @@ impl Receiver {
         ended.expects(op.seq).filter(|is_to_come| !is_to_come)
     }
 
+    /// Whether a chunk of the present life of a source is not here, and may be taken.
+    pub(crate) fn wants(&self, source: Site, life: Life, seq: u64) -> bool {
+        let stream = self.streams.get(&source).filter(|stream| stream.life == life);
+        stream.is_some_and(|stream| stream.wants(seq))
+    }
+
     /// Which chunks are here of an operation that is not complete.
     pub(crate) fn present(&self, op: OpId) -> bytes::Bytes {
         let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);

@@ -22,7 +22,6 @@ pub(crate) struct Forwards {
     waiting: BTreeMap<u64, Waiting>,
     next_id: u64,
     accounts: Vec<Account>,
-    root_max: u64,
     overruns: u64,
 }
 
@@ -39,6 +38,8 @@ struct Account {
     received: u64,
     queued: u64,
     announced: u64,
+    /// What may wait at once.
+    max: u64,
 }
 
 impl Forwards {
@@ -47,10 +48,14 @@ impl Forwards {
         Self {
             waiting: BTreeMap::new(),
             next_id: 0,
-            accounts: vec![Account::default(); sites],
-            root_max: root_max as u64,
+            accounts: vec![Account { max: root_max as u64, ..Account::default() }; sites],
             overruns: 0,
         }
+    }
+
+    /// So many bytes of a root may wait from now on. What was granted is.
+    pub(crate) fn set_max(&mut self, root: Site, bytes: u64) {
+        self.accounts[root.index()].max = bytes;
     }
 
     /// A frame has come that is to be forwarded to so many. The name of it to queue, or none when its root has more
@@ -62,7 +67,7 @@ impl Forwards {
         if copies == 0 {
             return None;
         }
-        if account.queued + cost > 2 * self.root_max.max(cost) {
+        if account.queued + cost > 2 * account.max.max(cost) {
             self.overruns += 1;
             return None;
         }
@@ -99,19 +104,15 @@ impl Forwards {
     /// Whether a root that has asked should hear of more credit: a quarter of the most.
     pub(crate) fn is_credit_due(&self, root: Site) -> bool {
         let account = self.accounts[root.index()];
-        account.session > 0 && self.limit(account) >= account.announced + self.root_max / 4
+        account.session > 0 && limit(account) >= account.announced + account.max / 4
     }
 
     /// The session of a root and what it may send in it, in all.
     pub(crate) fn grant(&mut self, root: Site) -> (u32, u64) {
         let account = self.accounts[root.index()];
-        let limit = self.limit(account).max(account.announced);
+        let limit = limit(account).max(account.announced);
         self.accounts[root.index()].announced = limit;
         (account.session, limit)
-    }
-
-    fn limit(&self, account: Account) -> u64 {
-        (account.received + self.root_max).saturating_sub(account.queued)
     }
 
     /// Credit bytes of a root that are queued.
@@ -123,6 +124,10 @@ impl Forwards {
     pub(crate) fn overruns(&self) -> u64 {
         self.overruns
     }
+}
+
+fn limit(account: Account) -> u64 {
+    (account.received + account.max).saturating_sub(account.queued)
 }
 
 /// The root's side: what it may still have queued at a relay.

@@ -280,6 +280,12 @@ impl Fetches {
         self.table.range(op..end).next().is_some()
     }
 
+    /// Whether a site has been asked for an operation with this sequence number.
+    pub(crate) fn asks(&self, op: OpId, count: u32, holder: Site) -> bool {
+        let end = OpId { seq: op.seq + u64::from(count), ..op };
+        self.table.range(op..end).any(|(_, fetching)| fetching.tried.contains(holder))
+    }
+
     /// Which chunks are here of an operation that no stream brings.
     pub(crate) fn present(&self, op: OpId) -> Option<Bytes> {
         let (_, assembly) = self.table.get(&op)?.own.as_ref()?;

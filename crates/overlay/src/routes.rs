@@ -138,6 +138,28 @@ impl Routes {
         }
     }
 
+    /// Relays of the plan that all sites do without for now.
+    pub(crate) fn failing(&self) -> SiteSet {
+        self.failing
+    }
+
+    /// What the plan in use lets this site broadcast, kbit/s; none where nothing limits it.
+    pub(crate) fn own_rate(&self) -> Option<u64> {
+        let rate = self.in_use()?.rate(self.me);
+        (rate != RATE_UNLIMITED).then_some(rate)
+    }
+
+    /// What the plan in use gives each root to be relayed here, kbit/s, by root.
+    pub(crate) fn relayed_here(&self) -> Vec<u64> {
+        let here = |tree: &&Tree| tree.relay == Some(self.me);
+        let of = |root: usize| {
+            let root = Site(u16::try_from(root).expect("sites are few"));
+            let trees = self.in_use().map_or(&[][..], |plan| plan.trees(root)).iter();
+            trees.filter(here).fold(0, |sum: u64, tree| sum.saturating_add(tree.rate))
+        };
+        (0..self.sites).map(of).collect()
+    }
+
     /// All relays of the plan and its contingencies, failing or not.
     pub(crate) fn relays(&self) -> SiteSet {
         let plans = self.plan.iter().chain(self.contingencies.values());

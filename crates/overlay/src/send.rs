@@ -23,7 +23,7 @@ use crate::limits::Limits;
 use crate::payload::Payload;
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
-use crate::wire::{Ack, Data, Forward, Life, OpId, WINDOW};
+use crate::wire::{Ack, ChunkDigest, Data, Forward, Life, OpId, WINDOW};
 
 use chunk::{Chunk, Op};
 use late::Heard;
@@ -40,6 +40,7 @@ pub(crate) struct Sender {
     chunks: VecDeque<Chunk>,
     ops: BTreeMap<u64, Op>,
     unacked_bytes: usize,
+    unacked_max: usize,
     due: BTreeSet<(Timestamp, u64)>,
     /// How long those behind a relay take, by relay; and those that are sent to directly.
     relay_times: Vec<AckTime>,
@@ -72,6 +73,7 @@ impl Sender {
             chunks: VecDeque::new(),
             ops: BTreeMap::new(),
             unacked_bytes: 0,
+            unacked_max: limits.unacked_bytes_max,
             due: BTreeSet::new(),
             relay_times: vec![AckTime::default(); sites],
             direct_times: vec![AckTime::default(); sites],
@@ -83,7 +85,12 @@ impl Sender {
     /// Whether an operation of so many chunks and bytes can be taken.
     pub(crate) fn has_room(&self, chunks: usize, bytes: usize) -> bool {
         let in_window = self.chunks.len() + chunks <= usize::try_from(WINDOW).unwrap_or(usize::MAX);
-        in_window && self.unacked_bytes + bytes <= self.limits.unacked_bytes_max
+        in_window && self.unacked_bytes + bytes <= self.unacked_max
+    }
+
+    /// So many bytes may be unacknowledged from now on.
+    pub(crate) fn set_unacked_max(&mut self, bytes: usize) {
+        self.unacked_max = bytes;
     }
 
     /// Takes an operation, which is owed to all others but those that are gone. The sequence numbers of its chunks.
@@ -270,12 +277,14 @@ impl Sender {
         let (took, route) = (chunk.left_at.map(|at| now - at), chunk.route);
         let was_resent = chunk.resent.contains(by);
         if let Some(route) = route.filter(|_| chunk.is_relay_done()) {
-            progress.proven.push((route.relay, seq));
+            if !chunk.was_missed {
+                progress.proven.push((route.relay, seq));
+            }
             chunk.route = None;
             chunk.relay_due = None;
         }
         let (is_done, last_left_at) = (chunk.missing.is_empty(), chunk.last_left_at);
-        self.heard[by.index()].note(now, last_left_at, self.limits.relay_timer_initial);
+        self.heard[by.index()].note(now, last_left_at);
         if let Some(took) = took.filter(|_| !was_resent) {
             let via = route.filter(|it| it.relay == by || it.forward.contains(by));
             match via {
@@ -323,6 +332,36 @@ impl Sender {
             self.chunks.pop_front();
             self.base += 1;
         }
+    }
+
+    /// What receivers are to hold a frame of this stream against.
+    pub(crate) fn digest(&mut self, data: &Data) -> ChunkDigest {
+        let of = || ChunkDigest::of(data);
+        self.chunk_mut(data.seq()).map_or_else(of, |chunk| *chunk.digest.get_or_insert_with(of))
+    }
+
+    /// What is on its way to a site by relays, and what it is to be held against.
+    pub(crate) fn relayed_to(&self, site: Site) -> Vec<(Site, (u64, ChunkDigest))> {
+        let relayed = |(chunk, seq): (&Chunk, u64)| {
+            let route = chunk.route.filter(|it| it.forward.contains(site))?;
+            let is_due = chunk.missing.contains(site) && chunk.relay_due.is_some();
+            chunk.digest.filter(|_| is_due).map(|digest| (route.relay, (seq, digest)))
+        };
+        self.chunks.iter().zip(self.base..).filter_map(relayed).collect()
+    }
+
+    /// A receiver has missed what a relay was to bring it. Whether it was: then it is sent directly, and what others behind
+    /// the relay acknowledge proves nothing.
+    pub(crate) fn on_missed(&mut self, seq: u64, relay: Site, by: Site) -> bool {
+        let Some(chunk) = self.chunk_mut(seq) else { return false };
+        let was_to = chunk.relay_due.is_some()
+            && chunk.missing.contains(by)
+            && chunk.route.is_some_and(|it| it.relay == relay && it.forward.contains(by));
+        if was_to {
+            chunk.route = chunk.route.map(|it| Relayed { forward: it.forward.without(by), ..it });
+            chunk.was_missed = true;
+        }
+        was_to
     }
 
     /// Chunks that wait to be sent to a relay.

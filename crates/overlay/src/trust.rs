@@ -22,6 +22,10 @@ pub(crate) struct Trust {
     suspects: BTreeMap<Site, Suspect>,
     /// When those with a past were last trusted again, and how often they had failed.
     past: BTreeMap<Site, (Timestamp, u32)>,
+    /// Of relays that are trusted still: what receivers have missed, less what has come since.
+    strikes: BTreeMap<Site, u32>,
+    /// Whom each receiver has accused, of those that are not trusted again.
+    accused: BTreeMap<Site, SiteSet>,
     min: Duration,
     max: Duration,
 }
@@ -30,6 +34,8 @@ pub(crate) struct Trust {
 struct Suspect {
     until: Timestamp,
     failures: u32,
+    /// Who missed something.
+    missed_by: Option<Site>,
     /// The one frame that it may carry meanwhile, once it is on probation.
     probe: Option<u64>,
 }
@@ -37,10 +43,16 @@ struct Suspect {
 /// How many of the least pauses a probe counts for: whoever is to acknowledge it may be gone for good.
 const PROBE_PAUSES: u32 = 10;
 
+/// A relay is suspected after three frames that somebody missed, less one for each twenty that all have acknowledged:
+/// one that drops more than one in twenty is found, and not one that a connection has lost a frame of.
+const STRIKES: u32 = 60;
+const STRIKES_MISSED: u32 = 3;
+
 impl Trust {
     /// All are trusted. The least and the most time that a suspect is not used.
     pub(crate) fn new(min: Duration, max: Duration) -> Self {
-        Self { suspects: BTreeMap::new(), past: BTreeMap::new(), min, max }
+        let (suspects, past, strikes, accused) = Default::default();
+        Self { suspects, past, strikes, accused, min, max }
     }
 
     /// Whether a frame may be given to it now.
@@ -87,15 +99,69 @@ impl Trust {
             },
         };
         let pause = self.min.saturating_mul(1 << failures.min(30)).min(self.max);
-        let suspect = Suspect { until: now + pause, failures, probe: None };
+        let suspect = Suspect { until: now + pause, failures, missed_by: None, probe: None };
         Some(self.suspects.insert(relay, suspect).is_none())
+    }
+
+    /// A receiver says that it has missed a frame of it, or that it came changed. As [`Trust::on_timeout`]; one frame that
+    /// is missed is none yet. Of `relays_max` relays a receiver is believed about half: one that misses what comes by
+    /// all of them is at fault itself.
+    pub(crate) fn on_missed(
+        &mut self,
+        now: Timestamp,
+        (relay, by): (Site, Site),
+        seq: u64,
+        is_changed: bool,
+        relays_max: usize,
+    ) -> Option<bool> {
+        let accused = self.accused.entry(by).or_default();
+        if !accused.contains(relay) && accused.len() >= (relays_max / 2).max(1) {
+            return None;
+        }
+        if !self.suspects.contains_key(&relay) {
+            let strikes = self.strikes.entry(relay).or_default();
+            *strikes += if is_changed { STRIKES } else { STRIKES / STRIKES_MISSED };
+            if *strikes < STRIKES {
+                return None;
+            }
+        }
+        let is_new = self.on_timeout(now, relay, seq);
+        if is_new.is_some() {
+            self.strikes.remove(&relay);
+            self.accused.entry(by).or_default().insert(relay);
+            let suspect = self.suspects.get_mut(&relay).filter(|_| !is_changed);
+            suspect.into_iter().for_each(|suspect| suspect.missed_by = Some(by));
+        }
+        is_new
+    }
+
+    /// What a receiver had missed has come by the relay after all. Whether it is trusted again by that: if nobody else
+    /// has anything against it.
+    pub(crate) fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) -> bool {
+        self.strikes.remove(&relay);
+        let was_slow = self.suspects.get(&relay).is_some_and(|it| it.missed_by == Some(by));
+        if was_slow {
+            self.absolve(now, relay);
+        }
+        was_slow
+    }
+
+    fn absolve(&mut self, now: Timestamp, relay: Site) {
+        let Some(suspect) = self.suspects.remove(&relay) else { return };
+        self.past.insert(relay, (now, suspect.failures));
+        self.accused.values_mut().for_each(|accused| {
+            accused.remove(relay);
+        });
     }
 
     /// All behind it have acknowledged a frame in time. Whether it is trusted again by that.
     pub(crate) fn on_acked(&mut self, now: Timestamp, relay: Site, seq: u64) -> bool {
+        if let Some(strikes) = self.strikes.get_mut(&relay) {
+            *strikes = strikes.saturating_sub(1);
+        }
         let is_probe = self.suspects.get(&relay).is_some_and(|it| it.probe == Some(seq));
-        if is_probe && let Some(suspect) = self.suspects.remove(&relay) {
-            self.past.insert(relay, (now, suspect.failures));
+        if is_probe {
+            self.absolve(now, relay);
         }
         is_probe
     }
@@ -153,6 +219,26 @@ mod tests {
         assert_eq!(trust.on_timeout(at(1_200), RELAY, 2), Some(true));
         assert!(!trust.is_usable(at(3_100), RELAY));
         assert!(trust.is_usable(at(3_200), RELAY));
+    }
+
+    #[test]
+    fn what_receivers_miss_counts_together_and_what_comes_counts_against_it() {
+        let mut trust = trust();
+        let missed = |trust: &mut Trust, by| trust.on_missed(at(0), (RELAY, Site(by)), 1, false, 3);
+        assert_eq!([missed(&mut trust, 1), missed(&mut trust, 2)], [None, None]);
+        (0..20).for_each(|seq| assert!(!trust.on_acked(at(1), RELAY, seq)));
+        assert_eq!([missed(&mut trust, 1), missed(&mut trust, 2)], [None, Some(true)]);
+        let mut trust = self::trust();
+        let changed = trust.on_missed(at(0), (RELAY, Site(1)), 1, true, 3);
+        assert_eq!(changed, Some(true));
+    }
+
+    #[test]
+    fn a_receiver_is_believed_about_half_of_the_relays() {
+        let mut trust = trust();
+        let mut accuse = |relay, by| trust.on_missed(at(0), (Site(relay), Site(by)), 1, true, 4);
+        assert_eq!([accuse(1, 9), accuse(2, 9)], [Some(true); 2]);
+        assert_eq!([accuse(3, 9), accuse(3, 8)], [None, Some(true)]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod ack;
 mod codec;
 mod data;
 mod fetch;
+mod notice;
 mod passed;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use codec::WireError;
 use codec::{Reader, write_life, write_number, write_op};
 pub use data::{Data, Forward};
 pub use fetch::Fetch;
+pub use notice::{ChunkDigest, Flaw, Missed, Notice};
 pub use passed::Passed;
 pub use view::View;
 
@@ -121,6 +123,10 @@ pub enum Frame {
     },
     /// What the sender thinks of the others.
     View(View),
+    /// What comes to the receiver by relays of the sender.
+    Notice(Notice),
+    /// What has not come to the sender by relays of the receiver.
+    Missed(Missed),
     /// A control frame of one site for another, which do not reach each other.
     Passed(Passed),
     /// Asks for a sign of life, which gives a round trip.
@@ -187,6 +193,8 @@ impl Frame {
                 write_number((*until).into(), out);
             }
             Self::View(view) => view.write(out),
+            Self::Notice(notice) => notice.write(out),
+            Self::Missed(missed) => missed.write(out),
             Self::Passed(passed) => passed.write(out),
             Self::Ping { at } | Self::Pong { at } => out.extend_from_slice(&at.to_le_bytes()),
         }
@@ -220,6 +228,8 @@ impl Frame {
             6 => Self::Fetch(Fetch::read(&mut input)?),
             7 => Self::HaveNot { op: input.op()?, until: input.seq_after()? },
             8 => Self::View(View::read(&mut input)?),
+            9 => Self::Notice(Notice::read(&mut input)?),
+            10 => Self::Missed(Missed::read(&mut input)?),
             12 => Self::Ping { at: input.fixed_u64()? },
             13 => Self::Pong { at: input.fixed_u64()? },
             kind => return Err(WireError::UnknownKind(kind)),
@@ -239,6 +249,8 @@ impl Frame {
             Self::Fetch(_) => "FETCH",
             Self::HaveNot { .. } => "HAVE_NOT",
             Self::View(_) => "VIEW",
+            Self::Notice(_) => "NOTICE",
+            Self::Missed(_) => "MISSED",
             Self::Passed(_) => "PASSED",
             Self::Ping { .. } => "PING",
             Self::Pong { .. } => "PONG",
@@ -255,6 +267,8 @@ impl Frame {
             Self::Fetch(_) => 6,
             Self::HaveNot { .. } => 7,
             Self::View(_) => 8,
+            Self::Notice(_) => 9,
+            Self::Missed(_) => 10,
             Self::Passed(_) => 0,
             Self::Ping { .. } => 12,
             Self::Pong { .. } => 13,

@@ -153,6 +153,21 @@ async fn sites_that_think_too_much_of_their_links_find_what_those_carry() -> Res
     Ok(())
 }
 
+/// They take their links for a tenth of what those are. Nobody has held them back yet, so nothing is paced by the guess.
+#[tokio::test(start_paused = true)]
+async fn sites_that_think_too_little_of_their_links_are_never_slower_than_without_a_plan() -> Result
+{
+    let network = SimNetwork::new(1);
+    let bounds = Bounds { initial: LINK_KBIT / 10, ..Bounds::default() };
+    let sites = start(&network, |it| it.uplink(bounds).downlink(bounds)).await?;
+    let first = throughput(&sites, Duration::ZERO, Duration::from_secs(10)).await;
+    let then = throughput(&sites, Duration::from_secs(20), Duration::from_secs(10)).await;
+    println!("a tenth: {first} kbit/s in the first 10 s, {then} from 30 to 40 s");
+    assert!(first >= LINK_KBIT / 4, "{first}: all direct, {} would fit", LINK_KBIT / 4);
+    assert!(then * 10 >= LINK_KBIT * 7, "{then}");
+    Ok(())
+}
+
 /// The direct way has no rate in such a plan.
 #[tokio::test(start_paused = true)]
 async fn a_stream_whose_only_relay_is_gone_goes_directly_at_its_rate() -> Result {

@@ -106,13 +106,22 @@ impl State {
                     self.watched.over(op, missed, &mut aftermath.wakers);
                 }
                 Event::Ready => aftermath.wakers.append(&mut self.ready),
-                Event::Suspect { relay, by } => self.suspect(now, relay, by, true),
-                Event::Trusted { relay, by } => self.suspect(now, relay, by, false),
+                Event::Suspect { relay, by, evidence } => {
+                    tracing::warn!(?relay, ?by, ?evidence, "a relay is suspected");
+                    self.suspect(now, relay, by, true);
+                }
+                Event::Trusted { relay, by } => {
+                    tracing::info!(?relay, ?by, "a relay is trusted again");
+                    self.suspect(now, relay, by, false);
+                }
                 Event::RelaysFail { relays } => {
                     tracing::info!(?relays, "relays fail");
                     if let Some(control) = &mut self.control {
                         control.handle_failing(relays);
                     }
+                }
+                Event::ShortOfCredit { streams } => {
+                    tracing::warn!(streams, "the plan needs more memory than it may take");
                 }
                 Event::RoundTrip { site, rtt } => {
                     if let Some(estimator) = &mut self.estimator {
@@ -148,7 +157,6 @@ impl State {
     }
 
     fn suspect(&mut self, now: Timestamp, relay: Site, by: Site, is_suspect: bool) {
-        tracing::info!(?relay, ?by, is_suspect, "suspicion of a relay");
         if let Some(control) = self.control.as_mut().filter(|_| by == self.node.me()) {
             control.handle_suspicion(now, relay, is_suspect);
         }
@@ -251,7 +259,8 @@ impl State {
             let planned = self.plan.uplink_use(self.node.me());
             self.node.set_pacing(now, estimator.pacing_permille(planned));
             if let Some(control) = self.control.as_mut().filter(|_| has_changed) {
-                control.handle_estimate(now, estimator.estimate());
+                let largest = control.largest_uplink(now);
+                control.handle_estimate(now, estimator.estimate_beside(largest));
             }
         }
         if let Some(control) = self.control.as_mut()

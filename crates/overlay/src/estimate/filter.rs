@@ -43,6 +43,16 @@ impl Filter {
             self.samples.pop_front();
         }
         self.samples.push_back((now, value));
+        self.agree();
+    }
+
+    /// Forgets all but the last few samples.
+    pub(super) fn keep_last(&mut self, count: usize) {
+        self.samples.drain(..self.samples.len().saturating_sub(count));
+        self.agree();
+    }
+
+    fn agree(&mut self) {
         let mut values: Vec<u64> = self.samples.iter().map(|(_, value)| *value).collect();
         if values.len() >= AGREEING {
             self.best = Some(*values.select_nth_unstable_by(AGREEING - 1, self.better).1);

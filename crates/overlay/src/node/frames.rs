@@ -4,6 +4,7 @@ use convoke_core::time::Timestamp;
 
 use crate::event::{Event, Fault};
 use crate::payload::Payload;
+use crate::proof::Proof;
 use crate::receive::{Holes, Taken};
 use crate::send::Progress;
 use crate::site::{Site, SiteSet};
@@ -48,7 +49,9 @@ impl OverlayNode {
                 self.poll_fetches(now);
             }
             Frame::View(view) => return self.on_view(now, from, view),
-            Frame::Passed(_) if is_full => {}
+            Frame::Notice(notice) => return self.on_notice(now, from, notice),
+            Frame::Missed(_) | Frame::Passed(_) if is_full => {}
+            Frame::Missed(missed) => self.on_missed(now, from, missed),
             Frame::Passed(passed) => return self.on_passed(now, from, passed),
             Frame::Ping { at } => {
                 if self.control.len() < CONTROL_MAX {
@@ -86,7 +89,17 @@ impl OverlayNode {
         if data.is_repair && self.receiver.expects(data.op).is_none() {
             return self.take_fetched(now, data);
         }
-        self.receive(now, data)
+        match from == source {
+            true => self.receive(now, from, data),
+            // An answer to a fetch, where no source says what it should be.
+            false if data.is_repair && self.is_asked(from, &data) => self.receive(now, from, data),
+            false => self.prove(now, from, data),
+        }
+    }
+
+    /// Whether a chunk that its source has not spoken of was asked for there.
+    fn is_asked(&self, from: Site, data: &Data) -> bool {
+        self.proofs.check(data) != Proof::Wrong && self.fetches.asks(data.op, data.count, from)
     }
 
     /// Queues a frame for those it is to be forwarded to, as far as they can be reached.
@@ -108,10 +121,11 @@ impl OverlayNode {
         self.note_credit(source);
     }
 
-    fn receive(&mut self, now: Timestamp, data: Data) -> Result<(), Fault> {
-        let (op, count) = (data.op, data.count);
+    pub(super) fn receive(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
+        let (op, count, seq) = (data.op, data.count, data.seq());
         match self.receiver.take(now, data)? {
             Taken::New { complete, delivered } => {
+                self.proofs.on_taken(now, op.source, seq, from);
                 self.fetches.on_progress(now, op, count);
                 if let Some((op, payload)) = complete {
                     if self.fetches.on_complete(op, count.into()) {
@@ -171,6 +185,7 @@ impl OverlayNode {
         let (holes, delivered) = self.receiver.floor(now, source, life, seq);
         self.note_gaps(source, life, holes);
         self.deliver_all(delivered);
+        self.proofs.on_floor(source, seq);
         self.watch_holes(now, source);
         self.poll_acks(now);
     }

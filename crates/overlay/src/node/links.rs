@@ -54,6 +54,7 @@ impl OverlayNode {
         for seq in self.sender.owed_to(site) {
             self.send_again(seq, SiteSet::EMPTY.with(site));
         }
+        self.announce_again(site);
         self.on_reach_changed(now);
         self.control.insert((site, Control::View));
     }
@@ -65,6 +66,8 @@ impl OverlayNode {
         self.reach.on_down(now, site);
         let lost: Vec<Item> = self.uplinks[site.index()].on_down(now).collect();
         self.control.retain(|(to, _)| *to != site);
+        self.notices.retain(|(to, _), _| *to != site);
+        self.missed.retain(|(source, ..), _| *source != site);
         self.credits[site.index()] = (Credit::default(), None);
         self.sender.on_queue_lost(site);
         self.on_reach_changed(now);

@@ -16,7 +16,9 @@ const PULL_AHEAD: u64 = 16;
 impl OverlayNode {
     /// A frame to send, until there is none. Not to be called for links that take nothing: say that they are blocked.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        self.poll_control(now).or_else(|| self.poll_data(now))
+        // Looking for data may make control frames due.
+        let first = self.poll_control(now).or_else(|| self.poll_data(now));
+        first.or_else(|| self.poll_control(now))
     }
 
     fn poll_control(&mut self, now: Timestamp) -> Option<Transmit> {
@@ -50,6 +52,8 @@ impl OverlayNode {
             }
             Control::Ack => Frame::Ack(self.receiver.ack(to)?),
             Control::View => Frame::View(self.view),
+            Control::Notice(relay) => self.make_notice(to, relay)?,
+            Control::Missed(relay, flaw) => self.make_missed(to, relay, flaw)?,
             Control::Ping => Frame::Ping { at: now.as_nanos() },
             Control::Pong(at) => Frame::Pong { at },
             Control::Fetch(op) => {
@@ -89,6 +93,9 @@ impl OverlayNode {
             };
             // Some chunks have been acknowledged, or displaced, while they waited.
             let Some(data) = data else { continue };
+            if data.op.source == self.me {
+                self.announce(to, &data);
+            }
             self.count(now, to, next, &data);
             return Some(data);
         }
@@ -149,13 +156,14 @@ impl OverlayNode {
         let line = self.line.poll_timeout();
         let parts = [self.sender.poll_timeout(), self.receiver.poll_timeout(), line];
         let parts = parts.into_iter().chain([self.fetches.poll_timeout(), links, gone, pulls]);
-        let parts = parts.chain([self.reach.poll_timeout()]);
+        let parts = parts.chain([self.reach.poll_timeout(), self.proofs.poll_timeout()]);
         parts.flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.poll_reach(now);
+        self.poll_missed(now);
         self.expire(now);
         self.leave_stuck(now);
         self.give_up(now);

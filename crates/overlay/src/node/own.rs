@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use convoke_core::time::Timestamp;
 
-use crate::event::{BroadcastError, Event, FetchError, Fetched};
+use crate::event::{BroadcastError, Evidence, FetchError, Fetched};
 use crate::payload::Payload;
 use crate::relay::{Credit, cost};
 use crate::routes::Relayed;
@@ -275,12 +275,7 @@ impl OverlayNode {
     }
 
     pub(super) fn blame(&mut self, now: Timestamp, relay: Site, seq: u64) {
-        let Some(is_new) = self.trust.on_timeout(now, relay, seq) else { return };
-        self.sender.back_off(relay);
-        if is_new {
-            self.events.push_back(Event::Suspect { relay, by: self.me });
-            self.on_reach_changed(now);
-            self.route_around(now, relay);
-        }
+        let is_new = self.trust.on_timeout(now, relay, seq);
+        self.suspect(now, relay, is_new, Evidence::Late);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
-use crate::event::{Event, Fault};
+use crate::event::{Event, Evidence, Fault};
 use crate::receive::Ended;
 use crate::relay::cost;
 use crate::site::{Site, SiteSet};
@@ -25,6 +25,9 @@ pub(super) struct Helpers {
 
 /// Control frames of others that wait to be passed on. What comes beyond it is dropped; timers repeat what mattered.
 const PASSES_MAX: usize = 1 << 10;
+
+/// How long after a site is reached again what helpers have passed on before may come.
+const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 impl OverlayNode {
     /// Links came, went or fell silent, or somebody is suspected or trusted again: the others are told, and all sites
@@ -58,6 +61,7 @@ impl OverlayNode {
         let is_new = |site: &Site| !before.contains_key(site);
         let new: Vec<Site> = self.helpers.keys().copied().filter(is_new).collect();
         for (site, old) in before {
+            self.helped_until.insert(site, now + IN_FLIGHT);
             // What one was to pass on that does not reach the site any more goes another way.
             if self.helpers.get(&site).is_none_or(|new| new.data != old.data) {
                 let items = self.uplinks[old.data.index()].take_through();
@@ -81,6 +85,7 @@ impl OverlayNode {
         for seq in self.sender.owed_to(site) {
             self.send_again(seq, SiteSet::EMPTY.with(site));
         }
+        self.announce_again(site);
         self.move_line(now);
     }
 
@@ -100,12 +105,16 @@ impl OverlayNode {
         let data = self.sender.transmit(now, seq, to)?;
         self.credits[helper.index()].0.spend(cost(data.payload.len()));
         // Whoever passes it on does not know whether it was sent before.
-        Some(Data { forward: Forward::To(SiteSet::EMPTY.with(to)), is_repair: false, ..data })
+        let forward = Forward::To(SiteSet::EMPTY.with(to));
+        Some(Data { forward, is_repair: false, ..data })
     }
 
     /// A control frame on its way: to whom, and in what. None when it cannot be sent.
     pub(super) fn address(&self, to: Site, frame: Frame) -> Option<(Site, Frame)> {
-        let is_passed = matches!(frame, Frame::Ack(_) | Frame::Floor { .. });
+        let is_passed = matches!(
+            frame,
+            Frame::Ack(_) | Frame::Floor { .. } | Frame::Notice(_) | Frame::Missed(_)
+        );
         match self.helpers.get(&to).filter(|_| is_passed) {
             Some(Helpers { control, .. }) => {
                 let frame = frame.to_bytes();
@@ -136,7 +145,8 @@ impl OverlayNode {
             return Ok(());
         }
         // Between two that reach each other nobody else has a word.
-        if self.reach.reached().contains(from) {
+        let is_late = self.helped_until.get(&from).is_some_and(|until| now <= *until);
+        if self.reach.reached().contains(from) && !is_late {
             return Ok(());
         }
         match Frame::decode(&passed.frame) {
@@ -144,6 +154,14 @@ impl OverlayNode {
             Ok(Frame::Floor { life, seq }) => {
                 self.learn_life(from, life);
                 self.on_floor(now, from, life, seq);
+                Ok(())
+            }
+            Ok(Frame::Notice(notice)) => {
+                self.learn_life(from, notice.life);
+                self.on_notice(now, from, notice)
+            }
+            Ok(Frame::Missed(missed)) => {
+                self.on_missed(now, from, missed);
                 Ok(())
             }
             _ => Err(Fault::Site { site: from }),
@@ -194,7 +212,7 @@ impl OverlayNode {
             return Ok(());
         }
         for relay in view.suspects.difference(before).iter() {
-            self.events.push_back(Event::Suspect { relay, by: from });
+            self.events.push_back(Event::Suspect { relay, by: from, evidence: Evidence::Told });
         }
         for relay in before.difference(view.suspects).iter() {
             self.events.push_back(Event::Trusted { relay, by: from });
@@ -202,7 +220,8 @@ impl OverlayNode {
         if was_reached && !self.reach.reached().contains(from) {
             self.leave_relay(now, from);
         }
-        // What it cannot bring to some is due to them at once.
+        // What it cannot bring to some goes to them another way, and what it was sent is due to them at once.
+        self.route_around(now, from);
         for (seq, late) in self.sender.take_for(from, view.unreached) {
             self.send_again(seq, late);
         }
@@ -217,6 +236,12 @@ impl OverlayNode {
     pub(super) fn on_pong(&mut self, now: Timestamp, from: Site, at: u64) {
         let Some(took) = now.as_nanos().checked_sub(at) else { return };
         let rtt = Duration::from_nanos(took);
+        let before = self.reach.rtt(from);
+        self.reach.on_rtt(now, from, rtt);
+        let is_other = |before: Duration| before.abs_diff(rtt) > before / 8;
+        if self.reach.rtt(from) != before && before.is_none_or(is_other) {
+            self.set_bounds();
+        }
         self.events.push_back(Event::RoundTrip { site: from, rtt });
     }
 }

@@ -1,7 +1,9 @@
 use super::*;
 use crate::event::{Fault, LinkEvent, Transmit, TransmitKind};
 use crate::plan::Tree;
-use crate::wire::{Ack, Data, Fetch, Forward, Frame, SEQ_MAX, WINDOW};
+use crate::wire::{
+    Ack, ChunkDigest, Data, Fetch, Flaw, Forward, Frame, Missed, Notice, Passed, SEQ_MAX, WINDOW,
+};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -261,8 +263,49 @@ fn what_others_suspect_is_told_and_nothing_else() {
     let view = View { version: 1, suspects: SiteSet::EMPTY.with(Site(1)), ..View::default() };
     node.handle_frame(at(1), Site(2), Frame::View(view)).expect("it is right");
     let event = node.poll_event();
-    assert!(matches!(event, Some(Event::Suspect { relay: Site(1), by: Site(2) })), "{event:?}");
+    assert!(matches!(event, Some(Event::Suspect { relay: Site(1), by: Site(2), .. })), "{event:?}");
     assert_eq!(node.suspects(), SiteSet::EMPTY);
+}
+
+/// The first of four is the source, the second its relay, and this node is the last of them.
+fn relayed(seq: u64) -> Data {
+    Data { forward: Forward::Nobody, ..data(Site(1), seq, Forward::Nobody, 5_000) }
+}
+
+fn notice(node: &mut OverlayNode, now: u64, seq: u64) -> Result<(), Fault> {
+    let chunks = vec![(seq, ChunkDigest::of(&relayed(seq)))];
+    let notice = Notice { life: life(Site(1)), relay: Site(2), chunks };
+    node.handle_frame(at(now), Site(1), Frame::Notice(notice))
+}
+
+#[test]
+fn what_a_relay_brings_is_delivered_once_its_source_has_said_what_it_is() {
+    let mut node = node();
+    node.handle_frame(at(1), Site(2), Frame::Data(relayed(0))).expect("it may come first");
+    assert!(node.poll_event().is_none());
+    notice(&mut node, 2, 0).expect("it is right");
+    assert!(matches!(node.poll_event(), Some(Event::Delivered { .. })));
+    notice(&mut node, 3, 1).expect("it is right");
+    node.handle_frame(at(4), Site(2), Frame::Data(relayed(1))).expect("it is right");
+    assert!(matches!(node.poll_event(), Some(Event::Delivered { .. })));
+    // From its source it is what it is.
+    node.handle_frame(at(5), Site(1), Frame::Data(relayed(2))).expect("it is right");
+    assert!(matches!(node.poll_event(), Some(Event::Delivered { .. })));
+}
+
+#[test]
+fn what_a_relay_has_changed_is_not_taken_and_its_source_is_told_by_whom() {
+    let mut node = node();
+    notice(&mut node, 1, 0).expect("it is right");
+    drain(&mut node, at(1));
+    let changed = Data { payload: Bytes::from(vec![4; 5_000]), ..relayed(0) };
+    let fault = node.handle_frame(at(2), Site(2), Frame::Data(changed));
+    assert_eq!(fault, Err(Fault::Changed { relay: Site(2), op: relayed(0).op }));
+    let said: Vec<Transmit> = drain(&mut node, at(2));
+    let missed = Missed { life: life(Site(1)), relay: Site(2), flaw: Flaw::Changed, seqs: vec![0] };
+    assert!(said.iter().any(|it| it.to == Site(1) && it.frame == Frame::Missed(missed.clone())));
+    node.handle_frame(at(3), Site(1), Frame::Data(relayed(0))).expect("it is right");
+    assert!(matches!(node.poll_event(), Some(Event::Delivered { .. })));
 }
 
 #[test]
@@ -311,6 +354,14 @@ fn frames() -> impl Strategy<Value = Frame> {
         let payload = Bytes::from(vec![0; len]);
         Frame::Data(Data { op, index, count, epoch: 0, forward, is_repair, payload })
     });
+    let digests = any::<u8>().prop_map(|byte| ChunkDigest([byte; 16]));
+    let notices = (lives(), site(), proptest::collection::vec((seqs(), digests), 0..5));
+    let notices =
+        notices.prop_map(|(life, relay, chunks)| Frame::Notice(Notice { life, relay, chunks }));
+    let flaw = prop_oneof![Just(Flaw::Absent), Just(Flaw::Changed), Just(Flaw::Late)];
+    let missed = (lives(), site(), flaw, proptest::collection::vec(seqs(), 0..5));
+    let missed = missed
+        .prop_map(|(life, relay, flaw, seqs)| Frame::Missed(Missed { life, relay, flaw, seqs }));
     prop_oneof![
         4 => data,
         2 => (lives(), seqs(), bytes()).prop_map(|(life, next, beyond)| Frame::Ack(Ack { life, next, beyond })),
@@ -324,6 +375,9 @@ fn frames() -> impl Strategy<Value = Frame> {
             suspects: SiteSet::from_bits(suspects),
             unreached: SiteSet::from_bits(unreached),
         })),
+        2 => notices,
+        2 => missed,
+        1 => (site(), site(), bytes()).prop_map(|(from, to, frame)| Frame::Passed(Passed { from, to, frame })),
         1 => any::<u64>().prop_map(|at| Frame::Ping { at }),
         1 => any::<u64>().prop_map(|at| Frame::Pong { at }),
     ]
@@ -353,6 +407,7 @@ proptest! {
             let load = node.load();
             prop_assert!(load.reorder_bytes <= 32 << 20 && load.forward_bytes_root <= 8 << 20);
             prop_assert!(load.fetches <= 256 && load.control == 0);
+            prop_assert!(load.unproven_bytes <= (8 << 20) + (64 << 10));
             while node.poll_event().is_some() {}
         }
     }

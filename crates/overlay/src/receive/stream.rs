@@ -108,6 +108,11 @@ impl Stream {
         seq < self.next || self.beyond.contains(&seq)
     }
 
+    /// Whether a chunk is not here, and not too far ahead.
+    pub(super) fn wants(&self, seq: u64) -> bool {
+        !self.has(seq) && seq < self.acked() + WINDOW
+    }
+
     fn advance(&mut self) {
         while self.beyond.remove(&self.next) {
             self.next += 1;

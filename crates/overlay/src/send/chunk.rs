@@ -6,6 +6,7 @@ use convoke_core::time::Timestamp;
 use crate::payload::Payload;
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
+use crate::wire::ChunkDigest;
 
 /// A chunk.
 #[derive(Clone, Debug)]
@@ -28,12 +29,16 @@ pub(super) struct Chunk {
     pub(super) route: Option<Relayed>,
     /// The session of the relay's credit that it is charged to.
     pub(super) session: Option<u32>,
+    /// What receivers hold it against, once it went by a relay.
+    pub(super) digest: Option<ChunkDigest>,
     /// When the first copy left.
     pub(super) left_at: Option<Timestamp>,
     /// And the last.
     pub(super) last_left_at: Timestamp,
     /// When those behind the relay are late; none before it was sent there.
     pub(super) relay_due: Option<Timestamp>,
+    /// Somebody behind the relay has missed it.
+    pub(super) was_missed: bool,
     /// When the others are.
     pub(super) direct_due: Option<Timestamp>,
     /// The earlier of both, as it stands in the list of timers.
@@ -57,9 +62,11 @@ impl Chunk {
             resent: SiteSet::EMPTY,
             route: None,
             session: None,
+            digest: None,
             left_at: None,
             last_left_at: Timestamp::ZERO,
             relay_due: None,
+            was_missed: false,
             direct_due: None,
             due: None,
             attempts: 0,

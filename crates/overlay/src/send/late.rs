@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
-use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
 
 use super::Sender;
@@ -26,15 +25,10 @@ pub(super) struct Heard {
     of: Timestamp,
     /// When it acknowledged something new last.
     at: Timestamp,
-    /// Since when it has not been silent. Who has just begun to read again is about to acknowledge all that waited.
-    since: Timestamp,
 }
 
 impl Heard {
-    pub(super) fn note(&mut self, now: Timestamp, left_at: Timestamp, silence: Duration) {
-        if now.since(self.at) > silence {
-            self.since = now;
-        }
+    pub(super) fn note(&mut self, now: Timestamp, left_at: Timestamp) {
         self.at = now;
         self.of = self.of.max(left_at);
     }
@@ -49,17 +43,15 @@ impl Sender {
         }
         let silent = self.silent(seq);
         let direct_timer = self.direct_timer(seq, self.me);
-        let (heard, grace) = (&self.heard, self.limits.relay_timer_initial);
+        let heard = &self.heard;
         let index = usize::try_from(seq - self.base).expect("what is due is retained");
         let chunk = &mut self.chunks[index];
         let (mut to, mut blamed) = (SiteSet::EMPTY, None);
         if let Some(route) = chunk.route.filter(|_| chunk.relay_due.is_some_and(|due| due <= now)) {
             let late = chunk.missing.intersection(chunk.behind_relay());
-            let has_later = |site: Site| {
-                let heard = heard[site.index()];
-                Some(heard.of) > chunk.left_at && heard.since + grace <= now
-            };
-            blamed = is_blamed(route, late, has_later).then_some(route.relay);
+            // Receivers say themselves what a relay does not bring. One that acknowledges what it gets may be slow.
+            let is_mute = Some(heard[route.relay.index()].at) <= chunk.left_at;
+            blamed = (is_mute && late.contains(route.relay)).then_some(route.relay);
             // The relay's own copy is on a link that loses nothing.
             to = late.without(route.relay);
             chunk.route = None;
@@ -134,13 +126,4 @@ impl Sender {
             self.due.remove(&(due, seq));
         }
     }
-}
-
-/// Whether it seems to be the relay's doing that some are late: it is late itself, or all behind it are, or one that
-/// has acknowledged something that left later. A receiver that says nothing at all may be at fault itself.
-fn is_blamed(route: Relayed, late: SiteSet, has_later: impl Fn(Site) -> bool) -> bool {
-    let behind = late.intersection(route.forward);
-    late.contains(route.relay)
-        || (behind.len() > 1 && behind == route.forward)
-        || behind.iter().any(has_later)
 }

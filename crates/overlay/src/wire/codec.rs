@@ -49,18 +49,21 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    fn u32(&mut self) -> Result<u32, WireError> {
-        let end = self.at + 4;
+    /// The next so many bytes.
+    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let end = self.at + N;
         let bytes = self.bytes.get(self.at..end).ok_or(WireError::Truncated)?;
         self.at = end;
-        Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+        Ok(bytes.try_into().expect("it is of this length"))
     }
 
     pub(super) fn fixed_u64(&mut self) -> Result<u64, WireError> {
-        let end = self.at + 8;
-        let bytes = self.bytes.get(self.at..end).ok_or(WireError::Truncated)?;
-        self.at = end;
-        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        Ok(u64::from_le_bytes(self.bytes()?))
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
     }
 
     /// LEB128 in its shortest form.
@@ -99,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn life(&mut self) -> Result<Life, WireError> {
-        Ok(Life(self.u32()?))
+        Ok(Life(u32::from_le_bytes(self.bytes()?)))
     }
 
     pub(super) fn op(&mut self) -> Result<OpId, WireError> {

@@ -28,7 +28,7 @@ fn control_frames_have_these_bytes() {
         suspects: SiteSet::EMPTY.with(Site(4)),
         unreached: SiteSet::EMPTY.with(Site(0)).with(Site(7)),
     };
-    let golden: [(Frame, &[u8]); 10] = [
+    let golden: [(Frame, &[u8]); 12] = [
         (
             Frame::Ack(Ack { life: Life(1), next: 5, beyond: Bytes::from_static(&[0, 2]) }),
             &[0x12, 1, 0, 0, 0, 5, 0, 2],
@@ -42,6 +42,23 @@ fn control_frames_have_these_bytes() {
         ),
         (Frame::HaveNot { op: op(1, 2), until: 7 }, &[0x17, 1, 4, 3, 2, 1, 2, 7]),
         (Frame::View(view), &[0x18, 3, 0x10, 0x81, 1]),
+        (
+            Frame::Notice(Notice {
+                life: Life(1),
+                relay: Site(2),
+                chunks: vec![(200, ChunkDigest([9; 16]))],
+            }),
+            &[0x19, 1, 0, 0, 0, 2, 0xc8, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9],
+        ),
+        (
+            Frame::Missed(Missed {
+                life: Life(1),
+                relay: Site(2),
+                flaw: Flaw::Changed,
+                seqs: vec![5, 6],
+            }),
+            &[0x1a, 1, 0, 0, 0, 2, 1, 5, 6],
+        ),
         (
             Frame::Passed(Passed {
                 from: Site(1),

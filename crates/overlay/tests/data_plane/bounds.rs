@@ -23,6 +23,7 @@ fn tight(config: &mut NodeConfig) {
     limits.reorder_bytes_max = 40_000;
     limits.undelivered_bytes_max = 200_000;
     limits.relay_bytes_root_max = 66_000;
+    limits.memory_bytes_max = 0;
     limits.held_bytes_max = 200_000;
     limits.fetches_max = 4;
     limits.repairs_queued_max = 4;
@@ -139,7 +140,10 @@ fn a_slow_reader_slows_and_stops_nothing() {
 /// What waits for one that is stuck does not take the credit that serves the others.
 #[test]
 fn a_receiver_that_is_stuck_does_not_stop_its_relays() {
-    let mut world = tight_world(8, 5, |config| config.limits.relay_bytes_root_max = 66_000);
+    let mut world = tight_world(8, 5, |config| {
+        config.limits.relay_bytes_root_max = 66_000;
+        config.limits.memory_bytes_max = 0;
+    });
     world.oracle.limits = Limits::default();
     world.set_plan(&cycle(5, 1, 40_000));
     world.after(ms(10), Event::Read { site: Site(4), is_reading: false });

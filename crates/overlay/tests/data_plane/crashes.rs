@@ -63,7 +63,7 @@ fn crash_at(step: u64, plan: &Plan, notice: Duration) -> bool {
     let (crashed_at, before) = (world.now, unacked(&world, dead));
     let known = world.oracle.ops.len();
     world.crash(RELAY);
-    world.run_until(Duration::from_secs(30));
+    world.run_until(Duration::from_secs(16));
     // Everything comes, and in time.
     for (id, op) in &world.oracle.ops {
         let life = Life::of(incarnation(id.source, 1));

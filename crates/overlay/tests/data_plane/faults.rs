@@ -21,6 +21,7 @@ fn small(config: &mut NodeConfig) {
     config.limits.reorder_bytes_max = 150_000;
     config.limits.undelivered_bytes_max = 400_000;
     config.limits.relay_bytes_root_max = 100_000;
+    config.limits.memory_bytes_max = 0;
     config.limits.held_bytes_max = 1_000_000;
     config.limits.fetches_max = 8;
 }

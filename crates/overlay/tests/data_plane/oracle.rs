@@ -142,7 +142,7 @@ impl Oracle {
                 assert!(from < to);
                 self.gaps.entry((at, source, life)).or_default().push((from, to));
             }
-            Event::Suspect { relay, by } if by == at => self.suspects.push((now, by, relay)),
+            Event::Suspect { relay, by, .. } if by == at => self.suspects.push((now, by, relay)),
             Event::Trusted { relay, by } if by == at => self.trusted.push((now, by, relay)),
             Event::Unavailable { op } => self.unavailable.push((at, op)),
             _ => {}

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use convoke_core::time::Timestamp;
-use convoke_overlay::{HoseModel, Site, SiteSet};
+use convoke_overlay::{Frame, HoseModel, Site, SiteSet};
 
 use crate::tables::row;
-use crate::wan::{Delivery, Wan};
+use crate::wan::{Delivery, OP_BYTES, Wan};
 
 /// The longest round trip between two of the sites.
 const ROUND_TRIP: Duration = Duration::from_millis(228);
@@ -71,7 +71,7 @@ fn assert_all_came(wan: &Wan, without: SiteSet) {
 }
 
 fn dies(notice: Option<Duration>, silence: Duration) {
-    let mut wan = Wan::planned(&model(), LOAD_PERMILLE);
+    let mut wan = Wan::planned(&model(), OP_BYTES, LOAD_PERMILLE);
     let relay = busiest(&wan);
     wan.run_until(wan.now + 3 * SECOND);
     let died_at = wan.now;
@@ -109,10 +109,77 @@ fn a_relay_that_dies_without_a_word_costs_a_second_more() {
     dies(None, SECOND);
 }
 
+/// How many frames of the hot site a bad relay was given before the site suspects it.
+fn misbehaves(name: &str, tamper: crate::wan::Tamper) {
+    let mut wan = Wan::planned(&model(), OP_BYTES, LOAD_PERMILLE);
+    let relay = busiest(&wan);
+    assert_eq!(relay, BAD, "what follows is made for it");
+    wan.run_until(wan.now + 3 * SECOND);
+    let began_at = wan.now;
+    let before = Part::of(&wan, SETTLED_AT, QUIET_UNTIL, SiteSet::EMPTY);
+    wan.tamper = Some(tamper);
+    wan.run_until(wan.now + 14 * SECOND);
+    wan.stop();
+    wan.run_until(wan.now + 30 * SECOND);
+    let share = wan.plan().trees(Site(0)).iter().filter(|tree| tree.relay == Some(relay));
+    let rate: u64 = share.map(|tree| tree.rate).sum();
+    let suspected_at = wan.suspicions.iter().find(|(_, by, who)| (*by, *who) == (Site(0), BAD));
+    let frames = suspected_at.map(|(at, ..)| {
+        u64::try_from(at.since(began_at).as_millis()).expect("seconds") * rate * LOAD_PERMILLE
+            / 1_000
+            / 8
+            / 32_768
+    });
+    let part = |from, until| Part::of(&wan, began_at + from, began_at + until, SiteSet::EMPTY);
+    let after = part(4 * SECOND, 14 * SECOND);
+    println!(
+        "{relay:?} {name}: suspected after {:?}, {frames:?} frames; worst {:?} before, {:?} and {:?} after, median {:?} and {:?}; suspects {:?}",
+        suspected_at.map(|(at, ..)| at.since(began_at)),
+        before.worst(),
+        part(Duration::ZERO, SECOND).worst(),
+        after.worst(),
+        before.median(),
+        after.median(),
+        wan.suspicions.len(),
+    );
+    assert_all_came(&wan, SiteSet::EMPTY);
+    assert!(wan.suspicions.iter().all(|(.., suspect)| *suspect == relay), "{:?}", wan.suspicions);
+    assert!(frames.is_some_and(|frames| frames <= 20), "{frames:?}");
+    assert!(after.median().as_secs_f64() <= before.median().as_secs_f64() * 1.1);
+}
+
+/// The busiest relay.
+const BAD: Site = Site(2);
+
+#[test]
+fn a_relay_that_drops_everything_is_suspected_within_twenty_messages() {
+    misbehaves("drops", |relay, _, frame| (relay != BAD).then_some(frame));
+}
+
+#[test]
+fn a_relay_that_drops_what_is_for_one_receiver_is_suspected_within_twenty_messages() {
+    misbehaves("drops for one", |relay, to, frame| {
+        ((relay, to) != (BAD, Site(3))).then_some(frame)
+    });
+}
+
+#[test]
+fn a_relay_that_changes_a_byte_is_suspected_and_nothing_changed_is_delivered() {
+    misbehaves("changes a byte", |relay, _, frame| match frame {
+        Frame::Data(mut data) if relay == BAD => {
+            let mut payload = data.payload.to_vec();
+            payload[20_000] ^= 1;
+            data.payload = payload.into();
+            Some(Frame::Data(data))
+        }
+        frame => Some(frame),
+    });
+}
+
 #[test]
 fn two_sites_that_lose_their_link_miss_nothing() {
-    for (a, b) in [(Site(0), Site(3)), (Site(0), Site(2)), (Site(1), Site(2))] {
-        let mut wan = Wan::planned(&model(), LOAD_PERMILLE);
+    for (a, b) in [(Site(0), Site(3)), (Site(0), BAD), (Site(1), Site(2))] {
+        let mut wan = Wan::planned(&model(), OP_BYTES, LOAD_PERMILLE);
         wan.run_until(wan.now + 3 * SECOND);
         let cut_at = wan.now;
         wan.cut(a, b, Duration::from_millis(1));

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use convoke_core::id::Incarnation;
 use convoke_core::time::Timestamp;
 use convoke_overlay::{
-    Control, ControlConfig, ControlEvent, Event, Frame, HoseModel, LinkEvent, NodeConfig, OpId,
-    OverlayNode, Plan, Site, SiteSet, TransmitKind,
+    Control, ControlConfig, ControlEvent, Event, Fault, Frame, HoseModel, LinkEvent, NodeConfig,
+    OpId, OverlayNode, Payload, Plan, Site, SiteSet, TransmitKind,
 };
 use convoke_sim::hose::{Hose, Limits};
 
@@ -39,6 +39,8 @@ pub(crate) struct Wan {
     cut: BTreeSet<(usize, usize)>,
     /// What sites are told of their links, and when.
     notices: BTreeMap<(Timestamp, usize, usize), LinkEvent>,
+    /// What a relay does to what it forwards.
+    pub(crate) tamper: Option<Tamper>,
     /// What each site has received, by source: the operations by their number.
     pub(crate) received: Vec<Vec<BTreeSet<u64>>>,
     /// Everything that was delivered.
@@ -62,6 +64,9 @@ pub(crate) struct Delivery {
     pub(crate) took: Duration,
 }
 
+/// What a bad relay does to a frame of this source for this receiver: drop it, pass it on, or something else.
+pub(crate) type Tamper = fn(relay: Site, to: Site, frame: Frame) -> Option<Frame>;
+
 /// A site as the hose knows it. Control frames pass beside the data: their ends have no limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
@@ -83,6 +88,10 @@ struct Source {
     every: Duration,
     until: Timestamp,
     count: u64,
+    /// What it broadcasts, all the time.
+    payload: Bytes,
+    /// The how many-th operation has which sequence number, and when it was broadcast.
+    sent: BTreeMap<u64, (u64, Timestamp)>,
 }
 
 /// What is counted of what arrives.
@@ -119,10 +128,13 @@ impl Wan {
             let config = NodeConfig::new(site(index), n, Incarnation(1));
             OverlayNode::new(now, config).expect("the limits are the defaults")
         };
-        let source = |demand: &u64| {
-            let bits = OP_BYTES as u64 * 8;
-            let every = Duration::from_nanos((bits * 1_000_000).checked_div(*demand).unwrap_or(0));
-            Source { next_at: now, every, until: Timestamp::MAX, count: 0 }
+        let source = |index: usize| Source {
+            next_at: now,
+            every: Duration::ZERO,
+            until: Timestamp::MAX,
+            count: 0,
+            payload: vec![u8::try_from(index).expect("there are few sites"); OP_BYTES].into(),
+            sent: BTreeMap::new(),
         };
         let window = Window { from: now, until: now, bytes: 0, count: 0, latency: Duration::ZERO };
         let mut wan = Self {
@@ -133,11 +145,12 @@ impl Wan {
             hose,
             in_flight: vec![0; n * n],
             is_blocked: vec![false; n * n],
-            sources: model.demand.iter().map(source).collect(),
+            sources: (0..n).map(source).collect(),
             controls: Vec::new(),
             dead: BTreeSet::new(),
             cut: BTreeSet::new(),
             notices: BTreeMap::new(),
+            tamper: None,
             received: vec![vec![BTreeSet::new(); n]; n],
             deliveries: Vec::new(),
             suspicions: Vec::new(),
@@ -147,12 +160,21 @@ impl Wan {
             control_bytes: 0,
             data_bytes: 0,
         };
+        (0..n).for_each(|index| wan.offer(index, OP_BYTES, model.demand[index]));
         wan.connect(plan);
         wan
     }
 
+    /// A site broadcasts operations of so many bytes at a rate, kbit/s.
+    fn offer(&mut self, index: usize, op_bytes: usize, rate: u64) {
+        let source = &mut self.sources[index];
+        let bits = op_bytes as u64 * 8;
+        source.every = Duration::from_nanos((bits * 1_000_000).checked_div(rate).unwrap_or(0));
+        source.payload = vec![u8::try_from(index).expect("there are few sites"); op_bytes].into();
+    }
+
     /// Sites that plan from the model themselves and broadcast so many thousandths of what they plan.
-    pub(crate) fn planned(model: &HoseModel, load_permille: u64) -> Self {
+    pub(crate) fn planned(model: &HoseModel, op_bytes: usize, load_permille: u64) -> Self {
         let n = model.sites();
         let mut wan = Self::new(model, None);
         for index in 0..n {
@@ -160,8 +182,7 @@ impl Wan {
             let (me, now) = (site(index), wan.now);
             wan.controls.push(Control::new(config, me, n, Incarnation(1), now));
             let rate = wan.controls[index].plan().rate(me) * load_permille / 1_000;
-            let bits = OP_BYTES as u64 * 8;
-            wan.sources[index].every = Duration::from_nanos(bits * 1_000_000 / rate.max(1));
+            wan.offer(index, op_bytes, rate);
             wan.drain(index);
         }
         wan
@@ -299,11 +320,8 @@ impl Wan {
             return;
         }
         source.next_at = source.next_at + source.every;
-        let mut payload = vec![0; OP_BYTES];
-        payload[..8].copy_from_slice(&source.count.to_le_bytes());
-        payload[8..16].copy_from_slice(&self.now.as_nanos().to_le_bytes());
-        payload[16] = u8::try_from(index).expect("there are few sites");
-        if self.nodes[index].broadcast(self.now, payload.into()).is_ok() {
+        if let Ok(op) = self.nodes[index].broadcast(self.now, source.payload.clone()) {
+            source.sent.insert(op.seq, (source.count, self.now));
             source.count += 1;
         }
         self.drain(index);
@@ -323,7 +341,10 @@ impl Wan {
         }
         if !self.is_dead(to) {
             let handled = self.nodes[to].handle_frame(now, site(from), frame);
-            handled.expect("everybody keeps the rules");
+            if let Err(fault) = handled {
+                let is_tampered = matches!(fault, Fault::Changed { .. }) && self.tamper.is_some();
+                assert!(is_tampered, "everybody keeps the rules: {fault}");
+            }
             self.drain(to);
         }
     }
@@ -334,9 +355,9 @@ impl Wan {
             let Some(event) = self.nodes[index].poll_event() else { break };
             match event {
                 Event::Delivered { op, payload } => {
-                    self.deliver(index, op.source, &payload.into_bytes());
+                    self.deliver(index, op, &payload);
                 }
-                Event::Suspect { relay, by } if by == site(index) => {
+                Event::Suspect { relay, by, .. } if by == site(index) => {
                     self.suspicions.push((self.now, by, relay));
                     if let Some(control) = self.controls.get_mut(index) {
                         control.handle_suspicion(self.now, relay, true);
@@ -375,6 +396,14 @@ impl Wan {
 
     fn send(&mut self, from: usize, to: usize, kind: TransmitKind, frame: Frame) {
         let n = self.nodes.len();
+        let is_passed_on = matches!(&frame, Frame::Data(it) if it.op.source != site(from));
+        let frame = match self.tamper.filter(|_| is_passed_on) {
+            None => frame,
+            Some(tamper) => match tamper(site(from), site(to), frame) {
+                Some(frame) => frame,
+                None => return,
+            },
+        };
         let latency = Duration::from_micros(self.model.latency_us[from * n + to].into());
         let len = frame.encoded_len() as u64;
         if kind == TransmitKind::Control {
@@ -393,15 +422,15 @@ impl Wan {
         }
     }
 
-    fn deliver(&mut self, at: usize, source: Site, payload: &Bytes) {
-        let number = |part: &[u8]| u64::from_le_bytes(part.try_into().expect("eight bytes"));
-        let (count, sent) = (number(&payload[..8]), number(&payload[8..16]));
-        let is_new = self.received[at][source.index()].insert(count);
-        assert!(is_new, "{source:?} {count} is delivered twice at {at}");
-        assert!(payload[17..].iter().all(|byte| *byte == 0), "what {source:?} sent was changed");
-        assert_eq!(usize::from(payload[16]), source.index(), "it is another's");
-        let sent = Timestamp::from_nanos(sent);
-        let took = self.now.since(sent);
+    fn deliver(&mut self, at: usize, op: OpId, payload: &Payload) {
+        let source = &self.sources[op.source.index()];
+        let (count, sent) = source.sent[&op.seq];
+        let is_new = self.received[at][op.source.index()].insert(count);
+        assert!(is_new, "{op:?} is delivered twice at {at}");
+        let mut pieces = payload.chunks().iter().flat_map(|chunk| chunk.chunks(OP_BYTES));
+        let is_same = |piece: &[u8]| *piece == source.payload[..piece.len()];
+        assert!(pieces.all(is_same) && payload.len() == source.payload.len(), "it was changed");
+        let (took, source) = (self.now.since(sent), op.source);
         self.deliveries.push(Delivery { source, to: site(at), sent, took });
         if (self.window.from..self.window.until).contains(&self.now) {
             self.window.bytes += payload.len() as u64;

@@ -1,0 +1,170 @@
+//! What is said of chunks that go by relays, and what comes of it: proof, or blame.
+
+use convoke_core::time::Timestamp;
+
+use crate::event::{Event, Evidence, Fault};
+use crate::proof::Proof;
+use crate::site::{Site, SiteSet};
+use crate::wire::{Data, Flaw, Forward, Frame, Missed, Notice};
+
+use super::{Control, OverlayNode};
+
+impl OverlayNode {
+    /// A frame of the own stream leaves by a relay: those behind it are told what comes to them.
+    pub(super) fn announce(&mut self, relay: Site, data: &Data) {
+        let behind = match data.forward {
+            Forward::Nobody => return,
+            Forward::AllOthers => SiteSet::first(self.sites).without(self.me).without(relay),
+            Forward::To(sites) => sites,
+        };
+        let chunk = (data.seq(), self.sender.digest(data));
+        for site in behind.intersection(self.sendable()).iter() {
+            self.notices.entry((site, relay)).or_default().push_back(chunk);
+            self.control.insert((site, Control::Notice(relay)));
+        }
+    }
+
+    pub(super) fn make_notice(&mut self, to: Site, relay: Site) -> Option<Frame> {
+        let chunks = self.notices.get_mut(&(to, relay))?;
+        let count = chunks.len().min(Notice::CHUNKS_MAX);
+        let first = chunks.drain(..count).collect();
+        match chunks.is_empty() {
+            true => drop(self.notices.remove(&(to, relay))),
+            false => drop(self.control.insert((to, Control::Notice(relay)))),
+        }
+        let life = self.sender.id(0).life;
+        Some(Frame::Notice(Notice { life, relay, chunks: first }))
+    }
+
+    pub(super) fn make_missed(&mut self, source: Site, relay: Site, flaw: Flaw) -> Option<Frame> {
+        let mut seqs = self.missed.remove(&(source, relay, flaw))?;
+        let life = self.receiver.life_of(source)?;
+        if seqs.len() > Notice::CHUNKS_MAX {
+            let rest = seqs.split_off(Notice::CHUNKS_MAX);
+            self.missed.insert((source, relay, flaw), rest);
+            self.control.insert((source, Control::Missed(relay, flaw)));
+        }
+        Some(Frame::Missed(Missed { life, relay, flaw, seqs }))
+    }
+
+    pub(super) fn on_notice(
+        &mut self,
+        now: Timestamp,
+        source: Site,
+        notice: Notice,
+    ) -> Result<(), Fault> {
+        let Notice { life, relay, chunks } = notice;
+        if relay.index() >= self.sites || relay == self.me || relay == source {
+            return Err(Fault::Site { site: relay });
+        }
+        for chunk in chunks {
+            if !self.receiver.wants(source, life, chunk.0) {
+                continue;
+            }
+            let held = self.proofs.on_notice(now, source, life, relay, chunk);
+            if let Some((from, data)) = held {
+                self.prove(now, from, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk that did not come from its source: taken only if it is what the source says.
+    pub(super) fn prove(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
+        let (op, seq) = (data.op, data.seq());
+        if self.proofs.is_late(now, from, &data) {
+            self.note_missed(op.source, from, Flaw::Late, vec![seq]);
+        }
+        if !self.receiver.wants(op.source, op.life, seq) {
+            self.counters.duplicates += 1;
+            return Ok(());
+        }
+        match self.proofs.check(&data) {
+            Proof::Right => self.receive(now, from, data),
+            Proof::None => {
+                self.proofs.hold(from, data);
+                Ok(())
+            }
+            Proof::Wrong => {
+                self.counters.changed += 1;
+                self.note_missed(op.source, from, Flaw::Changed, vec![seq]);
+                Err(Fault::Changed { relay: from, op })
+            }
+        }
+    }
+
+    pub(super) fn note_missed(&mut self, source: Site, relay: Site, flaw: Flaw, seqs: Vec<u64>) {
+        if self.sendable().contains(source) {
+            self.missed.entry((source, relay, flaw)).or_default().extend(seqs);
+            self.control.insert((source, Control::Missed(relay, flaw)));
+        }
+    }
+
+    /// Relays that should have brought something by now.
+    pub(super) fn poll_missed(&mut self, now: Timestamp) {
+        while let Some((source, relay, seqs)) = self.proofs.poll_missed(now) {
+            self.counters.missed += seqs.len() as u64;
+            self.note_missed(source, relay, Flaw::Absent, seqs);
+        }
+    }
+
+    /// A receiver has missed what a relay was to bring: it gets it directly, at once.
+    pub(super) fn on_missed(&mut self, now: Timestamp, by: Site, missed: Missed) {
+        let Missed { life, relay, flaw, seqs } = missed;
+        if life != self.sender.id(0).life {
+            return;
+        }
+        let is_changed = flaw == Flaw::Changed;
+        let evidence = if is_changed { Evidence::Changed { by } } else { Evidence::Missed { by } };
+        for seq in seqs {
+            if flaw == Flaw::Late {
+                self.on_late(now, relay, by);
+            } else if self.sender.on_missed(seq, relay, by) {
+                self.send_again(seq, SiteSet::EMPTY.with(by));
+                // It has said so, or it is being left, and what it still has to forward has no rate in the plan.
+                let has_said = self.reach.unreached_by(relay).contains(by);
+                let is_left = self.routes.failing().contains(relay);
+                if has_said || (is_left && self.trust.is_trusted(relay)) {
+                    continue;
+                }
+                let relays_max = self.sites.saturating_sub(2);
+                let is_new = self.trust.on_missed(now, (relay, by), seq, is_changed, relays_max);
+                self.suspect(now, relay, is_new, evidence);
+            }
+        }
+    }
+
+    /// What a relay was blamed for has come by it: it queues.
+    fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) {
+        if self.trust.on_late(now, relay, by) {
+            self.events.push_back(Event::Trusted { relay, by: self.me });
+            self.on_reach_changed(now);
+        }
+    }
+
+    /// What a site is told that reaches it by relays, once more: it may not have heard of it.
+    pub(super) fn announce_again(&mut self, site: Site) {
+        for (relay, chunk) in self.sender.relayed_to(site) {
+            self.notices.entry((site, relay)).or_default().push_back(chunk);
+            self.control.insert((site, Control::Notice(relay)));
+        }
+    }
+
+    /// What follows when a relay has failed, and whether it was trusted until now; none: nothing new.
+    pub(super) fn suspect(
+        &mut self,
+        now: Timestamp,
+        relay: Site,
+        is_new: Option<bool>,
+        evidence: Evidence,
+    ) {
+        let Some(is_new) = is_new else { return };
+        self.sender.back_off(relay);
+        if is_new {
+            self.counters.suspicions += 1;
+            self.events.push_back(Event::Suspect { relay, by: self.me, evidence });
+            self.on_reach_changed(now);
+            self.route_around(now, relay);
+        }
+    }
+}
