@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-/// What one wants beyond what it has anyway, in bytes.
+/// A stream's wants, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     /// It has so much in any case.
@@ -19,7 +19,7 @@ pub(crate) struct Want {
 /// A round trip that was not measured yet: far, but on this planet.
 pub(crate) const RTT_UNKNOWN: Duration = Duration::from_millis(200);
 
-/// What queues and what waits for the next acknowledgement or grant, on the way there and back.
+/// Time in queues, and until the next acknowledgement or grant, on the way there and back.
 const QUEUE: Duration = Duration::from_millis(100);
 
 /// How much of rate times distance: once for what is on its way, once for what is sent until the answer to it comes.
@@ -31,8 +31,8 @@ pub(crate) fn in_flight(kbit_per_s: u64, rtt: Duration) -> u64 {
     u64::try_from(TIMES * bits / 8).unwrap_or(u64::MAX)
 }
 
-/// What each gets: all that it needs, if what is beyond their bases fits in the budget; else the same part of that. And
-/// how many get less than they need.
+/// Shares out a budget: each gets all that it needs, if what is beyond their bases fits in it; else the same part of that.
+/// And how many get less than they need.
 pub(crate) fn share(wants: &[Want], budget: u64) -> (Vec<u64>, usize) {
     let beyond = |want: &Want| u128::from(want.needs.saturating_sub(want.base));
     let all: u128 = wants.iter().map(beyond).sum();

@@ -34,6 +34,7 @@ use crate::watch::Watched;
 use crate::wire::OpId;
 
 use drain::Aftermath;
+pub(crate) use drain::{of_application, of_requests};
 use flows::Flows;
 use roster::Roster;
 pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
@@ -180,9 +181,9 @@ impl Driver {
     pub(crate) fn poll_broadcast(
         self: &Arc<Self>,
         cx: &Context<'_>,
-        payload: &Bytes,
+        whole: &Bytes,
     ) -> Poll<Result<OpId, BroadcastError>> {
-        self.with(|state, now| match state.broadcast(now, payload.clone()) {
+        self.with(|state, now| match state.broadcast(now, whole.clone()) {
             Err(BroadcastError::NotReady) => {
                 state.ready.register(cx);
                 Poll::Pending

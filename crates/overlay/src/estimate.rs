@@ -127,7 +127,7 @@ pub struct Estimator {
     probes_in_row: u32,
     /// The network has held the uplink back once: what it takes is known.
     is_known: bool,
-    /// What comes has queued for the downlink once.
+    /// The downlink has made something queue once.
     is_downlink_known: bool,
     /// Samples of the uplink in a row that were far below the estimate.
     fallen: usize,
@@ -296,7 +296,7 @@ impl Estimator {
         u32::try_from(gain.clamp(1_000, PACING_PERMILLE_MAX)).unwrap_or(1_000)
     }
 
-    /// What is known now, and of what is not known a guess that is not below `largest`, such as the largest uplink of
+    /// The estimate now, with guesses that are not below `largest` for what is not known, such as the largest uplink of
     /// another site: who is taken for less is given nothing to show that it can more.
     pub fn estimate_beside(&self, largest: u64) -> Estimate {
         let mut estimate = self.estimate();

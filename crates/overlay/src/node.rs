@@ -79,8 +79,9 @@ impl NodeConfig {
 /// - **Backpressure.** A link that is `Blocked` gets control frames only. Operations that wait for it count as
 ///   unacknowledged, until [`broadcast`](Self::broadcast) is not ready. Frames to be forwarded wait within the credit
 ///   of their root. Nothing else waits for the link, and the node always takes frames.
-/// - **Trust.** Sites may crash, restart, be slow or be cut off; they are believed in what they say of sources. Whatever
-///   bytes they send, this node stays within its bounds.
+/// - **Trust.** Sites may crash, restart, be slow or be cut off. A relay may drop, change or hold back what it forwards: its
+///   source says to each receiver what comes by it. Where no direct way is left, those that help are believed. Whatever
+///   bytes others send, this node stays within its bounds.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -111,13 +112,13 @@ pub struct OverlayNode {
     sites: usize,
     limits: Limits,
     reach: Reach,
-    /// What the others were told of them.
+    /// The view that the others were told.
     view: View,
-    /// By whom sites are reached that this one does not reach itself.
+    /// Helpers of the sites that this one does not reach itself.
     helpers: BTreeMap<Site, Helpers>,
-    /// Until when frames that helpers have passed on for sites that are reached again may come.
+    /// Ends of the times in which frames of helpers may still come, of sites that are reached again.
     helped_until: BTreeMap<Site, Timestamp>,
-    /// Whose turn it is to help.
+    /// The next helper's turn.
     helper_turn: usize,
     /// Control frames of others that are to be passed on.
     passes: VecDeque<Passed>,
@@ -134,17 +135,17 @@ pub struct OverlayNode {
     forwards: Forwards,
     receiver: Receiver,
     proofs: Proofs,
-    /// What receivers are to be told that comes to them by a relay.
+    /// Chunks that receivers are to be told of, by receiver and relay.
     notices: BTreeMap<(Site, Site), VecDeque<(u64, ChunkDigest)>>,
-    /// What sources are to be told that a relay of theirs did to chunks.
+    /// Complaints to sources, by source, relay and flaw.
     missed: BTreeMap<(Site, Site, Flaw), Vec<u64>>,
     holdings: Holdings,
     fetches: Fetches,
     /// When what is missing of a source is asked of others, that does not owe it or has no link.
     pulls: BTreeMap<Site, Timestamp>,
-    /// What each site was told last that it is owed from, and when.
+    /// The last floor that each site was told, and when.
     floors: Vec<Option<(u64, Timestamp)>>,
-    /// What the plan gives the site, all links together.
+    /// The rate of the site, all links together.
     site_bucket: Bucket,
     repair_bucket: Bucket,
     events: VecDeque<Event>,

@@ -12,7 +12,7 @@ use convoke_core::transport::{Address, AddressError};
 use convoke_core::{Endpoint, NodeId};
 
 use crate::bodies::Body;
-use crate::driver::{Driver, Forget};
+use crate::driver::{Driver, Forget, of_application};
 use crate::event::{BroadcastError, Counters, FetchError, Fetched};
 use crate::inbox::Delivery;
 use crate::node::Load;
@@ -125,8 +125,8 @@ impl Overlay {
     /// # Cancel safety
     /// Dropped before it resolves, nothing was sent.
     pub async fn broadcast(&self, payload: impl Into<Bytes>) -> Result<Broadcast, BroadcastError> {
-        let (driver, payload) = (&self.inner.driver, payload.into());
-        let op = poll_fn(|cx| driver.poll_broadcast(cx, &payload)).await?;
+        let (driver, whole) = (&self.inner.driver, of_application(&payload.into()));
+        let op = poll_fn(|cx| driver.poll_broadcast(cx, &whole)).await?;
         Ok(Broadcast { driver: driver.clone(), op })
     }
 

@@ -1,4 +1,4 @@
-//! What comes by relays, held against what its source says of it: its digest, and that it is on its way.
+//! Chunks that come by relays, held against what their source says of them: digests, and that they are on their way.
 //!
 //! ```text
 //!   NOTICE ──▶ awaited ── DATA with that digest, by whatever way ──▶ taken
@@ -46,7 +46,7 @@ struct Noticed {
     at: Timestamp,
 }
 
-/// What was missed, and may come yet.
+/// A chunk that was missed, and may come yet.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     digest: ChunkDigest,
@@ -55,7 +55,7 @@ struct Missing {
     overtaken_at: Option<Timestamp>,
 }
 
-/// What one relay is to bring of one source.
+/// The chunks that one relay is to bring of one source.
 #[derive(Clone, Debug, Default)]
 struct Way {
     next_place: u64,
@@ -79,11 +79,11 @@ struct Patience(Duration);
 struct Awaited {
     seq: u64,
     at: Timestamp,
-    /// Since when one that was sent later is here.
+    /// Arrival of the first that was sent later.
     overtaken_at: Option<Timestamp>,
 }
 
-/// What a chunk is worth.
+/// The worth of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// It is what its source has sent.
@@ -226,7 +226,7 @@ impl Proofs {
         });
     }
 
-    /// What a relay should have brought by now: its source, the relay and the chunks.
+    /// Takes out chunks that a relay should have brought by now: their source, the relay and their numbers.
     pub(crate) fn poll_missed(&mut self, now: Timestamp) -> Option<(Site, Site, Vec<u64>)> {
         for (source, stream) in &mut self.streams {
             let Stream { ways, chunks, missing, .. } = stream;

@@ -1,4 +1,4 @@
-//! Who reaches whom, as far as one site knows: by its own links, and by what the others say of theirs.
+//! Reachability as one site knows it: by its own links, and by what the others say of theirs.
 //!
 //! ```text
 //!            frames come            none for quiet_after
@@ -18,7 +18,7 @@ use convoke_core::time::Timestamp;
 use crate::site::{Site, SiteSet};
 use crate::wire::View;
 
-/// What is known of all links.
+/// Knowledge of all links.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
     me: Site,
@@ -127,7 +127,7 @@ impl Reach {
         silent
     }
 
-    /// Whether all that are up are to be asked for a sign of life now.
+    /// True when all that are up are to be asked for a sign of life.
     pub(crate) fn poll_ping(&mut self, now: Timestamp) -> bool {
         let is_due = self.next_ping <= now && !self.up.is_empty();
         if is_due {
@@ -152,18 +152,18 @@ impl Reach {
         self.up.difference(self.quiet).difference(self.deaf)
     }
 
-    /// Whom this site does not hear.
+    /// Sites that this one does not hear.
     pub(crate) fn unheard(&self) -> SiteSet {
         let heard = self.up.difference(self.quiet);
         SiteSet::first(self.links.len()).without(self.me).difference(heard)
     }
 
-    /// Whom a site suspects, as it says.
+    /// Relays that a site suspects, as it says.
     pub(crate) fn suspects_of(&self, site: Site) -> SiteSet {
         self.links[site.index()].view.suspects
     }
 
-    /// Whom a site does not reach, as it says.
+    /// Sites that a site does not reach, as it says.
     pub(crate) fn unreached_by(&self, site: Site) -> SiteSet {
         self.links[site.index()].view.unreached
     }

@@ -127,18 +127,18 @@ impl Receiver {
         gone
     }
 
-    /// Whether a life of a source is over.
+    /// True for a life of a source that is over.
     pub(crate) fn has_ended(&self, source: Site, life: Life) -> bool {
         self.ended.get(&source).is_some_and(|lives| lives.iter().any(|it| it.life == life))
     }
 
-    /// Whether its source does not owe the operation with this sequence number any more.
+    /// True if its source does not owe the operation with this sequence number any more.
     pub(crate) fn is_given_up(&self, op: OpId) -> bool {
         let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);
         stream.is_some_and(|stream| op.seq < stream.floor)
     }
 
-    /// Whether something is missing of a source that it does not owe any more.
+    /// True if something is missing of a source that it does not owe any more.
     pub(crate) fn owes_nothing(&self, source: Site) -> bool {
         self.streams.get(&source).is_some_and(Stream::is_below_floor)
     }
@@ -165,7 +165,7 @@ impl Receiver {
         ended.expects(op.seq).filter(|is_to_come| !is_to_come)
     }
 
-    /// Whether a chunk of the present life of a source is not here, and may be taken.
+    /// True for a chunk of the present life of a source that is not here, and may be taken.
     pub(crate) fn wants(&self, source: Site, life: Life, seq: u64) -> bool {
         let stream = self.streams.get(&source).filter(|stream| stream.life == life);
         stream.is_some_and(|stream| stream.wants(seq))

@@ -38,7 +38,7 @@ struct Account {
     received: u64,
     queued: u64,
     announced: u64,
-    /// What may wait at once.
+    /// Bytes that may wait at once.
     max: u64,
 }
 

@@ -104,7 +104,7 @@ pub(crate) struct Fetches {
 struct Fetching {
     asked: Option<Site>,
     tried: SiteSet,
-    /// Who has said that it has nothing.
+    /// Holders that have said that they have nothing.
     denied: SiteSet,
     /// Up to where all that have, say so.
     nothing_until: u64,
@@ -280,7 +280,7 @@ impl Fetches {
         self.table.range(op..end).next().is_some()
     }
 
-    /// Whether a site has been asked for an operation with this sequence number.
+    /// True if a site has been asked for an operation with this sequence number.
     pub(crate) fn asks(&self, op: OpId, count: u32, holder: Site) -> bool {
         let end = OpId { seq: op.seq + u64::from(count), ..op };
         self.table.range(op..end).any(|(_, fetching)| fetching.tried.contains(holder))

@@ -17,7 +17,7 @@ pub(crate) struct Routes {
     contingencies: BTreeMap<SiteSet, Plan>,
     /// Relays of the plan that fail.
     failing: SiteSet,
-    /// What the plan in use does without.
+    /// Relays that the plan in use does without.
     without: SiteSet,
     picker: TreePicker,
 }
@@ -143,13 +143,13 @@ impl Routes {
         self.failing
     }
 
-    /// What the plan in use lets this site broadcast, kbit/s; none where nothing limits it.
+    /// The rate at which the plan in use lets this site broadcast, kbit/s; none where nothing limits it.
     pub(crate) fn own_rate(&self) -> Option<u64> {
         let rate = self.in_use()?.rate(self.me);
         (rate != RATE_UNLIMITED).then_some(rate)
     }
 
-    /// What the plan in use gives each root to be relayed here, kbit/s, by root.
+    /// Rates that the plan in use gives each root to be relayed here, kbit/s, by root.
     pub(crate) fn relayed_here(&self) -> Vec<u64> {
         let here = |tree: &&Tree| tree.relay == Some(self.me);
         let of = |root: usize| {

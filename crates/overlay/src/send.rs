@@ -2,8 +2,8 @@
 //!
 //! An acknowledgement comes from the receiver itself, end to end. Departs from ShallowForest, section 6.3, where the
 //! relay acknowledges once its sends have completed: what is in its socket buffers then dies with it, and the root does
-//! not know. So the root waits for those behind a relay as long as they usually take, and then sends directly, to those
-//! only that have not acknowledged.
+//! not know. So the root sends directly what a receiver says that it has missed, what a relay had been sent that is down, and
+//! what nobody behind a relay acknowledges in the time that they usually take, to those only that have not acknowledged.
 
 mod chunk;
 mod give_up;
@@ -334,13 +334,13 @@ impl Sender {
         }
     }
 
-    /// What receivers are to hold a frame of this stream against.
+    /// The digest of a frame of this stream, made once.
     pub(crate) fn digest(&mut self, data: &Data) -> ChunkDigest {
         let of = || ChunkDigest::of(data);
         self.chunk_mut(data.seq()).map_or_else(of, |chunk| *chunk.digest.get_or_insert_with(of))
     }
 
-    /// What is on its way to a site by relays, and what it is to be held against.
+    /// Chunks on their way to a site by relays, with their digests.
     pub(crate) fn relayed_to(&self, site: Site) -> Vec<(Site, (u64, ChunkDigest))> {
         let relayed = |(chunk, seq): (&Chunk, u64)| {
             let route = chunk.route.filter(|it| it.forward.contains(site))?;

@@ -1,10 +1,10 @@
 //! Which relays a root trusts with its stream, and how one gets its trust back.
 //!
 //! ```text
-//!            timer                        probation_min * 2^failures
+//!        timer, misses                    probation_min * 2^failures
 //!  Trusted ────────▶ Suspect ───────────────────────────────────────▶ Probation
 //!     ▲                 ▲                                              │    │
-//!     │                 └──────────────── timer ──────────────────────┘    │
+//!     │                 └──────────── timer, a miss ──────────────────┘    │
 //!     └──────────── all behind it have acknowledged the probe ─────────────┘
 //! ```
 //! On probation a relay carries one frame at a time. Departs from ShallowForest, section 6.3, where a suspect stays one.
@@ -24,7 +24,7 @@ pub(crate) struct Trust {
     past: BTreeMap<Site, (Timestamp, u32)>,
     /// Of relays that are trusted still: what receivers have missed, less what has come since.
     strikes: BTreeMap<Site, u32>,
-    /// Whom each receiver has accused, of those that are not trusted again.
+    /// Relays that each receiver has accused, and that are not trusted again.
     accused: BTreeMap<Site, SiteSet>,
     min: Duration,
     max: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Trust {
 struct Suspect {
     until: Timestamp,
     failures: u32,
-    /// Who missed something.
+    /// The receiver that missed something.
     missed_by: Option<Site>,
     /// The one frame that it may carry meanwhile, once it is on probation.
     probe: Option<u64>,
@@ -135,7 +135,7 @@ impl Trust {
         is_new
     }
 
-    /// What a receiver had missed has come by the relay after all. Whether it is trusted again by that: if nobody else
+    /// Takes back a miss that has come by the relay after all. True if it is trusted again by that: if nobody else
     /// has anything against it.
     pub(crate) fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) -> bool {
         self.strikes.remove(&relay);

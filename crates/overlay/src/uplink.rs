@@ -173,7 +173,7 @@ impl Uplink {
         has_room
     }
 
-    /// What may leave now. With `may_borrow`, also bulk that the plan does not give this link, but the site.
+    /// The next to leave now. With `may_borrow`, also bulk that the plan does not give this link, but the site.
     pub(crate) fn pop(
         &mut self,
         now: Timestamp,

@@ -121,11 +121,11 @@ pub enum Frame {
         /// Nor of those that follow it in its stream, up to this sequence number.
         until: u64,
     },
-    /// What the sender thinks of the others.
+    /// The sender's view of the others.
     View(View),
-    /// What comes to the receiver by relays of the sender.
+    /// Chunks that come to the receiver by relays of the sender.
     Notice(Notice),
-    /// What has not come to the sender by relays of the receiver.
+    /// Chunks that did not come to the sender by relays of the receiver as they should have.
     Missed(Missed),
     /// A control frame of one site for another, which do not reach each other.
     Passed(Passed),
@@ -136,7 +136,7 @@ pub enum Frame {
     },
     /// The sign.
     Pong {
-        /// What the PING said.
+        /// The value of the PING.
         at: u64,
     },
 }

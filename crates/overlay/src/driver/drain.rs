@@ -37,6 +37,23 @@ const OF_APPLICATION: u8 = 0;
 /// It is the body of requests or casts.
 const OF_REQUESTS: u8 = 1;
 
+/// An operation of the application: whose it is, and its bytes. Not made under the lock, since it copies them.
+pub(crate) fn of_application(payload: &[u8]) -> Bytes {
+    tagged(OF_APPLICATION, payload)
+}
+
+/// The body of requests or casts, likewise.
+pub(crate) fn of_requests(body: &[u8]) -> Bytes {
+    tagged(OF_REQUESTS, body)
+}
+
+fn tagged(kind: u8, payload: &[u8]) -> Bytes {
+    let mut whole = BytesMut::with_capacity(1 + payload.len());
+    whole.put_u8(kind);
+    whole.put_slice(payload);
+    whole.freeze()
+}
+
 impl State {
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         if self.is_closed {
@@ -52,22 +69,21 @@ impl State {
         aftermath.rearm = self.poll_timeout() < self.armed;
     }
 
-    /// Broadcasts an operation of the application.
+    /// Broadcasts what [`of_application`] or [`of_requests`] gives.
     pub(crate) fn broadcast(
         &mut self,
         now: Timestamp,
-        payload: Bytes,
+        whole: Bytes,
     ) -> Result<OpId, BroadcastError> {
-        self.broadcast_as(OF_APPLICATION, now, &payload)
-    }
-
-    /// Broadcasts the body of requests or casts.
-    pub(crate) fn broadcast_body(
-        &mut self,
-        now: Timestamp,
-        body: &Bytes,
-    ) -> Result<OpId, BroadcastError> {
-        self.broadcast_as(OF_REQUESTS, now, body)
+        if self.is_closed {
+            return Err(BroadcastError::Closed);
+        }
+        let bytes = whole.len() as u64 - 1;
+        let op = self.node.broadcast(now, whole)?;
+        if let Some(estimator) = &mut self.estimator {
+            estimator.handle_offered(bytes);
+        }
+        Ok(op)
     }
 
     /// Whom the body of a request of so many bytes would be brought to now; none where requests carry it themselves.
@@ -75,25 +91,6 @@ impl State {
         let up = self.node.up();
         let takes = !self.is_leaving && !self.is_closed && self.node.is_ready(bytes);
         (takes && up.len() >= 2).then_some(up)
-    }
-
-    fn broadcast_as(
-        &mut self,
-        kind: u8,
-        now: Timestamp,
-        payload: &Bytes,
-    ) -> Result<OpId, BroadcastError> {
-        if self.is_closed {
-            return Err(BroadcastError::Closed);
-        }
-        let mut whole = BytesMut::with_capacity(1 + payload.len());
-        whole.put_u8(kind);
-        whole.put_slice(payload);
-        let op = self.node.broadcast(now, whole.freeze())?;
-        if let Some(estimator) = &mut self.estimator {
-            estimator.handle_offered(payload.len() as u64);
-        }
-        Ok(op)
     }
 
     fn drain_events(&mut self, now: Timestamp, aftermath: &mut Aftermath) {

@@ -97,7 +97,7 @@ impl OverlayNode {
         }
     }
 
-    /// Whether a chunk that its source has not spoken of was asked for there.
+    /// True for a chunk that its source has not spoken of, and that was asked for there.
     fn is_asked(&self, from: Site, data: &Data) -> bool {
         self.proofs.check(data) != Proof::Wrong && self.fetches.asks(data.op, data.count, from)
     }
@@ -171,14 +171,21 @@ impl OverlayNode {
                 self.on_reach_changed(now);
             }
         }
-        let floor = self.sender.floor(from);
-        let is_told = self.floors[from.index()]
-            .is_some_and(|(told, at)| told == floor && now.since(at) < self.limits.fetch_timeout);
-        if needs_floor && !is_told {
-            self.floors[from.index()] = Some((floor, now));
-            self.control.insert((from, Control::Floor));
+        if needs_floor {
+            self.tell_floor(now, from);
         }
         Ok(())
+    }
+
+    /// Tells a site where it can go on; the same again only after a while.
+    fn tell_floor(&mut self, now: Timestamp, site: Site) {
+        let floor = self.sender.floor(site);
+        let is_told = self.floors[site.index()]
+            .is_some_and(|(told, at)| told == floor && now.since(at) < self.limits.fetch_timeout);
+        if !is_told {
+            self.floors[site.index()] = Some((floor, now));
+            self.control.insert((site, Control::Floor));
+        }
     }
 
     pub(super) fn on_floor(&mut self, now: Timestamp, source: Site, life: Life, seq: u64) {

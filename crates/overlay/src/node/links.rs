@@ -94,7 +94,7 @@ impl OverlayNode {
         }
     }
 
-    /// What was to be forwarded to a site is not.
+    /// Drops all that was to be forwarded to a site.
     pub(super) fn drop_forwards(&mut self, site: Site) {
         for root in SiteSet::first(self.sites).without(self.me).iter() {
             let items: Vec<Item> = self.uplinks[site.index()].take_forwards(root.index()).collect();
@@ -102,7 +102,7 @@ impl OverlayNode {
         }
     }
 
-    /// What was queued for a link does not go over it: what was to be passed on by its site goes another way.
+    /// Drops items that were queued for a link: those that its site was to pass on go another way.
     pub(super) fn drop_items(&mut self, items: Vec<Item>) {
         for item in items {
             match item {

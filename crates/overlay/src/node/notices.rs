@@ -1,4 +1,4 @@
-//! What is said of chunks that go by relays, and what comes of it: proof, or blame.
+//! Notices of chunks that go by relays, and complaints: proof, or blame.
 
 use convoke_core::time::Timestamp;
 
@@ -134,7 +134,7 @@ impl OverlayNode {
         }
     }
 
-    /// What a relay was blamed for has come by it: it queues.
+    /// Takes back the blame for a chunk that has come: its relay queues.
     fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) {
         if self.trust.on_late(now, relay, by) {
             self.events.push_back(Event::Trusted { relay, by: self.me });
@@ -142,7 +142,7 @@ impl OverlayNode {
         }
     }
 
-    /// What a site is told that reaches it by relays, once more: it may not have heard of it.
+    /// Repeats the notices of all that is on its way to a site by relays: it may not have heard of them.
     pub(super) fn announce_again(&mut self, site: Site) {
         for (relay, chunk) in self.sender.relayed_to(site) {
             self.notices.entry((site, relay)).or_default().push_back(chunk);
@@ -150,7 +150,7 @@ impl OverlayNode {
         }
     }
 
-    /// What follows when a relay has failed, and whether it was trusted until now; none: nothing new.
+    /// Leaves a relay that has failed, if it was trusted until now; none: nothing new.
     pub(super) fn suspect(
         &mut self,
         now: Timestamp,

@@ -230,7 +230,7 @@ impl OverlayNode {
         self.watch_holes(now, op.source);
     }
 
-    /// What is missing of a source without a link, or that it has given up, will be asked of others.
+    /// Plans to ask others for holes in the stream of a source that has no link, or has given them up.
     pub(super) fn watch_holes(&mut self, now: Timestamp, source: Site) {
         let at = match self.receiver.owes_nothing(source) {
             true => now,

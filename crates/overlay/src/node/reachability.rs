@@ -1,4 +1,4 @@
-//! Who reaches whom, and what follows when that changes.
+//! Reachability: what follows when links come, go or fall silent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::wire::{Data, Forward, Frame, Life, Passed, View};
 
 use super::{Control, OverlayNode};
 
-/// Who brings things to a site that is not reached directly.
+/// Helpers bring things to a site that is not reached directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Helpers {
     /// Chunks.

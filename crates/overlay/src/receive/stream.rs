@@ -108,7 +108,7 @@ impl Stream {
         seq < self.next || self.beyond.contains(&seq)
     }
 
-    /// Whether a chunk is not here, and not too far ahead.
+    /// True for a chunk that is not here, and not too far ahead.
     pub(super) fn wants(&self, seq: u64) -> bool {
         !self.has(seq) && seq < self.acked() + WINDOW
     }
@@ -193,7 +193,7 @@ impl Stream {
         self.skipped.drain(..surplus);
     }
 
-    /// What is missing up to the last that is known of.
+    /// Holes up to the last that is known of.
     pub(super) fn holes(&self) -> Holes {
         self.missing_below(self.end_of_all().max(self.floor)).collect()
     }

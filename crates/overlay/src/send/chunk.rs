@@ -29,7 +29,7 @@ pub(super) struct Chunk {
     pub(super) route: Option<Relayed>,
     /// The session of the relay's credit that it is charged to.
     pub(super) session: Option<u32>,
-    /// What receivers hold it against, once it went by a relay.
+    /// Its digest, once it went by a relay.
     pub(super) digest: Option<ChunkDigest>,
     /// When the first copy left.
     pub(super) left_at: Option<Timestamp>,

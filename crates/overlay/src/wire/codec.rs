@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// Whether nothing is left.
+    /// True when nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }

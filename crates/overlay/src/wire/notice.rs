@@ -69,7 +69,7 @@ impl Notice {
     }
 }
 
-/// What a relay did to chunks.
+/// A relay's fault with chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flaw {
     /// They have not come in time.
@@ -87,7 +87,7 @@ pub struct Missed {
     pub life: Life,
     /// The relay.
     pub relay: Site,
-    /// What is wrong with them.
+    /// The fault.
     pub flaw: Flaw,
     /// Their sequence numbers, at most [`Notice::CHUNKS_MAX`].
     pub seqs: Vec<u64>,

@@ -9,9 +9,9 @@ use super::codec::{Reader, WireError, write_site};
 /// A frame inside a frame. The site that it comes to first passes it on as it is, and no further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Who has sent it.
+    /// Its sender.
     pub from: Site,
-    /// Who gets it.
+    /// Its receiver.
     pub to: Site,
     /// The frame.
     pub frame: Bytes,

@@ -4,7 +4,7 @@ use crate::site::SiteSet;
 
 use super::codec::{Reader, WireError, write_number};
 
-/// Whom its sender suspects and does not reach, in place of what it said before.
+/// The sites that its sender suspects and does not reach, in place of what it said before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Counts up with each change, in one life of its sender: what comes late is no news.

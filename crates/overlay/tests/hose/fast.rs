@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::tables::row;
 use crate::wan::{OP_BYTES, Wan};
 
-/// What comes of the plan, and what all direct would carry, Mbit/s.
+/// The parts of the plan, and of what all direct would carry, that come.
 fn run(uplink_mbit: u64) -> (f64, f64) {
     let row = row(5, 1.0);
     let mut model = row.model();

@@ -1,4 +1,4 @@
-//! What a fault costs, in time: five sites over the latencies of ShallowForest, skew 1, three quarters of the plan.
+//! Costs of faults, in time: five sites over the latencies of ShallowForest, skew 1, three quarters of the plan.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn busiest(wan: &Wan) -> Site {
     trees.max_by_key(|tree| tree.rate).and_then(|tree| tree.relay).expect("it needs relays")
 }
 
-/// What was sent in a part of a run.
+/// A part of a run, by when things were sent.
 struct Part {
     took: Vec<Duration>,
 }

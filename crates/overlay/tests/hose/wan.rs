@@ -15,8 +15,8 @@ use convoke_sim::hose::{Hose, Limits};
 /// Size of an operation.
 pub(crate) const OP_BYTES: usize = 32 << 10;
 
-/// What a link takes before it is blocked, until as much has arrived: a round trip of 250 ms at the rate of the fastest
-/// uplink, and 32 MiB at least.
+/// Bytes that a link takes before it is blocked, until as much has arrived: a round trip of 250 ms at the rate of the
+/// fastest uplink, and 32 MiB at least.
 fn window_bytes(model: &HoseModel) -> u64 {
     let fastest = model.uplink.iter().max().copied().unwrap_or(0);
     (fastest * 125 / 4).max(32 << 20)
@@ -37,17 +37,17 @@ pub(crate) struct Wan {
     controls: Vec<Control>,
     dead: BTreeSet<u16>,
     cut: BTreeSet<(usize, usize)>,
-    /// What sites are told of their links, and when.
+    /// Link events to come.
     notices: BTreeMap<(Timestamp, usize, usize), LinkEvent>,
-    /// What a relay does to what it forwards.
+    /// The bad relay, if there is one.
     pub(crate) tamper: Option<Tamper>,
     /// What each site has received, by source: the operations by their number.
     pub(crate) received: Vec<Vec<BTreeSet<u64>>>,
     /// Everything that was delivered.
     pub(crate) deliveries: Vec<Delivery>,
-    /// Who suspected whom, and when.
+    /// Suspicions: when, by and of whom.
     pub(crate) suspicions: Vec<(Timestamp, Site, Site)>,
-    /// What the sources were told that somebody missed.
+    /// Operations that their sources were told somebody missed.
     pub(crate) missed: Vec<(Timestamp, OpId, Site)>,
     window: Window,
     window_bytes: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Delivery {
     pub(crate) took: Duration,
 }
 
-/// What a bad relay does to a frame of this source for this receiver: drop it, pass it on, or something else.
+/// A bad relay's treatment of a frame for this receiver: drop it, pass it on, or something else.
 pub(crate) type Tamper = fn(relay: Site, to: Site, frame: Frame) -> Option<Frame>;
 
 /// A site as the hose knows it. Control frames pass beside the data: their ends have no limits.
@@ -88,7 +88,7 @@ struct Source {
     every: Duration,
     until: Timestamp,
     count: u64,
-    /// What it broadcasts, all the time.
+    /// The same for all its operations.
     payload: Bytes,
     /// The how many-th operation has which sequence number, and when it was broadcast.
     sent: BTreeMap<u64, (u64, Timestamp)>,
