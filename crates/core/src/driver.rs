@@ -8,6 +8,7 @@
 
 mod caller;
 mod carried;
+mod connections;
 mod dial;
 mod drain;
 mod flush;
@@ -28,13 +29,14 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::id::NodeId;
+use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
 use convoke_proto::mailbox::{MailReader, Mailboxes};
 use convoke_proto::node::{Identity, Node, NodeEvent};
-use convoke_proto::participant::{ParticipantEvent, TaskRef};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::{TaskRef, VisitEvent};
 use convoke_proto::wire::{Cause, Executed};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -49,6 +51,7 @@ use crate::transport::{Address, Connection, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
+use connections::Connections;
 use drain::Aftermath;
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
@@ -92,7 +95,7 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 struct State {
     node: Node,
-    connections: BTreeMap<(NodeId, LinkNonce), Attached>,
+    connections: Connections,
     /// Nodes for whose connection the last request was the last that it had room for.
     full: BTreeSet<NodeId>,
     parked: Parked,
@@ -129,17 +132,17 @@ impl Driver {
         limits: &Limits,
         transports: Vec<Arc<dyn Transport>>,
         methods: MethodTable,
-        seed: u64,
+        (secret, seed): (Secret, u64),
         telemetry: Telemetry,
         packing: Packing,
     ) -> Result<Arc<Self>, LimitsError> {
-        let node = Node::new(identity, limits, seed, Timestamp::ZERO)?;
+        let node = Node::new(identity, secret, limits, seed, Timestamp::ZERO)?;
         let headroom = 64 << 10;
         let frame_bytes_max =
             u32::try_from(limits.message_bytes_max + headroom).unwrap_or(u32::MAX);
         let state = State {
             node,
-            connections: BTreeMap::new(),
+            connections: Connections::default(),
             full: BTreeSet::new(),
             parked: Parked::default(),
             advertised: Vec::new(),
@@ -225,7 +228,7 @@ impl Driver {
         }
         let company = {
             let state = self.state.lock();
-            state.node.initiator().call_count() + state.node.participant().running_count()
+            state.node.initiator().call_count() + state.node.visits().running_count()
         };
         if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
@@ -291,18 +294,16 @@ impl Driver {
     pub(crate) fn connection_to(&self, node: NodeId) -> Option<Arc<dyn Connection>> {
         let state = self.state.lock();
         let link = state.node.links().current(node)?;
-        state.connections.get(&(node, link)).map(|attached| attached.connection.clone())
+        state.connections.get(link).map(|attached| attached.connection.clone())
     }
 
     /// The connections to `node` that new frames do not take.
     fn doubles(&self, node: NodeId) -> Vec<Arc<dyn Connection>> {
         let state = self.state.lock();
         let current = state.node.links().current(node);
-        let of_node = state.connections.range((node, LinkNonce(0))..=(node, LinkNonce(u64::MAX)));
-        of_node
-            .filter(|((_, link), _)| Some(*link) != current)
-            .map(|(_, c)| c.connection.clone())
-            .collect()
+        let of_node = state.connections.of_node(node);
+        let doubles = of_node.filter(|(link, _)| Some(*link) != current);
+        doubles.map(|(_, attached)| attached.connection.clone()).collect()
     }
 
     /// Refuses new work from now on.
@@ -358,7 +359,7 @@ impl Driver {
     /// Whether no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.node.participant().running_count() == 0 && state.node.initiator().open_count() == 0
+        state.node.visits().running_count() == 0 && state.node.initiator().open_count() == 0
     }
 
     /// Resolves when something may have ended since it was enabled.
@@ -388,14 +389,14 @@ impl Driver {
         let state = self.state.lock();
         crate::telemetry::Seen {
             calls: state.node.initiator().open_count(),
-            tasks: state.node.participant().running_count(),
+            tasks: state.node.visits().running_count(),
             waiting: state.gates.waiting_count(),
-            connections: state.connections.values().map(|open| open.connection.clone()).collect(),
+            connections: state.connections.iter().map(|open| open.connection.clone()).collect(),
         }
     }
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
-        self.state.lock().connections.values().map(|attached| attached.connection.clone()).collect()
+        self.state.lock().connections.iter().map(|attached| attached.connection.clone()).collect()
     }
 
     fn finish(self: &Arc<Self>, aftermath: Aftermath) {
@@ -431,9 +432,12 @@ impl Driver {
 
     fn handle_event(self: &Arc<Self>, event: NodeEvent) {
         match event {
-            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(start),
+            NodeEvent::Task(VisitEvent::Start(start)) => self.start_handler(start),
             NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
             // Drained under the lock, where the maps are.
+            NodeEvent::Ignored { node, why, .. } => {
+                tracing::warn!(peer = %node, "frames are ignored: {why}");
+            }
             NodeEvent::Task(_) | NodeEvent::Reset { .. } => {}
         }
     }

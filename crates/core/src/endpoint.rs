@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_proto::id::{Incarnation, NodeId};
+use convoke_proto::key::Secret;
 use convoke_proto::limits::Limits;
 use convoke_proto::mailbox::{Announce, CastsDropped, SpaceTaken};
 use convoke_proto::node::Identity;
@@ -176,7 +177,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Seeds the incarnation and the jitter, for simulations that replay. Default: random.
+    /// Seeds the incarnation, the keys of calls and the jitter, for simulations that replay: who knows the seed
+    /// can speak for every branch. Default: random.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -212,7 +214,7 @@ impl EndpointBuilder {
     pub async fn start(self) -> Result<Endpoint, StartError> {
         let identity = Identity {
             node: self.node.unwrap_or_else(random_node),
-            incarnation: Incarnation(self.seed.unwrap_or_else(rand::random)),
+            incarnation: Incarnation::of_random(self.seed.map_or_else(rand::random, spread)),
         };
         let mut methods = MethodTable::default();
         for service in self.services.into_iter().chain(self.health.as_ref().map(Health::service)) {
@@ -225,6 +227,10 @@ impl EndpointBuilder {
         let peers = self.peers.iter().map(|(node, texts)| Ok((*node, parse(texts)?)));
         let peers: Vec<(NodeId, Vec<Address>)> = peers.collect::<Result<_, AddressError>>()?;
         let seed = self.seed.unwrap_or_else(rand::random);
+        let secret = self.seed.map_or_else(
+            || Secret::new(rand::random(), rand::random()),
+            |seed| Secret::new(seed, identity.node.get()),
+        );
         let limits = &self.limits;
         let telemetry = self.telemetry;
         #[cfg(feature = "metrics")]
@@ -233,8 +239,15 @@ impl EndpointBuilder {
         let packing = Packing::new(self.compression, limits.message_bytes_max);
         #[cfg(not(feature = "zstd"))]
         let packing = Packing::default();
-        let driver =
-            Driver::new(identity, limits, self.transports, methods, seed, telemetry, packing)?;
+        let driver = Driver::new(
+            identity,
+            limits,
+            self.transports,
+            methods,
+            (secret, seed),
+            telemetry,
+            packing,
+        )?;
         let mut inner = Inner {
             driver: driver.clone(),
             listeners: parking_lot::Mutex::default(),
@@ -264,6 +277,12 @@ impl EndpointBuilder {
 
 fn parse(texts: &[String]) -> Result<Vec<Address>, AddressError> {
     texts.iter().map(|text| text.parse()).collect()
+}
+
+/// The bits of a seed where they tell lives apart: a seed is likely small, and the low 8 bits of an
+/// incarnation are no part of the life.
+const fn spread(seed: u64) -> u64 {
+    seed.rotate_left(8)
 }
 
 fn random_node() -> NodeId {

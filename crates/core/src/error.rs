@@ -92,7 +92,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// An error of this kind. The message is cut to 256 bytes on the wire.
+    /// An error of this kind. The message is cut to 4 KiB on the wire.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let (cause, executed, message) = (Cause::Application, Executed::Yes, message.into());
         Self { cause, executed, code, message, details: Bytes::new(), aborts_children: false }

@@ -1,7 +1,7 @@
 //! Compressed payloads, for endpoints that asked for it, to peers that said they take them.
 //!
 //! ```text
-//!  FEATURES, first on a connection:  1b 00 | features varint       bit 0: takes packed requests
+//!  FEATURES, first on a connection:  2f 00 | features varint       bit 0: takes packed requests
 //!  extension ACCEPTS of a request:   04    | encodings             of the initiator, 01 is zstd
 //!  packed payload:                   00 01 | message length varint | zstd frame
 //! ```
@@ -24,7 +24,7 @@ use crate::transport::Connection;
 pub use zstd::Compression;
 
 /// First byte of FEATURES: a kind that is none of the call protocol's, in its version.
-const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 11;
+const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 15;
 
 /// Longest FEATURES frame.
 #[cfg(feature = "zstd")]

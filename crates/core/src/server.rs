@@ -19,9 +19,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::Node;
-use convoke_proto::participant::{Start, TaskRef};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed, Extension};
 use parking_lot::Mutex;
 

@@ -25,8 +25,8 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::CallId;
 #[cfg(feature = "metrics")]
 use convoke_proto::id::NodeId;
-use convoke_proto::participant::Start;
 use convoke_proto::task::TaskFailure;
+use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Extension};
 
 #[cfg(feature = "metrics")]

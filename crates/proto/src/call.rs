@@ -6,8 +6,9 @@
 //!        ├─caller has enough───────▶ Ended(Decided)              late tasks run on
 //!        └─deadline, cancel, bound─▶ Ended(Partial | Cancelled | Exhausted)
 //! ```
-//! An end is final: nothing is delivered after it. After a decision the call counts on in silence, so that
-//! its number can be declared settled (see [`crate::wire::Request::floor`]).
+//! An end is final: nothing is delivered after it. Then the call *winds*, in silence: it takes the words of its
+//! tasks until each branch has its own, and is *settled*. Nothing of it can be on its way any more, and servers may
+//! forget it (`settlement.md` S2, S3). A call that completes is settled with its end.
 
 mod event;
 mod hear;
@@ -16,7 +17,8 @@ mod liveness;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
+use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
+use crate::key::{Key, Secret};
 use crate::time::Timestamp;
 use crate::wire::{
     Cancel, CancelReason, Cause, Credit, Executed, Header, Message, Reply, ReplyRoute, Request,
@@ -39,7 +41,10 @@ pub(crate) use liveness::LinkView;
 #[derive(Debug)]
 pub struct Call {
     id: CallId,
+    secret: Secret,
     deadline: Timestamp,
+    /// Then it is settled, whatever was not said: nothing of it that could still come can do harm.
+    forget_at: Timestamp,
     options: CallOptions,
     tree: Tree,
     inbox: Inbox,
@@ -47,8 +52,8 @@ pub struct Call {
     /// The root branches that end before the others, and when.
     early: BTreeSet<(Timestamp, Path)>,
     end: Option<End>,
-    /// The deadline has passed.
-    is_expired: bool,
+    /// Its time to wind is over.
+    is_forgotten: bool,
     /// Nobody reads it any more.
     is_detached: bool,
     failures: Vec<Failure>,
@@ -56,22 +61,31 @@ pub struct Call {
     events: VecDeque<CallEvent>,
     /// Its reader waits for this many replies that it has not read.
     wake_after: usize,
-    /// Where CANCEL goes: the nodes root branches were sent to.
-    roots: BTreeMap<Path, NodeId>,
+    roots: BTreeMap<Path, Root>,
+    /// Nodes that hold or pass on something of it, as far as nobody was told of them yet.
+    new_nodes: Vec<NodeId>,
     out: VecDeque<Outbound>,
+}
+
+/// A root branch: the node it was sent to, and the connection that its request took.
+#[derive(Clone, Copy, Debug)]
+struct Root {
+    node: NodeId,
+    link: Option<LinkId>,
 }
 
 impl Call {
     /// A call of these root branches, whose requests are to be sent.
     pub(crate) fn open(
-        id: CallId,
+        (id, secret): (CallId, Secret),
         now: Timestamp,
         deadline: Timestamp,
         options: CallOptions,
         branches: &[RootBranch],
         limits: &Limits,
     ) -> Self {
-        let mut call = Self::new(id, now, deadline, options, limits);
+        let count = branches.len();
+        let mut call = Self::new((id, secret), count, now, deadline, options, limits);
         for (index, branch) in (0..).zip(branches) {
             let path = call.add_root(index, branch.to, now + branch.budget_of(deadline.since(now)));
             call.note(now, &key(path, 0), || Traced::Opened { node: branch.to });
@@ -81,14 +95,13 @@ impl Call {
     }
 
     /// The call that a flat one would be by now, had it begun as this.
-    pub(crate) fn from_flat(id: CallId, flat: Flat, limits: &Limits) -> Self {
-        let mut call = Self::new(id, flat.opened_at, flat.deadline, flat.options, limits);
+    pub(crate) fn from_flat(name: (CallId, Secret), flat: Flat, limits: &Limits) -> Self {
+        let (count, opened_at) = (flat.legs.len(), flat.opened_at);
+        let mut call = Self::new(name, count, opened_at, flat.deadline, flat.options, limits);
         let mut answers = Vec::new();
         for (index, leg) in (0..).zip(flat.legs) {
             let path = call.add_root(index, leg.to, leg.deadline);
-            if let Some(link) = leg.link {
-                call.handle_sent(&path, link, leg.life);
-            }
+            call.handle_sent(&path, leg.link, leg.life);
             answers.extend(leg.answer.map(|answer| (path, answer)));
         }
         answers.sort_unstable_by_key(|(_, answer)| answer.nth);
@@ -107,7 +120,8 @@ impl Call {
     }
 
     fn new(
-        id: CallId,
+        (id, secret): (CallId, Secret),
+        root_count: usize,
         now: Timestamp,
         deadline: Timestamp,
         options: CallOptions,
@@ -115,20 +129,23 @@ impl Call {
     ) -> Self {
         Self {
             id,
+            secret,
             deadline,
+            forget_at: deadline + limits.keep_alive_timeout,
             options,
-            tree: Tree::new(limits.branches_max),
-            inbox: Inbox::new(limits),
+            tree: Tree::new(root_count, limits.branches_max),
+            inbox: Inbox::new(root_count, limits),
             liveness: Liveness::new(now, limits),
             early: BTreeSet::new(),
             end: None,
-            is_expired: false,
+            is_forgotten: false,
             is_detached: false,
             failures: Vec::new(),
             trace: Vec::new(),
             events: VecDeque::new(),
             wake_after: 1,
             roots: BTreeMap::new(),
+            new_nodes: Vec::new(),
             out: VecDeque::new(),
         }
     }
@@ -138,7 +155,8 @@ impl Call {
         let branch = self.tree.ensure(&path).ok().flatten();
         let branch = branch.expect("a new call takes as many branches as it may have");
         branch.holder = Some(Holder { node: to, relay: None });
-        self.roots.insert(path.clone(), to);
+        self.roots.insert(path.clone(), Root { node: to, link: None });
+        self.note_node(to);
         if deadline < self.deadline {
             self.early.insert((deadline, path.clone()));
         }
@@ -146,9 +164,12 @@ impl Call {
     }
 
     /// The request of a root branch has been handed to this connection.
-    pub(crate) fn handle_sent(&mut self, path: &Path, link: LinkNonce, life: Option<Incarnation>) {
+    pub(crate) fn handle_sent(&mut self, path: &Path, link: LinkId, life: Option<Incarnation>) {
+        if let Some(root) = self.roots.get_mut(path) {
+            root.link = Some(link);
+        }
         self.liveness.note_root_link(path, link, life);
-        if self.options.tells_sent && self.end.is_none() {
+        if self.options.tells_sent && self.end.is_none() && link != LinkId::LOCAL {
             self.events.push_back(CallEvent::Sent(path.clone()));
         }
     }
@@ -161,6 +182,7 @@ impl Call {
             text.clone_into(&mut failure.text);
             self.record(failure);
         }
+        self.tree.rule_out(path);
         self.evaluate(now);
     }
 
@@ -204,7 +226,13 @@ impl Call {
         self.drain_credits();
     }
 
+    /// Grants what the reader has made room for. After a decision tasks run on, and must not wait for credit until
+    /// their deadline; after any other end nobody wants what they have (departs from `settlement.md` S3, which
+    /// grants none to either).
     fn drain_credits(&mut self) {
+        if !self.takes_replies() {
+            return;
+        }
         while let Some(((path, index), limit_bytes)) = self.inbox.poll_credit() {
             let Some(branch) = self.tree.get(&path) else { continue };
             let Some(holder) = branch.holder else { continue };
@@ -235,38 +263,38 @@ impl Call {
     }
 
     fn send_cancel(&mut self, now: Timestamp, reason: CancelReason) {
-        let roots: Vec<(Path, NodeId)> = self
-            .roots
-            .iter()
-            .filter(|(path, _)| self.tree.get(path).is_some())
-            .map(|(path, node)| (path.clone(), *node))
-            .collect();
-        let budget_us = self.budget_us(now);
-        for (path, node) in roots {
-            self.send(node, key(path, 0), Message::Cancel(Cancel { reason, budget_us }));
+        let roots = self.roots.keys().filter(|path| self.tree.get(path).is_some());
+        for path in roots.cloned().collect::<Vec<_>>() {
+            self.cancel_branch(now, &path, reason);
+        }
+    }
+
+    /// Cancels a branch and all below it. A root branch is cancelled where its request went: whoever it was
+    /// handed to hears of it from there.
+    fn cancel_branch(&mut self, now: Timestamp, path: &Path, reason: CancelReason) {
+        let root = self.roots.get(path).map(|root| (Holder { node: root.node, relay: None }, 0));
+        let held = || self.tree.get(path).and_then(|branch| Some((branch.holder?, branch.hop)));
+        if let Some((holder, hop)) = root.or_else(held) {
+            let budget_us = self.budget_us(now);
+            let message = Message::Cancel(Cancel { reason, budget_us });
+            let holder = Holder { relay: None, ..holder };
+            self.send_to_holder(holder, key(path.clone(), hop), message);
         }
     }
 
     /// Time passes: grace, worry, deadlines.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &dyn LinkView) {
-        if now >= self.deadline {
-            self.expire(now);
-            return;
-        }
-        if self.is_counting() {
+        if self.end.is_some() {
+            self.is_forgotten |= now >= self.forget_at;
+        } else if now >= self.deadline {
+            self.fail_late(&Path::root());
+            self.evaluate(now);
+        } else {
             self.expire_early(now);
             self.end_grace(now);
             self.worry(now, links);
             self.settle(now);
         }
-    }
-
-    fn expire(&mut self, now: Timestamp) {
-        if self.end.is_none() {
-            self.fail_late(&Path::root());
-            self.evaluate(now);
-        }
-        self.is_expired = true;
     }
 
     /// Ends the root branches whose own deadline has passed. What still comes of them is not wanted.
@@ -275,7 +303,7 @@ impl Call {
             && let Some((_, root)) = self.early.pop_first()
         {
             self.fail_late(&root);
-            self.tree.prune(&root);
+            self.tree.give_up(&root);
         }
     }
 
@@ -287,7 +315,7 @@ impl Call {
         for (task, state) in late {
             let executed = match state {
                 BranchState::Closed { .. } => Executed::Yes,
-                BranchState::Open | BranchState::Failed => Executed::Maybe,
+                _ => Executed::Maybe,
             };
             self.inbox.forget(&task.path);
             self.fail(&task, Cause::Deadline, executed);
@@ -296,8 +324,8 @@ impl Call {
 
     /// The next time [`Self::handle_timeout`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        if !self.is_counting() {
-            return None;
+        if self.end.is_some() {
+            return (!self.is_settled()).then_some(self.forget_at);
         }
         let is_waiting = !self.tree.is_complete();
         let wake = is_waiting.then(|| self.liveness.next_timeout()).flatten();
@@ -328,23 +356,29 @@ impl Call {
         self.out.pop_front()
     }
 
-    /// Whether frames still matter: until the end, and after a decision until the tree is complete.
-    fn is_counting(&self) -> bool {
-        match self.end {
-            None => true,
-            Some(End::Decided) => !self.is_expired && !self.tree.is_complete(),
-            Some(_) => false,
-        }
+    /// Whether what replies bring is taken: until the end, and after a decision to let tasks run on.
+    fn takes_replies(&self) -> bool {
+        matches!(self.end, None | Some(End::Decided))
     }
 
-    /// Whether nothing of the call can be in flight any more: all its tasks ended as they should.
+    /// Whether nothing of the call can be in flight any more, or do harm if it is.
     pub(crate) fn is_settled(&self) -> bool {
-        self.tree.is_complete() && self.failures.is_empty() && self.end != Some(End::Cancelled)
+        self.end.is_some() && (self.tree.unsaid() == 0 || self.is_forgotten)
     }
 
-    /// Whether nothing is left to do for it: it has ended and nobody reads it.
-    pub(crate) fn is_done(&self) -> bool {
-        self.end.is_some() && !self.is_counting() && self.is_detached
+    /// Whether it has ended and nobody reads it.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.end.is_some() && self.is_detached
+    }
+
+    /// A node holds or passes on something of the call: it is told when a connection to it ends.
+    fn note_node(&mut self, node: NodeId) {
+        self.new_nodes.push(node);
+    }
+
+    /// Nodes that came in since this was last asked.
+    pub(crate) fn take_new_nodes(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.new_nodes)
     }
 
     pub(crate) fn deadline(&self) -> Timestamp {
@@ -354,6 +388,11 @@ impl Call {
     /// What the initiator has learnt, in order, if the call was opened with `traces`.
     pub fn trace(&self) -> &[TraceEvent] {
         &self.trace
+    }
+
+    /// The branches that failed, for inspection.
+    pub fn failures(&self) -> &[Failure] {
+        &self.failures
     }
 
     /// How it ended, once it has.
@@ -375,15 +414,12 @@ impl Call {
         micros(self.deadline.since(now))
     }
 
-    fn send(&mut self, to: NodeId, task: TaskKey, message: Message) {
-        let header = Header { call: self.id, task };
-        self.out.push_back(Outbound::new(to, header, message));
-    }
-
     /// A relayed holder is spoken to through its relay.
     fn send_to_holder(&mut self, holder: Holder, task: TaskKey, message: Message) {
+        let key = self.secret.branch(self.id, &task.path);
         let header = Header { call: self.id, task };
         let mut outbound = Outbound::new(holder.relay.unwrap_or(holder.node), header, message);
+        outbound.key = key;
         outbound.relayed_from = holder.relay.map(|_| holder.node);
         self.out.push_back(outbound);
     }
@@ -396,9 +432,10 @@ pub fn root_path(index: u32) -> Path {
 }
 
 /// The request of a root branch of a call that has this much time.
-pub(crate) fn root_request(budget: Duration, floor: u64, branch: RootBranch) -> Request {
+pub(crate) fn root_request(key: Key, budget: Duration, floor: u64, branch: RootBranch) -> Request {
     let own = branch.budget_of(budget);
     Request {
+        key,
         budget_us: micros(own),
         outlasted_us: micros(budget.saturating_sub(own)),
         floor,

@@ -17,9 +17,11 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::id::{Incarnation, LinkNonce, NodeId, TaskKey};
+use crate::admission;
+use crate::id::{CallId, Incarnation, LinkId, NodeId, TaskKey};
+use crate::key::Secret;
 use crate::time::Timestamp;
-use crate::wire::{Reply, ReplyKind};
+use crate::wire::{Message, Reply, ReplyKind};
 
 use super::Arrival;
 use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
@@ -60,8 +62,7 @@ pub(crate) enum Reading {
 #[derive(Debug)]
 pub(crate) struct Leg {
     pub(crate) to: NodeId,
-    /// `None` to this node itself.
-    pub(crate) link: Option<LinkNonce>,
+    pub(crate) link: LinkId,
     pub(crate) life: Option<Incarnation>,
     /// When this branch ends, whatever becomes of the others.
     pub(crate) deadline: Timestamp,
@@ -96,7 +97,29 @@ impl Flat {
         }
     }
 
-    /// Takes the sole reply of a branch. False when it is anything else: the call must then be a full one
+    /// Whether a frame counts, as [`Call::admits`](super::call::Call::admits) has it.
+    pub(crate) fn admits(
+        &self,
+        by: &Arrival,
+        (call, task): (CallId, &TaskKey),
+        message: &Message,
+        secret: &Secret,
+    ) -> bool {
+        if let Message::Status(status) = message {
+            let mut tasks = status.tasks.iter().map(|(asked, _)| asked);
+            return tasks.any(|asked| secret.branch(call, &asked.task.path) == Some(asked.key));
+        }
+        match by.key {
+            Some(key) => secret.branch(call, &task.path) == Some(key),
+            None => {
+                let index = task.path.indices().next().unwrap_or(u32::MAX);
+                let leg = self.legs.get(index as usize).filter(|_| admission::opens_root(task));
+                !by.is_relayed() && leg.is_some_and(|leg| leg.link == by.link)
+            }
+        }
+    }
+
+    /// Takes the sole reply of a branch, which counts. False when it is anything else: the call must then be a full one
     /// before it hears of it.
     pub(crate) fn answer(
         &mut self,
@@ -109,8 +132,7 @@ impl Flat {
         let mut indices = task.path.indices();
         let (Some(index), None) = (indices.next(), indices.next()) else { return false };
         let Some(leg) = self.legs.get_mut(index as usize) else { return false };
-        let is_first = leg.answer.is_none();
-        if !is_first || !is_sole(reply, unscheduled_bytes) || !is_admitted(by, task, leg.to) {
+        if leg.answer.is_some() || by.is_relayed() || !is_sole(reply, unscheduled_bytes) {
             return false;
         }
         let payload = match self.reading {
@@ -187,12 +209,7 @@ fn is_sole(reply: &Reply, unscheduled_bytes: u64) -> bool {
         && reply.payload.len() as u64 <= unscheduled_bytes
         && reply.own_entry.is_none()
         && reply.inherited.is_empty()
-}
-
-/// Whether a reply came from who may speak for a root branch, as `admission` has it: the branch speaks for
-/// itself; who serves a tail of it is first heard of now.
-fn is_admitted(by: Arrival, task: &TaskKey, holder: NodeId) -> bool {
-    by.via == by.from && (task.hop > 0 || by.from == holder)
+        && reply.extensions.is_empty()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use siphasher::sip::SipHasher24;
 use smallvec::SmallVec;
 
 /// The stable name of a node: configured, derived from its key, or random for an anonymous client.
@@ -42,10 +43,56 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// One life of a node: random at each process start, so that frames of an earlier life are never
-/// taken for frames of this one.
+/// One life of a node, and within it a call stream: the upper 56 bits are drawn at random at each process
+/// start, so that frames of an earlier life are never taken for frames of this one; the low 8 bits are the
+/// stream, which numbers its calls by itself.
+///
+/// A hello says the life with stream 0. Whether a call is of a node's life is asked by
+/// [`Incarnation::is_life_of`], never by `==`. The space of a tag, which stands in the place of an origin in
+/// a [`Cast`](crate::wire::Cast), is a name of its own: it has neither life nor stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
+
+/// The bits of an incarnation that are the call stream.
+const STREAM_BITS: u64 = 0xff;
+
+impl Incarnation {
+    /// The life of these random bits, with stream 0.
+    pub const fn of_random(bits: u64) -> Self {
+        Self(bits & !STREAM_BITS)
+    }
+
+    /// The call stream within the life.
+    pub const fn stream(self) -> u8 {
+        (self.0 & STREAM_BITS) as u8
+    }
+
+    /// Whether calls of `origin` are calls of this life, of whichever stream.
+    pub const fn is_life_of(self, origin: Self) -> bool {
+        (self.0 ^ origin.0) & !STREAM_BITS == 0
+    }
+}
+
+/// A node and one life of it: what a connection proves, and whose calls an origin's are.
+///
+/// The same life said by two nodes is two of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeLife {
+    /// The node.
+    pub node: NodeId,
+    /// Its life, with stream 0.
+    pub life: Incarnation,
+}
+
+impl NodeLife {
+    /// The smallest of all.
+    pub const LEAST: Self = Self { node: NodeId(std::num::NonZeroU64::MIN), life: Incarnation(0) };
+
+    /// Whether this is the node and the life that an origin names, of whichever stream.
+    pub fn is_of(self, origin: Self) -> bool {
+        self.node == origin.node && self.life.is_life_of(origin.life)
+    }
+}
 
 /// The name of one connection, known to both its ends (made of a random number from each in the
 /// hello), so that one can tell the other by which connection a frame left.
@@ -55,38 +102,38 @@ pub struct LinkNonce(pub u64);
 impl LinkNonce {
     /// The name that the random numbers of both ends give: a keyed mix of them.
     ///
-    /// The end that speaks second knows the first number, so the mix is a short SipHash: it cannot
-    /// simply be solved for the second number. It names, and does not authenticate.
+    /// The end that speaks second knows the first number, so the mix is SipHash-2-4 of both under both: it
+    /// cannot simply be solved for the second number. It names, and does not authenticate.
     pub fn of(dialler: u64, acceptor: u64) -> Self {
-        let mut v = [
-            dialler ^ 0x736f_6d65_7073_6575,
-            acceptor ^ 0x646f_7261_6e64_6f6d,
-            dialler ^ 0x6c79_6765_6e65_7261,
-            acceptor ^ 0x7465_6462_7974_6573,
-        ];
-        for word in [dialler, acceptor, 16 << 56] {
-            v[3] ^= word;
-            sip_round(&mut v);
-            sip_round(&mut v);
-            v[0] ^= word;
-        }
-        v[2] ^= 0xff;
-        (0..4).for_each(|_| sip_round(&mut v));
-        Self(v[0] ^ v[1] ^ v[2] ^ v[3])
+        let mut input = [0; 16];
+        input[..8].copy_from_slice(&dialler.to_le_bytes());
+        input[8..].copy_from_slice(&acceptor.to_le_bytes());
+        Self(SipHasher24::new_with_keys(dialler, acceptor).hash(&input))
     }
 }
 
-fn sip_round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
+/// A connection of this node: an index that is never used twice in its life. The two ends of a connection know it
+/// by different ids, and by the same [`LinkNonce`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl LinkId {
+    /// A node's own connection to itself, which never ends.
+    pub const LOCAL: Self = Self { index: 0, generation: 0 };
+
+    /// A place in a table of connections. A connection that comes later may have it again.
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+impl fmt::Debug for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {}.{}", self.index, self.generation)
+    }
 }
 
 /// The name of a method on the wire: FNV-1a of `package.Service/Method`.
@@ -127,6 +174,11 @@ pub struct CallId {
     pub seq: u64,
 }
 
+impl CallId {
+    /// The smallest of all, which names no call.
+    pub const LEAST: Self = Self { origin: Incarnation(0), seq: 0 };
+}
+
 impl fmt::Debug for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}#{}", self.origin.0, self.seq)
@@ -143,8 +195,15 @@ pub const PATH_LEVELS_MAX: usize = 32;
 /// The initiator's own root is the empty path; its branches are `[0]`, `[1]`, ... Held in wire form
 /// (one varint per level), so that encoding is a copy, comparing is comparing bytes, and all
 /// descendants of a path sort directly behind it.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(SmallVec<[u8; 16]>);
+
+/// As one copy: that of a `SmallVec` goes byte by byte.
+impl Clone for Path {
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 /// A path would be deeper or longer than the protocol allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -247,6 +306,12 @@ impl Path {
         Some(decode_level(&rest[..=end]))
     }
 
+    /// The child indices that lead from this path down to `below`; `None` when it is not there or below.
+    pub fn steps_towards<'a>(&self, below: &'a Self) -> Option<impl Iterator<Item = u32> + 'a> {
+        let rest = below.0.strip_prefix(self.0.as_slice())?;
+        Some(rest.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level))
+    }
+
     /// The child indices from the root down.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level)
@@ -326,6 +391,31 @@ mod tests {
         assert_eq!(distinct.len(), nonces.len());
     }
 
+    #[test]
+    fn the_nonce_is_siphash_2_4() {
+        // Computed apart from this crate, by the definition of SipHash-2-4: key (1, 2), the same as input.
+        assert_eq!(LinkNonce::of(1, 2), LinkNonce(0xca50_9604_dc5a_478b));
+    }
+
+    #[test]
+    fn a_life_is_the_upper_56_bits() {
+        let life = Incarnation::of_random(0x1122_3344_5566_77ff);
+        assert_eq!((life, life.stream()), (Incarnation(0x1122_3344_5566_7700), 0));
+        let stream = Incarnation(life.0 | 7);
+        assert_eq!(stream.stream(), 7);
+        assert!(life.is_life_of(stream) && stream.is_life_of(life) && life.is_life_of(life));
+        assert!(!life.is_life_of(Incarnation(life.0 + 0x100)));
+        assert!(!life.is_life_of(Incarnation(life.0 ^ 1 << 63)));
+    }
+
+    #[test]
+    fn no_node_and_life_is_less_than_the_least() {
+        let of =
+            |node, life| NodeLife { node: NodeId::new(node).unwrap(), life: Incarnation(life) };
+        assert_eq!(NodeLife::LEAST, of(1, 0));
+        assert!(NodeLife::LEAST < of(1, 1) && of(1, u64::MAX) < of(2, 0));
+    }
+
     proptest! {
         #[test]
         fn paths_survive_the_wire(indices in prop::collection::vec(any::<u32>(), 0..12)) {
@@ -339,6 +429,11 @@ mod tests {
                 prop_assert!(parent.is_prefix_of(&path) && !path.is_prefix_of(&parent));
             }
             prop_assert_eq!(path.prefixes().count(), indices.len());
+            for (at, prefix) in path.prefixes().enumerate() {
+                let steps: Option<Vec<u32>> = prefix.steps_towards(&path).map(Iterator::collect);
+                prop_assert_eq!(steps, Some(indices[at + 1..].to_vec()));
+                prop_assert_eq!(path.steps_towards(&prefix).is_some(), prefix == path);
+            }
         }
 
         #[test]

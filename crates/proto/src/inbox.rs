@@ -33,6 +33,8 @@ pub enum InboxFault {
     Overrun,
     /// Pieces that do not fit together.
     Malformed,
+    /// More than this root branch may have of what the call holds.
+    OverShare,
     /// A message above the limit.
     TooLarge {
         /// The message, as its sender announces it.
@@ -62,6 +64,9 @@ pub struct Inbox {
     unread_count: u64,
     /// Bytes gathered of messages that are not whole.
     gathered: u64,
+    /// What each root branch has of all this, where there are several.
+    of_root: BTreeMap<u32, u64>,
+    root_count: usize,
     limits: InboxLimits,
     credits: Vec<(ReplyName, u64)>,
 }
@@ -93,8 +98,8 @@ struct Assembly {
 }
 
 impl Inbox {
-    /// An inbox with these bounds.
-    pub fn new(limits: &Limits) -> Self {
+    /// An inbox of a call of so many root branches, with these bounds.
+    pub fn new(root_count: usize, limits: &Limits) -> Self {
         let limits = InboxLimits {
             unscheduled: limits.unscheduled_bytes,
             stream_window: limits.stream_window_bytes,
@@ -107,6 +112,8 @@ impl Inbox {
             unread: 0,
             unread_count: 0,
             gathered: 0,
+            of_root: BTreeMap::new(),
+            root_count,
             limits,
             credits: Vec::new(),
         }
@@ -117,6 +124,33 @@ impl Inbox {
     /// # Errors
     /// [`InboxFault`] when the sender broke a rule.
     pub fn accept(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
+        let root = root_of(path);
+        let of_root = self.of_root.get(&root).copied().unwrap_or(0);
+        if self.root_count > 1 && of_root >= self.limits.total.saturating_sub(self.held()) {
+            return Err(InboxFault::OverShare);
+        }
+        self.counted(root, |inbox| inbox.take(path, reply))
+    }
+
+    /// Counts what `act` changes for a root branch.
+    fn counted<T>(&mut self, root: u32, act: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.held();
+        let result = act(self);
+        if self.root_count > 1 {
+            let after = self.held();
+            let of_root = self.of_root.entry(root).or_default();
+            *of_root = (*of_root + after).saturating_sub(before);
+        }
+        result
+    }
+
+    /// Bytes kept, with what each message takes besides.
+    fn held(&self) -> u64 {
+        let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
+        self.unread + self.gathered + count * MESSAGE_BYTES
+    }
+
+    fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
         let is_simple = reply.kind == ReplyKind::Message && reply.part.is_none();
         if is_simple {
             ReceiveWindow::new(self.limits.unscheduled).receive(reply.payload.len())?;
@@ -152,8 +186,10 @@ impl Inbox {
 
     /// The application has read `len` bytes of a reply.
     pub fn consume(&mut self, path: &Path, index: u32, len: usize) {
-        self.unread -= len as u64;
-        self.unread_count -= 1;
+        self.counted(root_of(path), |inbox| {
+            inbox.unread -= len as u64;
+            inbox.unread_count -= 1;
+        });
         if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
             assembly.read += super::flow::cost(len);
         }
@@ -164,8 +200,10 @@ impl Inbox {
     pub fn forget(&mut self, path: &Path) {
         let of_branch = self.assemblies.keys().filter(|(of, _)| of == path);
         for name in of_branch.cloned().collect::<Vec<_>>() {
-            self.remove(&name);
-            self.forgotten.insert(name);
+            self.counted(root_of(path), |inbox| {
+                inbox.remove(&name);
+                inbox.forgotten.insert(name);
+            });
         }
         self.grant();
     }
@@ -237,6 +275,11 @@ impl Inbox {
             self.credits.push((name, limit));
         }
     }
+}
+
+/// The root branch that a branch is below.
+fn root_of(path: &Path) -> u32 {
+    path.indices().next().unwrap_or(0)
 }
 
 impl Assembly {

@@ -1,12 +1,18 @@
-//! All calls of a node as their initiator: hands frames to the right call, keeps their timers and the
-//! number below which all are settled. Most calls begin [flat](super::flat), in a ring.
+//! All calls of a node as their initiator: hands frames to the right call, keeps their timers, and says which of
+//! them are settled. Most calls begin flat, in a ring.
+//!
+//! ```text
+//!   open ──▶ flat ──anything else, age──▶ full ──ended──▶ winding ──each branch has its word, time──▶ settled
+//!              └───────complete──────────────┴──────────────────────────────────────────────────────────▲
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
+use crate::id::{CallId, Incarnation, LinkId, NodeId, Path};
+use crate::key::Secret;
 use crate::time::Timestamp;
-use crate::wire::{Frame, Message, Reply};
+use crate::wire::{Asked, Frame, Message, Statement};
 
 use super::call::{Call, CallEvent, CallOptions, End, LinkView, RootBranch};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
@@ -19,17 +25,25 @@ use super::{Arrival, Outbound};
 /// The calls of one node.
 #[derive(Debug)]
 pub struct Initiator {
-    incarnation: Incarnation,
+    life: Incarnation,
+    secret: Secret,
     limits: Limits,
     next_seq: u64,
     /// Young calls whose branches reply once each.
     flat: Ring<Flat>,
+    /// How many branches of these left by each connection, by its index.
+    flat_at: Vec<usize>,
     /// All others.
     calls: BTreeMap<u64, Armed>,
-    /// Those of which something may be in flight.
-    in_flight: BTreeSet<u64>,
-    /// Calls that are gone, of which something may be in flight, and until when.
-    unsettled: BTreeMap<u64, Timestamp>,
+    /// Those of them that are not settled.
+    unsettled: BTreeSet<u64>,
+    /// Those that nobody reads any more, decided ones last, by deadline, and how many branches each has.
+    winding: BTreeMap<(bool, Timestamp, u64), u64>,
+    winding_branches: u64,
+    /// Ended calls that were settled before each of their tasks had said its word.
+    settled_early: u64,
+    /// The full calls that a node holds or passes on anything of.
+    at_node: BTreeSet<(NodeId, u64)>,
     timers: Timers<u64>,
     /// Calls with news, in order of these.
     ready: VecDeque<u64>,
@@ -41,6 +55,8 @@ struct Armed {
     call: Box<Call>,
     /// The earliest timer that is set for it.
     at: Option<Timestamp>,
+    /// The nodes it is entered with.
+    nodes: BTreeSet<NodeId>,
 }
 
 /// A call is not opened.
@@ -62,15 +78,20 @@ pub enum OpenError {
 }
 
 impl Initiator {
-    pub(crate) fn new(incarnation: Incarnation, limits: &Limits) -> Self {
+    pub(crate) fn new(life: Incarnation, secret: Secret, limits: &Limits) -> Self {
         Self {
-            incarnation,
+            life,
+            secret,
             limits: limits.clone(),
             next_seq: 1,
             flat: Ring::default(),
+            flat_at: Vec::new(),
             calls: BTreeMap::new(),
-            in_flight: BTreeSet::new(),
-            unsettled: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            winding: BTreeMap::new(),
+            winding_branches: 0,
+            settled_early: 0,
+            at_node: BTreeSet::new(),
             timers: Timers::new(),
             ready: VecDeque::new(),
             out: VecDeque::new(),
@@ -97,7 +118,7 @@ impl Initiator {
         }
         let seq = self.next_seq;
         self.next_seq += 1;
-        Ok(CallId { origin: self.incarnation, seq })
+        Ok(CallId { origin: self.life, seq })
     }
 
     /// Whether a call of so many branches, none of which has less time than this, can begin flat. One that
@@ -108,7 +129,28 @@ impl Initiator {
 
     /// Keeps a flat call, whose requests leave now.
     pub(crate) fn open_flat(&mut self, call: CallId, flat: Flat) {
+        for leg in &flat.legs {
+            let index = leg.link.index();
+            if index >= self.flat_at.len() {
+                self.flat_at.resize(index + 1, 0);
+            }
+            self.flat_at[index] += 1;
+        }
         self.flat.push(call.seq, flat);
+    }
+
+    fn remove_flat(&mut self, seq: u64) -> Option<Flat> {
+        let flat = self.flat.remove(seq)?;
+        flat.legs.iter().for_each(|leg| self.flat_at[leg.link.index()] -= 1);
+        Some(flat)
+    }
+
+    /// Lets a flat call go where it lies.
+    fn discard_flat(&mut self, seq: u64) {
+        if let Some(flat) = self.flat.get(seq) {
+            flat.legs.iter().for_each(|leg| self.flat_at[leg.link.index()] -= 1);
+            self.flat.discard(seq);
+        }
     }
 
     /// Keeps a full call, whose requests are to be sent.
@@ -120,23 +162,23 @@ impl Initiator {
         options: CallOptions,
         branches: &[RootBranch],
     ) {
-        let call = Call::open(id, now, deadline, options, branches, &self.limits);
+        let call = Call::open((id, self.secret), now, deadline, options, branches, &self.limits);
         self.keep(id.seq, call);
     }
 
     /// Makes a full call of a flat one, which then hears what the flat one could not take.
     fn grow(&mut self, seq: u64) {
-        if let Some(flat) = self.flat.remove(seq) {
-            let id = CallId { origin: self.incarnation, seq };
-            self.keep(seq, Call::from_flat(id, flat, &self.limits));
+        if let Some(flat) = self.remove_flat(seq) {
+            let id = CallId { origin: self.life, seq };
+            self.keep(seq, Call::from_flat((id, self.secret), flat, &self.limits));
         }
     }
 
     fn keep(&mut self, seq: u64, call: Call) {
-        self.calls.insert(seq, Armed { call: Box::new(call), at: None });
-        self.in_flight.insert(seq);
+        let (call, nodes) = (Box::new(call), BTreeSet::new());
+        self.calls.insert(seq, Armed { call, at: None, nodes });
+        self.unsettled.insert(seq);
         self.arm(seq);
-        self.announce(seq);
         self.drain(seq);
     }
 
@@ -148,9 +190,15 @@ impl Initiator {
     /// The oldest call that is not settled; every older one is.
     pub fn floor(&self) -> u64 {
         let flat = self.flat.front().map(|(seq, _)| seq);
-        let full = self.in_flight.first().copied();
-        let unsettled = self.unsettled.first_key_value().map(|(seq, _)| *seq);
-        flat.into_iter().chain(full).chain(unsettled).min().unwrap_or(self.next_seq)
+        let full = self.unsettled.first().copied();
+        flat.into_iter().chain(full).min().unwrap_or(self.next_seq)
+    }
+
+    /// Says which calls from `from` on are settled (`settlement.md` S6).
+    pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
+        let flat = self.flat.iter().filter(|(_, flat)| !flat.is_complete()).map(|(seq, _)| seq);
+        let full = self.unsettled.range(from..).copied();
+        Statement::of(origin, (from, self.next_seq.max(from)), flat.chain(full))
     }
 
     pub(crate) fn cancel(&mut self, now: Timestamp, call: CallId) {
@@ -159,7 +207,7 @@ impl Initiator {
 
     pub(crate) fn detach(&mut self, now: Timestamp, call: CallId) {
         match self.flat.get(call.seq) {
-            Some(flat) if flat.is_complete() => self.flat.discard(call.seq),
+            Some(flat) if flat.is_complete() => self.discard_flat(call.seq),
             Some(flat) if flat.reading == Reading::Decided => {}
             _ => self.with(call.seq, |call| call.detach(now)),
         }
@@ -168,7 +216,7 @@ impl Initiator {
     /// The caller has enough: what is still to come only settles the call.
     pub(crate) fn decide(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
         match self.flat.get_mut(call.seq) {
-            Some(flat) if flat.is_complete() => self.flat.discard(call.seq),
+            Some(flat) if flat.is_complete() => self.discard_flat(call.seq),
             Some(flat) if !cancels_late => flat.decide(),
             _ => self.with(call.seq, |call| call.decide(now, cancels_late)),
         }
@@ -187,7 +235,7 @@ impl Initiator {
         &mut self,
         call: CallId,
         path: &Path,
-        link: LinkNonce,
+        link: LinkId,
         life: Option<Incarnation>,
     ) {
         self.with(call.seq, |call| call.handle_sent(path, link, life));
@@ -197,48 +245,56 @@ impl Initiator {
         self.with(call.seq, |call| call.handle_unsent(now, path, text));
     }
 
-    /// A frame for one of the calls. Frames of forgotten calls are dropped: late replies are normal.
+    /// A frame for one of the calls. False when it does not count, and so changes nothing. Late frames of forgotten
+    /// calls are normal.
     pub(crate) fn handle_frame(
         &mut self,
         now: Timestamp,
         by: Arrival,
         mut frame: Frame,
         links: &dyn LinkView,
-    ) {
+    ) -> bool {
         let (seq, task) = (frame.header.call.seq, frame.header.task);
-        if let Message::Reply(reply) = &mut frame.message
-            && self.answer_flat(now, by, (seq, &task), reply)
-        {
-            return;
+        if let Some(flat) = self.flat.get_mut(seq) {
+            let call = CallId { origin: self.life, seq };
+            // Before it grows: who may not speak must not cost more than this.
+            if !flat.admits(&by, (call, &task), &frame.message, &self.secret) {
+                return false;
+            }
+            if let Message::Reply(reply) = &mut frame.message
+                && flat.answer(now, by, &task, reply, self.limits.unscheduled_bytes)
+            {
+                self.note_answer(seq);
+                return true;
+            }
+        }
+        if let Some(Armed { call, .. }) = self.calls.get(&seq) {
+            let counts = match &frame.message {
+                Message::Status(status) => call.admits_any(status),
+                _ => call.admits(&by, &task),
+            };
+            if !counts {
+                return false;
+            }
         }
         self.with(seq, |call| match frame.message {
             Message::Reply(reply) => call.handle_reply(now, by, &task, reply),
-            Message::Manifest(manifest) => call.handle_manifest(now, by, &task, &manifest.entries),
+            Message::Manifest(manifest) => call.handle_manifest(now, by, &task, &manifest),
             Message::Fail(fail) => call.handle_fail(now, by, &task, fail),
             Message::LinkDown(report) => call.handle_link_down_report(now, by, &task, &report),
             Message::Status(status) => call.handle_status(now, by, &status, links),
             _ => debug_assert!(false, "the node routes only frames for initiators here"),
         });
+        true
     }
 
-    /// A reply for one of the flat calls. False when it is for a full one, or has to make it one.
-    fn answer_flat(
-        &mut self,
-        now: Timestamp,
-        by: Arrival,
-        (seq, task): (u64, &TaskKey),
-        reply: &mut Reply,
-    ) -> bool {
-        let Some(flat) = self.flat.get_mut(seq) else { return false };
-        if !flat.answer(now, by, task, reply, self.limits.unscheduled_bytes) {
-            return false;
-        }
+    fn note_answer(&mut self, seq: u64) {
+        let Some(flat) = self.flat.get(seq) else { return };
         if flat.is_complete() && flat.reading == Reading::Decided {
-            self.flat.discard(seq);
+            self.discard_flat(seq);
         } else if flat.is_worth_waking() {
             self.ready.push_back(seq);
         }
-        true
     }
 
     /// A PROBE for these tasks of a call found no way to their holder.
@@ -247,29 +303,32 @@ impl Initiator {
         now: Timestamp,
         call: CallId,
         asked: Holder,
-        tasks: &[TaskKey],
+        tasks: &[Asked],
     ) {
-        if call.origin == self.incarnation {
+        if self.life.is_life_of(call.origin) {
             self.with(call.seq, |call| call.handle_unasked(now, asked, tasks));
         }
     }
 
-    /// A connection to `node` ended.
-    pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
-        let is_there = |flat: &Flat| flat.legs.iter().any(|leg| leg.to == node);
-        let affected = self.flat.iter().filter(|(_, flat)| is_there(flat)).map(|(seq, _)| seq);
-        affected.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
-        let seqs: Vec<u64> = self.calls.keys().copied().collect();
-        for seq in seqs {
+    /// A connection to `node` ended. The cost is that of the calls which have anything there.
+    pub(crate) fn handle_link_down(
+        &mut self,
+        now: Timestamp,
+        (node, link): (NodeId, LinkId),
+        links: &dyn LinkView,
+    ) {
+        if self.flat_at.get(link.index()).is_some_and(|count| *count > 0) {
+            let is_there = |flat: &Flat| flat.legs.iter().any(|leg| leg.link == link);
+            let affected = self.flat.iter().filter(|(_, flat)| is_there(flat)).map(|(seq, _)| seq);
+            affected.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
+        }
+        let there = self.at_node.range((node, 0)..=(node, u64::MAX)).map(|(_, seq)| *seq);
+        for seq in there.collect::<Vec<u64>>() {
             self.with(seq, |call| call.handle_peer_down(now, node, links));
         }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &dyn LinkView) {
-        // In order of number: an entry behind a longer-lived one waits with it, for the floor cannot pass.
-        while self.unsettled.first_key_value().is_some_and(|(_, until)| *until <= now) {
-            self.unsettled.pop_first();
-        }
         let age = self.flat_age();
         while let Some((seq, _)) = self.flat.front().filter(|(_, flat)| flat.opened_at + age <= now)
         {
@@ -290,9 +349,8 @@ impl Initiator {
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let timer = self.timers.next();
-        let unsettled = self.unsettled.first_key_value().map(|(_, until)| *until);
         let flat = self.flat.front().map(|(_, flat)| flat.opened_at + self.flat_age());
-        timer.into_iter().chain(unsettled).chain(flat).min()
+        timer.into_iter().chain(flat).min()
     }
 
     /// What the application learns next of one call.
@@ -309,13 +367,15 @@ impl Initiator {
 
     /// Lets a flat call go of which only the end is left to be told.
     pub(crate) fn take_end(&mut self, call: CallId) -> Option<End> {
-        self.flat.discard_if(call.seq, Flat::is_told).then_some(End::Complete)
+        self.flat.get(call.seq).filter(|flat| flat.is_told())?;
+        self.discard_flat(call.seq);
+        Some(End::Complete)
     }
 
     /// A call that may have something for the application since it was last asked.
     pub(crate) fn poll_ready(&mut self) -> Option<CallId> {
         let seq = self.ready.pop_front()?;
-        Some(CallId { origin: self.incarnation, seq })
+        Some(CallId { origin: self.life, seq })
     }
 
     pub(crate) fn has_output(&self) -> bool {
@@ -346,12 +406,22 @@ impl Initiator {
 
     /// Calls that are open, or ended and not read to their end.
     pub fn call_count(&self) -> usize {
-        self.calls.len() + self.flat.len()
+        self.calls.len() - self.winding.len() + self.flat.len()
     }
 
-    /// Ended calls of which something may still be in flight.
+    /// Calls of which something may still be in flight, open ones included.
     pub fn unsettled_count(&self) -> usize {
-        self.unsettled.len()
+        self.unsettled.len() + self.flat.iter().filter(|(_, flat)| !flat.is_complete()).count()
+    }
+
+    /// Ended calls that nobody reads any more and of which something may still be in flight.
+    pub fn winding_count(&self) -> usize {
+        self.winding.len()
+    }
+
+    /// Ended calls that were settled for lack of room, before all their tasks had said that they are over.
+    pub fn settled_early_count(&self) -> u64 {
+        self.settled_early
     }
 
     /// Calls that [`poll_ready`](super::node::Node::poll_ready) has not named yet.
@@ -383,20 +453,50 @@ impl Initiator {
 
     /// Collects what a call wants after any input, and drops it when it is done.
     fn drain(&mut self, seq: u64) {
-        let Some(Armed { call, .. }) = self.calls.get_mut(&seq) else { return };
+        let Some(armed) = self.calls.get_mut(&seq) else { return };
+        let call = &mut armed.call;
         while let Some(outbound) = call.poll_outbound() {
             self.out.push_back(outbound);
         }
-        let (is_settled, is_done) = (call.is_settled(), call.is_done());
-        if is_settled || is_done {
-            self.in_flight.remove(&seq);
-        }
-        if is_done {
-            if !is_settled {
-                self.unsettled.insert(seq, call.deadline() + self.limits.keep_alive_timeout);
+        for node in call.take_new_nodes() {
+            if armed.nodes.insert(node) {
+                self.at_node.insert((node, seq));
             }
-            self.calls.remove(&seq);
         }
+        let (is_settled, is_let_go) = (call.is_settled(), call.is_let_go());
+        let name = (call.end() == Some(End::Decided), call.deadline(), seq);
+        let branches = call.tree().branch_count();
+        if is_settled {
+            self.unsettled.remove(&seq);
+        }
+        if is_settled && is_let_go {
+            self.forget(seq);
+        } else if is_let_go && !self.winding.contains_key(&name) {
+            self.winding.insert(name, branches);
+            self.winding_branches += branches;
+            self.settle_early();
+        }
+    }
+
+    /// Forgets ended calls when there are too many, the earliest deadlines first. It costs what `settlement.md`
+    /// section 2 says: work that runs on may be refused further down.
+    fn settle_early(&mut self) {
+        while self.winding.len() > WINDING_MAX || self.winding_branches > WINDING_BRANCHES_MAX {
+            let Some(((_, _, seq), _)) = self.winding.first_key_value() else { return };
+            let seq = *seq;
+            self.settled_early += 1;
+            self.unsettled.remove(&seq);
+            self.forget(seq);
+        }
+    }
+
+    fn forget(&mut self, seq: u64) {
+        let Some(Armed { call, nodes, .. }) = self.calls.remove(&seq) else { return };
+        for node in nodes {
+            self.at_node.remove(&(node, seq));
+        }
+        let name = (call.end() == Some(End::Decided), call.deadline(), seq);
+        self.winding_branches -= self.winding.remove(&name).unwrap_or(0);
     }
 
     fn arm(&mut self, seq: u64) {
@@ -413,3 +513,7 @@ impl Initiator {
         }
     }
 }
+
+/// Ended calls that nobody reads, and branches of them, that are kept until their tasks have said their word.
+const WINDING_MAX: usize = 65_536;
+const WINDING_BRANCHES_MAX: u64 = 262_144;

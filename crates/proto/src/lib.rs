@@ -17,7 +17,7 @@
 //! ```text
 //!              ┌────────────── Node ───────────────┐
 //!  commands ──▶│ Initiator: calls ── Tree, Inbox   │──▶ poll_transmit  frames for connections
-//!  frames   ──▶│ Participant: visits ── Task       │──▶ poll_event     tasks to start or stop, dials
+//!  frames   ──▶│ Visits: origins, records ── Task  │──▶ poll_event     tasks to start or stop, dials
 //!  timeouts ──▶│ Links: which connections are up   │──▶ poll_call      replies and ends of calls
 //!              └───────────────────────────────────┘
 //! ```
@@ -33,27 +33,28 @@
 //! use bytes::Bytes;
 //! use convoke_proto::call::{CallEvent, CallOptions, End, RootBranch};
 //! use convoke_proto::id::{Incarnation, MethodId, NodeId};
+//! use convoke_proto::key::Secret;
 //! use convoke_proto::limits::Limits;
 //! use convoke_proto::node::{Branches, Identity, Node, NodeEvent, Opening};
-//! use convoke_proto::participant::ParticipantEvent;
 //! use convoke_proto::time::Timestamp;
+//! use convoke_proto::visits::VisitEvent;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (now, me) = (Timestamp::ZERO, NodeId::new(7).ok_or("zero names no node")?);
-//! let identity = Identity { node: me, incarnation: Incarnation(1) };
-//! let mut node = Node::new(identity, &Limits::default(), 0, now)?;
+//! let identity = Identity { node: me, incarnation: Incarnation::of_random(1 << 8) };
+//! let mut node = Node::new(identity, Secret::new(1, 2), &Limits::default(), 0, now)?;
 //!
-//! let question = RootBranch {
+//! let branch = RootBranch {
 //!     to: me,
 //!     method: MethodId(1),
 //!     extensions: Vec::new(),
 //!     payload: Bytes::from_static(b"21"),
 //!     budget: None,
 //! };
-//! let branches = Branches::from_iter([question]);
-//! let call = node.open(now, Opening { budget: None, options: CallOptions::default(), branches })?;
+//! let (options, branches) = (CallOptions::default(), Branches::from_iter([branch]));
+//! let call = node.open(now, Opening { budget: None, options, branches })?;
 //!
-//! let Some(NodeEvent::Task(ParticipantEvent::Start(start))) = node.poll_event() else {
+//! let Some(NodeEvent::Task(VisitEvent::Start(start))) = node.poll_event() else {
 //!     return Err("no task starts".into());
 //! };
 //! assert_eq!(start.payload, "21");
@@ -73,8 +74,9 @@
 //! - [`wire`]: the bytes of every frame;
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
 //! - [`node`]: the whole protocol of one node; [`links`]: its connections;
-//! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls, most of which stay flat in a [`ring`];
-//! - [`participant`], [`visit`], [`task`], [`flow`], [`index_set`]: its tasks;
+//! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
+//! - [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
+//! - [`key`]: what lets a node speak for a branch;
 //! - [`mailbox`]: casts of echo phases;
 //! - [`limits`], [`failure`], [`trace`]: bounds, what is told of a failed branch and of a call;
 //! - [`mutant`]: deliberate defects that the simulation must find, with the feature `mutants`.
@@ -91,24 +93,28 @@ pub mod id;
 pub mod inbox;
 pub mod index_set;
 pub mod initiator;
+mod intervals;
+pub mod key;
 pub mod limits;
 pub mod link;
 pub mod links;
 pub mod mailbox;
 pub mod mutant;
 pub mod node;
-pub mod participant;
 pub mod ring;
+mod share;
 pub mod task;
 pub mod time;
 mod timers;
 pub mod trace;
 pub mod tree;
-pub mod visit;
+pub mod visits;
 pub mod wire;
 
-use id::{LinkNonce, NodeId, Path, TaskKey};
+use id::{Incarnation, LinkId, NodeId, NodeLife, Path, TaskKey};
+use key::Key;
 use link::Lane;
+use share::PeerIndex;
 use wire::{Frame, Header, Message};
 
 /// A frame on its way to a connection.
@@ -116,8 +122,8 @@ use wire::{Frame, Header, Message};
 pub struct Transmit {
     /// The peer.
     pub to: NodeId,
-    /// Which connection to it.
-    pub link: LinkNonce,
+    /// The connection to it.
+    pub link: LinkId,
     /// Which lane of that.
     pub lane: Lane,
     /// The frame.
@@ -126,13 +132,30 @@ pub struct Transmit {
 
 /// How a frame came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// The peer at the other end of the connection: authenticated by it.
-    pub via: NodeId,
-    /// Who sent it: `via`, or for a relayed frame who is said to have.
-    pub from: NodeId,
+pub(crate) struct Arrival {
+    /// The peer at the other end of the connection, as that proves it.
+    pub(crate) via: NodeId,
+    /// This life of it.
+    pub(crate) life: Incarnation,
+    /// The sender: `via`, or for a relayed frame the node that is said to have sent it.
+    pub(crate) from: NodeId,
     /// The connection.
-    pub link: LinkNonce,
+    pub(crate) link: LinkId,
+    /// Whose share pays for what the frame asks to be kept.
+    pub(crate) peer: PeerIndex,
+    /// The key that it shows.
+    pub(crate) key: Option<Key>,
+}
+
+impl Arrival {
+    /// The node and the life of it that the connection proves.
+    pub(crate) fn sender(&self) -> NodeLife {
+        NodeLife { node: self.via, life: self.life }
+    }
+
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.from != self.via
+    }
 }
 
 /// A peer did what the protocol forbids. The frame is dropped; the connection should be closed.
@@ -155,15 +178,17 @@ pub enum Fault {
 pub(crate) struct Outbound {
     pub(crate) to: NodeId,
     /// Only over this connection: the order of frames on it matters.
-    pub(crate) link: Option<LinkNonce>,
+    pub(crate) link: Option<LinkId>,
     pub(crate) header: Header,
     pub(crate) relayed_from: Option<NodeId>,
+    /// Shown where the message has no place of its own for it.
+    pub(crate) key: Option<Key>,
     pub(crate) message: Message,
 }
 
 impl Outbound {
     pub(crate) fn new(to: NodeId, header: Header, message: Message) -> Self {
-        Self { to, link: None, header, relayed_from: None, message }
+        Self { to, link: None, header, relayed_from: None, key: None, message }
     }
 
     /// The frames whose order matters share the data lane; see [`Lane`].
@@ -171,7 +196,9 @@ impl Outbound {
         use mutant::Mutant;
         use wire::TaskStatus::{Running, Unknown};
         match &self.message {
-            Message::Cancel(_) | Message::Credit(_) => Lane::Control,
+            Message::Cancel(_) | Message::Credit(_) | Message::Ask(_) | Message::Settled(_) => {
+                Lane::Control
+            }
             Message::Probe(probe) if !probe.fence => Lane::Control,
             Message::Status(status)
                 if mutant::is(Mutant::StatusOvertakesReply)
@@ -184,7 +211,9 @@ impl Outbound {
     }
 
     pub(crate) fn into_frame(self) -> Frame {
-        Frame { header: self.header, relayed_from: self.relayed_from, message: self.message }
+        let key = self.key.filter(|_| self.message.shows_key());
+        let Self { header, relayed_from, message, .. } = self;
+        Frame { header, relayed_from, key, message }
     }
 }
 

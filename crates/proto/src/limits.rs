@@ -28,6 +28,12 @@ pub struct Limits {
     pub tasks_max: usize,
     /// Finished tasks, fences and cancel marks remembered at once. Default 1,048,576.
     pub remembered_max: usize,
+    /// Finished tasks of one initiator that are remembered without asking whether their calls are settled.
+    /// Default 64.
+    pub ask_min: usize,
+    /// The least time between two questions to one node what is settled, and between two answers to one
+    /// connection. Default 5 ms.
+    pub ask_every: Duration,
     /// Branches of one task. Default 65,536.
     pub children_max: u32,
     /// Requests of a fan-out that carry the entry of a task which ends with it. Default 2.
@@ -42,6 +48,8 @@ pub struct Limits {
     pub cast_bytes_total_max: usize,
     /// Frames held for one node while it is being dialled: bytes. Default 4 MiB.
     pub dial_queue_bytes_max: usize,
+    /// Frames held for all nodes that are being dialled: bytes. Default 64 MiB.
+    pub dial_bytes_total_max: usize,
     /// After a connection is lost, how long its branches may still be heard of otherwise. Default 20 ms.
     pub grace: Duration,
     /// Without news of an open branch, when its node is asked first. Default 50 ms; doubles.
@@ -85,6 +93,8 @@ impl Default for Limits {
             stream_window_bytes: 256 << 10,
             tasks_max: 1 << 16,
             remembered_max: 1 << 20,
+            ask_min: 64,
+            ask_every: Duration::from_millis(5),
             children_max: 1 << 16,
             carry_copies: 2,
             casts_max: 1024,
@@ -92,6 +102,7 @@ impl Default for Limits {
             cast_bytes_sender_max: 8 << 20,
             cast_bytes_total_max: 64 << 20,
             dial_queue_bytes_max: 4 << 20,
+            dial_bytes_total_max: 64 << 20,
             grace: Duration::from_millis(20),
             worry_min: Duration::from_millis(50),
             worry_max: Duration::from_secs(1),

@@ -44,6 +44,9 @@ pub struct Link {
     /// Who the peer proved to be, where the transport authenticates; then `peer.node` is proven,
     /// too.
     pub principal: Option<Principal>,
+    /// The place the peer connects from, an address without its port, where the transport has such: what a peer
+    /// without proof of its name is counted by.
+    pub remote: Option<Arc<str>>,
 }
 
 /// Who a peer proved to be when its connection opened, such as `spiffe://shop.example/node/7`: what
@@ -77,4 +80,4 @@ impl fmt::Debug for Principal {
 
 /// As many first bytes of a frame as [`Glance`](crate::wire::Glance) takes, or the whole frame:
 /// what a transport shows of a frame before the rest is there.
-pub const ORDER_HEAD_BYTES: usize = 128;
+pub const ORDER_HEAD_BYTES: usize = 144;

@@ -1,31 +1,30 @@
-//! Which connections are up, which node is being dialled, which is known dead, and what waits.
+//! The connections of a node: which are up, which node is being dialled, which is known dead, and what waits.
 //!
 //! ```text
 //!   Idle ──send──▶ Dialling ──up──▶ Up ──last one down──▶ Idle
 //!                     └──failed──▶ Backoff ──time──▶ Idle      (a send in Backoff fails at once)
 //! ```
-//! With two connections between the same nodes, both dialled at once, new frames take the one dialled
-//! by the node with the lower id, on both sides; the other carries on for what began on it.
+//! A connection is known by its [`LinkId`], an index that is never used twice. With two connections between the
+//! same nodes, both dialled at once, new frames take the one dialled by the node with the lower id, on both
+//! sides; the other carries on for what began on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::id::{Incarnation, LinkNonce, NodeId};
+use crate::call::LinkView;
+use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, NodeLife};
+use crate::limits::Limits;
 use crate::link::Link;
+use crate::share::{PeerIndex, PeerName, Shares};
 use crate::time::Timestamp;
-
-use super::Outbound;
-use super::call::LinkView;
-use super::limits::Limits;
+use crate::{Arrival, Outbound};
 
 /// How to get a frame to a node now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It is this node.
-    Local,
-    /// Over this connection.
-    Up(LinkNonce),
+    /// Over this connection, which may be this node's own to itself.
+    Up(LinkId),
     /// It is being dialled, or can be.
     Dialable,
     /// It cannot be reached: it was not a moment ago, or nobody knows its address.
@@ -38,7 +37,7 @@ struct Neighbour {
     /// When that was first heard of.
     incarnation_since: Timestamp,
     /// Connections that are up, oldest first, and whether this node dialled.
-    up: Vec<(LinkNonce, bool)>,
+    up: Vec<(LinkId, bool)>,
     dead: VecDeque<LinkNonce>,
     /// When the last of these ended.
     lost_at: Timestamp,
@@ -67,10 +66,46 @@ impl Neighbour {
     }
 }
 
+/// A connection that is up.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    peer: NodeLife,
+    nonce: LinkNonce,
+    share: PeerIndex,
+    /// When it was last told which calls are settled.
+    answered_at: Option<Timestamp>,
+    ignored: Ignored,
+}
+
+/// Frames of a connection that counted for nothing, within a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ignored {
+    second: u64,
+    count: u32,
+}
+
+/// How much of what a connection brings counts for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noise {
+    /// This is the first such frame within a second.
+    First,
+    /// There were others.
+    More,
+    /// More than it may have.
+    TooMuch,
+}
+
 /// The connections of one node.
 #[derive(Debug)]
 pub struct Links {
-    me: NodeId,
+    me: NodeLife,
+    /// By index of their id; the first is this node's own to itself.
+    open: Vec<(u32, Option<Open>)>,
+    free: VecDeque<u32>,
+    shares: Shares,
+    answer_every: Duration,
+    waiting_bytes: usize,
+    waiting_bytes_max: usize,
     neighbours: BTreeMap<NodeId, Neighbour>,
     /// Nodes that may be forgotten when there are too many such, in the order in which they became so.
     idle: VecDeque<NodeId>,
@@ -91,9 +126,19 @@ const DEAD_MAX: usize = 16;
 const IDLE_MAX: usize = 1_024;
 
 impl Links {
-    pub(crate) fn new(me: NodeId, limits: &Limits, seed: u64) -> Self {
+    pub(crate) fn new(me: NodeLife, limits: &Limits, seed: u64) -> Self {
+        let mut shares = Shares::new(limits.remembered_max, limits.tasks_max);
+        let share = shares.connect(PeerName::Node(me.node));
+        let ignored = Ignored::default();
+        let to_itself = Open { peer: me, nonce: LinkNonce(0), share, answered_at: None, ignored };
         Self {
             me,
+            open: vec![(0, Some(to_itself))],
+            free: VecDeque::new(),
+            shares,
+            answer_every: limits.ask_every,
+            waiting_bytes: 0,
+            waiting_bytes_max: limits.dial_bytes_total_max,
             neighbours: BTreeMap::new(),
             idle: VecDeque::new(),
             clock: Timestamp::ZERO,
@@ -137,14 +182,6 @@ impl Links {
         all
     }
 
-    /// The connection that new frames to a node take.
-    pub fn current(&self, node: NodeId) -> Option<LinkNonce> {
-        let neighbour = self.neighbours.get(&node)?;
-        let i_am_lower = self.me < node;
-        let preferred = neighbour.up.iter().find(|(_, is_dialler)| *is_dialler == i_am_lower);
-        preferred.or(neighbour.up.first()).map(|(nonce, _)| *nonce)
-    }
-
     /// Where the owner of this endpoint said that this node can be dialled.
     pub fn configured(&self, node: NodeId) -> &[Address] {
         self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
@@ -155,49 +192,80 @@ impl Links {
         self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.configured.is_empty())
     }
 
-    /// A connection is up. Returns what has waited for it, with the time it began to wait.
-    pub(crate) fn handle_up(&mut self, now: Timestamp, link: &Link) -> Vec<(Timestamp, Outbound)> {
+    /// A connection is up. Returns its id, and what has waited for it with the time it began to wait.
+    pub(crate) fn handle_up(
+        &mut self,
+        now: Timestamp,
+        link: &Link,
+    ) -> (LinkId, Vec<(Timestamp, Outbound)>) {
         self.clock = self.clock.max(now);
-        let neighbour = self.neighbours.entry(link.peer.node).or_default();
-        if neighbour.incarnation != Some(link.peer.incarnation) {
-            neighbour.incarnation = Some(link.peer.incarnation);
+        let peer = NodeLife { node: link.peer.node, life: link.peer.incarnation };
+        let share = self.shares.connect(peer_name(link));
+        let (nonce, ignored) = (link.nonce, Ignored::default());
+        let id = self.insert(Open { peer, nonce, share, answered_at: None, ignored });
+        let neighbour = self.neighbours.entry(peer.node).or_default();
+        if neighbour.incarnation != Some(peer.life) {
+            neighbour.incarnation = Some(peer.life);
             neighbour.incarnation_since = now;
             neighbour.advertised.clear();
         }
         if !link.peer.advertised.is_empty() {
             neighbour.advertised.clone_from(&link.peer.advertised);
         }
-        neighbour.up.push((link.nonce, link.is_dialler));
+        neighbour.up.push((id, link.is_dialler));
         (neighbour.is_dialling, neighbour.failures) = (false, 0);
         neighbour.backoff_until = Timestamp::ZERO;
-        neighbour.waiting_bytes = 0;
+        (id, self.take_waiting(peer.node))
+    }
+
+    fn insert(&mut self, open: Open) -> LinkId {
+        // The one that has been free for longest, so that an id comes again late.
+        let Some(index) = self.free.pop_front() else {
+            self.open.push((0, Some(open)));
+            let index = self.open.len() - 1;
+            let index = u32::try_from(index).expect("fewer connections than addresses");
+            return LinkId { index, generation: 0 };
+        };
+        let place = &mut self.open[index as usize];
+        place.0 += 1;
+        place.1 = Some(open);
+        LinkId { index, generation: place.0 }
+    }
+
+    fn take_waiting(&mut self, node: NodeId) -> Vec<(Timestamp, Outbound)> {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return Vec::new() };
+        self.waiting_bytes -= std::mem::take(&mut neighbour.waiting_bytes);
         std::mem::take(&mut neighbour.waiting).into()
     }
 
     /// The connections to an earlier life of the peer of this new one.
-    pub(crate) fn of_earlier_life(&self, link: &Link) -> Vec<LinkNonce> {
+    pub(crate) fn of_earlier_life(&self, link: &Link) -> Vec<LinkId> {
         match self.neighbours.get(&link.peer.node) {
             Some(neighbour) if neighbour.incarnation != Some(link.peer.incarnation) => {
-                neighbour.up.iter().map(|(nonce, _)| *nonce).collect()
+                neighbour.up.iter().map(|(id, _)| *id).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    /// A connection ended. Whether it was known.
-    pub(crate) fn handle_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) -> bool {
-        let Some(neighbour) = self.neighbours.get_mut(&node) else { return false };
-        let Some(at) = neighbour.up.iter().position(|(nonce, _)| *nonce == link) else {
-            return false;
-        };
-        neighbour.up.remove(at);
+    /// A connection ended. To whom it was, if it was known.
+    pub(crate) fn handle_down(&mut self, now: Timestamp, link: LinkId) -> Option<NodeId> {
+        let (generation, open) = self.open.get_mut(link.index as usize)?;
+        if *generation != link.generation || link == LinkId::LOCAL {
+            return None;
+        }
+        let Open { peer, nonce, share, .. } = open.take()?;
+        self.free.push_back(link.index);
+        self.shares.disconnect(share);
+        let neighbour = self.neighbours.get_mut(&peer.node)?;
+        neighbour.up.retain(|(id, _)| *id != link);
         if neighbour.dead.len() == DEAD_MAX {
             neighbour.dead.pop_front();
         }
-        neighbour.dead.push_back(link);
+        neighbour.dead.push_back(nonce);
         neighbour.lost_at = now;
-        self.forget_idle(node);
-        true
+        self.forget_idle(peer.node);
+        Some(peer.node)
     }
 
     /// A dial that was asked for failed. Returns what has waited for it.
@@ -214,10 +282,9 @@ impl Links {
         let ceiling = ceiling.min(self.backoff_max);
         neighbour.failures = neighbour.failures.saturating_add(1);
         neighbour.backoff_until = now + full_jitter(ceiling, jitter);
-        neighbour.waiting_bytes = 0;
-        let waited = std::mem::take(&mut neighbour.waiting);
+        let waited = self.take_waiting(node);
         self.forget_idle(node);
-        waited.into()
+        waited
     }
 
     /// This node may have become idle: others that have been so for longer make room for it.
@@ -269,8 +336,8 @@ impl Links {
 
     /// How to get a frame to `node` now.
     pub fn way(&self, now: Timestamp, node: NodeId) -> Way {
-        if node == self.me {
-            return Way::Local;
+        if node == self.me.node {
+            return Way::Up(LinkId::LOCAL);
         }
         let Some(neighbour) = self.neighbours.get(&node) else { return Way::Dead };
         if let Some(link) = self.current(node) {
@@ -296,10 +363,13 @@ impl Links {
         let size = outbound.message.payload().map_or(0, bytes::Bytes::len) + 128;
         self.dial(to);
         let neighbour = self.neighbours.entry(to).or_default();
-        if neighbour.waiting_bytes + size > self.queue_bytes_max {
+        let fits = neighbour.waiting_bytes + size <= self.queue_bytes_max
+            && self.waiting_bytes + size <= self.waiting_bytes_max;
+        if !fits {
             return Some(outbound);
         }
         neighbour.waiting_bytes += size;
+        self.waiting_bytes += size;
         neighbour.waiting.push_back((now, outbound));
         None
     }
@@ -319,18 +389,111 @@ impl Links {
         self.neighbours.get(&node)?.incarnation
     }
 
-    /// Every connection that is up.
-    pub fn up(&self) -> impl Iterator<Item = (NodeId, LinkNonce)> + '_ {
-        let of = |(node, neighbour): (&NodeId, &Neighbour)| {
-            let node = *node;
-            neighbour.up.iter().map(move |(nonce, _)| (node, *nonce)).collect::<Vec<_>>()
-        };
-        self.neighbours.iter().flat_map(of)
+    /// Every connection that is up, but for this node's own to itself.
+    pub fn up(&self) -> impl Iterator<Item = (NodeId, LinkId)> + '_ {
+        (0..).zip(&self.open).skip(1).filter_map(|(index, (generation, open))| {
+            let id = LinkId { index, generation: *generation };
+            open.as_ref().map(|open| (open.peer.node, id))
+        })
     }
 
     /// Whether this connection is up.
-    pub fn is_up(&self, node: NodeId, link: LinkNonce) -> bool {
-        self.neighbours.get(&node).is_some_and(|n| n.up.iter().any(|(nonce, _)| *nonce == link))
+    pub fn is_up(&self, link: LinkId) -> bool {
+        self.get(link).is_some()
+    }
+
+    fn get(&self, link: LinkId) -> Option<&Open> {
+        let (generation, open) = self.open.get(link.index as usize)?;
+        open.as_ref().filter(|_| *generation == link.generation)
+    }
+
+    fn get_mut(&mut self, link: LinkId) -> Option<&mut Open> {
+        let (generation, open) = self.open.get_mut(link.index as usize)?;
+        open.as_mut().filter(|_| *generation == link.generation)
+    }
+
+    /// How a frame came, if its connection is up.
+    pub(crate) fn arrival(&self, link: LinkId) -> Option<Arrival> {
+        let open = self.get(link)?;
+        let NodeLife { node, life } = open.peer;
+        Some(Arrival { via: node, life, from: node, link, peer: open.share, key: None })
+    }
+
+    /// The name that both ends have for a connection that is up.
+    pub fn nonce(&self, link: LinkId) -> Option<LinkNonce> {
+        self.get(link).map(|open| open.nonce)
+    }
+
+    /// The connection to a node that both ends know by this name, if it is up.
+    pub(crate) fn find(&self, node: NodeId, nonce: LinkNonce) -> Option<LinkId> {
+        let up = &self.neighbours.get(&node)?.up;
+        up.iter().map(|(id, _)| *id).find(|id| self.nonce(*id) == Some(nonce))
+    }
+
+    /// The connection that new frames to a node take; `None` when there is none.
+    pub fn current(&self, node: NodeId) -> Option<LinkId> {
+        if node == self.me.node {
+            return Some(LinkId::LOCAL);
+        }
+        let neighbour = self.neighbours.get(&node)?;
+        let i_am_lower = self.me.node < node;
+        let preferred = neighbour.up.iter().find(|(_, is_dialler)| *is_dialler == i_am_lower);
+        preferred.or(neighbour.up.first()).map(|(id, _)| *id)
+    }
+
+    /// The connection that new frames to this life of a node take.
+    pub(crate) fn to_life(&self, of: NodeLife) -> Option<LinkId> {
+        let link = self.current(of.node)?;
+        self.get(link).filter(|open| open.peer.is_of(of)).map(|_| link)
+    }
+
+    /// What each peer may take of what they share, and has.
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    pub(crate) fn shares_mut(&mut self) -> &mut Shares {
+        &mut self.shares
+    }
+
+    /// Whether a peer may be told again which calls are settled.
+    pub(crate) fn may_answer(&mut self, now: Timestamp, link: LinkId) -> bool {
+        let every = self.answer_every;
+        let Some(open) = self.get_mut(link) else { return false };
+        let may = open.answered_at.is_none_or(|at| now.since(at) >= every);
+        if may {
+            open.answered_at = Some(now);
+        }
+        may
+    }
+
+    /// A frame of this connection counted for nothing.
+    pub(crate) fn note_ignored(&mut self, now: Timestamp, link: LinkId) -> Noise {
+        let second = now.as_nanos() / 1_000_000_000;
+        let Some(open) = self.get_mut(link) else { return Noise::More };
+        if open.ignored.second != second {
+            open.ignored = Ignored { second, count: 0 };
+        }
+        open.ignored.count += 1;
+        match open.ignored.count {
+            1 => Noise::First,
+            2..=IGNORED_MAX => Noise::More,
+            _ => Noise::TooMuch,
+        }
+    }
+
+    /// Whether `node` is being dialled, and so nothing has left for it yet.
+    pub(crate) fn is_dialling(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
+    }
+
+    /// The present life of `node`, and since when it is known.
+    pub(crate) fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)> {
+        if node == self.me.node {
+            return Some((self.me.life, Timestamp::ZERO));
+        }
+        let neighbour = self.neighbours.get(&node)?;
+        neighbour.incarnation.map(|incarnation| (incarnation, neighbour.incarnation_since))
     }
 
     /// xorshift64*: jitter needs no better, and the seed is the driver's.
@@ -342,9 +505,28 @@ impl Links {
     }
 }
 
+/// Who a peer is, for its share: its node where the connection proves that, else the place it connects from.
+fn peer_name(link: &Link) -> PeerName {
+    match (&link.principal, &link.remote) {
+        (None, Some(place)) => PeerName::Place(place.clone()),
+        _ => PeerName::Node(link.peer.node),
+    }
+}
+
+/// Frames of one connection that count for nothing, in a second: more of them close it.
+const IGNORED_MAX: u32 = 10_000;
+
 impl LinkView for Links {
-    fn current(&self, node: NodeId) -> Option<LinkNonce> {
-        Self::current(self, node)
+    fn current(&self, node: NodeId) -> Option<LinkId> {
+        self.current(node)
+    }
+
+    fn is_up(&self, link: LinkId) -> bool {
+        self.is_up(link)
+    }
+
+    fn nonce(&self, link: LinkId) -> Option<LinkNonce> {
+        self.nonce(link)
     }
 
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool {
@@ -352,7 +534,7 @@ impl LinkView for Links {
     }
 
     fn is_dialling(&self, node: NodeId) -> bool {
-        self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
+        self.is_dialling(node)
     }
 
     fn lost_at(&self, node: NodeId) -> Option<Timestamp> {
@@ -362,7 +544,7 @@ impl LinkView for Links {
     }
 
     fn is_reachable(&self, node: NodeId) -> bool {
-        node == self.me
+        node == self.me.node
             || self.neighbours.get(&node).is_some_and(|neighbour| {
                 !neighbour.up.is_empty()
                     || !neighbour.configured.is_empty()
@@ -371,8 +553,7 @@ impl LinkView for Links {
     }
 
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)> {
-        let neighbour = self.neighbours.get(&node)?;
-        neighbour.incarnation.map(|incarnation| (incarnation, neighbour.incarnation_since))
+        self.life(node)
     }
 }
 
@@ -392,33 +573,37 @@ mod tests {
         NodeId::new(id).unwrap()
     }
 
+    fn links(me: u64) -> Links {
+        let me = NodeLife { node: node(me), life: Incarnation::of_random(me << 8) };
+        Links::new(me, &Limits::default(), 7)
+    }
+
     fn link(peer: u64, nonce: u64, is_dialler: bool) -> Link {
         let peer = Hello {
             node: node(peer),
-            incarnation: Incarnation(peer),
+            incarnation: Incarnation::of_random(peer << 8),
             advertised: vec!["tcp://127.0.0.1:1".parse().unwrap()],
             frame_bytes_max: 1 << 20,
         };
-        Link { peer, nonce: LinkNonce(nonce), is_dialler, scheme: "tcp", principal: None }
+        let (nonce, scheme) = (LinkNonce(nonce), "tcp");
+        Link { peer, nonce, is_dialler, scheme, principal: None, remote: None }
     }
 
     #[test]
     fn both_ends_prefer_the_connection_dialled_by_the_lower_node() {
-        let (mut low, mut high) = (
-            Links::new(node(1), &Limits::default(), 1),
-            Links::new(node(2), &Limits::default(), 1),
-        );
+        let (mut low, mut high) = (links(1), links(2));
         low.handle_up(Timestamp::ZERO, &link(2, 10, false));
         low.handle_up(Timestamp::ZERO, &link(2, 11, true));
         high.handle_up(Timestamp::ZERO, &link(1, 11, false));
         high.handle_up(Timestamp::ZERO, &link(1, 10, true));
-        assert_eq!(low.current(node(2)), Some(LinkNonce(11)));
-        assert_eq!(high.current(node(1)), Some(LinkNonce(11)));
+        let preferred = |links: &Links, peer| links.nonce(links.current(node(peer)).unwrap());
+        assert_eq!(preferred(&low, 2), Some(LinkNonce(11)));
+        assert_eq!(preferred(&high, 1), Some(LinkNonce(11)));
     }
 
     #[test]
     fn a_failed_dial_is_followed_by_a_pause_that_grows_and_ends() {
-        let mut links = Links::new(node(1), &Limits::default(), 7);
+        let mut links = links(1);
         links.configure(node(2), vec!["tcp://127.0.0.1:1".parse().unwrap()]);
         let mut now = Timestamp::ZERO;
         for failures in 0..12_u32 {
@@ -430,17 +615,33 @@ mod tests {
             let ceiling = Duration::from_millis(50) * 2_u32.pow(failures);
             now = now + ceiling.min(Duration::from_secs(5));
         }
-        links.handle_up(Timestamp::ZERO, &link(2, 5, true));
-        assert_eq!(links.way(now, node(2)), Way::Up(LinkNonce(5)));
-        links.handle_down(Timestamp::ZERO, node(2), LinkNonce(5));
+        let (id, _) = links.handle_up(Timestamp::ZERO, &link(2, 5, true));
+        assert_eq!(links.way(now, node(2)), Way::Up(id));
+        links.handle_down(Timestamp::ZERO, id);
         assert_eq!(links.way(now, node(2)), Way::Dialable);
         assert!(links.is_dead(node(2), LinkNonce(5)));
     }
 
     #[test]
     fn a_stranger_without_an_address_is_dead() {
-        let links = Links::new(node(1), &Limits::default(), 7);
+        let links = links(1);
         assert_eq!(links.way(Timestamp::ZERO, node(9)), Way::Dead);
-        assert_eq!(links.way(Timestamp::ZERO, node(1)), Way::Local);
+        assert_eq!(links.way(Timestamp::ZERO, node(1)), Way::Up(LinkId::LOCAL));
+    }
+
+    #[test]
+    fn an_id_is_never_given_twice() {
+        let mut links = links(1);
+        let mut seen = std::collections::BTreeSet::new();
+        for nonce in 0..100 {
+            let (id, _) = links.handle_up(Timestamp::ZERO, &link(2, nonce, true));
+            assert!(seen.insert(id), "{id:?}");
+            assert!(links.is_up(id) && links.find(node(2), LinkNonce(nonce)) == Some(id));
+            assert_eq!(links.handle_down(Timestamp::ZERO, id), Some(node(2)));
+            assert!(!links.is_up(id) && links.arrival(id).is_none());
+            assert_eq!(links.handle_down(Timestamp::ZERO, id), None, "it has ended already");
+        }
+        assert_eq!(links.handle_down(Timestamp::ZERO, LinkId::LOCAL), None, "this one never ends");
+        assert!(links.is_up(LinkId::LOCAL));
     }
 }

@@ -5,6 +5,7 @@
 
 mod calls;
 mod casts;
+mod ignored;
 mod routing;
 mod tasks;
 
@@ -12,7 +13,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::id::{Incarnation, LinkNonce, NodeId};
+use crate::id::{Incarnation, LinkId, NodeId, NodeLife};
+use crate::key::Secret;
 use crate::link::Link;
 use crate::time::Timestamp;
 use crate::wire::{Frame, Message};
@@ -21,13 +23,14 @@ use super::initiator::Initiator;
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
-use super::participant::{Participant, ParticipantEvent, TaskRef};
+use super::visits::{TaskRef, VisitEvent, Visits};
 use super::{Fault, Outbound, Transmit};
 
 pub use calls::{Branches, Opening};
 pub use casts::Reach;
+pub use ignored::{Ignored, IgnoredCounts};
 
-/// Who a node is.
+/// Identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its stable name.
@@ -36,39 +39,66 @@ pub struct Identity {
     pub incarnation: Incarnation,
 }
 
-/// What the driver must do.
+/// A thing for the driver to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
     /// Something about a task.
-    Task(ParticipantEvent),
+    Task(VisitEvent),
     /// Dial a node at one of these addresses, then report `handle_link_up` or `handle_dial_failed`.
     Dial {
-        /// Whom.
+        /// The node.
         node: NodeId,
-        /// Where, in this order.
+        /// Where it may be, in this order.
         addresses: Vec<Address>,
     },
-    /// Close a connection: what comes over it may be stale, for this process was paused for too long or
-    /// the peer has started again since.
+    /// Close a connection.
     Reset {
         /// The peer.
         node: NodeId,
         /// The connection.
-        link: LinkNonce,
+        link: LinkId,
+        /// Why.
+        why: ResetReason,
     },
+    /// Frames of a connection did not count: said at most once a second for each connection.
+    Ignored {
+        /// The peer.
+        node: NodeId,
+        /// The connection.
+        link: LinkId,
+        /// What one of them did.
+        why: Ignored,
+    },
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResetReason {
+    /// This process was paused for so long that what comes over it may be stale.
+    #[error("this process was paused for longer than the keep-alive timeout")]
+    Paused,
+    /// The peer has started again since.
+    #[error("the peer has started again")]
+    Restarted,
+    /// Too many of its frames did not count.
+    #[error("too many frames of the connection did not count")]
+    Noise,
 }
 
 /// The whole protocol of one node.
 #[derive(Debug)]
 pub struct Node {
     identity: Identity,
+    secret: Secret,
     initiator: Initiator,
-    participant: Participant,
+    visits: Visits,
     mailboxes: Mailboxes,
     links: Links,
     loopback: VecDeque<Frame>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<NodeEvent>,
+    ignored: IgnoredCounts,
     last_seen: Timestamp,
     keep_alive_timeout: Duration,
     deadline_default: Duration,
@@ -76,30 +106,32 @@ pub struct Node {
     message_bytes_max: usize,
 }
 
-/// Frames of a node to itself pretend to come by this connection, which never ends.
-const LOCAL: LinkNonce = LinkNonce(0);
-
 impl Node {
-    /// A node without calls, tasks and connections. `seed` is for jitter.
+    /// A node without calls, tasks and connections. The keys of its calls are made of `secret`, which must be
+    /// random and of this start alone; `seed` is for jitter.
     ///
     /// # Errors
     /// [`LimitsError`] when two limits contradict each other.
     pub fn new(
         identity: Identity,
+        secret: Secret,
         limits: &Limits,
         seed: u64,
         now: Timestamp,
     ) -> Result<Self, LimitsError> {
         limits.check()?;
+        let me = NodeLife { node: identity.node, life: identity.incarnation };
         Ok(Self {
             identity,
-            initiator: Initiator::new(identity.incarnation, limits),
-            participant: Participant::new(identity.node, limits),
+            secret,
+            initiator: Initiator::new(identity.incarnation, secret, limits),
+            visits: Visits::new(me, secret, limits),
             mailboxes: Mailboxes::new(limits),
-            links: Links::new(identity.node, limits, seed),
+            links: Links::new(me, limits, seed),
             loopback: VecDeque::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
+            ignored: IgnoredCounts::default(),
             last_seen: now,
             keep_alive_timeout: limits.keep_alive_timeout,
             deadline_default: limits.deadline_default,
@@ -120,15 +152,15 @@ impl Node {
         self.links.configure_also(node, address);
     }
 
-    /// A connection is up.
-    pub fn handle_link_up(&mut self, now: Timestamp, link: &Link) {
+    /// A connection is up. It is known by this id from now on.
+    pub fn handle_link_up(&mut self, now: Timestamp, link: &Link) -> LinkId {
         self.observe(now);
         // A new life of the peer: connections of the last one lead nowhere, whoever notices first.
         for stale in self.links.of_earlier_life(link) {
-            self.events.push_back(NodeEvent::Reset { node: link.peer.node, link: stale });
-            self.handle_link_down(now, link.peer.node, stale);
+            self.reset(now, link.peer.node, stale, ResetReason::Restarted);
         }
-        for (since, mut outbound) in self.links.handle_up(now, link) {
+        let (id, waiting) = self.links.handle_up(now, link);
+        for (since, mut outbound) in waiting {
             if let Some(budget_us) = budget_of(&mut outbound.message) {
                 // Rounded up: no branch gets more time than its parent has.
                 let waited = now.since(since).as_nanos().div_ceil(1_000);
@@ -136,19 +168,25 @@ impl Node {
             }
             self.send(now, outbound);
         }
-        self.participant.handle_link_up(now, link.peer.node, &mut self.links);
+        self.visits.handle_dial_over(now, link.peer.node, &mut self.links);
         self.mailboxes.tell_readers();
         self.pump(now);
+        id
     }
 
     /// A connection ended.
-    pub fn handle_link_down(&mut self, now: Timestamp, node: NodeId, link: LinkNonce) {
-        if self.links.handle_down(now, node, link) {
-            self.initiator.handle_peer_down(now, node, &self.links);
-            self.participant.handle_link_lost(now, node, link, &mut self.links);
+    pub fn handle_link_down(&mut self, now: Timestamp, link: LinkId) {
+        if let Some(node) = self.links.handle_down(now, link) {
+            self.initiator.handle_link_down(now, (node, link), &self.links);
+            self.visits.handle_link_lost(now, node, link, &mut self.links);
             self.mailboxes.tell_readers();
         }
         self.pump(now);
+    }
+
+    fn reset(&mut self, now: Timestamp, node: NodeId, link: LinkId, why: ResetReason) {
+        self.events.push_back(NodeEvent::Reset { node, link, why });
+        self.handle_link_down(now, link);
     }
 
     /// A dial that was asked for failed.
@@ -156,7 +194,7 @@ impl Node {
         for (_, outbound) in self.links.handle_dial_failed(now, node) {
             self.handle_undeliverable(now, outbound);
         }
-        self.participant.handle_dial_failed(now, node, &mut self.links);
+        self.visits.handle_dial_over(now, node, &mut self.links);
         self.mailboxes.tell_readers();
         self.pump(now);
     }
@@ -173,15 +211,13 @@ impl Node {
     pub fn handle_frame(
         &mut self,
         now: Timestamp,
-        via: NodeId,
-        link: LinkNonce,
+        link: LinkId,
         frame: Frame,
     ) -> Result<(), Fault> {
         self.observe(now);
-        if !self.links.is_up(via, link) {
-            return Ok(()); // It was reset: what it still brings may be stale.
-        }
-        let result = self.dispatch(now, via, link, frame);
+        // What a connection that was reset still brings may be stale.
+        let Some(by) = self.links.arrival(link) else { return Ok(()) };
+        let result = self.dispatch(now, by, frame);
         self.pump(now);
         result
     }
@@ -190,7 +226,7 @@ impl Node {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.observe(now);
         self.initiator.handle_timeout(now, &self.links);
-        self.participant.handle_timeout(now, &mut self.links);
+        self.visits.handle_timeout(now, &mut self.links);
         self.mailboxes.handle_timeout(now);
         self.pump(now);
     }
@@ -201,7 +237,7 @@ impl Node {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
         let cores = [
             self.initiator.poll_timeout(),
-            self.participant.poll_timeout(),
+            self.visits.poll_timeout(),
             self.mailboxes.poll_timeout(),
         ];
         cores.into_iter().flatten().fold(tick, Timestamp::min)
@@ -224,13 +260,14 @@ impl Node {
             let addresses = self.links.addresses(node);
             return Some(NodeEvent::Dial { node, addresses });
         }
-        self.participant.poll_event().map(NodeEvent::Task)
+        self.visits.poll_event().map(NodeEvent::Task)
     }
 
     /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.
     pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit, text: &str) {
         let Transmit { to, frame, .. } = transmit;
-        let outbound = Outbound::new(to, frame.header, frame.message);
+        let Frame { header, relayed_from, key, message } = frame;
+        let outbound = Outbound { to, link: None, header, relayed_from, key, message };
         match self.own_request(&outbound) {
             Some((call, path)) => self.initiator.handle_unsent(now, call, &path, text),
             None => self.handle_undeliverable(now, outbound),
@@ -240,17 +277,17 @@ impl Node {
 
     /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
     pub fn raise_epoch(&mut self, epoch: u64) {
-        self.participant.raise_epoch(epoch);
+        self.visits.raise_epoch(epoch);
     }
 
     /// The epoch of the configuration that this node was told of; 0 is none.
     pub fn epoch(&self) -> u64 {
-        self.participant.epoch()
+        self.visits.epoch()
     }
 
     /// Refuses requests from now on; what runs goes on.
     pub fn begin_shutdown(&mut self) {
-        self.participant.begin_shutdown();
+        self.visits.begin_shutdown();
     }
 
     // Inspection
@@ -262,7 +299,7 @@ impl Node {
 
     /// Whether the handler of a task has not ended and has not been stopped.
     pub fn is_running(&self, task: &TaskRef) -> bool {
-        self.participant.is_running(task)
+        self.visits.is_running(task)
     }
 
     /// Its calls.
@@ -271,8 +308,13 @@ impl Node {
     }
 
     /// Its tasks.
-    pub fn participant(&self) -> &Participant {
-        &self.participant
+    pub fn visits(&self) -> &Visits {
+        &self.visits
+    }
+
+    /// Frames that did not count, by what they did.
+    pub fn ignored(&self) -> IgnoredCounts {
+        self.ignored
     }
 
     /// Its mailboxes.
@@ -296,10 +338,9 @@ impl Node {
         let paused = now.since(self.last_seen) > self.keep_alive_timeout;
         self.last_seen = now;
         if paused {
-            let up: Vec<(NodeId, LinkNonce)> = self.links.up().collect();
+            let up: Vec<(NodeId, LinkId)> = self.links.up().collect();
             for (node, link) in up {
-                self.events.push_back(NodeEvent::Reset { node, link });
-                self.handle_link_down(now, node, link);
+                self.reset(now, node, link, ResetReason::Paused);
             }
         }
     }

@@ -20,10 +20,14 @@ mod outgoing;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
-use crate::id::{LinkNonce, MethodId, NodeId, TaskKey};
+use crate::id::{LinkId, MethodId, NodeId, TaskKey};
+use crate::key::Key;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, ReplyPath};
+use crate::wire::{
+    Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, ReplyPath, Sealed,
+};
 
 use super::key;
 use super::limits::Limits;
@@ -38,14 +42,15 @@ pub(crate) enum TaskOutput {
     Request(ChildRequest),
 }
 
-/// A branch to be opened; budget, floor and reply route are the visit's.
+/// A branch to be opened; floor and reply route are the node's to say.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChildRequest {
     pub(crate) to: NodeId,
     pub(crate) task: TaskKey,
+    pub(crate) key: Key,
     pub(crate) method: MethodId,
     pub(crate) extensions: Vec<Extension>,
-    pub(crate) inherited: Vec<Entry>,
+    pub(crate) inherited: Vec<Sealed>,
     pub(crate) payload: Bytes,
     /// No later than this, if earlier than the task's own deadline.
     pub(crate) deadline: Timestamp,
@@ -75,6 +80,21 @@ impl TaskFailure {
     pub fn new(cause: Cause, executed: Executed, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { cause, executed, code: 0, text, details: Bytes::new(), aborts_children: false }
+    }
+
+    pub(crate) fn into_fail(self, own: Option<Entry>, inherited: Vec<Sealed>) -> Fail {
+        Fail {
+            cause: self.cause,
+            executed: self.executed,
+            code: self.code,
+            node: None,
+            text: crate::wire::cut(&self.text).into_owned(),
+            entry: own.map(Box::new),
+            aborts_children: self.aborts_children,
+            inherited,
+            extensions: Vec::new(),
+            details: self.details,
+        }
     }
 }
 
@@ -124,25 +144,38 @@ enum Held {
     Children(VecDeque<ChildRequest>),
 }
 
+/// Where a branch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Child {
+    pub(crate) node: NodeId,
+    /// The connection that its request left by, once it has.
+    pub(crate) link: Option<LinkId>,
+}
+
 /// One running task.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) key: TaskKey,
+    pub(crate) id: TaskKey,
+    pub(crate) key: Key,
     pub(crate) deadline: Timestamp,
-    call_deadline: Timestamp,
-    inherited: Vec<Entry>,
-    /// All that was given to pass on, kept for reports after a link went down.
-    pub(crate) ancestors: Vec<Entry>,
+    pub(crate) call_deadline: Timestamp,
+    /// What its request carried besides, copied to its branches.
+    pub(crate) extensions: Vec<Extension>,
+    inherited: Vec<Sealed>,
+    /// All that was given to pass on, kept for reports after a connection was lost.
+    pub(crate) ancestors: Vec<Sealed>,
     held: Held,
-    /// Where each branch went.
-    pub(crate) children: Vec<NodeId>,
+    /// The branches it opened, by index.
+    pub(crate) children: SmallVec<[Child; 1]>,
+    /// The connection to the initiator, fixed at the first output.
+    pub(crate) route: Option<LinkId>,
     outgoing: Outgoing,
     carry_copies: usize,
     children_max: u32,
     message_bytes_max: usize,
     out: VecDeque<TaskOutput>,
     end: Option<Finished>,
-    /// The connection the first reply left by.
+    /// The way the first reply left.
     pub(crate) replies_by: Option<ReplyPath>,
 }
 
@@ -159,27 +192,30 @@ const RIDING_ENTRIES_MAX: usize = 4;
 const RIDING_BYTES_MAX: usize = 256;
 
 /// Whether inherited entries may ride on other frames.
-pub(crate) fn may_ride(entries: &[Entry]) -> bool {
-    let bytes: usize = entries.iter().map(Entry::encoded_len).sum();
+fn may_ride(entries: &[Sealed]) -> bool {
+    let bytes: usize = entries.iter().map(|sealed| sealed.entry.encoded_len()).sum();
     entries.len() <= RIDING_ENTRIES_MAX && bytes <= RIDING_BYTES_MAX
 }
 
 impl Task {
     pub(crate) fn new(
-        task: TaskKey,
-        deadline: Timestamp,
-        call_deadline: Timestamp,
-        inherited: Vec<Entry>,
+        (id, key): (TaskKey, Key),
+        (deadline, call_deadline): (Timestamp, Timestamp),
+        inherited: Vec<Sealed>,
+        extensions: Vec<Extension>,
         limits: &Limits,
     ) -> Self {
         let mut this = Self {
-            key: task,
+            id,
+            key,
             deadline,
             call_deadline,
+            extensions,
             ancestors: inherited.clone(),
             inherited,
             held: Held::Nothing,
-            children: Vec::new(),
+            children: SmallVec::new(),
+            route: None,
             outgoing: Outgoing::new(limits.unscheduled_bytes),
             carry_copies: limits.carry_copies,
             children_max: limits.children_max,
@@ -189,8 +225,8 @@ impl Task {
             replies_by: None,
         };
         if !may_ride(&this.inherited) {
-            let entries = std::mem::take(&mut this.inherited);
-            this.push(Message::Manifest(Manifest { entries }));
+            let inherited = std::mem::take(&mut this.inherited);
+            this.push(Message::Manifest(Manifest { own: None, inherited }));
         }
         this
     }
@@ -251,15 +287,16 @@ impl Task {
     ) -> Result<TaskKey, TaskRefusal> {
         self.check_message(&payload)?;
         let index = self.next_child_index()?;
-        let path = self.key.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
+        let path = self.id.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
         if matches!(self.held, Held::Reply(_)) {
             self.flush();
         }
-        self.children.push(to);
+        self.children.push(Child { node: to, link: None });
         let task = key(path, 0);
         let request = ChildRequest {
             to,
             task: task.clone(),
+            key: self.key.child(index),
             method,
             extensions,
             inherited: Vec::new(),
@@ -282,13 +319,13 @@ impl Task {
 
     /// Opens a branch at a node that cannot be asked: it only takes its index, so that the initiator can
     /// be told of it.
-    pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<TaskKey, TaskRefusal> {
+    pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<(TaskKey, Key), TaskRefusal> {
         self.check_running()?;
         let index = self.next_child_index()?;
-        let path = self.key.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
+        let path = self.id.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
         self.flush();
-        self.children.push(to);
-        Ok(key(path, 0))
+        self.children.push(Child { node: to, link: None });
+        Ok((key(path, 0), self.key.child(index)))
     }
 
     fn next_child_index(&self) -> Result<u32, TaskRefusal> {
@@ -326,13 +363,14 @@ impl Task {
             }
             Held::Children(mut held) if (children, replies) == (1, 0) && held.len() == 1 => {
                 let mut request = held.pop_front().expect("it has one");
-                request.task = key(self.key.path.clone(), self.key.hop + 1);
+                request.task = key(self.id.path.clone(), self.id.hop + 1);
+                request.key = self.key;
                 tailed = true;
                 self.push_request(request);
             }
             Held::Children(held) => {
                 let mut riding = std::mem::take(&mut self.inherited);
-                riding.push(entry.clone());
+                riding.push(Sealed::new(entry.clone(), self.key));
                 for mut request in held {
                     request.inherited = riding.clone();
                     self.out.push_back(TaskOutput::Request(request));
@@ -341,9 +379,8 @@ impl Task {
             held => {
                 self.held = held;
                 self.flush();
-                let mut entries = std::mem::take(&mut self.inherited);
-                entries.push(entry.clone());
-                self.push(Message::Manifest(Manifest { entries }));
+                let inherited = std::mem::take(&mut self.inherited);
+                self.push(Message::Manifest(Manifest { own: Some(entry.clone()), inherited }));
             }
         }
         if tailed {
@@ -360,17 +397,7 @@ impl Task {
         }
         self.flush();
         let entry = self.entry(Outcome::Failed(failure.cause));
-        let fail = Fail {
-            cause: failure.cause,
-            executed: failure.executed,
-            code: failure.code,
-            node: None,
-            text: crate::wire::cut(&failure.text).to_owned(),
-            entry: Some(Box::new(entry.clone())),
-            aborts_children: failure.aborts_children,
-            inherited: std::mem::take(&mut self.inherited),
-            details: failure.details,
-        };
+        let fail = failure.into_fail(Some(entry.clone()), std::mem::take(&mut self.inherited));
         self.push(Message::Fail(fail));
         self.end = Some(Finished { entry, tailed: false });
     }
@@ -383,32 +410,20 @@ impl Task {
         }
     }
 
-    /// The task is not wanted any more: it ends without a word of its own. Returns the entries that it was
-    /// still to pass on.
-    pub(crate) fn abandon(&mut self, cause: Cause) -> Vec<Entry> {
+    /// The task is not wanted any more: what it has not sent it never will, and its closing entry says so
+    /// (`settlement.md` S4). One that has ended has said its word.
+    pub(crate) fn abandon(&mut self, cause: Cause) {
         self.forget_held_children();
         self.held = Held::Nothing;
         self.outgoing.clear();
-        self.end.get_or_insert(Finished {
-            entry: Entry {
-                task: self.key.clone(),
-                children: u32::try_from(self.children.len()).expect("children_max is 32 bit"),
-                replies: 0,
-                outcome: Outcome::Failed(cause),
-                holders: self.children.iter().copied().map(Some).collect(),
-            },
-            tailed: false,
-        });
-        std::mem::take(&mut self.inherited)
-    }
-
-    /// Where the children are whose requests have left, by index.
-    pub(crate) fn children_left(&self) -> &[NodeId] {
-        let held = match &self.held {
-            Held::Children(held) => held.len(),
-            Held::Nothing | Held::Reply(_) => 0,
-        };
-        &self.children[..self.children.len() - held]
+        let inherited = std::mem::take(&mut self.inherited);
+        let own = self.end.is_none().then(|| self.entry(Outcome::Failed(cause)));
+        if let Some(entry) = &own {
+            self.end = Some(Finished { entry: entry.clone(), tailed: false });
+        }
+        if own.is_some() || !inherited.is_empty() {
+            self.push(Message::Manifest(Manifest { own, inherited }));
+        }
     }
 
     /// Once the task has ended.
@@ -423,10 +438,6 @@ impl Task {
 
     pub(crate) fn poll_output(&mut self) -> Option<TaskOutput> {
         self.out.pop_front()
-    }
-
-    pub(crate) fn note_reply_path(&mut self, way: ReplyPath) {
-        self.replies_by.get_or_insert(way);
     }
 
     fn check_running(&self) -> Result<(), TaskRefusal> {
@@ -445,11 +456,11 @@ impl Task {
 
     fn entry(&self, outcome: Outcome) -> Entry {
         Entry {
-            task: self.key.clone(),
+            task: self.id.clone(),
             children: u32::try_from(self.children.len()).expect("children_max is 32 bit"),
             replies: self.outgoing.reply_count(),
             outcome,
-            holders: self.children.iter().copied().map(Some).collect(),
+            holders: self.children.iter().map(|child| Some(child.node)).collect(),
         }
     }
 
@@ -462,6 +473,18 @@ impl Task {
             }
             Held::Children(held) => held.into_iter().for_each(|request| self.push_request(request)),
         }
+    }
+
+    /// Lets go of what the request carried. False when the task has grown too large to be kept for another.
+    pub(crate) fn retire(&mut self) -> bool {
+        self.extensions = Vec::new();
+        self.out.is_empty() && self.out.capacity() <= 8
+    }
+
+    /// Becomes another task, in the same memory.
+    pub(crate) fn replace(&mut self, task: Self) {
+        let out = std::mem::take(&mut self.out);
+        *self = Self { out, ..task };
     }
 
     fn drain_outgoing(&mut self) {
@@ -478,22 +501,6 @@ impl Task {
 
     fn push(&mut self, message: Message) {
         self.out.push_back(TaskOutput::Reply(message));
-    }
-}
-
-impl TaskOutput {
-    /// Whether it is a part of a reply, whose way STATUS names.
-    pub(crate) fn is_reply(message: &Message) -> bool {
-        matches!(message, Message::Reply(_))
-    }
-}
-
-/// What a reply left by, as STATUS says it.
-pub(crate) fn reply_path(link: Option<LinkNonce>, relay: Option<NodeId>) -> ReplyPath {
-    match (link, relay) {
-        (Some(link), _) => ReplyPath::Link(link),
-        (None, Some(relay)) => ReplyPath::Relay(relay),
-        (None, None) => ReplyPath::Nowhere,
     }
 }
 

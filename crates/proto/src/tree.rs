@@ -7,12 +7,19 @@
 //! ```text
 //!          entry (children, replies)          all replies here, all children drained
 //!   Open ──────────────────────────▶ Closed ─────────────────────────────▶ drained: one index
-//!     └────────── failure ──────────────┴──▶ Failed                        in the parent's set
+//!    ▲└────────── failure ──────────────┴──▶ Failed                        in the parent's set
+//!    └─heard of── Named
 //! ```
 //!
 //! `open` counts the branches in `Open`, `missing` the replies that closed branches still owe. The
 //! tree is complete when both are zero. Everything is by id, so a duplicate changes nothing and order
 //! does not matter.
+//!
+//! `unsaid` counts the branches whose end is not known by *word*: something that proves that the task neither
+//! runs nor will, and how many branches it opened (`settlement.md` S1). A failure that the initiator guesses is
+//! none. A branch that its failed parent names late, or that is given up with a parent that took it along, is not
+//! open and not missing, but unsaid (S5). Nothing of a call can be on its way once `unsaid` is zero; completion
+//! does not look at it.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +40,10 @@ pub struct Holder {
 /// How far a branch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchState {
+    /// It is known to exist by the late word of a parent that had failed: it counts once it is heard of.
+    Named,
+    /// It is not wanted, nor is anything below it: only its word matters.
+    GivenUp,
     /// Its task may still open branches and send replies.
     Open,
     /// Its task has ended.
@@ -53,8 +64,12 @@ pub struct Branch {
     pub state: BranchState,
     /// Tail transfers so far, as far as known.
     pub hop: u32,
-    /// Who serves it, if known; belongs to `hop`.
+    /// The node that serves it, if known; belongs to `hop`.
     pub holder: Option<Holder>,
+    /// The node that its parent, or the hop before, says to have sent it to, and at which hop.
+    named: Option<(u32, NodeId)>,
+    /// Its end is known by its own word.
+    pub has_word: bool,
     /// Replies received whole.
     pub received: IndexSet,
     drained_children: IndexSet,
@@ -62,22 +77,29 @@ pub struct Branch {
 }
 
 impl Branch {
-    fn new() -> Self {
+    fn new(state: BranchState) -> Self {
         Self {
-            state: BranchState::Open,
+            state,
             hop: 0,
             holder: None,
+            named: None,
+            has_word: false,
             received: IndexSet::default(),
             drained_children: IndexSet::default(),
             known_children: 0,
         }
     }
 
+    /// Whether this node is known to hold the task of this hop by the word of the one who sent it there.
+    pub fn is_named(&self, hop: u32, node: NodeId) -> bool {
+        self.named == Some((hop, node))
+    }
+
     /// Replies it still owes.
     pub fn missing(&self) -> u32 {
         match self.state {
             BranchState::Closed { replies, .. } => replies - self.received.len(),
-            BranchState::Open | BranchState::Failed => 0,
+            _ => 0,
         }
     }
 
@@ -91,7 +113,7 @@ impl Branch {
             BranchState::Closed { children, .. } => {
                 self.missing() == 0 && self.drained_children.len() == children
             }
-            BranchState::Open | BranchState::Failed => false,
+            _ => false,
         }
     }
 }
@@ -101,7 +123,7 @@ impl Branch {
 pub enum TreeFault {
     /// Two different entries, an index beyond what an entry declared, or a number beyond its bound.
     Contradiction,
-    /// More branches than the call may have.
+    /// More branches than the call may have, or than this root branch may have of them.
     TooManyBranches,
 }
 
@@ -112,19 +134,28 @@ pub struct Tree {
     drained_roots: IndexSet,
     open: u64,
     missing: u64,
+    unsaid: u64,
     ever: u64,
+    /// Branches there ever were below each root branch, itself included.
+    of_root: BTreeMap<u32, u64>,
+    /// Root branches there will be.
+    root_count: usize,
     branches_max: u32,
 }
 
 impl Tree {
-    /// An empty tree that takes up to `branches_max` branches in all.
-    pub fn new(branches_max: u32) -> Self {
+    /// An empty tree of so many root branches that takes up to `branches_max` branches in all. Where there are
+    /// several root branches, each takes at most as many as are still free (`trust.md` T10).
+    pub fn new(root_count: usize, branches_max: u32) -> Self {
         Self {
             branches: BTreeMap::new(),
             drained_roots: IndexSet::default(),
             open: 0,
             missing: 0,
+            unsaid: 0,
             ever: 0,
+            of_root: BTreeMap::new(),
+            root_count,
             branches_max,
         }
     }
@@ -137,16 +168,22 @@ impl Tree {
     pub fn ensure(&mut self, path: &Path) -> Result<Option<&mut Branch>, TreeFault> {
         if !self.branches.contains_key(path) {
             for prefix in path.prefixes() {
-                if !self.ensure_one(&prefix)? {
+                if !self.ensure_one(&prefix, BranchState::Open)? {
                     return Ok(None);
                 }
             }
         }
-        Ok(self.branches.get_mut(path))
+        let Some(branch) = self.branches.get_mut(path) else { return Ok(None) };
+        // One that was only named is open from now on, as if it had just been heard of.
+        if branch.state == BranchState::Named && !branch.has_word {
+            branch.state = BranchState::Open;
+            self.open += 1;
+        }
+        Ok(Some(branch))
     }
 
     /// Whether `path` is known and not drained now; its parent already is.
-    fn ensure_one(&mut self, path: &Path) -> Result<bool, TreeFault> {
+    fn ensure_one(&mut self, path: &Path, mut state: BranchState) -> Result<bool, TreeFault> {
         if self.branches.contains_key(path) {
             return Ok(true);
         }
@@ -160,26 +197,51 @@ impl Tree {
             if parent.drained_children.contains(index) {
                 return Ok(false);
             }
-            if let BranchState::Closed { children, .. } = parent.state
-                && index >= children
-            {
-                return Err(TreeFault::Contradiction);
+            match parent.state {
+                BranchState::Closed { children, .. } if index >= children => {
+                    return Err(TreeFault::Contradiction);
+                }
+                BranchState::GivenUp => state = BranchState::GivenUp,
+                _ => {}
             }
         }
-        if self.ever >= u64::from(self.branches_max) {
-            return Err(TreeFault::TooManyBranches);
-        }
+        self.take_room(path)?;
         if let Some(parent) = self.branches.get_mut(&parent) {
             parent.known_children = parent.known_children.max(index.saturating_add(1));
         }
-        self.ever += 1;
-        self.open += 1;
-        self.branches.insert(path.clone(), Branch::new());
+        self.open += u64::from(state == BranchState::Open);
+        self.unsaid += 1;
+        self.branches.insert(path.clone(), Branch::new(state));
         Ok(true)
     }
 
-    /// Records who serves a branch, unless something later is known. Whether it was news.
+    fn take_room(&mut self, path: &Path) -> Result<(), TreeFault> {
+        let root = path.indices().next().ok_or(TreeFault::Contradiction)?;
+        let of_root = self.of_root.entry(root).or_default();
+        let free = u64::from(self.branches_max).saturating_sub(self.ever);
+        let is_root = *of_root == 0;
+        // Its own place is each root's from the start.
+        let has_room = is_root || self.root_count == 1 || *of_root < free;
+        if free == 0 || !has_room {
+            return Err(TreeFault::TooManyBranches);
+        }
+        *of_root += 1;
+        self.ever += 1;
+        Ok(())
+    }
+
+    /// Records the node that a branch was sent to, as its sender says, unless something later is known. Whether it
+    /// was news.
     pub fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
+        if let Some(branch) = self.branches.get_mut(&task.path)
+            && branch.named.is_none_or(|(hop, _)| hop < task.hop)
+        {
+            branch.named = Some((task.hop, holder.node));
+        }
+        self.move_on(task, holder)
+    }
+
+    fn move_on(&mut self, task: &TaskKey, holder: Holder) -> bool {
         let Some(branch) = self.branches.get_mut(&task.path) else { return false };
         let is_news = task.hop > branch.hop
             || (task.hop == branch.hop && branch.holder.is_none())
@@ -192,9 +254,9 @@ impl Tree {
     }
 
     /// Records that a task itself was heard of, and by which way: that is how it can be spoken to, whatever
-    /// was assumed before. Whether it was news who serves the branch.
+    /// was assumed before. Whether it was news where the branch is.
     pub fn hear(&mut self, task: &TaskKey, holder: Holder) -> bool {
-        let is_news = self.hold(task, holder);
+        let is_news = self.move_on(task, holder);
         if let Some(branch) = self.branches.get_mut(&task.path)
             && branch.hop == task.hop
         {
@@ -235,9 +297,12 @@ impl Tree {
         children: u32,
         replies: u32,
     ) -> Result<bool, TreeFault> {
-        let Some(branch) = self.ensure(&task.path)? else { return Ok(false) };
+        let Some(branch) = self.known(&task.path)? else { return Ok(false) };
         match branch.state {
-            BranchState::Failed => return Ok(false),
+            BranchState::Failed | BranchState::Named | BranchState::GivenUp => {
+                self.note_word(task, children)?;
+                return Ok(false);
+            }
             BranchState::Closed { children: c, replies: m } => {
                 let agrees = (c, m) == (children, replies) || task.hop < branch.hop;
                 return if agrees { Ok(false) } else { Err(TreeFault::Contradiction) };
@@ -250,40 +315,75 @@ impl Tree {
             return Err(TreeFault::Contradiction);
         }
         if !mutant::is(Mutant::ChildrenNotRegistered) {
-            self.ensure_children(&task.path, children)?;
+            self.ensure_children(&task.path, children, BranchState::Open)?;
         }
         let Some(branch) = self.branches.get_mut(&task.path) else { return Ok(false) };
         // The holder and its hop stay as they are: asked, it leads on to who has ended the branch.
         branch.state = BranchState::Closed { children, replies };
+        branch.has_word = true;
         self.open -= 1;
+        self.unsaid -= 1;
         self.missing += u64::from(branch.missing());
         self.drain(&task.path);
         Ok(true)
     }
 
-    /// Ends a branch as failed, with the branches it had opened until then, which still count. Whether
-    /// it was unsettled until now.
+    /// Ends a branch as failed by its own word, with the branches it had opened until then, which still count.
+    /// Whether it was unsettled until now.
     ///
     /// # Errors
     /// [`TreeFault`] when it contradicts what is known, or the call would outgrow its bound.
     pub fn fail_with_children(&mut self, task: &TaskKey, children: u32) -> Result<bool, TreeFault> {
-        let Some(branch) = self.ensure(&task.path)? else { return Ok(false) };
-        if branch.state != BranchState::Open || task.hop < branch.hop {
+        let Some(branch) = self.known(&task.path)? else { return Ok(false) };
+        if branch.state != BranchState::Open {
+            self.note_word(task, children)?;
+            return Ok(false);
+        }
+        if task.hop < branch.hop {
             return Ok(false);
         }
         // Who fails may know of fewer branches than are known here: one that was cancelled before it came
         // to a new life of its node, but had run in the last.
-        self.ensure_children(&task.path, children)?;
-        Ok(self.fail(&task.path))
+        self.ensure_children(&task.path, children, BranchState::Open)?;
+        let is_news = self.fail(&task.path);
+        self.note_word(task, 0)?;
+        Ok(is_news)
     }
 
-    fn ensure_children(&mut self, path: &Path, children: u32) -> Result<(), TreeFault> {
+    /// As [`Self::ensure`], but a branch that was only named stays so: the word that it is over does not open it.
+    ///
+    /// # Errors
+    /// As [`Self::ensure`].
+    pub fn known(&mut self, path: &Path) -> Result<Option<&Branch>, TreeFault> {
+        if !self.branches.contains_key(path) {
+            self.ensure(path)?;
+        }
+        Ok(self.branches.get(path))
+    }
+
+    /// A branch that has ended otherwise has its word: what it opened is known by name.
+    fn note_word(&mut self, task: &TaskKey, children: u32) -> Result<(), TreeFault> {
+        self.ensure_children(&task.path, children, BranchState::Named)?;
+        let Some(branch) = self.branches.get_mut(&task.path) else { return Ok(()) };
+        if task.hop >= branch.hop && !branch.has_word {
+            branch.has_word = true;
+            self.unsaid -= 1;
+        }
+        Ok(())
+    }
+
+    fn ensure_children(
+        &mut self,
+        path: &Path,
+        children: u32,
+        state: BranchState,
+    ) -> Result<(), TreeFault> {
         if children > self.branches_max {
             return Err(TreeFault::TooManyBranches);
         }
         for index in 0..children {
             let child = path.child(index).map_err(|_| TreeFault::Contradiction)?;
-            self.ensure_one(&child)?;
+            self.ensure_one(&child, state)?;
         }
         Ok(())
     }
@@ -295,28 +395,37 @@ impl Tree {
         if !branch.is_unsettled() {
             return false;
         }
-        match branch.state {
-            BranchState::Open => self.open -= 1,
-            BranchState::Closed { .. } | BranchState::Failed => {
-                self.missing -= u64::from(branch.missing());
-            }
+        if branch.state == BranchState::Open {
+            self.open -= 1;
+        } else {
+            self.missing -= u64::from(branch.missing());
         }
         branch.state = BranchState::Failed;
         true
     }
 
-    /// Drops a subtree that is not wanted any more, its top included.
-    pub fn prune(&mut self, top: &Path) {
+    /// A branch that cannot have been begun has its word: its request never left, or is kept from running.
+    pub fn rule_out(&mut self, path: &Path) {
+        if let Some(branch) = self.branches.get_mut(path)
+            && !branch.has_word
+        {
+            branch.has_word = true;
+            self.unsaid -= 1;
+        }
+    }
+
+    /// What is at and below `top` is not wanted any more: it owes nothing, and only its word matters.
+    pub fn give_up(&mut self, top: &Path) {
         let below: Vec<Path> = self.below(top).map(|(path, _)| path.clone()).collect();
         for path in below {
-            if let Some(branch) = self.branches.remove(&path) {
-                self.open -= u64::from(branch.state == BranchState::Open);
-                self.missing -= u64::from(branch.missing());
-            }
-        }
-        self.note_drained(top);
-        if let Some((parent, _)) = top.parent() {
-            self.drain(&parent);
+            let Some(branch) = self.branches.get_mut(&path) else { continue };
+            self.open -= u64::from(branch.state == BranchState::Open);
+            self.missing -= u64::from(branch.missing());
+            branch.state = match branch.state {
+                BranchState::Open | BranchState::Named => BranchState::GivenUp,
+                BranchState::Closed { .. } if branch.missing() > 0 => BranchState::Failed,
+                state => state,
+            };
         }
     }
 
@@ -357,6 +466,11 @@ impl Tree {
         self.missing
     }
 
+    /// Branches whose end is not known by their own word.
+    pub fn unsaid(&self) -> u64 {
+        self.unsaid
+    }
+
     /// Branches there ever were.
     pub fn branch_count(&self) -> u64 {
         self.ever
@@ -377,10 +491,11 @@ impl Tree {
         self.branches.range(top.clone()..).take_while(move |(path, _)| top.is_prefix_of(path))
     }
 
-    /// What the counters say against a count from scratch; equal unless this file is wrong.
-    pub fn recount(&self) -> (u64, u64) {
+    /// The counters `open`, `missing` and `unsaid`, counted from scratch; equal unless this file is wrong.
+    pub fn recount(&self) -> (u64, u64, u64) {
         let open = self.branches.values().filter(|b| b.state == BranchState::Open).count() as u64;
-        (open, self.branches.values().map(|branch| u64::from(branch.missing())).sum())
+        let unsaid = self.branches.values().filter(|b| !b.has_word).count() as u64;
+        (open, self.branches.values().map(|branch| u64::from(branch.missing())).sum(), unsaid)
     }
 }
 

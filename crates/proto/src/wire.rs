@@ -2,7 +2,8 @@
 //! golden bytes.
 //!
 //! ```text
-//! frame  = kind-and-version u8 | flags u8 | header | [relayed: claimed sender u64] | message
+//! frame  = keyed, version and kind u8 | flags u8 | header
+//!          | [relayed: claimed sender u64] | [keyed: key of the branch u64] | message
 //! header = origin incarnation u64 | call seq varint | path length u8 + path | hop varint
 //! ```
 //! Numbers of fixed width are little-endian; varints are LEB128 in their shortest form. The transport
@@ -13,6 +14,7 @@
 //! [`WireError`], without a panic and without allocating more than a small multiple of the frame's
 //! size and one list of 65,536 nodes.
 
+mod ask;
 mod cancel;
 mod cast;
 mod codec;
@@ -21,42 +23,52 @@ mod entry;
 mod fail;
 mod glance;
 mod header;
+mod item;
 mod link_down;
 mod manifest;
 mod probe;
 mod reply;
 mod request;
+mod settled;
 mod status;
 
+pub use ask::{ASKED_MAX, Ask};
 pub use cancel::{Cancel, CancelReason};
 pub use cast::{Cast, Digest};
 pub use codec::{TASKS_MAX, WireError};
 pub use credit::Credit;
-pub use entry::{Entry, Outcome};
+pub use entry::{Entry, Outcome, Sealed};
 pub(crate) use fail::cut;
 pub use fail::{Cause, Executed, Fail};
 pub use glance::Glance;
 pub use header::Header;
+pub use item::{Item, ItemKind};
 pub use link_down::LinkDown;
 pub use manifest::Manifest;
-pub use probe::Probe;
+pub use probe::{Asked, Probe};
 pub use reply::{Part, Reply, ReplyKind};
 pub use request::{Extension, ReplyRoute, Request, extension};
+pub use settled::{EXCEPTIONS_MAX, Settled, Statement};
 pub use status::{ReplyPath, Status, TaskStatus};
 
 use bytes::Bytes;
 
 use crate::id::NodeId;
+use crate::key::Key;
 use codec::Scratch;
 use codec::{Count, Out, Reader, Slice};
 
-/// Version of the wire format, in the high half of the first byte.
-pub const VERSION: u8 = 1;
+/// Version of the wire format, in three bits of the first byte.
+pub const VERSION: u8 = 2;
+
+/// Set in the first byte of a frame that shows a key.
+const KEYED: u8 = 0x80;
 
 /// Set in every frame that a node between sender and receiver passed on.
 const FLAG_RELAYED: u8 = 0x80;
 
 const KIND_REQUEST: u8 = 1;
+const KIND_REPLY_EXTENDED: u8 = 14;
 
 /// One frame of the call protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +77,9 @@ pub struct Frame {
     pub header: Header,
     /// For a frame passed on by relays: who is said to have sent it. Not authenticated.
     pub relayed_from: Option<NodeId>,
+    /// The key of the branch that it speaks of, where the connection alone does not speak for it. Only with
+    /// REPLY, MANIFEST, FAIL, LINK_DOWN, CANCEL and CREDIT.
+    pub key: Option<Key>,
     /// What it says.
     pub message: Message,
 }
@@ -92,12 +107,19 @@ pub enum Message {
     Credit(Credit),
     /// A one-way message of an echo phase.
     Cast(Cast),
+    /// Asks which calls are settled.
+    Ask(Ask),
+    /// Says which calls are settled.
+    Settled(Settled),
+    /// An item of a request.
+    Item(Item),
 }
 
 impl Message {
-    const fn kind(&self) -> u8 {
+    fn kind(&self) -> u8 {
         match self {
             Self::Request(_) => KIND_REQUEST,
+            Self::Reply(message) if !message.extensions.is_empty() => KIND_REPLY_EXTENDED,
             Self::Reply(_) => 2,
             Self::Manifest(_) => 3,
             Self::Fail(_) => 4,
@@ -107,6 +129,9 @@ impl Message {
             Self::LinkDown(_) => 8,
             Self::Credit(_) => 9,
             Self::Cast(_) => 10,
+            Self::Ask(_) => 11,
+            Self::Settled(_) => 12,
+            Self::Item(_) => 13,
         }
     }
 
@@ -114,10 +139,17 @@ impl Message {
         match self {
             Self::Request(message) => message.flags(),
             Self::Reply(message) => message.flags(),
+            Self::Manifest(message) => message.flags(),
             Self::Fail(message) => message.flags(),
             Self::Probe(message) => message.flags(),
+            Self::LinkDown(message) => message.flags(),
             Self::Cast(message) => message.flags(),
-            _ => 0,
+            Self::Item(message) => message.flags(),
+            Self::Cancel(_)
+            | Self::Credit(_)
+            | Self::Status(_)
+            | Self::Ask(_)
+            | Self::Settled(_) => 0,
         }
     }
 
@@ -133,26 +165,38 @@ impl Message {
             Self::LinkDown(message) => message.write(out),
             Self::Credit(message) => message.write(out),
             Self::Cast(message) => message.write(out),
+            Self::Ask(message) => message.write(out),
+            Self::Settled(message) => message.write(out),
+            Self::Item(message) => message.write(out),
         }
     }
 
     fn read(kind: u8, flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if flags != 0 && !matches!(kind, 1 | 2 | 4 | 6 | 10) {
+        if flags != 0 && matches!(kind, 5 | 7 | 9 | 11 | 12) {
             return Err(WireError::Reserved);
         }
         Ok(match kind {
             KIND_REQUEST => Self::Request(Request::read(flags, input)?),
             2 => Self::Reply(Reply::read(flags, input)?),
-            3 => Self::Manifest(Manifest::read(input)?),
+            3 => Self::Manifest(Manifest::read(flags, input)?),
             4 => Self::Fail(Fail::read(flags, input)?),
             5 => Self::Cancel(Cancel::read(input)?),
             6 => Self::Probe(Probe::read(flags, input)?),
             7 => Self::Status(Status::read(input)?),
-            8 => Self::LinkDown(LinkDown::read(input)?),
+            8 => Self::LinkDown(LinkDown::read(flags, input)?),
             9 => Self::Credit(Credit::read(input)?),
             10 => Self::Cast(Cast::read(flags, input)?),
+            11 => Self::Ask(Ask::read(input)?),
+            12 => Self::Settled(Settled::read(input)?),
+            13 => Self::Item(Item::read(flags, input)?),
+            KIND_REPLY_EXTENDED => Self::Reply(Reply::read_extended(flags, input)?),
             kind => return Err(WireError::UnknownKind(kind)),
         })
+    }
+
+    /// Whether a key can be shown with it.
+    pub(crate) fn shows_key(&self) -> bool {
+        can_show_key(self.kind())
     }
 
     /// The bytes of the application it carries, if it can carry any.
@@ -162,6 +206,7 @@ impl Message {
             Self::Reply(message) => Some(&message.payload),
             Self::Fail(message) => Some(&message.details),
             Self::Cast(message) => Some(&message.payload),
+            Self::Item(message) => Some(&message.payload),
             _ => None,
         }
     }
@@ -179,6 +224,9 @@ impl Message {
             Self::LinkDown(_) => "LINK_DOWN",
             Self::Credit(_) => "CREDIT",
             Self::Cast(_) => "CAST",
+            Self::Ask(_) => "ASK",
+            Self::Settled(_) => "SETTLED",
+            Self::Item(_) => "ITEM",
         }
     }
 }
@@ -186,7 +234,12 @@ impl Message {
 impl Frame {
     /// A frame that goes straight to its receiver.
     pub const fn new(header: Header, message: Message) -> Self {
-        Self { header, relayed_from: None, message }
+        Self { header, relayed_from: None, key: None, message }
+    }
+
+    /// The same, with the key of the branch it speaks of.
+    pub const fn keyed(header: Header, key: Key, message: Message) -> Self {
+        Self { header, relayed_from: None, key: Some(key), message }
     }
 
     /// Bytes before the payload.
@@ -242,27 +295,56 @@ impl Frame {
     /// [`WireError`]: the sender's doing.
     pub fn decode(bytes: &Bytes) -> Result<Self, WireError> {
         let mut input = Reader::new(bytes);
-        let first = input.u8()?;
-        if first >> 4 != VERSION {
-            return Err(WireError::Version(first >> 4));
-        }
+        let first = First::read(&mut input)?;
         let flags = input.u8()?;
         let header = Header::read(&mut input)?;
         let relayed_from = (flags & FLAG_RELAYED != 0).then(|| input.node()).transpose()?;
-        let message = Message::read(first & 0x0f, flags & !FLAG_RELAYED, &mut input)?;
+        let key = first.is_keyed.then(|| input.u64().map(Key)).transpose()?;
+        let message = Message::read(first.kind, flags & !FLAG_RELAYED, &mut input)?;
         input.finish()?;
-        Ok(Self { header, relayed_from, message })
+        Ok(Self { header, relayed_from, key, message })
     }
 
     fn write_head(&self, out: &mut impl Out) {
-        out.u8(VERSION << 4 | self.message.kind());
+        let (kind, is_keyed) = (self.message.kind(), self.key.is_some());
+        debug_assert!(!is_keyed || can_show_key(kind), "a {} shows no key", self.message.name());
+        out.u8(if is_keyed { KEYED } else { 0 } | VERSION << 4 | kind);
         out.u8(self.message.flags() | if self.relayed_from.is_some() { FLAG_RELAYED } else { 0 });
         self.header.write(out);
         if let Some(node) = self.relayed_from {
             out.node(node);
         }
+        if let Some(key) = self.key {
+            out.u64(key.0);
+        }
         self.message.write(out);
     }
+}
+
+/// What the first byte of a frame says.
+struct First {
+    is_keyed: bool,
+    kind: u8,
+}
+
+impl First {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let first = input.u8()?;
+        let (is_keyed, version, kind) = (first & KEYED != 0, first >> 4 & 0x07, first & 0x0f);
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        if is_keyed && !can_show_key(kind) {
+            return Err(WireError::Reserved);
+        }
+        Ok(Self { is_keyed, kind })
+    }
+}
+
+/// Whether frames of this kind speak of one branch, for which a key can be shown: those but REQUEST, which
+/// brings the key, and ITEM, for which the connection of the request speaks alone.
+const fn can_show_key(kind: u8) -> bool {
+    matches!(kind, 2..=5 | 8 | 9 | KIND_REPLY_EXTENDED)
 }
 
 #[cfg(test)]

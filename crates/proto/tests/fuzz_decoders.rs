@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use convoke_proto::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use convoke_proto::key::Key;
 use convoke_proto::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
-    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
-    ReplyRoute, Request, Status, TaskStatus, extension,
+    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension,
+    Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply,
+    ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
+    extension,
 };
 
 /// Rounds even where the clock has run out, so that a slow machine tests something too.
@@ -99,32 +101,43 @@ fn held_bytes(message: &Message) -> usize {
                     held_by(addresses, |address| address.as_str().len())
                 }
             };
-            let extensions = held_by(&request.extensions, |extension| extension.value.len());
+            let extensions = held_by_extensions(&request.extensions);
             addresses + extensions + held_by_entries(&request.inherited)
         }
         Message::Reply(reply) => {
-            held_by_entries(&reply.inherited) + reply.own_entry.as_deref().map_or(0, held_by_entry)
+            let entry = reply.own_entry.as_deref().map_or(0, held_by_entry);
+            entry + held_by_entries(&reply.inherited) + held_by_extensions(&reply.extensions)
         }
-        Message::Manifest(manifest) => held_by_entries(&manifest.entries),
+        Message::Manifest(manifest) => {
+            let own = manifest.own.as_ref().map_or(0, held_by_entry);
+            own + held_by_entries(&manifest.inherited)
+        }
         Message::Fail(fail) => {
             let entry = fail.entry.as_deref().map_or(0, held_by_entry);
-            fail.text.capacity() + entry + held_by_entries(&fail.inherited)
+            let riding = held_by_entries(&fail.inherited) + held_by_extensions(&fail.extensions);
+            fail.text.capacity() + entry + riding
         }
-        Message::Probe(probe) => held_by(&probe.tasks, held_by_key),
+        Message::Probe(probe) => held_by(&probe.tasks, |asked| held_by_key(&asked.task)),
         Message::Status(status) => {
-            let of_task = |(key, status): &(TaskKey, TaskStatus)| {
+            let of_task = |(asked, status): &(Asked, TaskStatus)| {
                 let entry = match status {
                     TaskStatus::Closed { entry, .. } => held_by_entry(entry),
                     _ => 0,
                 };
-                held_by_key(key) + entry
+                held_by_key(&asked.task) + entry
             };
             held_by(&status.tasks, of_task) + held_by_entries(&status.inherited)
         }
         Message::LinkDown(link_down) => {
-            held_by(&link_down.children, held_by_key) + held_by_entries(&link_down.entries)
+            let own = link_down.own.as_ref().map_or(0, held_by_entry);
+            let entries = own + held_by_entries(&link_down.inherited);
+            held_by(&link_down.children, held_by_key) + entries
         }
-        Message::Cancel(_) | Message::Credit(_) | Message::Cast(_) => 0,
+        Message::Ask(ask) => held_by(&ask.origins, |_| 0),
+        Message::Settled(settled) => {
+            held_by(&settled.statements, |statement| held_by(&statement.exceptions, |_| 0))
+        }
+        Message::Cancel(_) | Message::Credit(_) | Message::Cast(_) | Message::Item(_) => 0,
     }
 }
 
@@ -132,8 +145,14 @@ fn held_by<T>(list: &Vec<T>, of_each: impl Fn(&T) -> usize) -> usize {
     list.capacity() * size_of::<T>() + list.iter().map(of_each).sum::<usize>()
 }
 
-fn held_by_entries(entries: &Vec<Entry>) -> usize {
-    held_by(entries, |entry| held_by_key(&entry.task) + held_by(&entry.holders, |_| 0))
+fn held_by_extensions(extensions: &Vec<Extension>) -> usize {
+    held_by(extensions, |extension| extension.value.len())
+}
+
+fn held_by_entries(entries: &Vec<Sealed>) -> usize {
+    held_by(entries, |Sealed { entry, .. }| {
+        held_by_key(&entry.task) + held_by(&entry.holders, |_| 0)
+    })
 }
 
 fn held_by_entry(entry: &Entry) -> usize {
@@ -234,7 +253,23 @@ fn frames() -> Vec<Frame> {
     let messages = [openings(), answers(), control()].into_iter().flatten();
     let frames = messages.map(|message| Frame::new(header(), message)).collect::<Vec<_>>();
     let relayed = frames.iter().map(|frame| Frame { relayed_from: Some(node(6)), ..frame.clone() });
-    frames.iter().cloned().chain(relayed).collect()
+    let keyed = frames.iter().filter(|frame| can_show_key(&frame.message));
+    let keyed = keyed.map(|frame| Frame { key: Some(KEY), ..frame.clone() });
+    frames.iter().cloned().chain(relayed).chain(keyed).collect()
+}
+
+const KEY: Key = Key(0x0102_0304_0506_0708);
+
+fn can_show_key(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Reply(_)
+            | Message::Manifest(_)
+            | Message::Fail(_)
+            | Message::LinkDown(_)
+            | Message::Cancel(_)
+            | Message::Credit(_)
+    )
 }
 
 fn node(id: u64) -> NodeId {
@@ -260,6 +295,14 @@ fn fan_out() -> Entry {
     Entry { task: key(&[]), children: 4, replies: 0, outcome: Outcome::Finished, holders }
 }
 
+fn sealed(entry: Entry) -> Sealed {
+    Sealed::new(entry, KEY)
+}
+
+fn metadata() -> Extension {
+    Extension { tag: extension::METADATA, value: Bytes::from_static(b"\x01kv") }
+}
+
 /// All children at one node: the entry that takes most memory for its size.
 fn at_one_node(children: u16) -> Entry {
     let holders = vec![Some(node(7)); children.into()];
@@ -268,6 +311,7 @@ fn at_one_node(children: u16) -> Entry {
 
 fn openings() -> Vec<Message> {
     let plain = Request {
+        key: KEY,
         budget_us: 10_000_000,
         outlasted_us: 0,
         floor: 3,
@@ -283,11 +327,8 @@ fn openings() -> Vec<Message> {
     let full = Request {
         outlasted_us: 500_000,
         reply_route: ReplyRoute::Node { node: node(5), addresses },
-        inherited: vec![leaf(), fan_out()],
-        extensions: vec![
-            Extension { tag: extension::TRACE_CONTEXT, value: trace },
-            Extension { tag: extension::METADATA, value: Bytes::from_static(b"\x01kv") },
-        ],
+        inherited: vec![sealed(leaf()), sealed(fan_out())],
+        extensions: vec![Extension { tag: extension::TRACE_CONTEXT, value: trace }, metadata()],
         ..plain.clone()
     };
     let cast = Cast {
@@ -300,7 +341,13 @@ fn openings() -> Vec<Message> {
         is_carried: false,
         payload: Bytes::from_static(b"value"),
     };
-    vec![Message::Request(plain), Message::Request(full), Message::Cast(cast)]
+    let kind = ItemKind::Item { seq: 300, is_last: true };
+    let part = Some(Part { offset: 300, total: 400 });
+    let item = Item { kind, part, payload: Bytes::from_static(b"item") };
+    let end = Item { kind: ItemKind::End { count: 5 }, part: None, payload: Bytes::new() };
+    let requests = [plain, full].map(Message::Request);
+    let items = [item, end].map(Message::Item);
+    requests.into_iter().chain(items).chain([Message::Cast(cast)]).collect()
 }
 
 fn answers() -> Vec<Message> {
@@ -311,10 +358,11 @@ fn answers() -> Vec<Message> {
         part: Some(Part { offset: 300, total: 400 }),
         is_final: false,
         own_entry: Some(fan_out().into()),
-        inherited: vec![leaf()],
+        inherited: vec![sealed(leaf())],
         ..sole.clone()
     };
     let end = Reply { kind: ReplyKind::End { count: 5 }, payload: Bytes::new(), ..sole.clone() };
+    let extended = Reply { extensions: vec![metadata(), metadata()], ..piece.clone() };
     let fail = Fail {
         cause: Cause::Application,
         executed: Executed::Maybe,
@@ -323,7 +371,8 @@ fn answers() -> Vec<Message> {
         text: "out of stock".to_owned(),
         entry: Some(leaf().into()),
         aborts_children: true,
-        inherited: vec![fan_out()],
+        inherited: vec![sealed(fan_out())],
+        extensions: vec![metadata()],
         details: Bytes::from_static(b"details"),
     };
     vec![
@@ -331,10 +380,16 @@ fn answers() -> Vec<Message> {
         Message::Reply(piece),
         Message::Reply(end),
         Message::Fail(fail),
-        Message::Manifest(Manifest { entries: vec![leaf(), fan_out()] }),
-        Message::Manifest(Manifest { entries: vec![at_one_node(65_000)] }),
-        Message::Manifest(Manifest { entries: vec![at_one_node(3), at_one_node(2)] }),
+        Message::Reply(extended),
+        manifest(Some(leaf()), vec![fan_out()]),
+        manifest(Some(at_one_node(65_000)), Vec::new()),
+        manifest(None, vec![at_one_node(3), at_one_node(2)]),
     ]
+}
+
+fn manifest(own: Option<Entry>, inherited: Vec<Entry>) -> Message {
+    let inherited = inherited.into_iter().map(sealed).collect();
+    Message::Manifest(Manifest { own, inherited })
 }
 
 fn control() -> Vec<Message> {
@@ -347,13 +402,27 @@ fn control() -> Vec<Message> {
         TaskStatus::Closed { entry: leaf().into(), replies_by: ReplyPath::Relay(node(9)) },
         TaskStatus::Closed { entry: leaf().into(), replies_by: ReplyPath::Nowhere },
         TaskStatus::Fenced,
+        TaskStatus::Forgotten,
     ];
-    let states = states.map(|state| (key(&[1]), state)).to_vec();
+    let asked = |task: &TaskKey| Asked { task: task.clone(), key: KEY };
+    let states = states.map(|state| (asked(&key(&[1])), state)).to_vec();
+    let probe = |tasks| Message::Probe(Probe { fence: true, budget_us: 10_000_000, tasks });
+    let over = vec![sealed(fan_out())];
+    let running =
+        LinkDown { node: node(9), children: tasks.clone(), own: None, inherited: Vec::new() };
+    let ended = LinkDown { own: Some(fan_out()), inherited: over, ..running.clone() };
+    let origin = header().call.origin;
+    let statement = |exceptions| Statement { origin, from: 70_000, to: 80_000, exceptions };
+    let statements = vec![statement(vec![70_000, 70_300, 79_999]), statement(Vec::new())];
+    let ask = Ask { origins: vec![(origin, 70_000), (Incarnation(7), 0)] };
     vec![
         Message::Cancel(Cancel { reason: CancelReason::ParentFailed, budget_us: 10_000_000 }),
         Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 }),
-        Message::Probe(Probe { fence: true, budget_us: 10_000_000, tasks: tasks.clone() }),
-        Message::Status(Status { tasks: states, inherited: vec![leaf()] }),
-        Message::LinkDown(LinkDown { node: node(9), children: tasks, entries: vec![fan_out()] }),
+        probe(tasks.iter().map(asked).collect()),
+        Message::Status(Status { tasks: states, inherited: vec![sealed(leaf())] }),
+        Message::LinkDown(running),
+        Message::LinkDown(ended),
+        Message::Ask(ask),
+        Message::Settled(Settled { statements }),
     ]
 }

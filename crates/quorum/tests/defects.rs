@@ -211,7 +211,7 @@ async fn defect_7_calls_that_time_out_leave_nothing_behind() {
     cluster.settle().await;
     for endpoint in cluster.endpoints.iter().flatten().chain([&cluster.client]) {
         let load = endpoint.load();
-        let held = load.calls + load.unsettled + load.tasks + load.remembered + load.visits;
+        let held = load.calls + load.unsettled + load.tasks + load.remembered + load.stubs;
         assert_eq!((held, load.waiting), (0, 0), "{load:?}");
     }
 }
@@ -235,7 +235,7 @@ async fn defect_7_not_even_a_hundred_thousand_of_them_do() {
     assert_eq!(cluster.replica(1).stopped(), 100_000);
     for endpoint in [cluster.endpoint(1), &cluster.client] {
         let load = endpoint.load();
-        let held = load.calls + load.unsettled + load.tasks + load.remembered + load.visits;
+        let held = load.calls + load.unsettled + load.tasks + load.remembered + load.stubs;
         assert_eq!((held, load.waiting), (0, 0), "{load:?}");
     }
 }

@@ -115,7 +115,7 @@ async fn a_hundred_thousand_leave_nothing_behind() {
     cluster.settle().await;
     for endpoint in cluster.endpoints.iter().flatten().chain([&cluster.client]) {
         let load = endpoint.load();
-        let held = load.calls + load.unsettled + load.tasks + load.remembered + load.visits;
+        let held = load.calls + load.unsettled + load.tasks + load.remembered + load.stubs;
         assert_eq!((held, load.waiting), (0, 0), "{load:?}");
         // Nodes are known by their address, and no more of them than there are.
         assert!(load.nodes <= 3 && load.connections <= 3, "{load:?}");

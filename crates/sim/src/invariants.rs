@@ -29,10 +29,10 @@ use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::limits::Limits;
 use convoke_proto::link::Lane;
 use convoke_proto::node::Node;
-use convoke_proto::participant::{Start, TaskRef};
+use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Frame};
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, TaskName};
 use crate::scenario::Scenario;
 
 /// Something an invariant can look at. The oracle does not know it yet.
@@ -62,7 +62,7 @@ pub enum Observation<'a> {
     /// A task is stopped from outside.
     Stopped {
         /// The task.
-        task: &'a TaskRef,
+        task: &'a TaskName,
         /// Why.
         cause: Cause,
         /// Where.
@@ -73,7 +73,7 @@ pub enum Observation<'a> {
     /// A stopped handler tried to go on.
     TriedAfterStop {
         /// The task.
-        task: &'a TaskRef,
+        task: &'a TaskName,
         /// It was refused, as it must be.
         refused: bool,
     },

@@ -70,6 +70,7 @@ pub struct Wire {
 
 /// What becomes of a frame that has come to its receiver.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Arrival {
     /// The receiver takes it.
     Taken(Frame),

@@ -6,9 +6,24 @@ use bytes::Bytes;
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path, TaskKey};
-use convoke_proto::participant::TaskRef;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::{Cause, Frame, Message};
+
+/// The name of a task, the same wherever it runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskName {
+    /// The call.
+    pub call: CallId,
+    /// The task.
+    pub task: TaskKey,
+}
+
+impl From<&TaskRef> for TaskName {
+    fn from(task: &TaskRef) -> Self {
+        Self { call: task.call, task: task.task.clone() }
+    }
+}
 
 /// The truth about one run.
 #[derive(Debug, Default)]
@@ -18,7 +33,7 @@ pub struct Oracle {
     /// Every call.
     pub calls: BTreeMap<CallId, CallTruth>,
     /// Every task that was opened, whether or not it ran.
-    pub tasks: BTreeMap<TaskRef, TaskTruth>,
+    pub tasks: BTreeMap<TaskName, TaskTruth>,
     /// Nodes to which a connection broke or could not be made, or that stopped for a while.
     pub troubled: BTreeSet<NodeId>,
     /// Frames sent between nodes, by name.
@@ -63,6 +78,8 @@ pub struct CallTruth {
     pub cancelled_at: Option<Timestamp>,
     /// How it ended, as its core says, and when.
     pub end: Option<(Timestamp, End)>,
+    /// Branches that were given up, for they asked too much of the call.
+    pub exhausted: BTreeSet<Path>,
     /// Its initiator crashed.
     pub is_orphan: bool,
     /// It was opened after all faults had ended.
@@ -129,7 +146,7 @@ pub enum TaskEnd {
 
 impl Oracle {
     /// A branch was opened.
-    pub fn open(&mut self, task: TaskRef, sent_to: NodeId, parent: Option<TaskKey>) {
+    pub fn open(&mut self, task: TaskName, sent_to: NodeId, parent: Option<TaskKey>) {
         let truth = TaskTruth {
             sent_to,
             parent,
@@ -143,19 +160,19 @@ impl Oracle {
     }
 
     /// A task ended by handing its only branch on: that branch is its own, one hop further.
-    pub fn tail(&mut self, task: &TaskRef) {
+    pub fn tail(&mut self, task: &TaskName) {
         let Some(truth) = self.tasks.get_mut(task) else { return };
         truth.end = Some((self.now, TaskEnd::Tailed));
         let Some(child) = truth.children.pop() else { return };
-        let child = TaskRef { call: task.call, task: child };
+        let child = TaskName { call: task.call, task: child };
         let next = TaskKey { path: task.task.path.clone(), hop: task.task.hop + 1 };
         if let Some(moved) = self.tasks.remove(&child) {
-            self.tasks.insert(TaskRef { call: task.call, task: next }, moved);
+            self.tasks.insert(TaskName { call: task.call, task: next }, moved);
         }
     }
 
     /// A task ended. The first end counts.
-    pub fn end(&mut self, task: &TaskRef, end: TaskEnd) {
+    pub fn end(&mut self, task: &TaskName, end: TaskEnd) {
         let now = self.now;
         if let Some(truth) = self.tasks.get_mut(task) {
             truth.end.get_or_insert((now, end));
@@ -196,7 +213,7 @@ impl Oracle {
     /// The tasks of one call.
     pub fn tasks_of(&self, call: CallId) -> impl Iterator<Item = (&TaskKey, &TaskTruth)> {
         let root = TaskKey { path: Path::root(), hop: 0 };
-        let first = TaskRef { call, task: root };
+        let first = TaskName { call, task: root };
         let tasks = self.tasks.range(first..).take_while(move |(task, _)| task.call == call);
         tasks.map(|(task, truth)| (&task.task, truth))
     }

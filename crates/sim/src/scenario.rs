@@ -183,6 +183,7 @@ impl Scenario {
         limits.keep_alive_timeout = random.micros(400_000..1_500_000);
         limits.backoff_max = Duration::from_millis(400);
         limits.carry_copies = 1 + random.index(3);
+        limits.ask_min = random.index(4) * random.index(3);
         limits.worry_min = random.micros(10_000..80_000);
         limits.worry_max = Duration::from_millis(500);
         limits.reply_dial =
@@ -362,6 +363,11 @@ impl Scenario {
         }
         self.conditions.loss_per_mille = if random.chance(50) { 20 } else { 0 };
         self.conditions.copies_per_mille = if random.chance(50) { 50 } else { 0 };
+        if self.conditions.copies_per_mille > 0 {
+            // A full table has no place for what it refuses, so a copy that comes when there is room again runs.
+            // No connection of ours delivers copies.
+            self.limits.remembered_max = Limits::default().remembered_max;
+        }
         self.conditions.is_fifo = random.chance(70);
         self.workload.budget_us = 50_000..4_000_000;
         self.workload.cancel_percent = 10;

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use convoke_proto::node::{Node, NodeEvent};
-use convoke_proto::participant::ParticipantEvent;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::VisitEvent;
+use convoke_proto::wire::Cause;
 
 use crate::invariants::{Invariant, Observation, all_invariants};
 use crate::network::{End, Network, Place};
@@ -263,10 +264,13 @@ impl World {
         let host = &self.hosts[place];
         let Some(node) = &host.node else { return };
         for id in &host.watched {
-            let end = node.initiator().end(*id);
-            if let (Some(truth), Some(end)) = (self.oracle.calls.get_mut(id), end) {
+            let Some(truth) = self.oracle.calls.get_mut(id) else { continue };
+            if let Some(end) = node.initiator().end(*id) {
                 truth.end.get_or_insert((self.now, end));
             }
+            let failures = node.call(*id).into_iter().flat_map(|call| call.failures());
+            let exhausted = failures.filter(|f| f.cause == Cause::ResourceExhausted);
+            truth.exhausted.extend(exhausted.map(|failure| failure.task.path.clone()));
         }
     }
 
@@ -290,12 +294,23 @@ impl World {
     fn on_node_event(&mut self, place: Place, event: NodeEvent) {
         match event {
             NodeEvent::Dial { node, addresses } => self.dial(place, node, &addresses),
-            NodeEvent::Reset { node: _, link } => self.reset(place, link),
-            NodeEvent::Task(ParticipantEvent::Start(start)) => self.start_handler(place, *start),
-            NodeEvent::Task(ParticipantEvent::Stop { task, cause }) => {
+            NodeEvent::Reset { link, .. } => {
+                if let Some(nonce) = self.hosts[place].nonce_of(link) {
+                    self.hosts[place].links.remove(&nonce);
+                    self.reset(place, nonce);
+                }
+            }
+            NodeEvent::Ignored { node, why, .. } => {
+                self.violate(
+                    "T9: nothing of a correct node is ignored",
+                    format!("of {node}: {why}"),
+                );
+            }
+            NodeEvent::Task(VisitEvent::Start(start)) => self.start_handler(place, *start),
+            NodeEvent::Task(VisitEvent::Stop { task, cause }) => {
                 self.stop_handler(place, &task, cause);
             }
-            NodeEvent::Task(ParticipantEvent::Writable(task)) => self.unblock_handler(place, &task),
+            NodeEvent::Task(VisitEvent::Writable(task)) => self.unblock_handler(place, &task),
         }
     }
 

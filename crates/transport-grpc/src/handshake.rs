@@ -45,6 +45,7 @@ pub(crate) fn open(
         is_dialler,
         scheme: SCHEME,
         principal: None,
+        remote: None,
     };
     let connection = Arc::new(GrpcConnection::new(link, Arc::clone(pipe), &config.limits(theirs)));
     sink.on_open(Arc::clone(&connection) as _).inspect_err(|text| {

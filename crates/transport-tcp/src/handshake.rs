@@ -99,8 +99,10 @@ pub(crate) async fn dial(
         (Ok(_), Some(expected)) if expected != theirs.hello.node => {
             Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
         }
-        (Ok(principal), _) => open(config, &mine, &theirs, true, principal, &sink)
-            .map_err(HandshakeError::RefusedHere),
+        (Ok(principal), _) => {
+            open(config, (&mine, &theirs), true, (principal, stream.remote()), &sink)
+                .map_err(HandshakeError::RefusedHere)
+        }
     };
     match refused {
         Ok(connection) => {
@@ -151,13 +153,14 @@ pub(crate) async fn accept(
         return Err(HandshakeError::RefusedHere(text));
     };
     let mine = greeting(config, &*sink, stream.local_addr()?);
-    let connection = match open(config, &mine, &theirs, false, principal, &sink) {
-        Ok(connection) => connection,
-        Err(text) => {
-            refuse(stream, &text, config).await;
-            return Err(HandshakeError::RefusedHere(text));
-        }
-    };
+    let connection =
+        match open(config, (&mine, &theirs), false, (principal, stream.remote()), &sink) {
+            Ok(connection) => connection,
+            Err(text) => {
+                refuse(stream, &text, config).await;
+                return Err(HandshakeError::RefusedHere(text));
+            }
+        };
     let lifetime = Lifetime::new(connection, sink, Some(slot));
     match stream.write_all(&mine.encode()).await {
         Ok(()) => {
@@ -243,10 +246,9 @@ fn greeting(config: &Config, sink: &dyn Sink, local: SocketAddr) -> Greeting {
 /// Makes the connection and asks the sink whether it wants it.
 fn open(
     config: &Config,
-    mine: &Greeting,
-    theirs: &Greeting,
+    (mine, theirs): (&Greeting, &Greeting),
     is_dialler: bool,
-    principal: Option<Principal>,
+    (principal, remote): (Option<Principal>, Option<Arc<str>>),
     sink: &Arc<dyn Sink>,
 ) -> Result<Arc<TcpConnection>, String> {
     let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
@@ -256,6 +258,7 @@ fn open(
         is_dialler,
         scheme: config.security.scheme(),
         principal,
+        remote,
     };
     let limits = Limits {
         frame_bytes_max: config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize,

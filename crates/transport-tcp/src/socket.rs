@@ -7,6 +7,7 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -123,6 +124,16 @@ impl Security {
 }
 
 impl Socket {
+    /// The place the peer connects from: its address without the port.
+    pub(crate) fn remote(&self) -> Option<Arc<str>> {
+        let address = match self {
+            Self::Plain(stream) => stream.peer_addr(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.peer_addr(),
+        };
+        address.ok().map(|address| address.ip().to_string().into())
+    }
+
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Plain(stream) => stream.local_addr(),

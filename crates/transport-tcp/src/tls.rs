@@ -162,6 +162,10 @@ impl TlsStream {
         self.stream.local_addr()
     }
 
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
     /// Whether the peer's certificate proves `claimed`.
     pub(crate) fn verify_peer(&self, claimed: NodeId) -> Result<Principal, TlsError> {
         let certificates = self.session.peer_certificates();

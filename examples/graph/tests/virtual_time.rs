@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use convoke::sim::transport::SimNetwork;
-use convoke::{Endpoint, Peer};
+use convoke::{Endpoint, Limits, Peer};
 use graph::choose::{Sample, samples};
 use graph::cluster::shard_node;
 use graph::forms::{Client, Form};
@@ -34,6 +34,9 @@ impl World {
         let graph = generate(Recipe::default());
         let sharding = Sharding::over(NonZeroUsize::new(SHARDS).expect("not zero"));
         let network = SimNetwork::new(1);
+        // Frames are counted: nobody asks now and then which calls are settled.
+        let mut limits = Limits::default();
+        limits.ask_min = usize::MAX;
         let mut shards = Vec::new();
         let mut nodes = Vec::new();
         for part in Part::all(sharding) {
@@ -42,6 +45,7 @@ impl World {
                 .shared_transport(network.transport())
                 .node(shard_node(part.index()))
                 .seed(part.index() as u64 + 1)
+                .limits(limits.clone())
                 .listen(address(part.index()))
                 .serve(GraphServer::from_arc(node.clone()))
                 .start()

@@ -22,8 +22,8 @@ pub struct Held {
     pub tasks: usize,
     /// Finished tasks and cancel marks.
     pub remembered: usize,
-    /// Calls of which anything is known.
-    pub visits: usize,
+    /// Finished tasks of which only a stub is left.
+    pub stubs: usize,
     /// Whoever is to be told something.
     pub waiting: usize,
     /// Connections that are open.
@@ -32,8 +32,8 @@ pub struct Held {
 
 impl From<Load> for Held {
     fn from(load: Load) -> Self {
-        let Load { calls, unsettled, tasks, remembered, visits, waiting, connections, .. } = load;
-        Self { calls, unsettled, tasks, remembered, visits, waiting, connections }
+        let Load { calls, unsettled, tasks, remembered, stubs, waiting, connections, .. } = load;
+        Self { calls, unsettled, tasks, remembered, stubs, waiting, connections }
     }
 }
 

@@ -44,7 +44,8 @@ impl Promiser for Appender {
         let mut state = self.driver.state.lock();
         for connection in &self.connections {
             let link = connection.link();
-            if let Some(attached) = state.connections.get_mut(&(link.peer.node, link.nonce)) {
+            let id = state.connections.id(link.peer.node, link.nonce);
+            if let Some(attached) = id.and_then(|id| state.connections.get_mut(id)) {
                 attached.promise.settle();
             }
         }
@@ -128,7 +129,7 @@ impl Driver {
         let now = self.now();
         let overdue: Vec<Arc<dyn Connection>> = {
             let mut state = self.state.lock();
-            let overdue = state.connections.values_mut().filter_map(|attached| {
+            let overdue = state.connections.iter_mut().filter_map(|attached| {
                 attached.promise.take_overdue(now).then(|| attached.connection.clone())
             });
             overdue.collect()

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use convoke_proto::Transmit;
-use convoke_proto::node::NodeEvent;
-use convoke_proto::participant::ParticipantEvent;
+use convoke_proto::node::{NodeEvent, ResetReason};
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::VisitEvent;
 use convoke_proto::wire::Message;
 use smallvec::SmallVec;
 
@@ -70,29 +70,31 @@ impl State {
 
     fn sort_event(&mut self, event: NodeEvent, aftermath: &mut Aftermath) {
         match event {
-            NodeEvent::Task(ParticipantEvent::Stop { task, .. }) => {
+            NodeEvent::Task(VisitEvent::Stop { task, .. }) => {
                 if let Some(stopper) = self.stoppers.remove(&task) {
                     aftermath.wakers.extend(stopper.stop_later());
                 }
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
             }
-            NodeEvent::Task(ParticipantEvent::Writable(task)) => {
+            NodeEvent::Task(VisitEvent::Writable(task)) => {
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
             }
-            NodeEvent::Reset { node, link } => {
-                let attached = self.connections.get(&(node, link));
-                let connection = attached.map(|attached| attached.connection.clone());
-                aftermath.closes.extend(connection.map(|c| (c, CloseReason::Stale)));
+            NodeEvent::Reset { link, why, .. } => {
+                let reason = match why {
+                    ResetReason::Noise => CloseReason::Fault(why.to_string()),
+                    _ => CloseReason::Stale,
+                };
+                let connection = self.connections.get(link).map(|open| open.connection.clone());
+                aftermath.closes.extend(connection.map(|connection| (connection, reason)));
             }
-            event @ (NodeEvent::Task(ParticipantEvent::Start(_)) | NodeEvent::Dial { .. }) => {
-                aftermath.events.push(event);
-            }
+            event @ (NodeEvent::Task(VisitEvent::Start(_))
+            | NodeEvent::Dial { .. }
+            | NodeEvent::Ignored { .. }) => aftermath.events.push(event),
         }
     }
 
     fn transmit(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
-        let key = (transmit.to, transmit.link);
-        let Some(attached) = self.connections.get_mut(&key) else { return };
+        let Some(attached) = self.connections.get_mut(transmit.link) else { return };
         self.telemetry.on_transmit(&transmit);
         match append(attached.connection.as_ref(), &transmit) {
             Ok(appended) => {
@@ -139,12 +141,13 @@ impl Attached {
         let Transmit { lane, frame, .. } = transmit;
         match frame.message {
             Message::Cancel(cancel) => {
-                if self.held.hold(now, frame.header, cancel) {
+                if self.held.hold(now, frame.header, frame.key, cancel) {
                     aftermath.held.push(self.connection.clone());
                 }
             }
             // What is asked is asked again, and so answered again.
             Message::Probe(_) | Message::Status(_) if lane == Lane::Control => {}
+            Message::Ask(_) | Message::Settled(_) => {}
             _ => aftermath.closes.push((self.connection.clone(), CloseReason::Overloaded)),
         }
     }

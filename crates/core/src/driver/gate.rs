@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use convoke_proto::id::NodeId;
-use convoke_proto::participant::Start;
+use convoke_proto::visits::Start;
 
 /// What runs one at a time: the peer that opened the branch, and the name that orders.
 pub(super) type GateKey = (NodeId, &'static str);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_proto::participant::{Start, TaskRef};
 use convoke_proto::task::TaskFailure;
+use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed};
 use parking_lot::Mutex;
 
@@ -84,14 +84,13 @@ impl Driver {
     /// Who opened a branch.
     pub(crate) fn caller(&self, start: &Start) -> Caller {
         let is_local = start.from == self.identity.node;
-        let key = (start.from, start.link);
         let principal = match is_local {
             true => None,
             false => {
                 let state = self.state.lock();
                 state
                     .connections
-                    .get(&key)
+                    .get(start.link)
                     .and_then(|from| from.connection.link().principal.clone())
             }
         };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_proto::Transmit;
+use convoke_proto::key::Key;
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Cancel, Frame, Header, Message};
 
@@ -28,6 +29,7 @@ pub(super) struct HeldCancels(VecDeque<Held>);
 #[derive(Debug)]
 struct Held {
     header: Header,
+    key: Option<Key>,
     cancel: Cancel,
     /// Until when what it cancels may run.
     ends: Timestamp,
@@ -36,12 +38,18 @@ struct Held {
 impl HeldCancels {
     /// Keeps one that could not be sent. True when it is the first, and somebody must see to it that they
     /// leave.
-    pub(super) fn hold(&mut self, now: Timestamp, header: Header, cancel: Cancel) -> bool {
+    pub(super) fn hold(
+        &mut self,
+        now: Timestamp,
+        header: Header,
+        key: Option<Key>,
+        cancel: Cancel,
+    ) -> bool {
         if self.0.len() == HELD_MAX {
             return false;
         }
         let ends = now + Duration::from_micros(cancel.budget_us);
-        self.0.push_back(Held { header, cancel, ends });
+        self.0.push_back(Held { header, key, cancel, ends });
         self.0.len() == 1
     }
 
@@ -52,13 +60,14 @@ impl HeldCancels {
         now: Timestamp,
         mut append: impl FnMut(Frame) -> Result<Appended, NotWritable>,
     ) -> bool {
-        while let Some(Held { header, cancel, ends }) = self.0.front() {
+        while let Some(Held { header, key, cancel, ends }) = self.0.front() {
             // Rounded up, as for any frame that waited: no mark goes before what it cancels.
             let left_us = ends.since(now).as_nanos().div_ceil(1_000);
             let budget_us = u64::try_from(left_us).unwrap_or(u64::MAX).min(cancel.budget_us);
             if budget_us > 0 {
                 let message = Message::Cancel(Cancel { budget_us, ..cancel.clone() });
-                match append(Frame::new(header.clone(), message)) {
+                let frame = Frame { key: *key, ..Frame::new(header.clone(), message) };
+                match append(frame) {
                     Ok(Appended::Writable) => {}
                     Ok(Appended::Full) => {
                         // The reserve is for others.
@@ -95,11 +104,12 @@ impl Driver {
 
     fn release_held(&self, connection: &dyn Connection) -> bool {
         let (now, link) = (self.now(), connection.link());
-        let (to, link) = (link.peer.node, link.nonce);
+        let (to, nonce) = (link.peer.node, link.nonce);
         let has_more = {
             let mut state = self.state.lock();
-            let attached = state.connections.get_mut(&(to, link));
-            attached.is_some_and(|attached| {
+            let id = state.connections.id(to, nonce);
+            let attached = id.and_then(|id| Some((id, state.connections.get_mut(id)?)));
+            attached.is_some_and(|(link, attached)| {
                 attached.held.send(now, |frame| {
                     append(connection, &Transmit { to, link, lane: Lane::Control, frame })
                 })
@@ -122,7 +132,7 @@ mod tests {
         let call = CallId { origin: Incarnation(1), seq };
         let header = Header { call, task: TaskKey { path: Path::root(), hop: 0 } };
         let cancel = Cancel { reason: CancelReason::Caller, budget_us };
-        held.hold(Timestamp::ZERO, header, cancel)
+        held.hold(Timestamp::ZERO, header, None, cancel)
     }
 
     /// The call and the budget of what is sent, until one is answered so.

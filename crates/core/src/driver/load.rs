@@ -11,16 +11,17 @@ use super::{Driver, State};
 pub struct Load {
     /// Calls of this node that are open, or have ended and are not read to their end.
     pub calls: usize,
-    /// Calls of this node that have ended, of which something may still be on its way: until all their
-    /// tasks are known to be over, at the latest `keep_alive_timeout` after their deadline.
+    /// Calls of this node that have ended, of which something may still be on its way: until each of their tasks
+    /// has said that it is over, at the latest `keep_alive_timeout` after their deadline.
     pub unsettled: usize,
     /// Tasks that run here, or whose replies wait for credit.
     pub tasks: usize,
     /// Finished tasks, cancel marks and the like, remembered so that no request runs twice: until their
-    /// initiator says that it asks no more, at the latest `keep_alive_timeout` after their deadline.
+    /// initiator says that their calls are settled, at the latest `keep_alive_timeout` after their deadline.
     pub remembered: usize,
-    /// Calls of any node of which anything is known here.
-    pub visits: usize,
+    /// Finished tasks of initiators that this node shares no connection with, of which only enough is left to
+    /// refuse a copy of their request.
+    pub stubs: usize,
     /// Calls and tags that casts are about: read by somebody, waiting for it, or with casts still to come late.
     pub mailboxes: usize,
     /// Handlers that are to be told something: that wait for credit, for casts or for their turn, or can be
@@ -35,13 +36,13 @@ pub struct Load {
 impl Driver {
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
-        let (initiator, participant) = (state.node.initiator(), state.node.participant());
+        let (initiator, visits) = (state.node.initiator(), state.node.visits());
         Load {
             calls: initiator.call_count(),
-            unsettled: initiator.unsettled_count(),
-            tasks: participant.running_count(),
-            remembered: participant.remembered_count(),
-            visits: participant.visit_count(),
+            unsettled: initiator.winding_count(),
+            tasks: visits.running_count(),
+            remembered: visits.remembered_count(),
+            stubs: visits.stub_count(),
             mailboxes: state.node.mailboxes().count(),
             waiting: state.waiting(),
             connections: state.connections.len(),
@@ -81,14 +82,15 @@ mod tests {
         let waits = tokio::time::timeout(Duration::ZERO, call.next()).await;
         assert!(waits.is_err());
         let load = endpoint.load();
-        assert_eq!((load.calls, load.tasks, load.visits), (1, 1, 1), "{load:?}");
+        assert_eq!((load.calls, load.tasks, load.stubs), (1, 1, 0), "{load:?}");
         // The handler, which may have to be stopped.
         assert_eq!((load.waiting, load.unsettled), (1, 0), "{load:?}");
 
         drop(call);
         let load = endpoint.load();
         assert_eq!((load.calls, load.tasks, load.waiting), (0, 0, 0), "{load:?}");
-        assert!(load.unsettled == 1 && load.remembered > 0, "{load:?}");
+        // Its only task has said that it was stopped, which settles the call long before its deadline.
+        assert_eq!(load.unsettled, 0, "{load:?}");
 
         tokio::time::sleep(deadline + Limits::default().keep_alive_timeout).await;
         tokio::task::yield_now().await;

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::id::{LinkId, NodeId};
 use convoke_proto::time::Timestamp;
 
 use crate::transport::{Address, CloseReason, Connection, Link, Transport};
@@ -100,36 +100,36 @@ impl State {
         } else if is_trusted || self.must_prove(node) {
             return Err(Unwanted::Unproven(node));
         }
-        self.connections.insert((node, link.nonce), Attached::new(connection.clone()));
+        let id = self.node.handle_link_up(now, link);
+        self.connections.insert(id, Attached::new(connection.clone()));
         Ok(())
     }
 
     pub(super) fn must_prove(&self, node: NodeId) -> bool {
         let is_proven = |link: &Link| link.principal.is_some();
         self.proofs.proven.contains(&node)
-            || self.connections_of(node).any(|connection| is_proven(connection.link()))
+            || self.connections_of(node).any(|(_, connection)| is_proven(connection.link()))
             || self.proofs.are_proving(self.node.links().configured(node))
     }
 
     /// Closes what claimed to be `node` without proof. Nothing that it still brings is taken, and nothing
     /// more leaves by it.
     fn close_unproven(&mut self, now: Timestamp, node: NodeId, aftermath: &mut Aftermath) {
-        let is_unproven = |c: &&Arc<dyn Connection>| c.link().principal.is_none();
-        let unproven: Vec<_> = self.connections_of(node).filter(is_unproven).cloned().collect();
-        for connection in unproven {
+        let of_node = self.connections_of(node).map(|(id, connection)| (id, connection.clone()));
+        let unproven: Vec<_> = of_node.filter(|(_, c)| c.link().principal.is_none()).collect();
+        for (id, connection) in unproven {
             tracing::warn!(
                 peer = %node,
                 scheme = connection.link().scheme,
                 reason = "unproven",
                 "connection closed: another has proven to be the peer"
             );
-            self.node.handle_link_down(now, node, connection.link().nonce);
+            self.node.handle_link_down(now, id);
             aftermath.closes.push((connection, CloseReason::Unproven));
         }
     }
 
-    fn connections_of(&self, node: NodeId) -> impl Iterator<Item = &Arc<dyn Connection>> {
-        let of_node = (node, LinkNonce(0))..=(node, LinkNonce(u64::MAX));
-        self.connections.range(of_node).map(|(_, attached)| &attached.connection)
+    fn connections_of(&self, node: NodeId) -> impl Iterator<Item = (LinkId, &Arc<dyn Connection>)> {
+        self.connections.of_node(node).map(|(id, attached)| (id, &attached.connection))
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_proto::participant::Start;
+use convoke_proto::visits::Start;
 
 use crate::server::TaskHandle;
 

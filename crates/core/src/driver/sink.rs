@@ -27,9 +27,7 @@ impl Sink for Driver {
         // Before the node sends anything over it; what is refused sends nothing.
         self.packing.announce(connection.as_ref());
         let opened = driver.with_state(|state, now, aftermath| {
-            state.open(now, &connection, is_trusted, aftermath)?;
-            state.node.handle_link_up(now, &link);
-            Ok(())
+            state.open(now, &connection, is_trusted, aftermath)
         });
         if let Err(unwanted) = opened {
             self.refuse(&link, unwanted);
@@ -48,12 +46,13 @@ impl Sink for Driver {
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String> {
         let _scope = FlushScope::enter();
-        let (peer, link) = (from.link().peer.node, from.link().nonce);
+        let (peer, nonce) = (from.link().peer.node, from.link().nonce);
         let (mut count, mut carried) = (0, Vec::new());
-        let taken = self.as_arc().with_node(|node, now| {
+        let taken = self.as_arc().with_state(|state, now, _| {
+            let Some(link) = state.connections.id(peer, nonce) else { return Ok(()) };
             for received in frames {
                 count += 1;
-                if self.packing.take(peer, link, &received.bytes)? {
+                if self.packing.take(peer, nonce, &received.bytes)? {
                     continue;
                 }
                 let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
@@ -61,7 +60,8 @@ impl Sink for Driver {
                     carried.push(frame);
                     continue;
                 }
-                node.handle_frame(now, peer, link, frame).map_err(|fault| fault.to_string())?;
+                let taken = state.node.handle_frame(now, link, frame);
+                taken.map_err(|fault| fault.to_string())?;
             }
             Ok(())
         });
@@ -88,13 +88,13 @@ impl Sink for Driver {
         let closed = {
             let mut state = self.state.lock();
             state.full.remove(&peer);
-            state.connections.remove(&(peer, nonce))
+            state.connections.remove(peer, nonce)
         };
         self.packing.forget(peer, nonce);
-        if let Some(closed) = closed {
+        if let Some((id, closed)) = closed {
             self.telemetry.on_closed(closed.connection.as_ref(), &reason);
+            self.as_arc().with_node(|node, now| node.handle_link_down(now, id));
         }
-        self.as_arc().with_node(|node, now| node.handle_link_down(now, peer, nonce));
         self.peer_changed(peer);
     }
 }

@@ -229,7 +229,7 @@ mod tests {
         let message = packer().unpack(Bytes::from_static(theirs));
         assert_eq!(message, Ok(Bytes::from(vec![7; 300])));
         assert_eq!(accepts(), Extension { tag: 4, value: Bytes::from_static(b"\x01") });
-        assert_eq!(FEATURES, 0x1b);
+        assert_eq!(FEATURES, 0x2f);
     }
 
     #[test]
@@ -279,13 +279,13 @@ mod tests {
     fn features_of_a_later_version_are_taken_as_far_as_they_are_known() {
         let packer = packer();
         let node = NodeId::new(1).expect("not zero");
-        packer.take_features(node, LinkNonce(1), b"\x1b\x00\x02").expect("it is well formed");
+        packer.take_features(node, LinkNonce(1), b"\x2f\x00\x02").expect("it is well formed");
         assert!(!packer.is_accepted_by(node));
-        packer.take_features(node, LinkNonce(1), b"\x1b\x00\x83\x01more").expect("so is this");
+        packer.take_features(node, LinkNonce(1), b"\x2f\x00\x83\x01more").expect("so is this");
         assert!(packer.is_accepted_by(node));
         packer.forget(node, LinkNonce(1));
         assert!(!packer.is_accepted_by(node));
-        for wrong in [&b"\x1b"[..], b"\x1b\x00", b"\x1b\x01\x01", b"\x1b\x00\xff", &[0x1b; 13]] {
+        for wrong in [&b"\x2f"[..], b"\x2f\x00", b"\x2f\x01\x01", b"\x2f\x00\xff", &[0x2f; 13]] {
             assert!(packer.take_features(node, LinkNonce(1), wrong).is_err(), "{wrong:?}");
         }
     }

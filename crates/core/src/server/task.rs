@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_proto::participant::Branch;
 use convoke_proto::task::TaskRefusal;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::Branch;
 use convoke_proto::wire::Extension;
 
 use crate::error::Status;

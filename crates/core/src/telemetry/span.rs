@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId};
-use convoke_proto::participant::Start;
 use convoke_proto::task::TaskFailure;
+use convoke_proto::visits::Start;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 

@@ -18,10 +18,12 @@ impl OverlayNode {
     /// Sends an operation to all other sites; it is not delivered at this one. Its memory is shared until nobody is
     /// owed it any more and it was displaced from what is kept for repair.
     ///
-    /// [`Event::Acked`] says who has it, [`Event::AllAcked`] that nothing more comes of it.
+    /// [`Event::Acked`](crate::Event::Acked) says who has it,
+    /// [`Event::AllAcked`](crate::Event::AllAcked) that nothing more comes of it.
     ///
     /// # Errors
-    /// [`BroadcastError::NotReady`] when too much is unacknowledged; [`Event::Ready`] follows.
+    /// [`BroadcastError::NotReady`] when too much is unacknowledged;
+    /// [`Event::Ready`](crate::Event::Ready) follows.
     /// [`BroadcastError::TooLarge`] beyond [`Limits::payload_bytes_max`](crate::Limits::payload_bytes_max).
     pub fn broadcast(&mut self, now: Timestamp, payload: Bytes) -> Result<OpId, BroadcastError> {
         let (size, limit) = (payload.len(), self.limits.payload_bytes_max);

@@ -1,13 +1,14 @@
-//! What the initiator hears: replies, entries, failures, reports and answers, each taken only from whom
-//! may say it, and applied to the tree.
-
-use std::collections::BTreeSet;
+//! Frames that the initiator hears: replies, entries, failures, reports and answers, each applied to the tree if it
+//! counts (see [`admission`]).
 
 use crate::id::{NodeId, Path, TaskKey};
+use crate::key::Key;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Entry, Executed, Fail, LinkDown, Outcome, Reply, Status, TaskStatus};
+use crate::wire::{
+    CancelReason, Cause, Entry, Executed, Fail, LinkDown, Manifest, Outcome, Reply, Sealed, Status,
+};
 
-use super::super::admission::{self, Standing};
+use super::super::admission;
 use super::super::failure::Failure;
 use super::super::inbox::InboxFault;
 use super::super::trace::{EntryBy, TraceEvent, Traced};
@@ -16,6 +17,23 @@ use super::super::{Arrival, key};
 use super::{Call, CallEvent, Delivered, End, LinkView};
 
 impl Call {
+    /// Whether a frame counts for what it says of a task: it shows the key of the branch, or comes over the very
+    /// connection that the request of a root branch took.
+    pub(crate) fn admits(&self, by: &Arrival, task: &TaskKey) -> bool {
+        match by.key {
+            Some(key) => self.is_key_of(key, &task.path),
+            None => {
+                let root = self.roots.get(&task.path).filter(|_| task.hop == 0);
+                !by.is_relayed() && root.is_some_and(|root| root.link == Some(by.link))
+            }
+        }
+    }
+
+    fn is_key_of(&self, key: Key, path: &Path) -> bool {
+        self.secret.branch(self.id, path) == Some(key)
+    }
+
+    /// A REPLY that counts.
     pub(crate) fn handle_reply(
         &mut self,
         now: Timestamp,
@@ -23,17 +41,16 @@ impl Call {
         task: &TaskKey,
         reply: Reply,
     ) {
-        if !self.is_counting() || !self.may_speak_for(by, task) {
-            return;
-        }
         self.apply_inherited(now, task, &reply.inherited, EntryBy::Descendant);
         if !self.touch(now, by, task) {
             return;
         }
-        let is_new = self.tree.get(&task.path).is_some_and(|b| !b.received.contains(reply.index));
+        let is_new = self.tree.get(&task.path).is_some_and(|branch| {
+            branch.state != BranchState::GivenUp && !branch.received.contains(reply.index)
+        });
         let (from, bytes) = (by.from, reply.payload.len());
         self.note(now, task, || Traced::Reply { from, bytes });
-        if is_new {
+        if is_new && self.takes_replies() {
             self.take_reply(now, by, task, &reply);
         }
         if reply.is_final {
@@ -53,7 +70,7 @@ impl Call {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.inbox.forget(&task.path);
-                self.fail_reply(task, fault);
+                self.fail_reply(now, task, fault);
                 return;
             }
         };
@@ -90,57 +107,42 @@ impl Call {
         }
     }
 
+    /// A MANIFEST that counts.
     pub(crate) fn handle_manifest(
         &mut self,
         now: Timestamp,
         by: Arrival,
         task: &TaskKey,
-        entries: &[Entry],
+        manifest: &Manifest,
     ) {
-        if !self.is_counting() || !self.may_speak_for(by, task) {
-            return;
-        }
-        if entries.iter().any(|entry| entry.task == *task) {
-            self.touch(now, by, task);
-        }
-        for entry in entries {
-            if entry.task == *task {
-                self.apply_entry(now, entry, EntryBy::Manifest);
-            } else {
-                self.apply_inherited(now, task, std::slice::from_ref(entry), EntryBy::Descendant);
-            }
+        self.apply_inherited(now, task, &manifest.inherited, EntryBy::Descendant);
+        if let Some(entry) = manifest.own.as_ref().filter(|entry| entry.task == *task) {
+            self.hear_end(now, by, task);
+            self.apply_entry(now, entry, EntryBy::Manifest);
         }
         self.settle(now);
     }
 
+    /// A FAIL that counts.
     pub(crate) fn handle_fail(&mut self, now: Timestamp, by: Arrival, task: &TaskKey, fail: Fail) {
-        if !self.is_counting() {
-            return;
-        }
-        let standing = match fail.node {
-            None if self.may_speak_for(by, task) => Standing::Sender,
-            None => Standing::Stranger,
-            Some(node) => {
-                let root = self.root_of(&task.path);
-                admission::standing_of_unsent(by, task, node, root, &self.tree)
-            }
-        };
-        if standing == Standing::Stranger {
-            return;
-        }
         self.apply_inherited(now, task, &fail.inherited, EntryBy::Descendant);
         let is_own = fail.node.is_none();
-        let is_known = if is_own { self.touch(now, by, task) } else { self.ensure(now, task) };
+        // Before the sender is taken for the holder.
+        let is_proof = match is_own {
+            true => self.is_holder(&by, task),
+            false => self.is_sender(&by, task),
+        };
+        let is_known = if is_own { self.hear_end(now, by, task) } else { self.know(now, task) };
         if !is_known {
             return;
         }
-        let executed = match standing {
-            Standing::Unproven => Executed::Maybe,
-            Standing::Sender | Standing::Stranger => fail.executed,
+        let executed = match fail.executed {
+            Executed::No if !is_proof => Executed::Maybe,
+            executed => executed,
         };
         let entry = fail.entry.filter(|entry| is_own && entry.task == *task);
         let children = entry.as_ref().map_or(0, |entry| entry.children);
-        match self.tree.fail_with_children(task, children) {
+        match self.fail_by_word(task, children) {
             Ok(true) => {
                 if let Some(entry) = &entry {
                     self.note_holders(entry);
@@ -163,17 +165,40 @@ impl Call {
         let is_over =
             |branch: &Branch| branch.state == BranchState::Failed && branch.hop <= task.hop;
         if fail.aborts_children && self.tree.get(&task.path).is_some_and(is_over) {
-            (0..children).for_each(|index| self.prune_child(&task.path, index));
+            (0..children).for_each(|index| self.give_up_child(&task.path, index));
         }
         self.settle(now);
     }
 
-    pub(super) fn prune_child(&mut self, path: &Path, index: u32) {
+    /// Whether a frame comes from the node known to hold exactly this task, over its connection: another that
+    /// has the key cannot know that the task did not run.
+    fn is_holder(&self, by: &Arrival, task: &TaskKey) -> bool {
+        let of_root = self.roots.get(&task.path).filter(|_| task.hop == 0);
+        let branch = self.tree.get(&task.path);
+        !by.is_relayed()
+            && (of_root.is_some_and(|root| root.node == by.from)
+                || branch.is_some_and(|branch| branch.is_named(task.hop, by.from)))
+    }
+
+    /// Whether a frame comes from the node that would have sent the request of this task.
+    fn is_sender(&self, by: &Arrival, task: &TaskKey) -> bool {
+        let before = match task.hop.checked_sub(1) {
+            Some(hop) => Some(key(task.path.clone(), hop)),
+            None => task.path.parent().map(|(parent, _)| {
+                let hop = self.tree.get(&parent).map_or(0, |branch| branch.hop);
+                key(parent, hop)
+            }),
+        };
+        before.is_some_and(|before| self.is_holder(by, &before))
+    }
+
+    fn give_up_child(&mut self, path: &Path, index: u32) {
         if let Ok(child) = path.child(index) {
-            self.tree.prune(&child);
+            self.tree.give_up(&child);
         }
     }
 
+    /// A LINK_DOWN that counts.
     pub(crate) fn handle_link_down_report(
         &mut self,
         now: Timestamp,
@@ -181,22 +206,16 @@ impl Call {
         task: &TaskKey,
         report: &LinkDown,
     ) {
-        if !self.is_counting() || !self.may_speak_for(by, task) {
-            return;
-        }
         self.touch(now, by, task);
-        for entry in &report.entries {
-            if entry.task == *task {
-                self.apply_entry(now, entry, EntryBy::Recovered);
-            } else {
-                self.apply_inherited(now, task, std::slice::from_ref(entry), EntryBy::Recovered);
-            }
+        self.apply_inherited(now, task, &report.inherited, EntryBy::Recovered);
+        if let Some(entry) = report.own.as_ref().filter(|entry| entry.task == *task) {
+            self.apply_entry(now, entry, EntryBy::Recovered);
         }
         let asked: Vec<TaskKey> =
             report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
         for child in &asked {
             if self.ensure(now, child) {
-                self.tree.hold(child, Holder { node: report.node, relay: None });
+                self.hold(child, Holder { node: report.node, relay: None });
                 self.liveness.allow_fence(&child.path);
             }
         }
@@ -204,6 +223,13 @@ impl Call {
         self.settle(now);
     }
 
+    /// Whether anything in a STATUS counts.
+    pub(crate) fn admits_any(&self, status: &Status) -> bool {
+        let mut tasks = status.tasks.iter().map(|(asked, _)| asked);
+        tasks.any(|asked| self.is_key_of(asked.key, &asked.task.path))
+    }
+
+    /// A STATUS of which something counts.
     pub(crate) fn handle_status(
         &mut self,
         now: Timestamp,
@@ -211,76 +237,112 @@ impl Call {
         status: &Status,
         links: &dyn LinkView,
     ) {
-        if !self.is_counting() {
-            return;
-        }
         let is_held = |task: &TaskKey| {
             let branch = self.tree.get(&task.path).filter(|branch| branch.hop == task.hop);
             let holder = branch.and_then(|branch| branch.holder);
-            holder.is_some_and(|holder| holder.node == by.from) && self.may_speak_for(by, task)
+            holder.is_some_and(|holder| holder.node == by.from)
         };
-        let held: Vec<&(TaskKey, TaskStatus)> =
-            status.tasks.iter().filter(|(task, _)| is_held(task)).collect();
-        let parents = held.iter().filter_map(|(task, _)| task.path.parent());
-        let above: BTreeSet<Path> =
-            parents.flat_map(|(parent, _)| parent.prefixes().collect::<Vec<_>>()).collect();
-        for entry in &status.inherited {
-            if above.contains(&entry.task.path) {
-                self.apply_entry(now, entry, EntryBy::Recovered);
+        let answered =
+            status.tasks.iter().filter(|(asked, _)| self.is_key_of(asked.key, &asked.task.path));
+        let answered = answered.map(|(asked, state)| (&asked.task, state));
+        let held: Vec<_> = answered.filter(|(task, _)| is_held(task)).collect();
+        for sealed in &status.inherited {
+            let entry = &sealed.entry;
+            if held.iter().any(|(task, _)| admission::is_inherited(entry, task)) {
+                self.apply_sealed(now, sealed, EntryBy::Recovered);
             }
         }
         let moved = held
             .into_iter()
             .filter_map(|(task, state)| self.apply_status(now, by, task, state, links))
             .collect();
-        self.follow(now, moved, links);
+        if self.end.is_none() {
+            self.follow(now, moved, links);
+        }
         self.settle(now);
-    }
-
-    pub(super) fn may_speak_for(&self, by: Arrival, task: &TaskKey) -> bool {
-        let (root, branch) = (self.root_of(&task.path), self.tree.get(&task.path));
-        admission::may_speak_for(by, task, root, branch)
     }
 
     /// The node that the root branch above this path was sent to.
     pub(super) fn root_of(&self, path: &Path) -> Option<NodeId> {
-        path.prefixes().next().and_then(|root| self.roots.get(&root)).copied()
+        path.prefixes().next().and_then(|root| self.roots.get(&root)).map(|root| root.node)
     }
 
     /// Registers a frame's sender as the holder of its branch. False when nothing about the branch can
     /// be news.
     pub(super) fn touch(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
-        let is_known = self.ensure(now, task);
-        if is_known {
-            let relay = (by.via != by.from).then_some(by.via);
-            if self.tree.hear(task, Holder { node: by.from, relay }) {
-                self.liveness.forget_root_link(task);
-            }
-            self.liveness.note_news(&task.path);
+        self.ensure(now, task) && self.hear(by, task)
+    }
+
+    /// The same of a frame that says that its task is over: that does not open a branch that nobody wants.
+    fn hear_end(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
+        self.know(now, task) && self.hear(by, task)
+    }
+
+    fn hear(&mut self, by: Arrival, task: &TaskKey) -> bool {
+        let holder = Holder { node: by.from, relay: by.is_relayed().then_some(by.via) };
+        self.note_node(by.via);
+        if self.tree.hear(task, holder) {
+            self.liveness.forget_root_link(task);
         }
-        is_known
+        self.liveness.note_news(&task.path);
+        true
+    }
+
+    /// Registers where a branch was sent, as its sender says. Whether it was news.
+    pub(super) fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
+        self.note_node(holder.node);
+        self.tree.hold(task, holder)
     }
 
     pub(super) fn ensure(&mut self, now: Timestamp, task: &TaskKey) -> bool {
-        match self.tree.ensure(&task.path) {
-            Ok(branch) => branch.is_some(),
-            Err(fault) => {
-                self.contradict(now, task, fault);
-                false
-            }
-        }
+        let ensured = self.tree.ensure(&task.path).map(|branch| branch.is_some());
+        self.is_there(now, task, ensured)
     }
 
-    /// The entries among these that a frame of `task` may carry.
+    fn know(&mut self, now: Timestamp, task: &TaskKey) -> bool {
+        let known = self.tree.known(&task.path).map(|branch| branch.is_some());
+        self.is_there(now, task, known)
+    }
+
+    fn is_there(&mut self, now: Timestamp, task: &TaskKey, known: Result<bool, TreeFault>) -> bool {
+        let known = match known {
+            // It was said that no branch of this call opens another.
+            Ok(_) if self.options.is_flat && task.path.level_count() > 1 => {
+                Err(TreeFault::Contradiction)
+            }
+            known => known,
+        };
+        known.unwrap_or_else(|fault| {
+            self.contradict(now, task, fault);
+            false
+        })
+    }
+
+    /// The entries among these that a frame of `task` may carry, and that their own tasks' holders have sealed.
     pub(super) fn apply_inherited(
         &mut self,
         now: Timestamp,
         task: &TaskKey,
-        entries: &[Entry],
+        entries: &[Sealed],
         by: EntryBy,
     ) {
-        let inherited = entries.iter().filter(|entry| admission::is_inherited(entry, task));
-        inherited.for_each(|entry| self.apply_entry(now, entry, by));
+        let inherited =
+            entries.iter().filter(|sealed| admission::is_inherited(&sealed.entry, task));
+        inherited.for_each(|sealed| self.apply_sealed(now, sealed, by));
+    }
+
+    fn apply_sealed(&mut self, now: Timestamp, sealed: &Sealed, by: EntryBy) {
+        let key = self.secret.branch(self.id, &sealed.entry.task.path);
+        if key.is_some_and(|key| sealed.is_of(key)) {
+            self.apply_entry(now, &sealed.entry, by);
+        }
+    }
+
+    fn fail_by_word(&mut self, task: &TaskKey, children: u32) -> Result<bool, TreeFault> {
+        if self.options.is_flat && children > 0 {
+            return Err(TreeFault::Contradiction);
+        }
+        self.tree.fail_with_children(task, children)
     }
 
     pub(super) fn apply_entry(&mut self, now: Timestamp, entry: &Entry, by: EntryBy) {
@@ -292,7 +354,7 @@ impl Call {
                 }
             }
             Outcome::Failed(cause) => {
-                match self.tree.fail_with_children(&entry.task, entry.children) {
+                match self.fail_by_word(&entry.task, entry.children) {
                     Ok(true) => {
                         self.note_holders(entry);
                         // An entry does not say; some tasks fail without having run.
@@ -316,7 +378,11 @@ impl Call {
         children: u32,
         replies: u32,
     ) -> bool {
-        match self.tree.close(task, children, replies) {
+        let closed = match self.options.is_flat && children > 0 {
+            true => Err(TreeFault::Contradiction),
+            false => self.tree.close(task, children, replies),
+        };
+        match closed {
             Ok(is_news) => {
                 if is_news {
                     self.liveness.note_progress(now);
@@ -343,14 +409,15 @@ impl Call {
     pub(super) fn note_holders(&mut self, entry: &Entry) {
         for (index, holder) in (0..entry.children).zip(&entry.holders) {
             if let (Some(node), Ok(path)) = (holder, entry.task.path.child(index)) {
-                self.tree.hold(&key(path, 0), Holder { node: *node, relay: None });
+                self.hold(&key(path, 0), Holder { node: *node, relay: None });
             }
         }
     }
 
     pub(super) fn contradict(&mut self, now: Timestamp, task: &TaskKey, fault: TreeFault) {
         match fault {
-            TreeFault::TooManyBranches => self.finish(now, End::Exhausted),
+            TreeFault::TooManyBranches if self.roots.len() == 1 => self.finish(now, End::Exhausted),
+            TreeFault::TooManyBranches => self.exhaust(now, &task.path),
             TreeFault::Contradiction => {
                 // A branch its parent never declared has no place of its own: the parent is blamed.
                 let known =
@@ -363,11 +430,28 @@ impl Call {
         }
     }
 
+    /// Gives up a branch, where its root asks for more of the call than is its share (`trust.md` T10): others
+    /// below the same root go on with what they have.
+    fn exhaust(&mut self, now: Timestamp, path: &Path) {
+        let is_owing = |path: &Path| self.tree.get(path).is_some_and(Branch::is_unsettled);
+        let Some(owing) = path.prefixes().filter(is_owing).last() else { return };
+        let hop = self.tree.get(&owing).map_or(0, |branch| branch.hop);
+        if self.end.is_none() {
+            self.fail(&key(owing.clone(), hop), Cause::ResourceExhausted, Executed::Maybe);
+            self.cancel_branch(now, &owing, CancelReason::ResourceExhausted);
+        }
+        self.tree.give_up(&owing);
+    }
+
     /// Fails a branch whose reply cannot be taken.
-    fn fail_reply(&mut self, task: &TaskKey, fault: InboxFault) {
-        let InboxFault::TooLarge { size, limit } = fault else {
-            self.fail(task, Cause::Protocol, Executed::Yes);
-            return;
+    fn fail_reply(&mut self, now: Timestamp, task: &TaskKey, fault: InboxFault) {
+        let (size, limit) = match fault {
+            InboxFault::TooLarge { size, limit } => (size, limit),
+            InboxFault::OverShare => return self.exhaust(now, &task.path),
+            InboxFault::Overrun | InboxFault::Malformed => {
+                self.fail(task, Cause::Protocol, Executed::Yes);
+                return;
+            }
         };
         if self.tree.fail(&task.path) {
             let mut failure = self.found(task, Cause::ResourceExhausted, Executed::Yes);
@@ -410,16 +494,11 @@ impl Call {
         if self.end.is_none() {
             self.failures.push(failure.clone());
             self.events.push_back(CallEvent::Failure(failure));
-        } else {
-            // After the end only whether everything went well matters, for the call's number.
-            self.failures.push(failure);
         }
     }
 }
 
 /// What a sole reply stands for.
 fn implied_entry(task: &TaskKey) -> Traced {
-    let outcome = Outcome::Finished;
-    let entry = Entry { task: task.clone(), children: 0, replies: 1, outcome, holders: Vec::new() };
-    Traced::Ended { entry, by: EntryBy::Elided }
+    Traced::Ended { entry: Entry::sole_reply(task.clone()), by: EntryBy::Elided }
 }

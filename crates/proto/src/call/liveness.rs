@@ -12,9 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::id::{Incarnation, LinkNonce, NodeId, Path, TaskKey};
+use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus};
+use crate::wire::{Asked, Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus};
 
 use super::super::failure::Failure;
 use super::super::limits::Limits;
@@ -26,7 +26,11 @@ use super::Call;
 /// What a call may ask about connections.
 pub(crate) trait LinkView {
     /// The connection to `node` that new frames take; `None` when there is none.
-    fn current(&self, node: NodeId) -> Option<LinkNonce>;
+    fn current(&self, node: NodeId) -> Option<LinkId>;
+    /// Whether this connection is up.
+    fn is_up(&self, link: LinkId) -> bool;
+    /// The name that both ends have for a connection that is up.
+    fn nonce(&self, link: LinkId) -> Option<LinkNonce>;
     /// Whether this connection to `node` was open and has ended.
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
     /// Whether `node` is being dialled, and so nothing has left for it yet.
@@ -55,7 +59,7 @@ pub(super) struct Liveness {
     opened_at: Timestamp,
     last_seen: Timestamp,
     /// By which connection, and to which life of the node, the request of a root branch left.
-    root_links: BTreeMap<Path, (LinkNonce, Option<Incarnation>)>,
+    root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
     fence_allowed: BTreeSet<Path>,
     suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
 }
@@ -76,12 +80,7 @@ impl Liveness {
         }
     }
 
-    pub(super) fn note_root_link(
-        &mut self,
-        path: &Path,
-        link: LinkNonce,
-        life: Option<Incarnation>,
-    ) {
+    pub(super) fn note_root_link(&mut self, path: &Path, link: LinkId, life: Option<Incarnation>) {
         self.root_links.insert(path.clone(), (link, life));
     }
 
@@ -145,11 +144,11 @@ impl Liveness {
 impl Call {
     /// A question to the holder of these tasks found no way there. It says nothing of the branches of
     /// other calls, nor of those that are held through another node: they have their own ways.
-    pub(crate) fn handle_unasked(&mut self, now: Timestamp, asked: Holder, tasks: &[TaskKey]) {
-        if !self.is_counting() {
+    pub(crate) fn handle_unasked(&mut self, now: Timestamp, asked: Holder, tasks: &[Asked]) {
+        if self.end.is_some() {
             return;
         }
-        for task in tasks {
+        for Asked { task, .. } in tasks {
             let branch = self.tree.get(&task.path).filter(|branch| branch.is_unsettled());
             if branch.is_some_and(|b| b.hop == task.hop && b.holder == Some(asked)) {
                 self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
@@ -159,7 +158,7 @@ impl Call {
 
     /// The last, or this, connection to a node ended.
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
-        if !self.is_counting() {
+        if self.end.is_some() {
             return;
         }
         let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
@@ -175,7 +174,7 @@ impl Call {
                 continue;
             }
             let link = self.liveness.root_links.get(&path);
-            if link.is_some_and(|(link, _)| links.is_dead(node, *link)) {
+            if link.is_some_and(|(link, _)| !links.is_up(*link)) {
                 self.liveness.allow_fence(&path);
             }
             self.liveness.worry_at = now;
@@ -297,17 +296,20 @@ impl Call {
 
     fn send_probes(&mut self, now: Timestamp, holder: Holder, fence: bool, tasks: &[TaskKey]) {
         let budget_us = self.budget_us(now);
-        for tasks in tasks.chunks(TASKS_MAX) {
+        let asked = tasks.iter().filter_map(|task| {
+            let key = self.secret.branch(self.id, &task.path)?;
+            Some(Asked { task: task.clone(), key })
+        });
+        let asked: Vec<Asked> = asked.collect();
+        // A relay finds the way down by the task in the header, so there each is asked alone.
+        let each = if holder.relay.is_some() { 1 } else { TASKS_MAX };
+        for tasks in asked.chunks(each) {
+            let task = match tasks {
+                [asked] if holder.relay.is_some() => asked.task.clone(),
+                _ => key(Path::root(), 0),
+            };
             let message = Message::Probe(Probe { fence, budget_us, tasks: tasks.to_vec() });
-            // A relay finds the way down by the path in the header, so there each task is asked alone.
-            if holder.relay.is_some() {
-                for task in tasks {
-                    let probe = Probe { fence, budget_us, tasks: vec![task.clone()] };
-                    self.send_to_holder(holder, task.clone(), Message::Probe(probe));
-                }
-            } else {
-                self.send_to_holder(holder, key(Path::root(), 0), message);
-            }
+            self.send_to_holder(holder, task, message);
         }
     }
 
@@ -329,7 +331,7 @@ impl Call {
             TaskStatus::Running => self.liveness.note_news(&task.path),
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
-                if self.tree.hold(&next, Holder { node: *node, relay: None }) {
+                if self.hold(&next, Holder { node: *node, relay: None }) {
                     self.liveness.forget_root_link(&next);
                     self.liveness.note_progress(now);
                     return Some(next);
@@ -338,18 +340,28 @@ impl Call {
             TaskStatus::Closed { entry, .. } if entry.task != *task => {}
             TaskStatus::Closed { entry, replies_by } => {
                 self.apply_entry(now, entry, EntryBy::Recovered);
-                if self.is_way_spent(by, *replies_by, links) {
+                if self.is_way_spent(&by, *replies_by, links) {
                     self.fail_missing(task);
                 }
             }
+            // A relay's order is not ours, so its word on this proves nothing.
+            TaskStatus::Fenced if by.is_relayed() => {}
             TaskStatus::Fenced => {
-                if branch.state == BranchState::Open {
-                    let (cause, executed) = match self.had_one_life(task, by.from, links) {
-                        true => (Cause::Lost, Executed::No),
-                        false => (Cause::NodeDown, Executed::Maybe),
-                    };
+                let (is_open, had_one_life) =
+                    (branch.state == BranchState::Open, self.had_one_life(task, by.from, links));
+                let (cause, executed) = match had_one_life {
+                    true => (Cause::Lost, Executed::No),
+                    false => (Cause::NodeDown, Executed::Maybe),
+                };
+                if is_open {
                     self.fail(task, cause, executed);
                 }
+                if had_one_life {
+                    self.tree.rule_out(&task.path);
+                }
+            }
+            TaskStatus::Forgotten => {
+                self.fail(task, Cause::Protocol, Executed::Maybe);
             }
         }
         None
@@ -366,9 +378,11 @@ impl Call {
     }
 
     /// Whether nothing can come any more by the way a task says its replies left.
-    fn is_way_spent(&self, by: Arrival, way: ReplyPath, links: &dyn LinkView) -> bool {
+    fn is_way_spent(&self, by: &Arrival, way: ReplyPath, links: &dyn LinkView) -> bool {
         match way {
-            ReplyPath::Link(link) => link == by.link || links.is_dead(by.from, link),
+            ReplyPath::Link(nonce) => {
+                links.nonce(by.link) == Some(nonce) || links.is_dead(by.from, nonce)
+            }
             // A STATUS that was relayed came behind the replies.
             // A relay that was lost before may have come back without a connection to this node.
             ReplyPath::Relay(relay) => {

@@ -17,7 +17,7 @@ fn path() -> Path {
 }
 
 fn reply(index: u32, kind: ReplyKind, part: Option<Part>, payload: Bytes) -> Reply {
-    Reply { index, kind, part, is_final: false, own_entry: None, inherited: Vec::new(), payload }
+    Reply { index, kind, part, is_final: false, ..Reply::sole(payload) }
 }
 
 fn bytes(len: usize) -> Bytes {
@@ -35,7 +35,7 @@ fn item(seq: u64, is_last: bool, len: usize) -> Reply {
 
 #[test]
 fn a_short_message_passes_straight_through() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     let accepted = inbox.accept(&path(), &reply(0, ReplyKind::Message, None, bytes(100))).unwrap();
     assert!(accepted.is_whole);
     assert_eq!(inbox.poll_credit(), None);
@@ -46,7 +46,7 @@ fn a_short_message_passes_straight_through() {
 
 #[test]
 fn a_long_message_is_granted_whole_and_put_together() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     let message = bytes(1_000);
     assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 1_000)));
@@ -56,7 +56,7 @@ fn a_long_message_is_granted_whole_and_put_together() {
 
 #[test]
 fn more_than_was_granted_is_an_overrun() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     let message = bytes(1_000);
     assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..101)), Err(InboxFault::Overrun));
     let whole = reply(1, ReplyKind::Message, None, bytes(101));
@@ -65,7 +65,7 @@ fn more_than_was_granted_is_an_overrun() {
 
 #[test]
 fn a_message_above_the_limit_is_refused() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     let message = bytes(5_001);
     assert_eq!(
         inbox.accept(&path(), &piece(0, &message, 0..100)),
@@ -76,7 +76,7 @@ fn a_message_above_the_limit_is_refused() {
 #[test]
 fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
     let small_total = Limits { reply_bytes_max: 5_000, ..limits() };
-    let mut inbox = Inbox::new(&small_total);
+    let mut inbox = Inbox::new(1, &small_total);
     let (long, short) = (bytes(4_900), bytes(300));
     inbox.accept(&path(), &piece(0, &long, 0..100)).unwrap();
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 4_900)));
@@ -91,7 +91,7 @@ fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
 
 #[test]
 fn a_stream_gets_a_window_ahead_of_what_is_read() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     inbox.accept(&path(), &item(0, false, 60)).unwrap();
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 400)));
     inbox.accept(&path(), &item(1, false, 300)).unwrap();
@@ -103,7 +103,7 @@ fn a_stream_gets_a_window_ahead_of_what_is_read() {
 
 #[test]
 fn an_end_before_the_last_items_waits_for_them() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     let end = reply(0, ReplyKind::End { count: 2 }, None, Bytes::new());
     assert!(!inbox.accept(&path(), &end).unwrap().is_whole);
     assert!(!inbox.accept(&path(), &item(1, false, 5)).unwrap().is_whole);
@@ -117,7 +117,7 @@ fn an_end_before_the_last_items_waits_for_them() {
 
 #[test]
 fn an_empty_stream_is_whole_with_its_end() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     let end = reply(0, ReplyKind::End { count: 0 }, None, Bytes::new());
     assert!(inbox.accept(&path(), &end).unwrap().is_whole);
 }
@@ -126,7 +126,7 @@ fn an_empty_stream_is_whole_with_its_end() {
 /// again.
 #[test]
 fn a_reply_that_was_given_up_does_not_begin_again() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     assert_eq!(inbox.accept(&path(), &item(0, false, 5)).unwrap().messages.len(), 1);
     inbox.forget(&path());
     assert_eq!(inbox.accept(&path(), &item(0, false, 5)), Ok(Accepted::default()));
@@ -136,7 +136,7 @@ fn a_reply_that_was_given_up_does_not_begin_again() {
 #[test]
 fn an_item_that_came_early_still_gets_its_credit() {
     let narrow = Limits { stream_window_bytes: 100, ..limits() };
-    let mut inbox = Inbox::new(&narrow);
+    let mut inbox = Inbox::new(1, &narrow);
     let large = bytes(1_000);
     let part = Some(Part { offset: 0, total: 1_000 });
     let early = reply(0, ReplyKind::Item { seq: 1, is_last: true }, part, large.slice(0..95));
@@ -155,7 +155,7 @@ proptest! {
         order in Just((0..20_u64).collect::<Vec<_>>()).prop_shuffle(),
         twice in prop::collection::vec(any::<bool>(), 20),
     ) {
-        let mut inbox = Inbox::new(&limits());
+        let mut inbox = Inbox::new(1, &limits());
         let mut seen = Vec::new();
         let mut is_whole = false;
         for (seq, again) in order.into_iter().zip(twice) {
@@ -178,7 +178,7 @@ proptest! {
         messages in prop::collection::vec(101_usize..5_000, 1..20),
     ) {
         let limits = Limits { reply_bytes_max: 6_000, ..limits() };
-        let mut inbox = Inbox::new(&limits);
+        let mut inbox = Inbox::new(1, &limits);
         let unscheduled = 100 * messages.len() as u64;
         for (index, len) in (0..).zip(&messages) {
             inbox.accept(&path(), &piece(index, &bytes(*len), 0..100)).unwrap();
@@ -189,7 +189,7 @@ proptest! {
 
 #[test]
 fn empty_messages_are_bounded_too() {
-    let mut inbox = Inbox::new(&limits());
+    let mut inbox = Inbox::new(1, &limits());
     for index in 0..78 {
         inbox.accept(&path(), &reply(index, ReplyKind::Message, None, Bytes::new())).unwrap();
     }
@@ -202,7 +202,7 @@ fn empty_messages_are_bounded_too() {
 
 #[test]
 fn beginnings_of_messages_are_bounded_in_bytes() {
-    let mut inbox = Inbox::new(&Limits { reply_bytes_max: 5_000, ..limits() });
+    let mut inbox = Inbox::new(1, &Limits { reply_bytes_max: 5_000, ..limits() });
     let message = bytes(5_000);
     for index in 0..39 {
         assert!(!inbox.is_over(), "message {index}");

@@ -12,7 +12,7 @@ use crate::wire::{Frame, Header, Message};
 use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
-use super::super::{Outbound, Transmit, key};
+use super::super::{Outbound, key};
 use super::Node;
 
 /// A call to be opened: all of its root branches. It takes no others later.
@@ -41,23 +41,22 @@ impl Node {
         // Its own number is not settled yet.
         let floor = call.seq - self.initiator.floor().min(call.seq);
         let header = |index| Header { call, task: key(root_path(index), 0) };
-        let message = |branch| Message::Request(root_request(budget, floor, branch));
+        let secret = self.secret;
+        let message = |index, branch| {
+            let key = secret.root(call, index);
+            Message::Request(root_request(key, budget, floor, branch))
+        };
         if let Some(flat) = self.flat(now, budget, options, &branches) {
             for ((index, branch), leg) in (0..).zip(branches).zip(&flat.legs) {
-                let frame = Frame::new(header(index), message(branch));
-                match leg.link {
-                    Some(link) => {
-                        let (to, lane) = (leg.to, Lane::Data);
-                        self.transmits.push_back(Transmit { to, link, lane, frame });
-                    }
-                    None => self.loopback.push_back(frame),
-                }
+                let frame = Frame::new(header(index), message(index, branch));
+                self.hand_over(leg.to, leg.link, Lane::Data, frame);
             }
             self.initiator.open_flat(call, flat);
         } else {
             self.initiator.open_full(call, now, now + budget, options, &branches);
             for (index, branch) in (0..).zip(branches) {
-                self.send(now, Outbound::new(branch.to, header(index), message(branch)));
+                let to = branch.to;
+                self.send(now, Outbound::new(to, header(index), message(index, branch)));
             }
         }
         self.pump(now);
@@ -79,14 +78,11 @@ impl Node {
         }
         let mut flat = Flat::new(now, now + budget, options);
         for branch in branches {
-            let link = self.links.current(branch.to);
-            if link.is_none() && branch.to != self.identity.node {
-                return None;
-            }
+            let link = self.links.current(branch.to)?;
             flat.legs.push(Leg {
                 to: branch.to,
                 link,
-                life: self.links.incarnation(branch.to),
+                life: self.links.life(branch.to).map(|(life, _)| life),
                 deadline: now + branch.budget_of(budget),
                 answer: None,
             });

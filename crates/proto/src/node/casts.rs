@@ -5,7 +5,6 @@ use crate::time::Timestamp;
 use crate::wire::{Cast, Header, Message};
 
 use super::super::Outbound;
-use super::super::call::LinkView as _;
 use super::super::mailbox::{MailKey, Mailboxes, Tag};
 use super::Node;
 
@@ -26,7 +25,7 @@ impl Node {
             None => MailKey::Call(call),
             Some(view) => MailKey::Tag(Tag { space: call.origin.0, view, sequence: call.seq }),
         };
-        self.mailboxes.handle_cast(now, from, key, cast, self.participant.epoch());
+        self.mailboxes.handle_cast(now, from, key, cast, self.visits.epoch());
     }
 
     /// Sends a cast to each of these nodes.
@@ -59,8 +58,8 @@ impl Node {
 
     /// Whether a node can be asked at the moment.
     pub fn reach(&self, node: NodeId) -> Reach {
-        let is_connected = node == self.identity.node || self.links.current(node).is_some();
-        let life = if is_connected { self.incarnation_of(node) } else { None };
+        let is_connected = self.links.current(node).is_some();
+        let life = self.links.life(node).filter(|_| is_connected).map(|(life, _)| life);
         Reach { is_down: !is_connected && !self.links.is_dialling(node), life }
     }
 }

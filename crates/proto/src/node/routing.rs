@@ -1,116 +1,139 @@
-//! Which core a frame is for, and which connection a message takes.
+//! Ways of frames: the core that each is for, and the connection that a message takes.
 
-use crate::id::{CallId, Incarnation, LinkNonce, NodeId, Path};
+use crate::id::{CallId, LinkId, NodeId, Path};
+use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Frame, Message};
+use crate::wire::{Ask, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
 
-use super::super::links::Way;
-use super::super::participant::TaskRef;
+use super::super::links::{Noise, Way};
 use super::super::tree::Holder;
 use super::super::{Arrival, Fault, Outbound, Transmit};
-use super::{LOCAL, Node};
+use super::{Ignored, Node, NodeEvent, ResetReason};
 
 impl Node {
     pub(super) fn dispatch(
         &mut self,
         now: Timestamp,
-        via: NodeId,
-        link: LinkNonce,
+        by: Arrival,
         frame: Frame,
     ) -> Result<(), Fault> {
-        let by = Arrival { via, from: frame.relayed_from.unwrap_or(via), link };
-        let call = frame.header.call;
-        match frame.message {
+        let from = frame.relayed_from.unwrap_or(by.via);
+        let by = Arrival { from, key: frame.key, ..by };
+        let is_relayed = frame.relayed_from.is_some();
+        match &frame.message {
+            Message::Request(_)
+            | Message::Cancel(_)
+            | Message::Cast(_)
+            | Message::Ask(_)
+            | Message::Settled(_)
+            | Message::Item(_)
+                if is_relayed =>
+            {
+                return Err(Fault::Misrouted);
+            }
+            _ => {}
+        }
+        let Frame { header, message, .. } = frame;
+        match message {
             Message::Request(request) => {
-                if frame.relayed_from.is_some() {
-                    return Err(Fault::Misrouted);
-                }
-                let me = self.identity.incarnation;
-                let (header, links) = (frame.header, &mut self.links);
-                self.participant.handle_request(now, by, header, request, links, me)?;
+                return self.visits.handle_request(now, by, header, request, &mut self.links);
             }
             Message::Cancel(cancel) => {
-                let is_initiators = self.incarnation_of(via) == Some(call.origin);
-                let (header, links) = (&frame.header, &mut self.links);
-                self.participant.handle_cancel(now, via, is_initiators, header, &cancel, links);
+                let counts = self.visits.handle_cancel(now, &by, &header, &cancel, &mut self.links);
+                self.note(now, &by, counts, Ignored::OrdersOther);
             }
-            Message::Cast(cast) => {
-                if frame.relayed_from.is_some() {
-                    return Err(Fault::Misrouted);
-                }
-                self.handle_cast(now, via, call, cast);
+            Message::Cast(cast) => self.handle_cast(now, by.via, header.call, cast),
+            Message::Ask(ask) => self.state_settled(now, &by, &ask),
+            Message::Settled(settled) => {
+                self.visits.handle_settled(now, &by, &settled, &mut self.links);
             }
-            Message::Probe(_) | Message::Credit(_) => self.dispatch_down(now, by, frame)?,
+            // Of a request that is streamed, which no method here takes.
+            Message::Item(_) => {}
+            Message::Probe(_) | Message::Credit(_) => {
+                let frame =
+                    Frame { header, relayed_from: frame.relayed_from, key: frame.key, message };
+                self.dispatch_down(now, &by, frame);
+            }
             Message::Reply(_)
             | Message::Manifest(_)
             | Message::Fail(_)
             | Message::Status(_)
-            | Message::LinkDown(_) => self.dispatch_up(now, by, frame),
+            | Message::LinkDown(_) => {
+                let frame =
+                    Frame { header, relayed_from: frame.relayed_from, key: frame.key, message };
+                self.dispatch_up(now, by, frame);
+            }
         }
         Ok(())
     }
 
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
-    pub(super) fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: Frame) {
-        if frame.header.call.origin == self.identity.incarnation {
-            self.initiator.handle_frame(now, by, frame, &self.links);
+    fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: Frame) {
+        let origin = frame.header.call.origin;
+        if origin == self.identity.incarnation {
+            let counts = self.initiator.handle_frame(now, by, frame, &self.links);
+            self.note(now, &by, counts, Ignored::SpeaksForOther);
         } else if frame.relayed_from.is_some() {
-            self.participant.relay_up(now, by, frame, &mut self.links);
+            self.visits.relay_up(now, &by, frame, &mut self.links);
         }
         // Else it is for an earlier life of this node.
     }
 
     /// A frame of the initiator for a task: here, or further down where only this node's children are
     /// known.
-    pub(super) fn dispatch_down(
-        &mut self,
-        now: Timestamp,
-        by: Arrival,
-        mut frame: Frame,
-    ) -> Result<(), Fault> {
-        let call = frame.header.call;
-        let is_initiators = self.incarnation_of(by.via) == Some(call.origin);
-        let by = match frame.relayed_from {
-            None if !is_initiators => {
-                return Err(Fault::NotInitiator);
-            }
-            None => by,
-            Some(to) if to != self.identity.node => {
-                self.participant.relay_down(by, is_initiators, frame);
-                return Ok(());
-            }
-            Some(_) => {
-                let Some(origin) = self.participant.initiator_of(call) else { return Ok(()) };
-                let task = TaskRef { call, task: frame.header.task.clone() };
-                match &mut frame.message {
-                    Message::Probe(probe) => self.participant.restrict_probe(by, call, probe),
-                    _ if !self.participant.is_upstream(by.via, &task) => return Ok(()),
-                    _ => {}
-                }
-                Arrival { from: origin, ..by }
-            }
-        };
-        let links = &mut self.links;
-        match frame.message {
+    fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: Frame) {
+        if frame.relayed_from.is_some_and(|to| to != self.identity.node) {
+            self.visits.relay_down(frame, &self.links);
+            return;
+        }
+        let Frame { header, message, .. } = frame;
+        match message {
             Message::Probe(probe) => {
-                self.participant.handle_probe(now, by, &frame.header, &probe, links);
+                self.visits.handle_probe(now, by, &header, &probe, &mut self.links);
             }
             Message::Credit(credit) => {
-                let task = TaskRef { call, task: frame.header.task };
-                let (index, limit) = (credit.index, credit.limit_bytes);
-                self.participant.handle_credit(now, &task, index, limit, links);
+                let counts = self.visits.handle_credit(now, by, &header, credit, &mut self.links);
+                self.note(now, by, counts, Ignored::OrdersOther);
             }
             _ => debug_assert!(false, "only these go down"),
         }
-        Ok(())
     }
 
-    pub(super) fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {
-        if node == self.identity.node {
-            Some(self.identity.incarnation)
-        } else {
-            self.links.incarnation(node)
+    /// Counts what did not count. Who does nothing else is disconnected.
+    fn note(&mut self, now: Timestamp, by: &Arrival, counts: bool, why: Ignored) {
+        if counts {
+            return;
         }
+        self.ignored.note(why);
+        let (node, link) = (by.via, by.link);
+        match self.links.note_ignored(now, link) {
+            Noise::First => self.events.push_back(NodeEvent::Ignored { node, link, why }),
+            Noise::More => {}
+            Noise::TooMuch => self.reset(now, node, link, ResetReason::Noise),
+        }
+    }
+
+    /// Says which calls are settled, at most every few milliseconds to each connection.
+    fn state_settled(&mut self, now: Timestamp, by: &Arrival, ask: &Ask) {
+        if !self.links.may_answer(now, by.link) {
+            return;
+        }
+        let mut left = EXCEPTIONS_MAX;
+        let mut statements = Vec::new();
+        for (origin, from) in &ask.origins {
+            let statement = match *origin == self.identity.incarnation {
+                true => self.initiator.statement(*origin, *from),
+                false => self.visits.statement(*origin, *from),
+            };
+            // What finds no room is asked for again.
+            let Some(rest) = left.checked_sub(statement.exceptions.len()) else { break };
+            left = rest;
+            statements.push(statement);
+        }
+        let message = Message::Settled(Settled { statements });
+        let mut outbound = Outbound::new(by.via, Header::without_call(), message);
+        outbound.link = Some(by.link);
+        self.send(now, outbound);
     }
 
     /// Moves what the cores want sent to connections, and this node's frames to itself back in.
@@ -118,10 +141,11 @@ impl Node {
         loop {
             if let Some(outbound) = self.initiator.poll_outbound() {
                 self.send(now, outbound);
-            } else if let Some(outbound) = self.participant.poll_outbound() {
+            } else if let Some(outbound) = self.visits.poll_outbound() {
                 self.send(now, outbound);
             } else if let Some(frame) = self.loopback.pop_front() {
-                let result = self.dispatch(now, self.identity.node, LOCAL, frame);
+                let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
+                let result = self.dispatch(now, by, frame);
                 debug_assert_eq!(result, Ok(()), "this node keeps the protocol with itself");
             } else {
                 return;
@@ -132,26 +156,22 @@ impl Node {
     pub(super) fn send(&mut self, now: Timestamp, outbound: Outbound) {
         let (to, lane) = (outbound.to, outbound.lane());
         let way = match outbound.link {
-            Some(link) if to != self.identity.node => {
-                // Bound to a connection: when it is gone, so is the frame.
-                if !self.links.is_up(to, link) {
-                    return;
-                }
-                Way::Up(link)
-            }
-            _ => self.links.way(now, to),
+            // Bound to a connection: when it is gone, so is the frame.
+            Some(link) if !self.links.is_up(link) => return,
+            Some(link) => Way::Up(link),
+            None => self.links.way(now, to),
         };
         match way {
-            Way::Local => self.loopback.push_back(outbound.into_frame()),
             Way::Up(link) => {
                 if let Some((call, path)) = self.own_request(&outbound) {
-                    let life = self.links.incarnation(to);
+                    let life = self.links.life(to).map(|(life, _)| life);
                     self.initiator.handle_sent(call, &path, link, life);
-                } else if matches!(outbound.message, Message::Request(_)) {
-                    self.participant.note_branch_link(&outbound.header, to, link);
+                } else if let Message::Request(request) = &outbound.message
+                    && outbound.link.is_none()
+                {
+                    self.visits.handle_sent(&outbound.header, request.key, to, link);
                 }
-                let frame = outbound.into_frame();
-                self.transmits.push_back(Transmit { to, link, lane, frame });
+                self.hand_over(to, link, lane, outbound.into_frame());
             }
             Way::Dialable => {
                 // A question that finds no room says nothing of the node; it is asked again.
@@ -162,6 +182,14 @@ impl Node {
                 }
             }
             Way::Dead => self.handle_undeliverable(now, outbound),
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, to: NodeId, link: LinkId, lane: Lane, frame: Frame) {
+        if link == LinkId::LOCAL {
+            self.loopback.push_back(frame);
+        } else {
+            self.transmits.push_back(Transmit { to, link, lane, frame });
         }
     }
 
@@ -183,8 +211,7 @@ impl Node {
         let Outbound { to, header, message, relayed_from, .. } = outbound;
         match message {
             Message::Request(request) => {
-                let (links, entries) = (&mut self.links, request.inherited);
-                self.participant.handle_unsent(now, &header, to, entries, links);
+                self.visits.handle_unsent(now, &header, to, request, &mut self.links);
             }
             Message::Probe(probe) => {
                 let asked =

@@ -6,8 +6,8 @@ use crate::id::{NodeId, TaskKey};
 use crate::time::Timestamp;
 
 use super::super::links::Links;
-use super::super::participant::{Branch, Participant, TaskRef};
 use super::super::task::{TaskFailure, TaskRefusal};
+use super::super::visits::{Branch, TaskRef, Visits};
 use super::Node;
 
 impl Node {
@@ -50,7 +50,7 @@ impl Node {
     /// # Errors
     /// [`TaskRefusal::Ended`].
     pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, TaskRefusal> {
-        self.participant.has_stream_credit(task, index)
+        self.visits.has_stream_credit(task, index)
     }
 
     /// Sends an item of a stream.
@@ -122,12 +122,8 @@ impl Node {
         self.task(now, |tasks, links| tasks.fail(now, task, failure, links));
     }
 
-    fn task<T>(
-        &mut self,
-        now: Timestamp,
-        act: impl FnOnce(&mut Participant, &mut Links) -> T,
-    ) -> T {
-        let result = act(&mut self.participant, &mut self.links);
+    fn task<T>(&mut self, now: Timestamp, act: impl FnOnce(&mut Visits, &mut Links) -> T) -> T {
+        let result = act(&mut self.visits, &mut self.links);
         self.pump(now);
         result
     }

@@ -6,4 +6,6 @@ mod faults;
 mod flow;
 mod mesh;
 mod relay;
+mod rights;
+mod settlement;
 mod strangers;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use crate::wire::{Entry, Part, Reply, ReplyKind};
+use crate::wire::{Entry, Part, Reply, ReplyKind, Sealed};
 
 use super::super::flow::{SendWindow, cost};
 
@@ -134,11 +134,12 @@ impl Outgoing {
         item: Item,
         is_final: bool,
         own_entry: Option<Box<Entry>>,
-        inherited: Vec<Entry>,
+        inherited: Vec<Sealed>,
     ) -> Reply {
         self.channels.remove(&item.index);
         let Item { index, kind, payload } = item;
-        Reply { index, kind, part: None, is_final, own_entry, inherited, payload }
+        let (part, extensions) = (None, Vec::new());
+        Reply { index, kind, part, is_final, own_entry, inherited, extensions, payload }
     }
 
     /// Queues an item for as much credit as it needs.
@@ -209,6 +210,7 @@ impl Channel {
             is_final: false,
             own_entry: None,
             inherited: Vec::new(),
+            extensions: Vec::new(),
             payload: item.payload.clone(),
         };
         if is_whole {

@@ -8,13 +8,17 @@ fn node(id: u64) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
-fn ancestor(children: u32) -> Entry {
+const BRANCH_KEY: Key = Key(5);
+
+fn ancestor(children: u32) -> Sealed {
     let task = TaskKey { path: "/9".parse().unwrap(), hop: 1 };
-    Entry { task, children, replies: 0, outcome: Outcome::Finished, holders: Vec::new() }
+    let outcome = Outcome::Finished;
+    Sealed::new(Entry { task, children, replies: 0, outcome, holders: Vec::new() }, Key(9))
 }
 
-fn task_with(inherited: Vec<Entry>) -> Task {
-    Task::new(me(), Timestamp::MAX, Timestamp::MAX, inherited, &Limits::default())
+fn task_with(inherited: Vec<Sealed>) -> Task {
+    let times = (Timestamp::MAX, Timestamp::MAX);
+    Task::new((me(), BRANCH_KEY), times, inherited, Vec::new(), &Limits::default())
 }
 
 fn outputs(task: &mut Task) -> Vec<TaskOutput> {
@@ -36,8 +40,8 @@ fn own(children: &[u64], replies: u32) -> Entry {
     }
 }
 
-fn manifest(entries: Vec<Entry>) -> TaskOutput {
-    TaskOutput::Reply(Message::Manifest(Manifest { entries }))
+fn manifest(own: Option<Entry>, inherited: Vec<Sealed>) -> TaskOutput {
+    TaskOutput::Reply(Message::Manifest(Manifest { own, inherited }))
 }
 
 /// The only output, as a reply.
@@ -63,7 +67,7 @@ fn requests(outputs: &[TaskOutput]) -> Vec<&ChildRequest> {
 fn r1_a_silent_task_sends_its_manifest() {
     let mut task = task_with(Vec::new());
     task.finish();
-    assert_eq!(outputs(&mut task), [manifest(vec![own(&[], 0)])]);
+    assert_eq!(outputs(&mut task), [manifest(Some(own(&[], 0)), Vec::new())]);
 }
 
 #[test]
@@ -84,6 +88,7 @@ fn r3_a_sole_branch_goes_on_as_the_same_branch() {
     let requests = requests(&outputs);
     assert_eq!(requests.len(), 1);
     assert_eq!(requests[0].task, TaskKey { hop: 1, ..me() });
+    assert_eq!(requests[0].key, BRANCH_KEY);
     assert_eq!(requests[0].inherited, [ancestor(1)], "and no entry of its own");
 }
 
@@ -107,7 +112,10 @@ fn r5_the_entry_rides_on_as_many_requests_as_are_held() {
     let outputs = outputs(&mut task);
     let riding: Vec<usize> = requests(&outputs).iter().map(|r| r.inherited.len()).collect();
     assert_eq!(riding, [0, 0, 1, 1], "carry_copies is 2");
-    assert_eq!(requests(&outputs)[3].inherited, [own(&[1, 2, 3, 4], 0)]);
+    let sealed = Sealed::new(own(&[1, 2, 3, 4], 0), BRANCH_KEY);
+    assert_eq!(requests(&outputs)[3].inherited, [sealed]);
+    let keys: Vec<Key> = requests(&outputs).iter().map(|r| r.key).collect();
+    assert_eq!(keys, [0, 1, 2, 3].map(|index| BRANCH_KEY.child(index)));
 }
 
 #[test]
@@ -117,7 +125,7 @@ fn r6_a_task_that_held_nothing_sends_its_manifest() {
     task.handle_yield();
     assert_eq!(outputs(&mut task).len(), 1);
     task.finish();
-    assert_eq!(outputs(&mut task), [manifest(vec![own(&[], 1)])]);
+    assert_eq!(outputs(&mut task), [manifest(Some(own(&[], 1)), Vec::new())]);
 }
 
 #[test]
@@ -133,9 +141,9 @@ fn r7_entries_of_ancestors_ride_on_the_first_output() {
 
 #[test]
 fn r7_many_entries_of_ancestors_go_out_at_once() {
-    let many: Vec<Entry> = (0..5).map(ancestor).collect();
+    let many: Vec<Sealed> = (0..5).map(ancestor).collect();
     let mut task = task_with(many.clone());
-    assert_eq!(outputs(&mut task), [manifest(many)]);
+    assert_eq!(outputs(&mut task), [manifest(None, many)]);
 }
 
 #[test]
@@ -155,10 +163,39 @@ fn a_failure_carries_what_was_declared_until_then() {
 /// Found by the simulation: the entry of an ancestor was lost with the task that carried it, when a
 /// parent's failure cancelled that task, and the ancestor's branch stayed open for ever.
 #[test]
-fn a_cancelled_task_gives_back_the_entries_it_was_to_pass_on() {
+fn a_cancelled_task_closes_its_branch_and_passes_on_the_entries_it_was_given() {
     let mut task = task_with(vec![ancestor(1)]);
-    assert_eq!(task.abandon(Cause::Cancelled), [ancestor(1)]);
-    assert!(task.is_drained() && outputs(&mut task).is_empty());
+    delegate(&mut task, 7);
+    task.reply(Bytes::new()).unwrap();
+    delegate(&mut task, 8);
+    task.abandon(Cause::Cancelled);
+    let outputs = outputs(&mut task);
+    let [TaskOutput::Request(_), TaskOutput::Reply(Message::Reply(_)), last] = outputs.as_slice()
+    else {
+        panic!("{outputs:?}")
+    };
+    // The entries had gone with the first output; the second branch was held and never leaves.
+    let closing = Entry { outcome: Outcome::Failed(Cause::Cancelled), ..own(&[7], 1) };
+    assert_eq!(*last, manifest(Some(closing), Vec::new()));
+    assert!(task.is_drained());
+
+    let mut task = task_with(vec![ancestor(1)]);
+    task.abandon(Cause::Cancelled);
+    let closing = Entry { outcome: Outcome::Failed(Cause::Cancelled), ..own(&[], 0) };
+    let outputs = self::outputs(&mut task);
+    assert_eq!(outputs, [manifest(Some(closing), vec![ancestor(1)])]);
+}
+
+#[test]
+fn a_task_that_has_said_its_word_says_no_other_when_it_is_stopped() {
+    let mut task = task_with(Vec::new());
+    task.reply(Bytes::from(vec![1; 40_000])).unwrap();
+    task.finish();
+    outputs(&mut task);
+    assert!(!task.is_drained(), "the rest of its reply waits for credit");
+    task.abandon(Cause::Cancelled);
+    assert_eq!(outputs(&mut task), []);
+    assert!(task.is_drained());
 }
 
 #[test]

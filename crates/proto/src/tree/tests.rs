@@ -16,7 +16,7 @@ fn holder(node: u64) -> Holder {
 
 /// A tree with these root branches.
 fn tree(roots: &[&str]) -> Tree {
-    let mut tree = Tree::new(100);
+    let mut tree = Tree::new(roots.len(), 100);
     for root in roots {
         tree.ensure(&path(root)).unwrap();
     }
@@ -45,7 +45,7 @@ fn an_entry_opens_its_children_before_it_closes() {
 
 #[test]
 fn a_frame_from_deep_below_opens_all_its_ancestors() {
-    let mut tree = Tree::new(100);
+    let mut tree = Tree::new(1, 100);
     tree.ensure(&path("/2/1/0")).unwrap();
     assert_eq!(tree.open(), 3);
     assert!(tree.get(&path("/2/1")).is_some());
@@ -105,7 +105,7 @@ fn an_index_beyond_what_was_declared_is_a_contradiction() {
     tree.close(&task("/0", 0), 1, 1).unwrap();
     assert_eq!(tree.receive(&path("/0"), 1), Err(TreeFault::Contradiction));
     assert_eq!(tree.ensure(&path("/0/1")).map(|_| ()), Err(TreeFault::Contradiction));
-    let mut early = super::Tree::new(100);
+    let mut early = Tree::new(1, 100);
     early.ensure(&path("/0/3")).unwrap();
     assert_eq!(early.close(&task("/0", 0), 3, 0), Err(TreeFault::Contradiction));
 }
@@ -129,17 +129,100 @@ fn a_settled_branch_cannot_fail() {
 }
 
 #[test]
-fn a_pruned_subtree_is_not_waited_for_and_does_not_come_back() {
+fn a_subtree_that_is_given_up_is_not_waited_for_and_does_not_come_back() {
     let mut tree = tree(&["/0", "/1"]);
     tree.ensure(&path("/0/0/0")).unwrap();
-    tree.prune(&path("/0"));
-    assert_eq!(tree.open(), 1);
-    assert_eq!(tree.ensure(&path("/0/0")).map(|branch| branch.is_some()), Ok(false));
+    tree.give_up(&path("/0"));
+    assert_eq!((tree.open(), tree.missing(), tree.unsaid()), (1, 0, 4));
+    for below in ["/0/0", "/0/0/0", "/0/7/1"] {
+        tree.ensure(&path(below)).unwrap();
+        assert_eq!(tree.open(), 1, "{below}");
+        assert_eq!(tree.get(&path(below)).unwrap().state, BranchState::GivenUp);
+    }
+    assert_eq!(tree.recount(), (1, 0, 6));
+}
+
+#[test]
+fn what_is_given_up_still_says_its_word() {
+    let mut tree = tree(&["/0"]);
+    tree.ensure(&path("/0/0")).unwrap();
+    tree.give_up(&path("/0"));
+    assert!(tree.is_complete());
+    assert_eq!(tree.close(&task("/0", 0), 2, 1), Ok(false));
+    assert_eq!((tree.unsaid(), tree.is_complete()), (2, true), "/0/0 and /0/1 run on");
+    assert_eq!(tree.fail_with_children(&task("/0/0", 0), 0), Ok(false));
+    assert_eq!(tree.close(&task("/0/1", 0), 0, 0), Ok(false));
+    assert_eq!(tree.recount(), (0, 0, 0));
+}
+
+#[test]
+fn a_guess_is_no_word_until_the_task_says_one() {
+    let mut tree = tree(&["/0", "/1"]);
+    assert!(tree.fail(&path("/0")));
+    assert_eq!((tree.open(), tree.unsaid()), (1, 2));
+    assert_eq!(tree.close(&task("/0", 0), 1, 3), Ok(false), "the failure that was told stays");
+    assert_eq!((tree.open(), tree.unsaid()), (1, 2), "its branch is known by name alone");
+    assert_eq!(tree.get(&path("/0")).unwrap().state, BranchState::Failed);
+    assert_eq!(tree.get(&path("/0/0")).unwrap().state, BranchState::Named);
+    assert_eq!(tree.close(&task("/0/0", 0), 0, 0), Ok(false));
+    assert_eq!((tree.open(), tree.unsaid()), (1, 1));
+    tree.rule_out(&path("/1"));
+    tree.rule_out(&path("/1"));
+    assert_eq!((tree.open(), tree.unsaid()), (1, 0));
+    assert_eq!(tree.recount(), (1, 0, 0));
+}
+
+#[test]
+fn the_word_of_an_earlier_hop_is_no_word_of_the_branch() {
+    let mut tree = tree(&["/0"]);
+    tree.hold(&task("/0", 1), holder(2));
+    assert!(tree.fail(&path("/0")));
+    assert_eq!(tree.fail_with_children(&task("/0", 0), 0), Ok(false));
+    assert_eq!(tree.unsaid(), 1);
+    assert_eq!(tree.close(&task("/0", 1), 0, 1), Ok(false));
+    assert_eq!(tree.unsaid(), 0);
+}
+
+#[test]
+fn a_named_branch_is_open_once_it_is_heard_of() {
+    let mut tree = tree(&["/0"]);
+    tree.fail(&path("/0"));
+    tree.close(&task("/0", 0), 2, 0).unwrap();
+    assert_eq!((tree.open(), tree.unsaid()), (0, 2));
+    tree.ensure(&path("/0/1")).unwrap();
+    assert_eq!((tree.open(), tree.unsaid()), (1, 2));
+    tree.close(&task("/0/1", 0), 0, 0).unwrap();
+    assert_eq!(tree.recount(), (0, 0, 1));
+}
+
+#[test]
+fn who_sent_a_branch_somewhere_names_its_holder() {
+    let mut tree = tree(&["/0"]);
+    let (said, other) = (NodeId::new(3).unwrap(), NodeId::new(4).unwrap());
+    tree.hold(&task("/0", 1), holder(3));
+    tree.hear(&task("/0", 1), holder(4));
+    let branch = tree.get(&path("/0")).unwrap();
+    assert!(branch.is_named(1, said) && !branch.is_named(1, other) && !branch.is_named(0, said));
+}
+
+/// T10: each of several root branches takes at most what is still free.
+#[test]
+fn one_root_branch_leaves_room_for_the_others() {
+    let mut tree = Tree::new(3, 100);
+    for root in ["/0", "/1", "/2"] {
+        tree.ensure(&path(root)).unwrap();
+    }
+    assert_eq!(tree.close(&task("/0", 0), 100, 0), Err(TreeFault::TooManyBranches));
+    let greedy = tree.branch_count();
+    assert!((50..=53).contains(&greedy), "{greedy}");
+    assert_eq!(tree.close(&task("/1", 0), 20, 0), Ok(true));
+    assert_eq!(tree.close(&task("/2", 0), 10, 0), Ok(true));
+    assert_eq!((tree.open(), tree.missing(), tree.unsaid()), tree.recount());
 }
 
 #[test]
 fn the_number_of_branches_is_bounded() {
-    let mut tree = Tree::new(3);
+    let mut tree = Tree::new(1, 3);
     tree.ensure(&path("/0")).unwrap();
     assert_eq!(tree.close(&task("/0", 0), 1_000_000, 0), Err(TreeFault::TooManyBranches));
     assert!(tree.branch_count() <= 3);
@@ -190,7 +273,7 @@ fn state(tree: &Tree) -> String {
 }
 
 fn with_roots(facts: &[Fact]) -> Tree {
-    let mut tree = Tree::new(1_000);
+    let mut tree = Tree::new(2, 1_000);
     for fact in facts {
         if let Fact::Entry(task, ..) = fact
             && task.path.level_count() == 1
@@ -213,7 +296,7 @@ proptest! {
         for (index, fact) in facts.iter().enumerate() {
             prop_assert!(!tree.is_complete(), "complete before fact {index} of {}", facts.len());
             apply(&mut tree, fact);
-            prop_assert_eq!((tree.open(), tree.missing()), tree.recount());
+            prop_assert_eq!((tree.open(), tree.missing(), tree.unsaid()), tree.recount());
         }
         prop_assert!(tree.is_complete());
         prop_assert_eq!(tree.iter().count(), 0, "everything is drained");

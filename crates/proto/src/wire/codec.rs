@@ -226,17 +226,38 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| read(self)).collect()
     }
 
+    /// A list of `max` things at most.
+    pub(super) fn list_up_to<T>(
+        &mut self,
+        max: usize,
+        each: usize,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let count = self.count(each)?;
+        if count > max {
+            return Err(WireError::OverLimit);
+        }
+        self.list_of(count, read)
+    }
+
     /// A list of things about tasks: [`TASKS_MAX`] at most.
     pub(super) fn tasks<T>(
         &mut self,
         each: usize,
         read: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
-        let tasks = self.count(each)?;
-        if tasks > TASKS_MAX {
-            return Err(WireError::OverLimit);
-        }
-        self.list_of(tasks, read)
+        self.list_up_to(TASKS_MAX, each, read)
+    }
+
+    /// As [`Reader::list_up_to`], and one at least.
+    pub(super) fn some<T>(
+        &mut self,
+        max: usize,
+        each: usize,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
+        let list = self.list_up_to(max, each, read)?;
+        if list.is_empty() { Err(WireError::Invalid) } else { Ok(list) }
     }
 
     pub(super) fn node(&mut self) -> Result<NodeId, WireError> {

@@ -1,8 +1,9 @@
 //! A manifest entry: what one finished task declares.
 
 use crate::id::{NodeId, TaskKey};
+use crate::key::Key;
 
-use super::codec::{Out, Reader, WireError};
+use super::codec::{Out, Reader, Scratch, WireError};
 use super::fail::Cause;
 
 /// How a task ended.
@@ -36,11 +37,22 @@ pub struct Entry {
 pub(super) const ENTRY_BYTES_MIN: usize = 6;
 
 impl Entry {
-    /// Bytes on the wire, to keep what rides on other frames small.
+    /// What a task declares that sent one reply and opened no branch.
+    pub const fn sole_reply(task: TaskKey) -> Self {
+        Self { task, children: 0, replies: 1, outcome: Outcome::Finished, holders: Vec::new() }
+    }
+
+    /// Bytes on the wire.
     pub fn encoded_len(&self) -> usize {
         let mut count = super::codec::Count::default();
         self.write(&mut count);
         count.len()
+    }
+
+    fn seal(&self, key: Key) -> u64 {
+        let mut bytes = Scratch::new();
+        self.write(&mut bytes);
+        key.seal(bytes.as_bytes())
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
@@ -119,11 +131,49 @@ fn read_holder_indices(
 /// Most branches of one task, which is also the default bound of a whole call.
 pub(crate) const CHILDREN_MAX: usize = 65_536;
 
-pub(super) fn write_entries(entries: &[Entry], out: &mut impl Out) {
+/// An entry that travels on a frame of another task, and what proves that nobody on its way changed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// What the task declared.
+    pub entry: Entry,
+    /// [`Key::seal`] of the entry's bytes, by the key of its task's branch.
+    pub seal: u64,
+}
+
+impl Sealed {
+    /// Seals an entry with the key of its task's branch.
+    pub fn new(entry: Entry, key: Key) -> Self {
+        let seal = entry.seal(key);
+        Self { entry, seal }
+    }
+
+    /// Whether the holder of this key sealed it.
+    pub fn is_of(&self, key: Key) -> bool {
+        self.entry.seal(key) == self.seal
+    }
+
+    /// Bytes on the wire, to keep what rides on other frames small.
+    pub fn encoded_len(&self) -> usize {
+        self.entry.encoded_len() + SEAL_BYTES
+    }
+
+    fn write(&self, out: &mut impl Out) {
+        self.entry.write(out);
+        out.u64(self.seal);
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { entry: Entry::read(input)?, seal: input.u64()? })
+    }
+}
+
+const SEAL_BYTES: usize = 8;
+
+pub(super) fn write_sealed(entries: &[Sealed], out: &mut impl Out) {
     out.count(entries.len());
     entries.iter().for_each(|entry| entry.write(out));
 }
 
-pub(super) fn read_entries(input: &mut Reader<'_>) -> Result<Vec<Entry>, WireError> {
-    input.list(ENTRY_BYTES_MIN, Entry::read)
+pub(super) fn read_sealed(input: &mut Reader<'_>) -> Result<Vec<Sealed>, WireError> {
+    input.list(ENTRY_BYTES_MIN + SEAL_BYTES, Sealed::read)
 }

@@ -1,17 +1,21 @@
 //! FAIL: a task, or a branch that never became one, ends without a proper answer.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::id::NodeId;
 
 use super::codec::{Out, Reader, WireError};
-use super::entry::{Entry, read_entries, write_entries};
+use super::entry::{Entry, Sealed, read_sealed, write_sealed};
+use super::request::{Extension, read_extensions, write_extensions};
 
 const FLAG_ABORT_CHILDREN: u8 = 0x01;
 const FLAG_ENTRY: u8 = 0x02;
+const FLAG_EXTENSIONS: u8 = 0x04;
 
 /// Longest text of a failure, in bytes.
-pub(crate) const TEXT_BYTES_MAX: usize = 256;
+pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 
 /// Why a branch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,14 +145,16 @@ pub struct Fail {
     pub code: u32,
     /// Where it failed, when that is not the sender.
     pub node: Option<NodeId>,
-    /// For people; at most 256 bytes.
+    /// For people; at most 4 KiB.
     pub text: String,
     /// What the task had declared until then: its children still count.
     pub entry: Option<Box<Entry>>,
     /// The children are cancelled too: close the subtree.
     pub aborts_children: bool,
     /// Entries of ancestors.
-    pub inherited: Vec<Entry>,
+    pub inherited: Vec<Sealed>,
+    /// Metadata of the failure and the like; absent costs nothing.
+    pub extensions: Vec<Extension>,
     /// Details of the application.
     pub details: Bytes,
 }
@@ -156,7 +162,9 @@ pub struct Fail {
 impl Fail {
     pub(super) fn flags(&self) -> u8 {
         let abort = if self.aborts_children { FLAG_ABORT_CHILDREN } else { 0 };
-        abort | if self.entry.is_some() { FLAG_ENTRY } else { 0 }
+        let entry = if self.entry.is_some() { FLAG_ENTRY } else { 0 };
+        let extensions = if self.extensions.is_empty() { 0 } else { FLAG_EXTENSIONS };
+        abort | entry | extensions
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
@@ -168,11 +176,14 @@ impl Fail {
         if let Some(entry) = &self.entry {
             entry.write(out);
         }
-        write_entries(&self.inherited, out);
+        write_sealed(&self.inherited, out);
+        if !self.extensions.is_empty() {
+            write_extensions(&self.extensions, out);
+        }
     }
 
     pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if flags & !(FLAG_ABORT_CHILDREN | FLAG_ENTRY) != 0 {
+        if flags & !(FLAG_ABORT_CHILDREN | FLAG_ENTRY | FLAG_EXTENSIONS) != 0 {
             return Err(WireError::Reserved);
         }
         let cause = Cause::from_wire(input.u8()?)?;
@@ -187,17 +198,35 @@ impl Fail {
         let has_entry = flags & FLAG_ENTRY != 0;
         let entry = has_entry.then(|| Entry::read(input)).transpose()?.map(Box::new);
         let aborts_children = flags & FLAG_ABORT_CHILDREN != 0;
-        let inherited = read_entries(input)?;
+        let inherited = read_sealed(input)?;
+        let has_extensions = flags & FLAG_EXTENSIONS != 0;
+        let extensions = if has_extensions { read_extensions(input)? } else { Vec::new() };
         let details = input.payload();
-        Ok(Self { cause, executed, code, node, text, entry, aborts_children, inherited, details })
+        Ok(Self {
+            cause,
+            executed,
+            code,
+            node,
+            text,
+            entry,
+            aborts_children,
+            inherited,
+            extensions,
+            details,
+        })
     }
 }
 
-/// The text up to the bound, not in the middle of a character.
-pub(crate) fn cut(text: &str) -> &str {
-    let mut end = text.len().min(TEXT_BYTES_MAX);
+/// The text within the bound: a longer one ends in an ellipsis, not in the middle of a character.
+pub(crate) fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= TEXT_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let mut end = TEXT_BYTES_MAX - ELLIPSIS.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    &text[..end]
+    Cow::Owned([&text[..end], ELLIPSIS].concat())
 }
+
+const ELLIPSIS: &str = "…";

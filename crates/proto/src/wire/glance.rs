@@ -7,7 +7,7 @@ use crate::link::ORDER_HEAD_BYTES;
 
 use super::codec::{Reader, WireError};
 use super::request::FLAG_OUTLASTED;
-use super::{FLAG_RELAYED, Header, KIND_REQUEST, VERSION};
+use super::{FLAG_RELAYED, First, Header, KIND_REQUEST};
 
 /// Of which call a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +26,15 @@ impl Glance {
     pub fn of(head: &[u8]) -> Result<Self, WireError> {
         let head = Bytes::copy_from_slice(&head[..head.len().min(ORDER_HEAD_BYTES)]);
         let mut input = Reader::new(&head);
-        let (first, flags) = (input.u8()?, input.u8()?);
-        if first >> 4 != VERSION {
-            return Err(WireError::Version(first >> 4));
-        }
+        let (first, flags) = (First::read(&mut input)?, input.u8()?);
         let call = Header::read(&mut input)?.call;
-        if first & 0x0f != KIND_REQUEST {
+        if first.kind != KIND_REQUEST {
             return Ok(Self { call, method: None });
         }
         if flags & FLAG_RELAYED != 0 {
             input.node()?;
         }
+        let _key = input.u64()?;
         let _budget = input.varint()?;
         if flags & FLAG_OUTLASTED != 0 {
             input.varint()?;

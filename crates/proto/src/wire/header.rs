@@ -1,11 +1,11 @@
 //! What every frame begins with: the call and the task it speaks of.
 
-use crate::id::{CallId, Incarnation, TaskKey};
+use crate::id::{CallId, Incarnation, Path, TaskKey};
 
 use super::codec::{Out, Reader, WireError};
 
 /// The call and the task a frame speaks of: its sender (REPLY, MANIFEST, FAIL), its receiver
-/// (REQUEST, CREDIT), a prefix (CANCEL), or the root path where the frame lists tasks itself.
+/// (REQUEST, CREDIT, ITEM), a prefix (CANCEL), or the root path where the frame lists tasks itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The call.
@@ -15,6 +15,12 @@ pub struct Header {
 }
 
 impl Header {
+    /// The header of a frame that is about no one call: call number 0 of the origin 0, and the root task.
+    pub fn without_call() -> Self {
+        let call = CallId { origin: Incarnation(0), seq: 0 };
+        Self { call, task: TaskKey { path: Path::root(), hop: 0 } }
+    }
+
     pub(super) fn write(&self, out: &mut impl Out) {
         out.u64(self.call.origin.0);
         out.varint(self.call.seq);

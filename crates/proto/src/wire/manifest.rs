@@ -1,22 +1,48 @@
 //! MANIFEST: entries that found no other frame to ride on.
 
 use super::codec::{Out, Reader, WireError};
-use super::entry::{Entry, read_entries, write_entries};
+use super::entry::{Entry, Sealed, read_sealed, write_sealed};
 
-/// Entries for the initiator. The header names the task that sends them, whose own entry may be
-/// among them. Typically 28 bytes.
+pub(super) const FLAG_OWN: u8 = 0x01;
+
+/// Entries for the initiator, at least one. Typically 28 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// What they say.
-    pub entries: Vec<Entry>,
+    /// What the task named in the header declares, which sends them.
+    pub own: Option<Entry>,
+    /// Entries of ancestors.
+    pub inherited: Vec<Sealed>,
 }
 
 impl Manifest {
-    pub(super) fn write(&self, out: &mut impl Out) {
-        write_entries(&self.entries, out);
+    pub(super) fn flags(&self) -> u8 {
+        if self.own.is_some() { FLAG_OWN } else { 0 }
     }
 
-    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self { entries: read_entries(input)? })
+    pub(super) fn write(&self, out: &mut impl Out) {
+        if let Some(own) = &self.own {
+            own.write(out);
+        }
+        write_sealed(&self.inherited, out);
     }
+
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (own, inherited) = read_own_and_sealed(flags, input)?;
+        if own.is_none() && inherited.is_empty() {
+            return Err(WireError::Invalid);
+        }
+        Ok(Self { own, inherited })
+    }
+}
+
+/// What ends a MANIFEST and a LINK_DOWN, whose one flag is [`FLAG_OWN`].
+pub(super) fn read_own_and_sealed(
+    flags: u8,
+    input: &mut Reader<'_>,
+) -> Result<(Option<Entry>, Vec<Sealed>), WireError> {
+    if flags & !FLAG_OWN != 0 {
+        return Err(WireError::Reserved);
+    }
+    let own = (flags & FLAG_OWN != 0).then(|| Entry::read(input)).transpose()?;
+    Ok((own, read_sealed(input)?))
 }

@@ -1,12 +1,13 @@
 //! PROBE: the initiator asks a node how tasks are.
 
 use crate::id::TaskKey;
+use crate::key::Key;
 
-use super::codec::{Out, Reader, WireError};
+use super::codec::{Out, Reader, TASKS_MAX, WireError};
 
 const FLAG_FENCE: u8 = 0x01;
 
-/// Asks for the state of tasks of one call. Typically 27 bytes.
+/// Asks for the state of tasks of one call. Typically 35 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// A task that is not known there must never run: remember its key as fenced. The initiator asks
@@ -14,8 +15,31 @@ pub struct Probe {
     pub fence: bool,
     /// What remains until the call's deadline, in microseconds: how long a fence must be kept.
     pub budget_us: u64,
-    /// Which tasks; [`super::TASKS_MAX`] at most.
-    pub tasks: Vec<TaskKey>,
+    /// Which tasks: one to [`super::TASKS_MAX`].
+    pub tasks: Vec<Asked>,
+}
+
+/// A task that a PROBE asks for, or a STATUS answers for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The task.
+    pub task: TaskKey,
+    /// The key of its branch.
+    pub key: Key,
+}
+
+impl Asked {
+    pub(super) fn write(&self, out: &mut impl Out) {
+        out.key(&self.task);
+        out.u64(self.key.0);
+    }
+
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { task: input.key()?, key: Key(input.u64()?) })
+    }
+
+    /// Fewest bytes on the wire.
+    pub(super) const BYTES_MIN: usize = 10;
 }
 
 impl Probe {
@@ -26,7 +50,7 @@ impl Probe {
     pub(super) fn write(&self, out: &mut impl Out) {
         out.varint(self.budget_us);
         out.count(self.tasks.len());
-        self.tasks.iter().for_each(|task| out.key(task));
+        self.tasks.iter().for_each(|asked| asked.write(out));
     }
 
     pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -34,7 +58,7 @@ impl Probe {
             return Err(WireError::Reserved);
         }
         let budget_us = input.varint()?;
-        let tasks = input.tasks(2, Reader::key)?;
+        let tasks = input.some(TASKS_MAX, Asked::BYTES_MIN, Asked::read)?;
         Ok(Self { fence: flags & FLAG_FENCE != 0, budget_us, tasks })
     }
 }

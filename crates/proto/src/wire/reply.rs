@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::codec::{Out, Reader, WireError};
-use super::entry::{Entry, read_entries, write_entries};
+use super::entry::{Entry, Sealed, read_sealed, write_sealed};
+use super::request::{Extension, read_extensions, write_extensions};
 
 const FLAG_FINAL: u8 = 0x01;
 const FLAG_STREAM: u8 = 0x02;
@@ -27,7 +28,9 @@ pub struct Reply {
     /// The task's own entry, when it ends with this reply.
     pub own_entry: Option<Box<Entry>>,
     /// Entries of ancestors.
-    pub inherited: Vec<Entry>,
+    pub inherited: Vec<Sealed>,
+    /// Metadata of the reply and the like; absent costs nothing. With any the frame is of another kind.
+    pub extensions: Vec<Extension>,
     /// The message, or the piece of it.
     pub payload: Bytes,
 }
@@ -70,6 +73,7 @@ impl Reply {
             is_final: true,
             own_entry: None,
             inherited: Vec::new(),
+            extensions: Vec::new(),
             payload,
         }
     }
@@ -94,6 +98,9 @@ impl Reply {
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
+        if !self.extensions.is_empty() {
+            write_extensions(&self.extensions, out);
+        }
         out.varint(self.index.into());
         match self.kind {
             ReplyKind::Message => {}
@@ -101,15 +108,20 @@ impl Reply {
             ReplyKind::End { count } => out.varint(count),
         }
         if let Some(part) = self.part {
-            out.varint(part.offset);
-            out.varint(part.total);
+            part.write(out);
         }
         if let Some(entry) = &self.own_entry {
             entry.write(out);
         }
         if !self.inherited.is_empty() {
-            write_entries(&self.inherited, out);
+            write_sealed(&self.inherited, out);
         }
+    }
+
+    /// Reads a reply behind its extensions.
+    pub(super) fn read_extended(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let extensions = read_extensions(input)?;
+        Ok(Self { extensions, ..Self::read(flags, input)? })
     }
 
     pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -121,30 +133,40 @@ impl Reply {
             (true, true, true) => ReplyKind::End { count: input.varint()? },
             _ => return Err(WireError::Invalid),
         };
-        let part = has(FLAG_PART).then(|| read_part(input)).transpose()?;
+        let part = has(FLAG_PART).then(|| Part::read(input)).transpose()?;
         let own_entry = has(FLAG_OWN_ENTRY).then(|| Entry::read(input)).transpose()?.map(Box::new);
-        let inherited = if has(FLAG_INHERITED) { read_entries(input)? } else { Vec::new() };
+        let inherited = if has(FLAG_INHERITED) { read_sealed(input)? } else { Vec::new() };
         if (has(FLAG_INHERITED) && inherited.is_empty()) || (has(FLAG_FINAL) && own_entry.is_some())
         {
             return Err(WireError::Invalid);
         }
         let payload = input.payload();
-        let reply =
-            Self { index, kind, part, is_final: has(FLAG_FINAL), own_entry, inherited, payload };
+        let (is_final, extensions) = (has(FLAG_FINAL), Vec::new());
+        let reply = Self { index, kind, part, is_final, own_entry, inherited, extensions, payload };
         if reply.is_consistent() { Ok(reply) } else { Err(WireError::Invalid) }
     }
 
     fn is_consistent(&self) -> bool {
-        let part_fits = self.part.is_none_or(|part| {
-            let end = part.offset.checked_add(self.payload.len() as u64);
-            end.is_some_and(|end| end <= part.total) && !self.payload.is_empty()
-        });
+        let part_fits = self.part.is_none_or(|part| part.can_be(&self.payload));
         let end_is_bare = !matches!(self.kind, ReplyKind::End { .. })
             || (self.payload.is_empty() && self.part.is_none());
         part_fits && end_is_bare
     }
 }
 
-fn read_part(input: &mut Reader<'_>) -> Result<Part, WireError> {
-    Ok(Part { offset: input.varint()?, total: input.varint()? })
+impl Part {
+    pub(super) fn write(self, out: &mut impl Out) {
+        out.varint(self.offset);
+        out.varint(self.total);
+    }
+
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { offset: input.varint()?, total: input.varint()? })
+    }
+
+    /// Whether these bytes lie within the whole, and are any.
+    pub(super) fn can_be(self, payload: &Bytes) -> bool {
+        let end = self.offset.checked_add(payload.len() as u64);
+        end.is_some_and(|end| end <= self.total) && !payload.is_empty()
+    }
 }

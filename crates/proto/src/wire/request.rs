@@ -4,16 +4,19 @@ use bytes::Bytes;
 
 use crate::address::Address;
 use crate::id::{MethodId, NodeId};
+use crate::key::Key;
 
 use super::codec::{Out, Reader, WireError};
-use super::entry::{Entry, read_entries, write_entries};
+use super::entry::{Sealed, read_sealed, write_sealed};
 
 const FLAG_EXTENSIONS: u8 = 0x01;
 pub(super) const FLAG_OUTLASTED: u8 = 0x02;
 
-/// Opens the branch named in the header at the receiver. Typically 31 bytes before the payload.
+/// Opens the branch named in the header at the receiver. Typically 39 bytes before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// The key of the branch: who shows it may speak for the branch and all below it.
+    pub key: Key,
     /// What remains until the deadline when it leaves, in microseconds; 0 is expired. Relative, so
     /// that clocks need not agree.
     pub budget_us: u64,
@@ -22,15 +25,14 @@ pub struct Request {
     pub outlasted_us: u64,
     /// How far below the call's number the oldest unsettled call of its initiator is. Every older
     /// call is settled: nothing of it can be in flight, so what is remembered of it may go.
-    /// Believed from the initiator itself ([`ReplyRoute::Sender`]); from another node only for tasks whose
-    /// requests that node sent.
+    /// Believed from the initiator itself ([`ReplyRoute::Sender`]) alone; other nodes say that no call is.
     pub floor: u64,
     /// What to run.
     pub method: MethodId,
     /// How to reach the initiator.
     pub reply_route: ReplyRoute,
     /// Entries of ancestors on their way to the initiator.
-    pub inherited: Vec<Entry>,
+    pub inherited: Vec<Sealed>,
     /// Trace context, metadata and the like; absent costs nothing.
     pub extensions: Vec<Extension>,
     /// The request message.
@@ -51,7 +53,7 @@ pub enum ReplyRoute {
     },
 }
 
-/// A field that travels with a request and is not part of every request.
+/// A field that travels with a request, a reply or a failure and is not part of every one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
     /// Which. A critical one (highest bit set) that the receiver does not know makes it refuse.
@@ -73,6 +75,9 @@ pub mod extension {
     /// The epoch of the configuration that the request was made for: u64. A node that was told of a later
     /// one refuses.
     pub const EPOCH: u8 = 5 | CRITICAL;
+    /// Items of the request follow it. Reserved for streams of requests: a node that does not know it refuses
+    /// the request.
+    pub const ITEMS: u8 = 6 | CRITICAL;
     /// The bit that makes an extension critical.
     pub const CRITICAL: u8 = 0x80;
 }
@@ -106,6 +111,7 @@ impl Request {
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
+        out.u64(self.key.0);
         out.varint(self.budget_us);
         if self.outlasted_us != 0 {
             out.varint(self.outlasted_us);
@@ -113,13 +119,9 @@ impl Request {
         out.varint(self.floor);
         out.u32(self.method.0);
         self.reply_route.write(out);
-        write_entries(&self.inherited, out);
+        write_sealed(&self.inherited, out);
         if !self.extensions.is_empty() {
-            out.count(self.extensions.len());
-            for extension in &self.extensions {
-                out.u8(extension.tag);
-                out.short_bytes(&extension.value);
-            }
+            write_extensions(&self.extensions, out);
         }
     }
 
@@ -127,22 +129,23 @@ impl Request {
         if flags & !(FLAG_EXTENSIONS | FLAG_OUTLASTED) != 0 {
             return Err(WireError::Reserved);
         }
+        let key = Key(input.u64()?);
         let budget_us = input.varint()?;
         let outlasted_us = if flags & FLAG_OUTLASTED == 0 { 0 } else { input.varint()? };
         let floor = input.varint()?;
         let method = MethodId(input.u32()?);
         let reply_route = ReplyRoute::read(input)?;
-        let inherited = read_entries(input)?;
+        let inherited = read_sealed(input)?;
         let extensions = match flags & FLAG_EXTENSIONS {
             0 => Vec::new(),
-            _ => input.list(2, read_extension)?,
+            _ => read_extensions(input)?,
         };
-        let is_padded = flags & FLAG_OUTLASTED != 0 && outlasted_us == 0;
-        if is_padded || (flags & FLAG_EXTENSIONS != 0 && extensions.is_empty()) {
+        if flags & FLAG_OUTLASTED != 0 && outlasted_us == 0 {
             return Err(WireError::Invalid);
         }
         let payload = input.payload();
         Ok(Self {
+            key,
             budget_us,
             outlasted_us,
             floor,
@@ -153,6 +156,19 @@ impl Request {
             payload,
         })
     }
+}
+
+pub(super) fn write_extensions(extensions: &[Extension], out: &mut impl Out) {
+    out.count(extensions.len());
+    for extension in extensions {
+        out.u8(extension.tag);
+        out.short_bytes(&extension.value);
+    }
+}
+
+/// A list of one at least, for a flag or the kind of the frame says that there are any.
+pub(super) fn read_extensions(input: &mut Reader<'_>) -> Result<Vec<Extension>, WireError> {
+    input.some(usize::MAX, 2, read_extension)
 }
 
 fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {

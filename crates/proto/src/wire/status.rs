@@ -1,17 +1,18 @@
 //! STATUS: a node says how tasks are.
 
-use crate::id::{LinkNonce, NodeId, TaskKey};
+use crate::id::{LinkNonce, NodeId};
 
-use super::codec::{Out, Reader, WireError};
-use super::entry::{Entry, read_entries, write_entries};
+use super::codec::{Out, Reader, TASKS_MAX, WireError};
+use super::entry::{Entry, Sealed, read_sealed, write_sealed};
+use super::probe::Asked;
 
-/// Answers a PROBE. Typically 25 bytes for a running task, 41 for a closed one.
+/// Answers a PROBE. Typically 33 bytes for a running task, 49 for a closed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Each task asked for, in that order; [`super::TASKS_MAX`] at most.
-    pub tasks: Vec<(TaskKey, TaskStatus)>,
+    /// Each task asked for, with the key that the PROBE gave, in that order: one to [`super::TASKS_MAX`].
+    pub tasks: Vec<(Asked, TaskStatus)>,
     /// Entries of ancestors that the tasks were given to pass on.
-    pub inherited: Vec<Entry>,
+    pub inherited: Vec<Sealed>,
 }
 
 /// The state of one task.
@@ -35,6 +36,8 @@ pub enum TaskStatus {
     },
     /// It never ran here and never will.
     Fenced,
+    /// Its call is over here, and no more is known of it.
+    Forgotten,
 }
 
 /// By which way the replies of a task left.
@@ -51,16 +54,18 @@ pub enum ReplyPath {
 impl Status {
     pub(super) fn write(&self, out: &mut impl Out) {
         out.count(self.tasks.len());
-        for (key, status) in &self.tasks {
-            out.key(key);
+        for (asked, status) in &self.tasks {
+            asked.write(out);
             status.write(out);
         }
-        write_entries(&self.inherited, out);
+        write_sealed(&self.inherited, out);
     }
 
     pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let tasks = input.tasks(3, |input| Ok((input.key()?, TaskStatus::read(input)?)))?;
-        Ok(Self { tasks, inherited: read_entries(input)? })
+        let tasks = input.some(TASKS_MAX, Asked::BYTES_MIN + 1, |input| {
+            Ok((Asked::read(input)?, TaskStatus::read(input)?))
+        })?;
+        Ok(Self { tasks, inherited: read_sealed(input)? })
     }
 }
 
@@ -79,6 +84,7 @@ impl TaskStatus {
                 replies_by.write(out);
             }
             Self::Fenced => out.u8(4),
+            Self::Forgotten => out.u8(5),
         }
     }
 
@@ -92,6 +98,7 @@ impl TaskStatus {
                 replies_by: ReplyPath::read(input)?,
             },
             4 => Self::Fenced,
+            5 => Self::Forgotten,
             _ => return Err(WireError::Invalid),
         })
     }

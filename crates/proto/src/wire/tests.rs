@@ -48,10 +48,11 @@ proptest! {
 
     #[test]
     fn any_bytes_behind_a_valid_header_decode_canonically_or_are_refused(
-        (kind, flags) in (1..=10_u8, any::<u8>()),
+        (kind, flags, is_keyed) in (1..=14_u8, any::<u8>(), any::<bool>()),
         rest in prop::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..64),
     ) {
-        let header = [0x10 | kind, flags, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 2, 0];
+        let first = if is_keyed { 0xa0 | kind } else { 0x20 | kind };
+        let header = [first, flags, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 2, 0];
         check_canonical(&[&header[..], &rest[..]].concat().into())?;
     }
 
@@ -86,7 +87,7 @@ proptest! {
             }
             Err(WireError::Trailing) => prop_assert!(frame.message.payload().is_none()),
             Err(error) => prop_assert!(
-                error == WireError::Invalid && matches!(frame.message, Message::Reply(_)),
+                error == WireError::Invalid && matches!(frame.message, Message::Reply(_) | Message::Item(_)),
                 "{error}"
             ),
         }
@@ -119,6 +120,7 @@ fn with_payload_of(frame: &Frame, len: usize) -> Result<Frame, TestCaseError> {
         Message::Reply(message) => &mut message.payload,
         Message::Fail(message) => &mut message.details,
         Message::Cast(message) => &mut message.payload,
+        Message::Item(message) => &mut message.payload,
         message => {
             return Err(TestCaseError::fail(format!("{} carries no payload", message.name())));
         }
@@ -129,5 +131,9 @@ fn with_payload_of(frame: &Frame, len: usize) -> Result<Frame, TestCaseError> {
 
 /// A piece of a message, which may not be empty.
 fn is_piece(frame: &Frame) -> bool {
-    matches!(&frame.message, Message::Reply(reply) if reply.part.is_some())
+    match &frame.message {
+        Message::Reply(reply) => reply.part.is_some(),
+        Message::Item(item) => item.part.is_some(),
+        _ => false,
+    }
 }

@@ -40,8 +40,14 @@ impl Ledger {
             advertised: Vec::new(),
             frame_bytes_max: 1 << 20,
         };
-        let link =
-            Link { peer, nonce: LinkNonce(1), is_dialler: true, scheme: "ledger", principal: None };
+        let link = Link {
+            peer,
+            nonce: LinkNonce(1),
+            is_dialler: true,
+            scheme: "ledger",
+            principal: None,
+            remote: None,
+        };
         Arc::new(Self { link, state: Mutex::default(), changed: Condvar::new() })
     }
 

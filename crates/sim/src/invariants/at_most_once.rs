@@ -1,6 +1,6 @@
 //! A task runs once at most, only if somebody opened it, and where it was sent.
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, TaskName};
 
 use super::{Invariant, Observation};
 
@@ -15,7 +15,7 @@ impl Invariant for AtMostOnce {
 
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         let Observation::Started { start, node } = seen else { return Ok(()) };
-        let Some(truth) = oracle.tasks.get(&start.task) else {
+        let Some(truth) = oracle.tasks.get(&TaskName::from(&start.task)) else {
             return Err(format!("{:?} started, but nobody opened it", start.task));
         };
         if truth.sent_to != *node {

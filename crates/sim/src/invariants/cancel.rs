@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use convoke_proto::call::End;
-use convoke_proto::participant::TaskRef;
 use convoke_proto::wire::Cause;
 
 use crate::network::Network;
-use crate::oracle::{CallTruth, Oracle, TaskTruth};
+use crate::oracle::{CallTruth, Oracle, TaskName, TaskTruth};
 use crate::scenario::Scenario;
 
 use super::{Invariant, Observation};
@@ -32,7 +31,7 @@ impl Cancel {
 
     fn is_reached(
         &self,
-        task: &TaskRef,
+        task: &TaskName,
         truth: &TaskTruth,
         call: &CallTruth,
     ) -> Result<(), String> {
@@ -79,7 +78,7 @@ impl Invariant for Cancel {
 
 /// Whether the call was given up, outgrew a bound, cancels what is late, or an ancestor failed and took
 /// its branches with it.
-fn is_wanted(task: &TaskRef, oracle: &Oracle) -> bool {
+fn is_wanted(task: &TaskName, oracle: &Oracle) -> bool {
     let Some(call) = oracle.calls.get(&task.call) else { return false };
     let by_call = call.cancelled_at.is_some()
         || match call.end {
@@ -87,5 +86,6 @@ fn is_wanted(task: &TaskRef, oracle: &Oracle) -> bool {
             Some((_, End::Decided)) => call.cancels_late,
             _ => false,
         };
-    by_call || oracle.is_given_up(task.call, &task.task.path)
+    let is_exhausted = call.exhausted.iter().any(|path| path.is_prefix_of(&task.task.path));
+    by_call || is_exhausted || oracle.is_given_up(task.call, &task.task.path)
 }

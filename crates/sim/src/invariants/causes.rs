@@ -3,10 +3,9 @@
 use convoke_proto::call::CallEvent;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::CallId;
-use convoke_proto::participant::TaskRef;
 use convoke_proto::wire::Cause;
 
-use crate::oracle::{Oracle, TaskEnd};
+use crate::oracle::{Oracle, TaskEnd, TaskName};
 use crate::scenario::Scenario;
 
 use super::{Invariant, Observation};
@@ -30,7 +29,7 @@ impl Causes {
 
     fn check(&self, call: CallId, failure: &Failure, oracle: &Oracle) -> Result<(), String> {
         let told = &oracle.calls[&call];
-        let task = TaskRef { call, task: failure.task.clone() };
+        let task = TaskName { call, task: failure.task.clone() };
         let truth = oracle.tasks.get(&task);
         let end = truth.and_then(|truth| truth.end).map(|(_, end)| end);
         let has_trouble = self.is_unfaithful || !oracle.troubled.is_empty();

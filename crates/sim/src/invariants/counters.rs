@@ -10,17 +10,18 @@ pub(super) struct Counters;
 
 impl Invariant for Counters {
     fn name(&self) -> &'static str {
-        "I16: open and missing are counted right"
+        "I16: open, missing and unsaid are counted right"
     }
 
     fn observe(&mut self, seen: &Observation<'_>, _: &Oracle) -> Result<(), String> {
         let Observation::Call { id, call } = seen else { return Ok(()) };
         let tree = call.tree();
-        let (counted, real) = ((tree.open(), tree.missing()), tree.recount());
+        let counted = (tree.open(), tree.missing(), tree.unsaid());
+        let real = tree.recount();
         if counted == real {
             Ok(())
         } else {
-            Err(format!("{id:?}: open and missing are {counted:?}, a recount gives {real:?}"))
+            Err(format!("{id:?}: open, missing, unsaid are {counted:?}, a recount gives {real:?}"))
         }
     }
 }

@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 
 use convoke_proto::call::CallEvent;
-use convoke_proto::participant::TaskRef;
 use convoke_proto::wire::Executed;
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, TaskName};
 
 use super::{Invariant, Observation};
 
 /// I11.
 #[derive(Debug, Default)]
 pub(super) struct Fenced {
-    never: BTreeSet<TaskRef>,
+    never: BTreeSet<TaskName>,
 }
 
 impl Invariant for Fenced {
@@ -26,12 +25,14 @@ impl Invariant for Fenced {
             Observation::Learned { call, event: CallEvent::Failure(failure) }
                 if failure.executed == Executed::No =>
             {
-                let task = TaskRef { call: *call, task: failure.task.clone() };
+                let task = TaskName { call: *call, task: failure.task.clone() };
                 let has_run = oracle.tasks.get(&task).is_some_and(|truth| !truth.runs.is_empty());
                 self.never.insert(task);
                 if has_run { Err(format!("{call:?}: {failure}, but it ran")) } else { Ok(()) }
             }
-            Observation::Started { start, node } if self.never.contains(&start.task) => {
+            Observation::Started { start, node }
+                if self.never.contains(&TaskName::from(&start.task)) =>
+            {
                 Err(format!("{:?} starts at {node} after it was declared as never run", start.task))
             }
             _ => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use convoke_proto::id::{CallId, Path};
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, TaskName};
 
 use super::{Invariant, Observation};
 
@@ -30,7 +30,7 @@ impl Invariant for Hops {
             *last = branch.hop;
             let sent_to = oracle
                 .tasks
-                .get(&convoke_proto::participant::TaskRef {
+                .get(&TaskName {
                     call: *id,
                     task: convoke_proto::id::TaskKey { path: path.clone(), hop: branch.hop },
                 })

@@ -1,9 +1,8 @@
 //! A stopped task opens nothing and says nothing, and no branch has more time than its parent.
 
-use convoke_proto::participant::TaskRef;
 use convoke_proto::wire::Message;
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, TaskName};
 
 use super::{Invariant, Observation};
 
@@ -24,10 +23,10 @@ impl Invariant for Spawn {
             Observation::Sent { frame, .. } => {
                 let Message::Request(request) = &frame.message else { return Ok(()) };
                 let (call, task) = (frame.header.call, frame.header.task.clone());
-                let deadline = match oracle.tasks.get(&TaskRef { call, task: task.clone() }) {
+                let deadline = match oracle.tasks.get(&TaskName { call, task: task.clone() }) {
                     Some(truth) => match &truth.parent {
                         Some(parent) => {
-                            let parent = TaskRef { call, task: parent.clone() };
+                            let parent = TaskName { call, task: parent.clone() };
                             oracle.tasks.get(&parent).map(|truth| truth.deadline)
                         }
                         None => oracle.calls.get(&call).map(|truth| truth.deadline_of(&task.path)),

@@ -25,19 +25,26 @@ impl Invariant for Tables {
     }
 }
 
-fn sizes(node: &Node) -> [(&'static str, usize); 5] {
+fn sizes(node: &Node) -> [(&'static str, usize); 6] {
     [
         ("calls", node.initiator().call_count()),
         ("unsettled calls", node.initiator().unsettled_count()),
-        ("running tasks", node.participant().running_count()),
-        ("remembered", node.participant().remembered_count()),
-        ("visits", node.participant().visit_count()),
+        ("running tasks", node.visits().running_count()),
+        ("remembered", node.visits().remembered_count()),
+        ("stubs", node.visits().stub_count()),
+        ("origins", node.visits().origin_count()),
     ]
 }
 
 fn is_bounded(node: &Node, limits: &Limits) -> Result<(), String> {
-    let bounds =
-        [limits.calls_max, usize::MAX, limits.tasks_max, limits.remembered_max, usize::MAX];
+    let bounds = [
+        limits.calls_max,
+        usize::MAX,
+        limits.tasks_max,
+        limits.remembered_max,
+        usize::MAX,
+        usize::MAX,
+    ];
     for ((name, size), bound) in sizes(node).into_iter().zip(bounds) {
         if size > bound {
             return Err(format!("{}: {size} {name}, at most {bound}", node.identity().node));

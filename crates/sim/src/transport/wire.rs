@@ -102,8 +102,14 @@ impl Wire {
         };
         let pipes = Side::BOTH.map(pipe);
         let incarnations = [dialler.incarnation, listener.incarnation];
-        let link =
-            |peer, is_dialler| Link { peer, nonce, is_dialler, scheme: SCHEME, principal: None };
+        let link = |peer, is_dialler| Link {
+            peer,
+            nonce,
+            is_dialler,
+            scheme: SCHEME,
+            principal: None,
+            remote: None,
+        };
         let wire = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             network: Arc::clone(network),

@@ -8,12 +8,11 @@ use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch, ro
 use convoke_proto::id::{CallId, NodeId, TaskKey};
 use convoke_proto::mutant::{self, Mutant};
 use convoke_proto::node::Opening;
-use convoke_proto::participant::TaskRef;
 use convoke_proto::time::Timestamp;
 
 use crate::invariants::Observation;
 use crate::network::Place;
-use crate::oracle::{CallTruth, Oracle};
+use crate::oracle::{CallTruth, Oracle, TaskName};
 use crate::plan::{FLAT, TREE};
 use crate::random::Random;
 
@@ -220,6 +219,7 @@ impl World {
             cancels_late: spec.cancels_late,
             cancelled_at: None,
             end: None,
+            exhausted: BTreeSet::new(),
             is_orphan: false,
             is_after_faults: spec.is_after_faults,
             delivered: BTreeMap::new(),
@@ -229,7 +229,7 @@ impl World {
         };
         self.oracle.calls.insert(call, truth);
         for (index, (to, _)) in (0..).zip(&spec.roots) {
-            let task = TaskRef { call, task: TaskKey { path: root_path(index), hop: 0 } };
+            let task = TaskName { call, task: TaskKey { path: root_path(index), hop: 0 } };
             self.oracle.open(task, *to, None);
             self.oracle.cost.branches += u64::from(place_of(*to) != place);
         }

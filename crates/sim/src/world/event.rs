@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use convoke_proto::id::{CallId, LinkNonce};
 use convoke_proto::link::Lane;
-use convoke_proto::participant::TaskRef;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Frame;
 
 use crate::network::{End, Place};

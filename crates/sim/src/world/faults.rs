@@ -57,7 +57,7 @@ impl World {
             (std::mem::take(&mut host.handlers), std::mem::take(&mut host.callers));
         self.oracle.troubled.insert(id);
         for task in handlers.keys() {
-            self.oracle.end(task, TaskEnd::Crashed);
+            self.oracle.end(&task.into(), TaskEnd::Crashed);
         }
         for call in callers.keys() {
             if let Some(truth) = self.oracle.calls.get_mut(call) {

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use convoke_proto::address::Address;
-use convoke_proto::id::{CallId, Incarnation, NodeId};
+use convoke_proto::id::{CallId, Incarnation, LinkId, LinkNonce, NodeId};
+use convoke_proto::key::Secret;
 use convoke_proto::link::Hello;
 use convoke_proto::node::{Identity, Node};
-use convoke_proto::participant::TaskRef;
 use convoke_proto::time::Timestamp;
+use convoke_proto::visits::TaskRef;
 
 use crate::network::{End, Place};
 use crate::random::Random;
@@ -30,6 +31,8 @@ pub(super) struct Host {
     /// What happened while it was paused, in order.
     pub(super) backlog: VecDeque<Event>,
     pub(super) wake_at: Option<Timestamp>,
+    /// Its connections, as both ends and as itself name them.
+    pub(super) links: BTreeMap<LinkNonce, LinkId>,
     pub(super) handlers: BTreeMap<TaskRef, Handler>,
     pub(super) callers: BTreeMap<CallId, Caller>,
     /// Calls the invariants look at.
@@ -47,6 +50,7 @@ impl Host {
             paused_at: now,
             backlog: VecDeque::new(),
             wake_at: None,
+            links: BTreeMap::new(),
             handlers: BTreeMap::new(),
             callers: BTreeMap::new(),
             watched: BTreeSet::new(),
@@ -60,7 +64,9 @@ impl Host {
         self.life += 1;
         let identity = Identity { node: self.id, incarnation: self.incarnation() };
         let seed = scenario.seed ^ self.incarnation().0;
-        let node = Node::new(identity, &scenario.limits, seed, now);
+        let secret = Secret::new(seed, !seed);
+        self.links.clear();
+        let node = Node::new(identity, secret, &scenario.limits, seed, now);
         let mut node = node.expect("the limits of every scenario agree");
         for place in (0..scenario.servers + scenario.clients).filter(|to| *to != self.place) {
             if knows(scenario, self.place, place) {
@@ -70,12 +76,17 @@ impl Host {
         self.node = Some(node);
     }
 
+    /// The name that both ends have for a connection of the present life.
+    pub(super) fn nonce_of(&self, link: LinkId) -> Option<LinkNonce> {
+        self.links.iter().find(|(_, id)| **id == link).map(|(nonce, _)| *nonce)
+    }
+
     pub(super) fn end(&self) -> End {
         End { place: self.place, life: self.life }
     }
 
     pub(super) fn incarnation(&self) -> Incarnation {
-        Incarnation((self.place as u64 + 1) << 32 | self.life)
+        Incarnation::of_random(((self.place as u64 + 1) << 32 | self.life) << 8)
     }
 
     pub(super) fn hello(&self, scenario: &Scenario) -> Hello {

@@ -19,6 +19,8 @@ use super::host::{listens, place_of};
 impl World {
     pub(super) fn transmit(&mut self, from: Place, transmit: Transmit) {
         let Transmit { to, link, lane, frame } = transmit;
+        let node = self.hosts[from].node.as_ref();
+        let Some(link) = node.and_then(|node| node.links().nonce(link)) else { return };
         let bytes = frame.to_bytes();
         let hop = Hop { verb: "send", from: self.hosts[from].id, to, lane };
         self.trace.frame(self.now, &hop, &bytes, &frame);
@@ -60,7 +62,8 @@ impl World {
         let hop = Hop { verb: "take", from: via, to: self.hosts[to].id, lane };
         self.trace.frame(self.now, &hop, &[], &frame);
         let name = frame.message.name();
-        let result = self.drive(to, |node, now| node.handle_frame(now, via, link, frame));
+        let Some(id) = self.hosts[to].links.get(&link).copied() else { return };
+        let result = self.drive(to, |node, now| node.handle_frame(now, id, frame));
         if let Some(Err(fault)) = result {
             self.violate("no fault among correct nodes", format!("{name} of {via}: {fault}"));
         }
@@ -115,10 +118,12 @@ impl World {
             is_dialler: side == 0,
             scheme: "sim",
             principal: None,
+            remote: None,
         };
         self.trace
             .note(self.now, || format!("{} up to {}", self.hosts[end.place].id, link.peer.node));
-        self.drive(end.place, |node, now| node.handle_link_up(now, &link));
+        let id = self.drive(end.place, |node, now| node.handle_link_up(now, &link));
+        self.hosts[end.place].links.extend(id.map(|id| (link.nonce, id)));
     }
 
     pub(super) fn on_link_down(&mut self, end: End, link: LinkNonce) {
@@ -130,7 +135,9 @@ impl World {
         let me = self.hosts[end.place].id;
         self.oracle.troubled.extend([me, peer]);
         self.trace.note(self.now, || format!("{me} down to {peer}"));
-        self.drive(end.place, |node, now| node.handle_link_down(now, peer, link));
+        if let Some(id) = self.hosts[end.place].links.remove(&link) {
+            self.drive(end.place, |node, now| node.handle_link_down(now, id));
+        }
     }
 
     pub(super) fn on_dial_failed(&mut self, end: End, peer: Place) {

@@ -63,7 +63,7 @@ impl Model for Completion {
     /// The initiator has sent the requests of its branches.
     fn init_states(&self) -> Vec<State> {
         let begun = |(number, scenario): (usize, &Scenario)| {
-            let mut tree = Tree::new(64);
+            let mut tree = Tree::new(scenario.roots.len(), 64);
             for path in &scenario.roots {
                 tree.ensure(path).expect("roots are within the bound").expect("roots are new");
             }
@@ -114,8 +114,8 @@ impl Model for Completion {
             ),
             Property::always(
                 "the counters are those of a count from scratch",
-                |_, state: &State| {
-                    (state.tree.open(), state.tree.missing()) == state.tree.recount()
+                |_, State { tree, .. }: &State| {
+                    (tree.open(), tree.missing(), tree.unsaid()) == tree.recount()
                 },
             ),
             Property::always("every reply is news once", |model: &Self, state: &State| {

@@ -290,6 +290,7 @@ impl<P: Provider> State<P> {
             is_dialler,
             scheme: crate::SCHEME,
             principal: None,
+            remote: None,
         })
     }
 }

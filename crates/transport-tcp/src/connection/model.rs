@@ -130,7 +130,7 @@ impl Model {
             frame_bytes_max: 100,
         };
         let (nonce, is_dialler) = (LinkNonce(1), true);
-        let link = Link { peer, nonce, is_dialler, scheme: "tcp", principal: None };
+        let link = Link { peer, nonce, is_dialler, scheme: "tcp", principal: None, remote: None };
         let lane = LaneLimits { window: 1_000, soft_bytes: 1_000, hard_bytes: 1_000 };
         let limits =
             Limits { frame_bytes_max: 100, chunk_bytes_max: 100, control: lane, data: lane };

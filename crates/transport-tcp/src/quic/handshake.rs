@@ -291,6 +291,7 @@ impl Opening<'_> {
             is_dialler,
             scheme: SCHEME,
             principal: Some(self.principal.clone()),
+            remote: Some(self.quic.remote_address().ip().to_string().into()),
         };
         let frame_bytes_max = config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize;
         let inline = config.lane_frame_bytes_max.min(theirs.chunk_bytes_max) as usize;

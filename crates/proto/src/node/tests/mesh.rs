@@ -7,22 +7,39 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
 use crate::call::{CallEvent, CallOptions, End, RootBranch};
+use crate::id::LinkNonce;
+use crate::key::Key;
 use crate::link::Hello;
-use crate::participant::{Branch, Start};
+use crate::link::Lane;
+use crate::visits::{Branch, Start};
 use crate::wire::{Cast, Cause, Digest};
 
 pub(super) const METHOD: MethodId = MethodId(7);
+
+/// A frame on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) to: NodeId,
+    /// The name that both ends have for the connection.
+    pub(super) link: LinkNonce,
+    pub(super) lane: Lane,
+    pub(super) frame: Frame,
+}
 
 /// Nodes by number, with what they were told and what is on its way.
 pub(super) struct Mesh {
     pub(super) now: Timestamp,
     pub(super) nodes: BTreeMap<u64, Node>,
     /// Frames on their way, with their senders, in order of sending.
-    pub(super) wire: VecDeque<(u64, Transmit)>,
+    pub(super) wire: VecDeque<(u64, Sent)>,
     pub(super) starts: Vec<(u64, Start)>,
     pub(super) stops: Vec<(u64, TaskRef, Cause)>,
     pub(super) dials: Vec<(u64, u64)>,
     pub(super) resets: Vec<(u64, LinkNonce)>,
+    /// Frames that did not count: at whom, and why.
+    pub(super) ignored: Vec<(u64, Ignored)>,
+    /// What each end calls its connections.
+    ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
     next_link: u64,
 }
@@ -46,6 +63,8 @@ impl Mesh {
             stops: Vec::new(),
             dials: Vec::new(),
             resets: Vec::new(),
+            ignored: Vec::new(),
+            ends: BTreeMap::new(),
             lives: BTreeMap::new(),
             next_link: 1,
         };
@@ -93,11 +112,35 @@ impl Mesh {
     pub(super) fn start(&mut self, node: u64, limits: &Limits) {
         *self.lives.entry(node).or_default() += 1;
         let identity = Identity { node: id(node), incarnation: self.life(node) };
-        self.nodes.insert(node, Node::new(identity, limits, node, self.now).unwrap());
+        self.ends.retain(|(at, _), _| *at != node);
+        let made = Node::new(identity, self.secret(node), limits, node, self.now);
+        self.nodes.insert(node, made.unwrap());
     }
 
-    fn life(&self, node: u64) -> Incarnation {
-        Incarnation(node * 100 + self.lives[&node])
+    pub(super) fn life(&self, node: u64) -> Incarnation {
+        Incarnation::of_random((node * 100 + self.lives[&node]) << 8)
+    }
+
+    /// What the keys of a node's calls are made of.
+    pub(super) fn secret(&self, node: u64) -> Secret {
+        Secret::new(node, self.lives[&node])
+    }
+
+    /// The key of a branch of a call of node 1.
+    pub(super) fn key_of(&self, call: CallId, path: &str) -> Key {
+        self.secret(1).branch(call, &path.parse().unwrap()).unwrap()
+    }
+
+    /// What a node calls its connection of this name.
+    pub(super) fn end_of(&self, at: u64, link: LinkNonce) -> LinkId {
+        self.ends[&(at, link)]
+    }
+
+    /// The name of the first connection between two nodes that is up.
+    pub(super) fn link_between(&self, at: u64, peer: u64) -> LinkNonce {
+        let links = self.nodes[&at].links();
+        let (_, link) = links.up().find(|(node, _)| *node == id(peer)).unwrap();
+        links.nonce(link).unwrap()
     }
 
     /// Opens a connection, dialled by the first.
@@ -111,35 +154,58 @@ impl Mesh {
                 advertised: Vec::new(),
                 frame_bytes_max: 1 << 20,
             };
-            let link = Link { peer, nonce, is_dialler, scheme: "test", principal: None };
-            let now = self.now;
-            self.with(at, |node| node.handle_link_up(now, &link));
+            let scheme = "test";
+            let link = Link { peer, nonce, is_dialler, scheme, principal: None, remote: None };
+            self.link_up(at, &link);
         }
         nonce
     }
 
-    /// Ends a connection for one of its ends.
-    pub(super) fn disconnect(&mut self, at: u64, peer: u64, link: LinkNonce) {
+    /// A connection is up at one of its ends.
+    pub(super) fn link_up(&mut self, at: u64, link: &Link) {
         let now = self.now;
-        self.with(at, |node| node.handle_link_down(now, id(peer), link));
+        // What leaves by it at once needs its name.
+        let node = self.nodes.get_mut(&at).unwrap();
+        let end = node.handle_link_up(now, link);
+        self.ends.insert((at, link.nonce), end);
+        self.with(at, |_| ());
+    }
+
+    /// Ends a connection for one of its ends.
+    pub(super) fn disconnect(&mut self, at: u64, link: LinkNonce) {
+        let (now, link) = (self.now, self.end_of(at, link));
+        self.with(at, |node| node.handle_link_down(now, link));
+    }
+
+    fn name_of(&self, at: u64, link: LinkId) -> LinkNonce {
+        let found = self.ends.iter().find(|((of, _), end)| (*of, **end) == (at, link));
+        found.map(|((_, nonce), _)| *nonce).unwrap_or_else(|| panic!("{link:?} at {at}"))
     }
 
     /// One input of a node; its outputs are collected.
     pub(super) fn with<T>(&mut self, at: u64, act: impl FnOnce(&mut Node) -> T) -> T {
         let node = self.nodes.get_mut(&at).unwrap();
         let result = act(node);
-        while let Some(transmit) = node.poll_transmit(self.now) {
-            self.wire.push_back((at, transmit));
+        let now = self.now;
+        let transmits: Vec<Transmit> = std::iter::from_fn(|| node.poll_transmit(now)).collect();
+        let events: Vec<NodeEvent> = std::iter::from_fn(|| node.poll_event()).collect();
+        for Transmit { to, link, lane, frame } in transmits {
+            let link = self.name_of(at, link);
+            self.wire.push_back((at, Sent { to, link, lane, frame }));
         }
-        while let Some(event) = node.poll_event() {
+        for event in events {
             match event {
-                NodeEvent::Task(ParticipantEvent::Start(start)) => self.starts.push((at, *start)),
-                NodeEvent::Task(ParticipantEvent::Stop { task, cause }) => {
+                NodeEvent::Task(VisitEvent::Start(start)) => self.starts.push((at, *start)),
+                NodeEvent::Task(VisitEvent::Stop { task, cause }) => {
                     self.stops.push((at, task, cause));
                 }
                 NodeEvent::Task(_) => {}
                 NodeEvent::Dial { node, .. } => self.dials.push((at, node.get())),
-                NodeEvent::Reset { link, .. } => self.resets.push((at, link)),
+                NodeEvent::Reset { link, .. } => {
+                    let link = self.name_of(at, link);
+                    self.resets.push((at, link));
+                }
+                NodeEvent::Ignored { why, .. } => self.ignored.push((at, why)),
             }
         }
         result
@@ -161,17 +227,31 @@ impl Mesh {
         }
     }
 
+    /// The same, but frames of this kind stay where they are.
+    pub(super) fn deliver_all_but(&mut self, name: &str) {
+        let is_other = |(_, sent): &(u64, Sent)| sent.frame.message.name() != name;
+        while let Some(index) = self.wire.iter().position(is_other) {
+            self.deliver(index);
+        }
+    }
+
     /// Delivers one frame out of turn.
     pub(super) fn deliver(&mut self, index: usize) {
-        let (from, transmit) = self.wire.remove(index).unwrap();
+        let (from, sent) = self.wire.remove(index).unwrap();
+        let Sent { to, link, frame, .. } = sent;
+        let result = self.take((to.get(), link), frame);
+        assert_eq!(result, Ok(()), "from {from}");
+    }
+
+    /// A frame comes over a connection. One that has ended brings nothing.
+    pub(super) fn take(&mut self, (at, link): (u64, LinkNonce), frame: Frame) -> Result<(), Fault> {
         let now = self.now;
-        let Transmit { to, link, frame, .. } = transmit;
-        let result = self.with(to.get(), |node| node.handle_frame(now, id(from), link, frame));
-        assert_eq!(result, Ok(()));
+        let Some(link) = self.ends.get(&(at, link)).copied() else { return Ok(()) };
+        self.with(at, |node| node.handle_frame(now, link, frame))
     }
 
     /// Takes the frames of a kind off the wire.
-    pub(super) fn hold_back(&mut self, name: &str) -> Vec<(u64, Transmit)> {
+    pub(super) fn hold_back(&mut self, name: &str) -> Vec<(u64, Sent)> {
         let all = std::mem::take(&mut self.wire);
         let (held, rest): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(_, transmit)| transmit.frame.message.name() == name);
@@ -181,7 +261,7 @@ impl Mesh {
 
     /// What is on its way, as "from-to KIND".
     pub(super) fn on_wire(&self) -> Vec<String> {
-        let line = |(from, transmit): &(u64, Transmit)| {
+        let line = |(from, transmit): &(u64, Sent)| {
             format!("{from}-{} {}", transmit.to.get(), transmit.frame.message.name())
         };
         self.wire.iter().map(line).collect()

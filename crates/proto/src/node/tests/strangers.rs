@@ -5,30 +5,42 @@ use bytes::Bytes;
 use super::super::*;
 use super::mesh::{Mesh, id, millis};
 use crate::call::{CallEvent, CallOptions};
-use crate::id::{CallId, MethodId, TaskKey};
+use crate::id::{CallId, LinkNonce, MethodId, TaskKey};
+use crate::key::Key;
 use crate::link::Hello;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Credit, Entry, Executed, Fail, Header, Manifest, Outcome, Probe,
-    Reply, ReplyRoute, Request, Status, TaskStatus,
+    Asked, Cancel, CancelReason, Cause, Credit, Entry, Executed, Fail, Header, Manifest, Outcome,
+    Probe, Reply, ReplyRoute, Request, Sealed, Status, TaskStatus,
 };
 
-fn key(path: &str) -> TaskKey {
+/// The key of every root branch of a call that node 1 did not open itself.
+const KEY: Key = Key(7);
+
+pub(super) fn key(path: &str) -> TaskKey {
     TaskKey { path: path.parse().unwrap(), hop: 0 }
 }
 
-fn frame(call: CallId, path: &str, message: Message) -> Frame {
+pub(super) fn frame(call: CallId, path: &str, message: Message) -> Frame {
     Frame::new(Header { call, task: key(path) }, message)
 }
 
-/// A frame from node `from` to node `to`, as it came by a connection of theirs.
-fn send(mesh: &mut Mesh, from: u64, to: u64, frame: Frame) -> Result<(), Fault> {
-    let link = mesh.nodes[&to].links().up().find(|(peer, _)| *peer == id(from)).unwrap().1;
-    let now = mesh.now;
-    mesh.with(to, |node| node.handle_frame(now, id(from), link, frame))
+pub(super) fn keyed(call: CallId, path: &str, key: Key, message: Message) -> Frame {
+    Frame { key: Some(key), ..frame(call, path, message) }
 }
 
-fn request(reply_route: ReplyRoute, floor: u64) -> Message {
+pub(super) fn relayed(from: u64, frame: Frame) -> Frame {
+    Frame { relayed_from: Some(id(from)), ..frame }
+}
+
+/// A frame from node `from` to node `to`, as it came by a connection of theirs.
+pub(super) fn send(mesh: &mut Mesh, from: u64, to: u64, frame: Frame) -> Result<(), Fault> {
+    let link = mesh.link_between(to, from);
+    mesh.take((to, link), frame)
+}
+
+pub(super) fn request(key: Key, reply_route: ReplyRoute, floor: u64) -> Message {
     Message::Request(Request {
+        key,
         budget_us: 1_000_000,
         outlasted_us: 0,
         floor,
@@ -40,28 +52,55 @@ fn request(reply_route: ReplyRoute, floor: u64) -> Message {
     })
 }
 
-fn in_the_name_of(node: u64) -> ReplyRoute {
+pub(super) fn in_the_name_of(node: u64) -> ReplyRoute {
     ReplyRoute::Node { node: id(node), addresses: Vec::new() }
 }
 
-fn closing(path: &str) -> Entry {
+pub(super) fn closing(path: &str) -> Entry {
     let outcome = Outcome::Finished;
     Entry { task: key(path), children: 0, replies: 0, outcome, holders: Vec::new() }
 }
 
-fn from_outside(mesh: &Mesh, seq: u64) -> CallId {
+pub(super) fn manifest(path: &str) -> Message {
+    Message::Manifest(Manifest { own: Some(closing(path)), inherited: Vec::new() })
+}
+
+pub(super) fn cancel() -> Message {
+    Message::Cancel(Cancel { reason: CancelReason::Caller, budget_us: 1_000_000 })
+}
+
+pub(super) fn fail(node: Option<u64>, executed: Executed) -> Message {
+    Message::Fail(Fail {
+        cause: Cause::Unreachable,
+        executed,
+        code: 0,
+        node: node.map(id),
+        text: String::new(),
+        entry: None,
+        aborts_children: false,
+        inherited: Vec::new(),
+        extensions: Vec::new(),
+        details: Bytes::new(),
+    })
+}
+
+pub(super) fn from_outside(mesh: &Mesh, seq: u64) -> CallId {
     CallId { origin: mesh.nodes[&1].identity().incarnation, seq }
+}
+
+fn link(peer: Hello) -> Link {
+    let (nonce, scheme) = (LinkNonce(99), "test");
+    Link { peer, nonce, is_dialler: false, scheme, principal: None, remote: None }
 }
 
 #[test]
 fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
     let options = CallOptions { is_flat: true, ..CallOptions::default() };
     let (mut mesh, call) = Mesh::calling_with(3, &[2, 3], options);
-    let forged = Message::Reply(Reply::sole(Bytes::from_static(b"forged")));
-    let mut relayed = frame(call, "/0", forged.clone());
-    relayed.relayed_from = Some(id(2));
-    send(&mut mesh, 3, 1, frame(call, "/0", forged)).unwrap();
-    send(&mut mesh, 3, 1, relayed).unwrap();
+    let forged = || frame(call, "/0", Message::Reply(Reply::sole(Bytes::from_static(b"forged"))));
+    send(&mut mesh, 3, 1, forged()).unwrap();
+    send(&mut mesh, 3, 1, relayed(2, forged())).unwrap();
+    assert_eq!(mesh.nodes[&1].ignored().speaks_for_other, 2);
     mesh.answer("/0", b"real");
     mesh.answer("/1", b"own");
     mesh.deliver_all();
@@ -73,44 +112,79 @@ fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
 #[test]
 fn an_entry_closes_only_branches_above_the_task_that_brings_it() {
     let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
-    let manifest = || Message::Manifest(Manifest { entries: vec![closing("/0")] });
-    for path in ["/7", "/1", "/1/4", "/0"] {
-        send(&mut mesh, 3, 1, frame(call, path, manifest())).unwrap();
+    let own_key = mesh.key_of(call, "/1");
+    let sealed = Sealed::new(closing("/0"), mesh.key_of(call, "/0"));
+    for inherited in [Vec::new(), vec![sealed.clone()]] {
+        let manifest = Manifest { own: Some(closing("/0")), inherited };
+        let manifest = Message::Manifest(manifest);
+        for path in ["/7", "/1", "/1/4", "/0"] {
+            send(&mut mesh, 3, 1, frame(call, path, manifest.clone())).unwrap();
+        }
+        send(&mut mesh, 3, 1, keyed(call, "/1/4", own_key.child(4), manifest)).unwrap();
     }
-    let tasks = vec![(key("/0"), TaskStatus::Running)];
-    let status = Message::Status(Status { tasks, inherited: vec![closing("/0")] });
+    let asked = Asked { task: key("/1"), key: own_key };
+    let tasks = vec![(asked, TaskStatus::Running)];
+    let status = Message::Status(Status { tasks, inherited: vec![sealed] });
     send(&mut mesh, 3, 1, frame(call, "/1", status)).unwrap();
     assert_eq!(mesh.nodes[&1].call(call).unwrap().tree().open(), 2, "/0 and /1, and no other");
 }
 
 #[test]
+fn a_carried_entry_counts_only_with_the_seal_of_its_branch() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    let (parent, child) = (mesh.key_of(call, "/0"), mesh.key_of(call, "/0/0"));
+    let entry = Entry { children: 1, holders: vec![Some(id(3))], ..closing("/0") };
+    let lie = Entry { children: 0, holders: Vec::new(), ..entry.clone() };
+    let carry = |inherited| Message::Manifest(Manifest { own: None, inherited });
+    let by_the_child = Sealed::new(lie.clone(), child);
+    let changed = Sealed { entry: lie, ..Sealed::new(entry.clone(), parent) };
+    for forged in [by_the_child, changed] {
+        send(&mut mesh, 3, 1, keyed(call, "/0/0", child, carry(vec![forged]))).unwrap();
+        assert_eq!(mesh.end(1, call), None);
+    }
+    let sealed = Sealed::new(entry, parent);
+    send(&mut mesh, 3, 1, frame(call, "/0/0", carry(vec![sealed.clone()]))).unwrap();
+    assert_eq!(mesh.nodes[&1].call(call).unwrap().tree().open(), 1, "who brings it must count");
+    send(&mut mesh, 3, 1, keyed(call, "/0/0", child, carry(vec![sealed]))).unwrap();
+    send(&mut mesh, 3, 1, keyed(call, "/0/0", child, manifest("/0/0"))).unwrap();
+    assert_eq!(mesh.told(1, call), ["Complete"]);
+}
+
+/// T3: who only has the key cannot know that the task did not run.
+#[test]
 fn who_did_not_send_a_request_cannot_say_that_it_never_left() {
-    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
-    let fail = Message::Fail(Fail {
-        cause: Cause::Unreachable,
-        executed: Executed::No,
-        code: 0,
-        node: Some(id(2)),
-        text: String::new(),
-        entry: None,
-        aborts_children: false,
-        inherited: Vec::new(),
-        details: Bytes::new(),
-    });
-    send(&mut mesh, 3, 1, frame(call, "/0", fail.clone())).unwrap();
-    assert!(mesh.events(1, call).is_empty(), "root requests are sent by the initiator itself");
-    send(&mut mesh, 3, 1, frame(call, "/0/0", fail)).unwrap();
-    let told = mesh.told(1, call);
-    assert!(told[0].ends_with("(it may have run)"), "not proven: {told:?}");
+    let never_left = || fail(Some(2), Executed::No);
+    for (by, path, told) in [(3, "/0/0", "(it may have run)"), (2, "/0/0", "(it did not run)")] {
+        let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+        let key = mesh.key_of(call, path);
+        send(&mut mesh, by, 1, frame(call, path, never_left())).unwrap();
+        assert!(mesh.events(1, call).is_empty(), "it shows no key");
+        send(&mut mesh, by, 1, keyed(call, path, key, never_left())).unwrap();
+        let events = mesh.told(1, call);
+        assert!(events[0].ends_with(told), "{events:?}");
+    }
+}
+
+#[test]
+fn only_who_holds_a_task_can_say_that_it_did_not_run() {
+    for (by, told) in [(3, "(it may have run)"), (2, "(it did not run)")] {
+        let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+        let key = mesh.key_of(call, "/0");
+        send(&mut mesh, by, 1, keyed(call, "/0", key, fail(None, Executed::No))).unwrap();
+        let events = mesh.told(1, call);
+        assert!(events[0].ends_with(told), "{events:?}");
+    }
 }
 
 #[test]
 fn only_the_initiator_opens_root_branches() {
     let mut mesh = Mesh::connected(3);
     let call = from_outside(&mesh, 7);
-    let forged = frame(call, "/0", request(in_the_name_of(1), 0));
+    let forged = frame(call, "/0", request(KEY, in_the_name_of(1), 0));
     assert_eq!(send(&mut mesh, 3, 2, forged), Err(Fault::NotInitiator));
-    send(&mut mesh, 1, 2, frame(call, "/0", request(ReplyRoute::Sender, 0))).unwrap();
+    let foreign = frame(call, "/0", request(KEY, ReplyRoute::Sender, 0));
+    assert_eq!(send(&mut mesh, 3, 2, foreign), Err(Fault::ForeignCall));
+    send(&mut mesh, 1, 2, frame(call, "/0", request(KEY, ReplyRoute::Sender, 0))).unwrap();
     assert_eq!(mesh.starts.len(), 1);
 }
 
@@ -119,63 +193,122 @@ fn only_the_initiator_declares_its_calls_settled() {
     let mut mesh = Mesh::connected(3);
     for path in ["/5/0", "/5/1"] {
         let last = from_outside(&mesh, u64::MAX);
-        send(&mut mesh, 3, 2, frame(last, path, request(in_the_name_of(1), 0))).unwrap();
+        send(&mut mesh, 3, 2, frame(last, path, request(KEY, in_the_name_of(1), 0))).unwrap();
     }
     mesh.starts.clear();
     let call = from_outside(&mesh, 7);
-    send(&mut mesh, 1, 2, frame(call, "/0", request(ReplyRoute::Sender, 0))).unwrap();
+    send(&mut mesh, 1, 2, frame(call, "/0", request(KEY, ReplyRoute::Sender, 0))).unwrap();
     assert_eq!(mesh.starts.len(), 1);
 }
 
+/// T5, T6: a request that comes before the true one takes nothing away from it.
 #[test]
-fn a_cancel_stops_only_tasks_that_its_sender_may_cancel() {
+fn a_request_with_another_key_is_another_task() {
+    let mut mesh = Mesh::connected(3);
+    let call = from_outside(&mesh, 7);
+    let key = mesh.key_of(call, "/0/0");
+    for (from, key) in [(3, Key(1)), (3, key), (1, key), (1, key)] {
+        let request = request(key, in_the_name_of(1), 0);
+        send(&mut mesh, from, 2, frame(call, "/0/0", request)).unwrap();
+    }
+    let senders: Vec<u64> = mesh.starts.iter().map(|(_, start)| start.from.get()).collect();
+    assert_eq!(senders, [3, 3, 1], "the last is a copy");
+}
+
+/// T7: the same life said by two nodes is two origins.
+#[test]
+fn a_life_that_another_node_says_is_its_own() {
+    let mut mesh = Mesh::new(2, &Limits::default());
+    mesh.connect(1, 2);
+    let incarnation = mesh.life(1);
+    let peer = Hello { node: id(9), incarnation, advertised: Vec::new(), frame_bytes_max: 1 << 20 };
+    mesh.link_up(2, &link(peer));
+    let far = from_outside(&mesh, 1_000);
+    let squatter = frame(far, "/0", request(KEY, ReplyRoute::Sender, 0));
+    mesh.take((2, LinkNonce(99)), squatter).unwrap();
+    let call = from_outside(&mesh, 7);
+    send(&mut mesh, 1, 2, frame(call, "/0", request(KEY, ReplyRoute::Sender, 0))).unwrap();
+    assert_eq!(mesh.starts.len(), 2, "its floor is of no other's calls");
+    mesh.answer("/0", b"");
+    let to: Vec<u64> = mesh.wire.iter().map(|(_, sent)| sent.to.get()).collect();
+    assert_eq!(to, [1]);
+}
+
+#[test]
+fn a_cancel_stops_only_the_task_whose_key_it_shows() {
     let (mut mesh, call) = Mesh::calling(4, &[2]);
     mesh.delegate("/0", &[3]);
     mesh.deliver_all();
-    let cancel = || Message::Cancel(Cancel { reason: CancelReason::Caller, budget_us: 1_000 });
-    for (from, to) in [(4, 2), (4, 3), (3, 2)] {
-        send(&mut mesh, from, to, frame(call, "/", cancel())).unwrap();
+    for (from, to) in [(4, 2), (4, 3), (3, 2), (1, 2), (2, 3)] {
+        for path in ["/", "/0", "/0/0"] {
+            send(&mut mesh, from, to, frame(call, path, cancel())).unwrap();
+        }
     }
+    let [above, below] = ["/0", "/0/0"].map(|path| mesh.key_of(call, path));
+    send(&mut mesh, 3, 2, keyed(call, "/0", below, cancel())).unwrap();
+    send(&mut mesh, 2, 3, keyed(call, "/0/0", above, cancel())).unwrap();
     assert!(mesh.stops.is_empty());
     mesh.delegate("/0", &[4]);
     mesh.deliver_all();
     assert_eq!(mesh.task("/0/1").0, 4);
-    send(&mut mesh, 2, 3, frame(call, "/0/0", cancel())).unwrap();
-    send(&mut mesh, 1, 2, frame(call, "/0", cancel())).unwrap();
+    send(&mut mesh, 2, 3, keyed(call, "/0/0", below, cancel())).unwrap();
+    assert_eq!(mesh.stops.len(), 1);
+    send(&mut mesh, 1, 2, keyed(call, "/0", above, cancel())).unwrap();
     mesh.deliver_all();
     let mut stopped: Vec<u64> = mesh.stops.iter().map(|(at, ..)| *at).collect();
     stopped.sort_unstable();
     assert_eq!(stopped, [2, 3, 4]);
 }
 
+fn fence(path: &str, of: Key) -> Message {
+    let tasks = vec![Asked { task: key(path), key: of }];
+    Message::Probe(Probe { fence: true, budget_us: 1_000_000, tasks })
+}
+
 #[test]
-fn a_relayed_probe_does_not_fence() {
+fn a_fence_binds_only_the_task_whose_key_it_shows() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
-    let probe = Probe { fence: true, budget_us: 1_000_000, tasks: vec![key("/1")] };
-    let mut relayed = frame(call, "/1", Message::Probe(probe));
-    relayed.relayed_from = Some(id(2));
-    send(&mut mesh, 3, 2, relayed).unwrap();
-    send(&mut mesh, 1, 2, frame(call, "/1", request(ReplyRoute::Sender, 0))).unwrap();
+    let key = mesh.key_of(call, "/1");
+    send(&mut mesh, 3, 2, frame(call, "/", fence("/1", Key(1)))).unwrap();
+    send(&mut mesh, 3, 2, frame(call, "/", fence("/1", key.child(0)))).unwrap();
+    send(&mut mesh, 1, 2, frame(call, "/1", request(key, ReplyRoute::Sender, 0))).unwrap();
+    assert_eq!(mesh.starts.len(), 2);
+    let key = mesh.key_of(call, "/2");
+    send(&mut mesh, 3, 2, frame(call, "/", fence("/2", key))).unwrap();
+    send(&mut mesh, 1, 2, frame(call, "/2", request(key, ReplyRoute::Sender, 0))).unwrap();
     assert_eq!(mesh.starts.len(), 2);
 }
 
 #[test]
-fn a_relayed_credit_is_taken_from_who_sent_the_request() {
+fn a_relayed_probe_does_not_fence() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
-    let (_, task) = mesh.task("/0");
-    let now = mesh.now;
-    mesh.with(2, |node| {
-        node.reply(now, &task, Bytes::from(vec![1; 100_000])).unwrap();
-        node.finish(now, &task);
-    });
-    let sent = mesh.wire.len();
-    let credit = Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 });
-    let mut relayed = frame(call, "/0", credit);
-    relayed.relayed_from = Some(id(2));
-    send(&mut mesh, 3, 2, relayed.clone()).unwrap();
-    assert_eq!(mesh.wire.len(), sent, "{:?}", mesh.on_wire());
-    send(&mut mesh, 1, 2, relayed).unwrap();
-    assert!(mesh.wire.len() > sent);
+    let key = mesh.key_of(call, "/1");
+    send(&mut mesh, 3, 2, relayed(2, frame(call, "/1", fence("/1", key)))).unwrap();
+    send(&mut mesh, 1, 2, frame(call, "/1", request(key, ReplyRoute::Sender, 0))).unwrap();
+    assert_eq!(mesh.starts.len(), 2);
+}
+
+#[test]
+fn credit_counts_with_the_key_of_its_task_whoever_brings_it() {
+    let credit = || Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 });
+    for (by, is_relayed) in [(1, false), (1, true), (3, false), (3, true)] {
+        let (mut mesh, call) = Mesh::calling(3, &[2]);
+        let (_, task) = mesh.task("/0");
+        let now = mesh.now;
+        mesh.with(2, |node| {
+            node.reply(now, &task, Bytes::from(vec![1; 100_000])).unwrap();
+            node.finish(now, &task);
+        });
+        let sent = mesh.wire.len();
+        let way = |frame| if is_relayed { relayed(2, frame) } else { frame };
+        let own = mesh.key_of(call, "/0");
+        send(&mut mesh, by, 2, way(frame(call, "/0", credit()))).unwrap();
+        send(&mut mesh, by, 2, way(keyed(call, "/0", own.child(0), credit()))).unwrap();
+        assert_eq!(mesh.wire.len(), sent, "{:?}", mesh.on_wire());
+        assert_eq!(mesh.nodes[&2].ignored().orders_other, 1, "who shows none");
+        send(&mut mesh, by, 2, way(keyed(call, "/0", own, credit()))).unwrap();
+        assert!(mesh.wire.len() > sent);
+    }
 }
 
 #[test]
@@ -183,16 +316,19 @@ fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
     let (mut mesh, call) = Mesh::calling(4, &[2]);
     mesh.delegate("/0", &[3]);
     mesh.deliver_all();
-    let mut up = frame(call, "/0/0", Message::Reply(Reply::sole(Bytes::new())));
-    up.relayed_from = Some(id(3));
+    let own = mesh.key_of(call, "/0/0");
+    let reply = Message::Reply(Reply::sole(Bytes::new()));
     let credit = Message::Credit(Credit { index: 0, limit_bytes: 1 });
-    let mut down = frame(call, "/0/0", credit);
-    down.relayed_from = Some(id(3));
-    send(&mut mesh, 4, 2, up.clone()).unwrap();
-    send(&mut mesh, 4, 2, down.clone()).unwrap();
+    let up = |key| relayed(3, keyed(call, "/0/0", key, reply.clone()));
+    let down = |key| relayed(3, keyed(call, "/0/0", key, credit.clone()));
+    let bare = |message: &Message| relayed(3, frame(call, "/0/0", message.clone()));
+    for forged in [bare(&reply), bare(&credit), up(Key(1)), up(own), down(Key(1))] {
+        send(&mut mesh, 4, 2, forged).unwrap();
+    }
+    send(&mut mesh, 3, 2, up(Key(1))).unwrap();
     assert!(mesh.wire.is_empty(), "{:?}", mesh.on_wire());
-    send(&mut mesh, 3, 2, up).unwrap();
-    send(&mut mesh, 1, 2, down).unwrap();
+    send(&mut mesh, 3, 2, up(own)).unwrap();
+    send(&mut mesh, 1, 2, down(own)).unwrap();
     assert_eq!(mesh.on_wire(), ["2-1 REPLY", "2-3 CREDIT"]);
 }
 
@@ -200,20 +336,15 @@ fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
 fn a_third_party_does_not_change_where_a_node_is_dialled() {
     let mut mesh = Mesh::new(2, &Limits::default());
     mesh.connect(1, 2);
-    let peer = Hello {
-        node: id(9),
-        incarnation: Incarnation(900),
-        advertised: vec!["test://good".parse().unwrap()],
-        frame_bytes_max: 1 << 20,
-    };
-    let link =
-        Link { peer, nonce: LinkNonce(99), is_dialler: false, scheme: "test", principal: None };
-    let now = mesh.now + millis(1);
-    mesh.with(2, |node| node.handle_link_up(now, &link));
+    let incarnation = Incarnation::of_random(900 << 8);
+    let advertised = vec!["test://good".parse().unwrap()];
+    let peer = Hello { node: id(9), incarnation, advertised, frame_bytes_max: 1 << 20 };
+    mesh.now = mesh.now + millis(1);
+    mesh.link_up(2, &link(peer));
     let addresses = vec!["test://evil".parse().unwrap()];
-    let call = CallId { origin: Incarnation(900), seq: 1 };
+    let call = CallId { origin: incarnation, seq: 1 };
     let route = ReplyRoute::Node { node: id(9), addresses };
-    send(&mut mesh, 1, 2, frame(call, "/0/0", request(route, 0))).unwrap();
+    send(&mut mesh, 1, 2, frame(call, "/0/0", request(KEY, route, 0))).unwrap();
     let good = "test://good".parse().unwrap();
     assert_eq!(mesh.nodes[&2].links().addresses(id(9)), [good]);
 }
@@ -222,41 +353,31 @@ fn a_third_party_does_not_change_where_a_node_is_dialled() {
 fn an_advertised_address_does_not_stand_for_the_node_that_was_configured_there() {
     let mut mesh = Mesh::new(1, &Limits::default());
     let bank: Address = "test://bank".parse().unwrap();
-    let peer = Hello {
-        node: id(66),
-        incarnation: Incarnation(6600),
-        advertised: vec![bank.clone()],
-        frame_bytes_max: 1 << 20,
-    };
-    let link =
-        Link { peer, nonce: LinkNonce(99), is_dialler: false, scheme: "test", principal: None };
-    let now = mesh.now;
-    mesh.with(1, |node| node.handle_link_up(now, &link));
+    let incarnation = Incarnation::of_random(6600 << 8);
+    let advertised = vec![bank.clone()];
+    let peer = Hello { node: id(66), incarnation, advertised, frame_bytes_max: 1 << 20 };
+    mesh.link_up(1, &link(peer));
     assert_eq!(mesh.nodes[&1].links().connected_at(&bank), None);
     mesh.nodes.get_mut(&1).unwrap().configure(id(66), vec![bank.clone()]);
     assert_eq!(mesh.nodes[&1].links().connected_at(&bank), Some(id(66)));
 }
 
-/// A node may say that another's calls are settled only for what it asked for itself: who delegates for it
-/// does not repeat that, for whoever hears it next would take it for an honest parent's word.
+/// Only the initiator says with a request what is settled.
 #[test]
-fn a_floor_that_is_not_the_initiators_is_not_passed_on() {
-    for is_initiators in [false, true] {
+fn a_request_that_is_passed_on_settles_nothing() {
+    for (from, path) in [(3, "/0/0"), (1, "/0")] {
         let mut mesh = Mesh::connected(4);
-        let call = from_outside(&mesh, 1 << 40);
-        let (from, path, route) = match is_initiators {
-            false => (3, "/0/0", in_the_name_of(1)),
-            true => (1, "/0", ReplyRoute::Sender),
-        };
-        send(&mut mesh, from, 2, frame(call, path, request(route, 5))).unwrap();
+        let call = from_outside(&mesh, 100);
+        let route = if from == 1 { ReplyRoute::Sender } else { in_the_name_of(1) };
+        send(&mut mesh, from, 2, frame(call, path, request(KEY, route, 0))).unwrap();
+        let (_, task) = mesh.task(path);
         let now = mesh.now;
-        let task = crate::participant::TaskRef { call, task: key(path) };
         mesh.with(2, |node| {
             node.delegate(now, &task, super::mesh::branch(4)).unwrap();
             node.finish(now, &task);
         });
-        let Some((2, Transmit { frame, .. })) = mesh.wire.pop_front() else { panic!("no request") };
-        let Message::Request(request) = frame.message else { panic!("{frame:?}") };
-        assert_eq!(request.floor, if is_initiators { 5 } else { call.seq });
+        let Some((2, sent)) = mesh.wire.pop_front() else { panic!("no request") };
+        let Message::Request(request) = sent.frame.message else { panic!("{sent:?}") };
+        assert_eq!(request.floor, 100, "of the calls below 0");
     }
 }

@@ -4,10 +4,12 @@
 use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::key::Key;
 use crate::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
-    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
-    ReplyRoute, Request, Status, TaskStatus, extension,
+    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension,
+    Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part, Probe, Reply,
+    ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
+    extension,
 };
 
 /// A frame and its fields on the wire: hex and what it is.
@@ -40,6 +42,10 @@ const TASK: [(&str, &str); 4] = [CALL[0], CALL[1], ("0102", "path /2"), ("00", "
 /// ... all of it.
 const ROOT: [(&str, &str); 4] = [CALL[0], CALL[1], ("00", "path /"), ("00", "hop 0")];
 
+/// The key of the branch, wherever one is shown or seals.
+const KEY: Key = Key(0x0102_0304_0506_0708);
+const KEY_SHOWN: (&str, &str) = ("0807060504030201", "key of the branch");
+
 const BUDGET_US: u64 = 10_000_000;
 const BUDGET: (&str, &str) = ("80ade204", "budget 10 s");
 
@@ -58,8 +64,7 @@ pub(super) fn node(id: u64) -> NodeId {
 
 /// What /2 declares when it replied once and opened no branch.
 pub(super) fn leaf_entry() -> Entry {
-    let outcome = Outcome::Finished;
-    Entry { task: key("/2"), children: 0, replies: 1, outcome, holders: Vec::new() }
+    Entry::sole_reply(key("/2"))
 }
 
 const LEAF_ENTRY: [(&str, &str); 6] = [
@@ -89,15 +94,31 @@ const FAN_OUT_ENTRY: [(&str, &str); 9] = [
     ("000100", "children 0, 1, 2 at holder 0, 1, 0"),
 ];
 
+/// SipHash-2-4 under (key, 0) of the byte 3 and the entry, computed apart from this crate.
+const FAN_OUT_SEAL: (&str, &str) = ("0dd4b9e45f962415", "seal of the entry");
+
+/// What a task that replied once declares, of the branch above all others here.
+fn top_entry() -> Sealed {
+    Sealed::new(Entry::sole_reply(TaskKey { path: Path::root(), hop: 0 }), KEY)
+}
+
+const TOP_ENTRY: [(&str, &str); 2] =
+    [("000000010000", "entry of /"), ("a7e66aad907050c7", "seal of the entry")];
+
 pub(super) fn all() -> Vec<Golden> {
-    [requests(), replies(), manifests(), fails(), control(), states()]
+    [requests(), replies(), manifests(), fails(), control(), states(), settlement(), items()]
         .into_iter()
         .flatten()
         .collect()
 }
 
+fn metadata() -> Extension {
+    Extension { tag: extension::METADATA, value: Bytes::from_static(b"\x01kv") }
+}
+
 fn requests() -> Vec<Golden> {
     let plain = Request {
+        key: KEY,
         budget_us: BUDGET_US,
         outlasted_us: 0,
         floor: 3,
@@ -111,23 +132,22 @@ fn requests() -> Vec<Golden> {
     let full = Request {
         outlasted_us: 300,
         reply_route: ReplyRoute::Node { node: node(5), addresses },
-        inherited: vec![fan_out_entry()],
-        extensions: vec![Extension {
-            tag: extension::METADATA,
-            value: Bytes::from_static(b"\x01kv"),
-        }],
+        inherited: vec![Sealed::new(fan_out_entry(), KEY)],
+        extensions: vec![metadata()],
         ..plain.clone()
     };
     let below = [CALL[0], CALL[1], ("020201", "path /2/1"), ("00", "hop 0")];
-    let relayed = Frame {
-        header: header("/2/1"),
-        relayed_from: Some(node(6)),
-        message: Message::Request(full),
-    };
+    let relayed =
+        Frame { relayed_from: Some(node(6)), ..Frame::new(header("/2/1"), Message::Request(full)) };
     let start = [("03", "floor 3"), ("0d0c0b0a", "method")];
     let rest = [("00", "reply to the sender"), ("00", "no inherited entries"), ("6869", "payload")];
     let full_start = [
-        &[("0600000000000000", "relayed from node 6"), BUDGET, ("ac02", "outlasted by 300 us")][..],
+        &[
+            ("0600000000000000", "relayed from node 6"),
+            KEY_SHOWN,
+            BUDGET,
+            ("ac02", "outlasted by 300 us"),
+        ][..],
         &start,
         &[
             ("02", "reply to a node with 1 address"),
@@ -136,6 +156,7 @@ fn requests() -> Vec<Golden> {
             ("01", "1 inherited entry"),
         ],
         &FAN_OUT_ENTRY,
+        &[FAN_OUT_SEAL],
         &[("01", "1 extension"), ("0203016b76", "metadata, 3 bytes"), ("6869", "payload")],
     ]
     .concat();
@@ -143,14 +164,14 @@ fn requests() -> Vec<Golden> {
         Golden::new(
             "REQUEST",
             Frame::new(header("/2"), Message::Request(plain)),
-            &[("11", "version 1, kind 1"), ("00", "no flags")],
+            &[("21", "version 2, kind 1"), ("00", "no flags")],
             TASK,
-            &[&[BUDGET][..], &start, &rest].concat(),
+            &[&[KEY_SHOWN, BUDGET][..], &start, &rest].concat(),
         ),
         Golden::new(
             "REQUEST with everything",
             relayed,
-            &[("11", "version 1, kind 1"), ("83", "RELAYED, EXTENSIONS, OUTLASTED")],
+            &[("21", "version 2, kind 1"), ("83", "RELAYED, EXTENSIONS, OUTLASTED")],
             below,
             &full_start,
         ),
@@ -165,7 +186,8 @@ fn replies() -> Vec<Golden> {
         part: Some(Part { offset: 300, total: 302 }),
         is_final: false,
         own_entry: Some(leaf_entry().into()),
-        inherited: vec![Entry { task: TaskKey { path: Path::root(), hop: 0 }, ..leaf_entry() }],
+        inherited: vec![top_entry()],
+        extensions: Vec::new(),
         payload: Bytes::from_static(b"ok"),
     };
     let end = Reply { kind: ReplyKind::End { count: 5 }, payload: Bytes::new(), ..sole.clone() };
@@ -177,28 +199,50 @@ fn replies() -> Vec<Golden> {
             ("ae02", "of 302"),
         ][..],
         &LEAF_ENTRY,
-        &[("01", "1 inherited entry"), ("000000010000", "entry of /"), ("6f6b", "payload")],
+        &[("01", "1 inherited entry")],
+        &TOP_ENTRY,
+        &[("6f6b", "payload")],
     ]
     .concat();
+    let extended = Reply { extensions: vec![metadata()], ..sole.clone() };
     vec![
         Golden::new(
             "REPLY",
-            Frame::new(header("/2"), Message::Reply(sole)),
-            &[("12", "version 1, kind 2"), ("01", "FINAL")],
+            Frame::new(header("/2"), Message::Reply(sole.clone())),
+            &[("22", "version 2, kind 2"), ("01", "FINAL")],
             TASK,
             &[("00", "index 0"), ("6f6b", "payload")],
         ),
         Golden::new(
+            "REPLY by another connection",
+            Frame::keyed(header("/2"), KEY, Message::Reply(sole)),
+            &[("a2", "KEYED, version 2, kind 2"), ("01", "FINAL")],
+            TASK,
+            &[KEY_SHOWN, ("00", "index 0"), ("6f6b", "payload")],
+        ),
+        Golden::new(
+            "REPLY behind extensions",
+            Frame::new(header("/2"), Message::Reply(extended)),
+            &[("2e", "version 2, kind 14"), ("01", "FINAL")],
+            TASK,
+            &[
+                ("01", "1 extension"),
+                ("0203016b76", "metadata, 3 bytes"),
+                ("00", "index 0"),
+                ("6f6b", "payload"),
+            ],
+        ),
+        Golden::new(
             "REPLY with everything",
             Frame::new(header("/2"), Message::Reply(piece)),
-            &[("12", "version 1, kind 2"), ("3e", "STREAM, END, OWN_ENTRY, PART, INHERITED")],
+            &[("22", "version 2, kind 2"), ("3e", "STREAM, END, OWN_ENTRY, PART, INHERITED")],
             TASK,
             &piece_fields,
         ),
         Golden::new(
             "REPLY that ends a stream without an item",
             Frame::new(header("/2"), Message::Reply(end)),
-            &[("12", "version 1, kind 2"), ("47", "FINAL, STREAM, END, NO_ITEM")],
+            &[("22", "version 2, kind 2"), ("47", "FINAL, STREAM, END, NO_ITEM")],
             TASK,
             &[("00", "index 0"), ("05", "5 items")],
         ),
@@ -206,23 +250,33 @@ fn replies() -> Vec<Golden> {
 }
 
 fn manifests() -> Vec<Golden> {
-    let manifest = |entry| Message::Manifest(Manifest { entries: vec![entry] });
-    let start = [("13", "version 1, kind 3"), ("00", "no flags")];
-    let count = [("01", "1 entry")];
+    let manifest = |own| Message::Manifest(Manifest { own: Some(own), inherited: Vec::new() });
+    let inherited = vec![Sealed::new(fan_out_entry(), KEY)];
+    let below = [CALL[0], CALL[1], ("020201", "path /2/1"), ("00", "hop 0")];
+    let start = [("23", "version 2, kind 3"), ("01", "OWN")];
+    let rest = [("00", "no inherited entries")];
     vec![
         Golden::new(
             "MANIFEST",
             Frame::new(header("/2"), manifest(leaf_entry())),
             &start,
             TASK,
-            &[&count[..], &LEAF_ENTRY].concat(),
+            &[&LEAF_ENTRY[..], &rest].concat(),
         ),
         Golden::new(
             "MANIFEST of a fan-out",
             Frame::new(header("/2"), manifest(fan_out_entry())),
             &start,
             TASK,
-            &[&count[..], &FAN_OUT_ENTRY].concat(),
+            &[&FAN_OUT_ENTRY[..], &rest].concat(),
+        ),
+        Golden::new(
+            "MANIFEST of an ancestor",
+            Frame::keyed(header("/2/1"), KEY, Message::Manifest(Manifest { own: None, inherited })),
+            &[("a3", "KEYED, version 2, kind 3"), ("00", "no flags")],
+            below,
+            &[&[KEY_SHOWN, ("01", "1 inherited entry")], &FAN_OUT_ENTRY[..], &[FAN_OUT_SEAL]]
+                .concat(),
         ),
     ]
 }
@@ -237,27 +291,39 @@ fn fails() -> Vec<Golden> {
         entry: Some(leaf_entry().into()),
         aborts_children: true,
         inherited: Vec::new(),
+        extensions: Vec::new(),
         details: Bytes::from_static(b"why"),
     };
-    let fields = [
-        &[
-            ("01", "cause: application"),
-            ("01", "executed: yes"),
-            ("07000000", "code 7"),
-            ("0000000000000000", "at the sender"),
-            ("026e6f", "text"),
-        ][..],
-        &LEAF_ENTRY,
-        &[("00", "no inherited entries"), ("776879", "details")],
+    let start = [
+        ("01", "cause: application"),
+        ("01", "executed: yes"),
+        ("07000000", "code 7"),
+        ("0000000000000000", "at the sender"),
+        ("026e6f", "text"),
+    ];
+    let inherited = ("00", "no inherited entries");
+    let fields = [&start[..], &LEAF_ENTRY, &[inherited, ("776879", "details")]].concat();
+    let extensions =
+        [("01", "1 extension"), ("0203016b76", "metadata, 3 bytes"), ("776879", "details")];
+    let extended_fields = [&[KEY_SHOWN], &start[..], &[inherited], &extensions].concat();
+    let extended =
+        Fail { entry: None, aborts_children: false, extensions: vec![metadata()], ..fail.clone() };
+    vec![
+        Golden::new(
+            "FAIL",
+            Frame::new(header("/2"), Message::Fail(fail)),
+            &[("24", "version 2, kind 4"), ("03", "ABORT_CHILDREN, ENTRY")],
+            TASK,
+            &fields,
+        ),
+        Golden::new(
+            "FAIL with extensions",
+            Frame::keyed(header("/2"), KEY, Message::Fail(extended)),
+            &[("a4", "KEYED, version 2, kind 4"), ("04", "EXTENSIONS")],
+            TASK,
+            &extended_fields,
+        ),
     ]
-    .concat();
-    vec![Golden::new(
-        "FAIL",
-        Frame::new(header("/2"), Message::Fail(fail)),
-        &[("14", "version 1, kind 4"), ("03", "ABORT_CHILDREN, ENTRY")],
-        TASK,
-        &fields,
-    )]
 }
 
 fn control() -> Vec<Golden> {
@@ -287,36 +353,36 @@ fn control() -> Vec<Golden> {
     vec![
         Golden::new(
             "CANCEL",
-            Frame::new(header("/2"), Message::Cancel(cancel)),
-            &[("15", "version 1, kind 5"), ("00", "no flags")],
+            Frame::keyed(header("/2"), KEY, Message::Cancel(cancel)),
+            &[("a5", "KEYED, version 2, kind 5"), ("00", "no flags")],
             TASK,
-            &[("02", "reason: late"), BUDGET],
+            &[KEY_SHOWN, ("02", "reason: late"), BUDGET],
         ),
         Golden::new(
             "CREDIT",
-            Frame::new(header("/2"), Message::Credit(credit)),
-            &[("19", "version 1, kind 9"), ("00", "no flags")],
+            Frame::keyed(header("/2"), KEY, Message::Credit(credit)),
+            &[("a9", "KEYED, version 2, kind 9"), ("00", "no flags")],
             TASK,
-            &[("00", "reply 0"), ("808040", "up to 1 MiB")],
+            &[KEY_SHOWN, ("00", "reply 0"), ("808040", "up to 1 MiB")],
         ),
         Golden::new(
             "CAST",
             Frame::new(header("/"), Message::Cast(cast)),
-            &[("1a", "version 1, kind 10"), ("00", "no flags")],
+            &[("2a", "version 2, kind 10"), ("00", "no flags")],
             ROOT,
             &vote,
         ),
         Golden::new(
             "CAST",
             Frame::new(header("/"), Message::Cast(tagged)),
-            &[("1a", "version 1, kind 10"), ("01", "TAGGED")],
+            &[("2a", "version 2, kind 10"), ("01", "TAGGED")],
             ROOT,
             &[&[("09", "view 9")], &vote[..]].concat(),
         ),
         Golden::new(
             "CAST",
             Frame::new(header("/"), Message::Cast(carried)),
-            &[("1a", "version 1, kind 10"), ("02", "CARRIED")],
+            &[("2a", "version 2, kind 10"), ("02", "CARRIED")],
             ROOT,
             &[&vote[..5], &[("726566", "reference")]].concat(),
         ),
@@ -324,13 +390,18 @@ fn control() -> Vec<Golden> {
 }
 
 fn states() -> Vec<Golden> {
-    let probe = Probe { fence: true, budget_us: BUDGET_US, tasks: vec![key("/2")] };
+    let asked = Asked { task: key("/2"), key: KEY };
+    let probe = Probe { fence: true, budget_us: BUDGET_US, tasks: vec![asked.clone()] };
     let replies_by = ReplyPath::Link(LinkNonce(4));
     let closed = TaskStatus::Closed { entry: leaf_entry().into(), replies_by };
-    let status = Status { tasks: vec![(key("/2"), closed)], inherited: Vec::new() };
-    let link_down = LinkDown { node: node(9), children: vec![key("/2/1")], entries: Vec::new() };
+    let status = |status| {
+        let status = Status { tasks: vec![(asked.clone(), status)], inherited: Vec::new() };
+        Frame::new(header("/"), Message::Status(status))
+    };
+    let start = [("01", "1 task"), ("010200", "task /2"), KEY_SHOWN];
     let status_fields = [
-        &[("01", "1 task"), ("010200", "task /2"), ("03", "closed")][..],
+        &start[..],
+        &[("03", "closed")],
         &LEAF_ENTRY,
         &[
             ("01", "replies left by a connection"),
@@ -339,32 +410,121 @@ fn states() -> Vec<Golden> {
         ],
     ]
     .concat();
+    let forgotten = [("05", "forgotten"), ("00", "no inherited entries")];
     vec![
         Golden::new(
             "PROBE",
             Frame::new(header("/"), Message::Probe(probe)),
-            &[("16", "version 1, kind 6"), ("01", "FENCE")],
+            &[("26", "version 2, kind 6"), ("01", "FENCE")],
             ROOT,
-            &[BUDGET, ("01", "1 task"), ("010200", "task /2")],
+            &[&[BUDGET], &start[..]].concat(),
         ),
         Golden::new(
             "STATUS",
-            Frame::new(header("/"), Message::Status(status)),
-            &[("17", "version 1, kind 7"), ("00", "no flags")],
+            status(closed),
+            &[("27", "version 2, kind 7"), ("00", "no flags")],
             ROOT,
             &status_fields,
         ),
         Golden::new(
+            "STATUS of a forgotten task",
+            status(TaskStatus::Forgotten),
+            &[("27", "version 2, kind 7"), ("00", "no flags")],
+            ROOT,
+            &[&start[..], &forgotten].concat(),
+        ),
+    ]
+    .into_iter()
+    .chain(link_downs())
+    .collect()
+}
+
+fn link_downs() -> Vec<Golden> {
+    let running =
+        LinkDown { node: node(9), children: vec![key("/2/1")], own: None, inherited: Vec::new() };
+    let over =
+        LinkDown { own: Some(fan_out_entry()), inherited: vec![top_entry()], ..running.clone() };
+    let start = [("0900000000000000", "node 9"), ("01", "1 child"), ("02020100", "task /2/1")];
+    vec![
+        Golden::new(
             "LINK_DOWN",
-            Frame::new(header("/2"), Message::LinkDown(link_down)),
-            &[("18", "version 1, kind 8"), ("00", "no flags")],
+            Frame::new(header("/2"), Message::LinkDown(running)),
+            &[("28", "version 2, kind 8"), ("00", "no flags")],
+            TASK,
+            &[&start[..], &[("00", "no inherited entries")]].concat(),
+        ),
+        Golden::new(
+            "LINK_DOWN of a task that is over",
+            Frame::keyed(header("/2"), KEY, Message::LinkDown(over)),
+            &[("a8", "KEYED, version 2, kind 8"), ("01", "OWN")],
+            TASK,
+            &[&[KEY_SHOWN], &start[..], &FAN_OUT_ENTRY, &[("01", "1 inherited entry")], &TOP_ENTRY]
+                .concat(),
+        ),
+    ]
+}
+
+fn settlement() -> Vec<Golden> {
+    let no_call =
+        [("0000000000000000", "origin 0"), ("00", "call seq 0"), ("00", "path /"), ("00", "hop 0")];
+    let origin = header("/").call.origin;
+    let ask = Ask { origins: vec![(origin, 70_000)] };
+    let exceptions = vec![70_000, 70_003, 70_299];
+    let statement = Statement { origin, from: 70_000, to: 70_300, exceptions };
+    let settled = Settled { statements: vec![statement] };
+    vec![
+        Golden::new(
+            "ASK",
+            Frame::new(Header::without_call(), Message::Ask(ask)),
+            &[("2b", "version 2, kind 11"), ("00", "no flags")],
+            no_call,
+            &[("01", "1 origin"), CALL[0], ("f0a204", "from 70,000")],
+        ),
+        Golden::new(
+            "SETTLED",
+            Frame::new(Header::without_call(), Message::Settled(settled)),
+            &[("2c", "version 2, kind 12"), ("00", "no flags")],
+            no_call,
+            &[
+                ("01", "1 statement"),
+                CALL[0],
+                ("f0a204", "from 70,000"),
+                ("ac02", "to 300 calls further"),
+                ("03", "3 exceptions"),
+                ("00", "70,000"),
+                ("03", "70,003"),
+                ("a802", "70,299"),
+            ],
+        ),
+    ]
+}
+
+fn items() -> Vec<Golden> {
+    let item = Item {
+        kind: ItemKind::Item { seq: 4, is_last: true },
+        part: Some(Part { offset: 300, total: 302 }),
+        payload: Bytes::from_static(b"hi"),
+    };
+    let end = Item { kind: ItemKind::End { count: 5 }, part: None, payload: Bytes::new() };
+    vec![
+        Golden::new(
+            "ITEM",
+            Frame::new(header("/2"), Message::Item(item)),
+            &[("2d", "version 2, kind 13"), ("14", "END, PART")],
             TASK,
             &[
-                ("0900000000000000", "node 9"),
-                ("01", "1 child"),
-                ("02020100", "task /2/1"),
-                ("00", "no entries"),
+                ("04", "item 4"),
+                ("ac02", "piece at byte 300"),
+                ("ae02", "of 302"),
+                ("6869", "payload"),
             ],
+        ),
+        Golden::new(
+            "ITEM that ends a stream without an item",
+            Frame::new(header("/2"), Message::Item(end)),
+            &[("2d", "version 2, kind 13"), ("44", "END, NO_ITEM")],
+            TASK,
+            &[("05", "5 items")],
         ),
     ]
 }
@@ -387,7 +547,11 @@ fn every_kind_has_a_golden_frame() {
     let mut names: Vec<_> = all().iter().map(|golden| golden.frame.message.name()).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 13, "{names:?}");
+    let mut kinds: Vec<_> = all().iter().map(|golden| golden.frame.message.kind()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, (1..=14).collect::<Vec<_>>());
 }
 
 #[test]

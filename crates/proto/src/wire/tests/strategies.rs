@@ -7,10 +7,12 @@ use proptest::prelude::*;
 
 use crate::address::Address;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
+use crate::key::Key;
 use crate::wire::{
-    Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension, Fail, Frame,
-    Header, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
-    ReplyRoute, Request, Status, TaskStatus,
+    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension,
+    Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply,
+    ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
+    can_show_key,
 };
 
 /// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
@@ -19,15 +21,18 @@ pub(super) fn cases(count: u32) -> ProptestConfig {
 }
 
 pub(super) fn frame() -> impl Strategy<Value = Frame> {
-    (header(), option::weighted(0.2, node()), message())
-        .prop_map(|(header, relayed_from, message)| Frame { header, relayed_from, message })
+    let shown = (option::weighted(0.2, node()), option::weighted(0.3, branch_key()));
+    (header(), shown, message()).prop_map(|(header, (relayed_from, key), message)| {
+        let key = key.filter(|_| can_show_key(message.kind()));
+        Frame { header, relayed_from, key, message }
+    })
 }
 
 fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
         request().prop_map(Message::Request),
         reply().prop_map(Message::Reply),
-        entries(5).prop_map(|entries| Message::Manifest(Manifest { entries })),
+        manifest().prop_map(Message::Manifest),
         fail().prop_map(Message::Fail),
         cancel().prop_map(Message::Cancel),
         probe().prop_map(Message::Probe),
@@ -36,6 +41,9 @@ fn message() -> impl Strategy<Value = Message> {
         (number_u32(), number())
             .prop_map(|(index, limit_bytes)| Message::Credit(Credit { index, limit_bytes })),
         cast().prop_map(Message::Cast),
+        ask().prop_map(Message::Ask),
+        settled().prop_map(Message::Settled),
+        item().prop_map(Message::Item),
     ]
 }
 
@@ -73,6 +81,10 @@ fn key() -> impl Strategy<Value = TaskKey> {
     (path(), number_u32()).prop_map(|(path, hop)| TaskKey { path, hop })
 }
 
+fn branch_key() -> impl Strategy<Value = Key> {
+    any::<u64>().prop_map(Key)
+}
+
 fn payload() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..48).prop_map(Bytes::from)
 }
@@ -100,23 +112,40 @@ fn entry() -> impl Strategy<Value = Entry> {
     )
 }
 
-fn entries(count_max: usize) -> impl Strategy<Value = Vec<Entry>> {
-    vec(entry(), 0..=count_max)
+fn sealed(count_max: usize) -> impl Strategy<Value = Vec<Sealed>> {
+    let sealed = (entry(), any::<u64>()).prop_map(|(entry, seal)| Sealed { entry, seal });
+    vec(sealed, 0..=count_max)
+}
+
+fn extensions() -> impl Strategy<Value = Vec<Extension>> {
+    let extension = (any::<u8>(), vec(any::<u8>(), 0..40))
+        .prop_map(|(tag, value)| Extension { tag, value: value.into() });
+    vec(extension, 0..4)
+}
+
+fn manifest() -> impl Strategy<Value = Manifest> {
+    (option::of(entry()), entry(), branch_key(), sealed(4)).prop_map(
+        |(own, other, key, mut inherited)| {
+            if own.is_none() {
+                inherited.push(Sealed::new(other, key));
+            }
+            Manifest { own, inherited }
+        },
+    )
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let extension = (any::<u8>(), vec(any::<u8>(), 0..40))
-        .prop_map(|(tag, value)| Extension { tag, value: value.into() });
-    let rest = (entries(2), vec(extension, 0..4), payload());
-    (number(), number(), number(), any::<u32>(), reply_route(), rest).prop_map(
+    let rest = (sealed(2), extensions(), payload());
+    let numbers = (number(), number(), number());
+    (branch_key(), numbers, any::<u32>(), reply_route(), rest).prop_map(
         |(
-            budget_us,
-            outlasted_us,
-            floor,
+            key,
+            (budget_us, outlasted_us, floor),
             method,
             reply_route,
             (inherited, extensions, payload),
         )| Request {
+            key,
             budget_us,
             outlasted_us,
             floor,
@@ -148,11 +177,8 @@ fn ending() -> impl Strategy<Value = (bool, Option<Box<Entry>>)> {
     ]
 }
 
-fn reply() -> impl Strategy<Value = Reply> {
-    let kind = prop_oneof![
-        Just(ReplyKind::Message),
-        (number(), any::<bool>()).prop_map(|(seq, is_last)| ReplyKind::Item { seq, is_last }),
-    ];
+/// A whole message, or a piece of one.
+fn content() -> impl Strategy<Value = (Option<Part>, Bytes)> {
     let whole = payload().prop_map(|payload| (None, payload));
     let piece = (number_u32(), number_u32(), vec(any::<u8>(), 1..48)).prop_map(
         |(offset, behind, payload)| {
@@ -161,16 +187,26 @@ fn reply() -> impl Strategy<Value = Reply> {
             (Some(Part { offset, total }), Bytes::from(payload))
         },
     );
-    let with_content = (kind, prop_oneof![whole, piece]);
+    prop_oneof![whole, piece]
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    let kind = prop_oneof![
+        Just(ReplyKind::Message),
+        (number(), any::<bool>()).prop_map(|(seq, is_last)| ReplyKind::Item { seq, is_last }),
+    ];
+    let with_content = (kind, content());
+    let riding = (sealed(2), prop_oneof![Just(Vec::new()), extensions()]);
     let end = number().prop_map(|count| (ReplyKind::End { count }, (None, Bytes::new())));
-    (number_u32(), prop_oneof![4 => with_content, 1 => end], ending(), entries(2)).prop_map(
-        |(index, (kind, (part, payload)), (is_final, own_entry), inherited)| Reply {
+    (number_u32(), prop_oneof![4 => with_content, 1 => end], ending(), riding).prop_map(
+        |(index, (kind, (part, payload)), (is_final, own_entry), riding)| Reply {
             index,
             kind,
             part,
             is_final,
             own_entry,
-            inherited,
+            inherited: riding.0,
+            extensions: riding.1,
             payload,
         },
     )
@@ -180,8 +216,9 @@ fn fail() -> impl Strategy<Value = Fail> {
     let executed = prop::sample::select(&[Executed::No, Executed::Yes, Executed::Maybe][..]);
     let what = (cause(), executed, any::<u32>(), option::of(node()), "[ -~é]{0,40}");
     let entry = option::of(entry().prop_map(Box::new));
-    (what, entry, any::<bool>(), entries(2), payload()).prop_map(
-        |((cause, executed, code, node, text), entry, aborts_children, inherited, details)| Fail {
+    let riding = (sealed(2), prop_oneof![Just(Vec::new()), extensions()]);
+    (what, entry, any::<bool>(), riding, payload()).prop_map(
+        |((cause, executed, code, node, text), entry, aborts_children, riding, details)| Fail {
             cause,
             executed,
             code,
@@ -189,7 +226,8 @@ fn fail() -> impl Strategy<Value = Fail> {
             text,
             entry,
             aborts_children,
-            inherited,
+            inherited: riding.0,
+            extensions: riding.1,
             details,
         },
     )
@@ -207,17 +245,26 @@ fn cancel() -> impl Strategy<Value = Cancel> {
     (reason, number()).prop_map(|(reason, budget_us)| Cancel { reason, budget_us })
 }
 
+/// Some tasks with their keys, and something of each.
+fn asked<T: std::fmt::Debug>(
+    of_each: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Vec<(Asked, T)>> {
+    let tasks = vec((key(), branch_key(), of_each), 1..6);
+    tasks.prop_map(|tasks| {
+        tasks.into_iter().map(|(task, key, of_it)| (Asked { task, key }, of_it)).collect()
+    })
+}
+
 fn probe() -> impl Strategy<Value = Probe> {
-    (any::<bool>(), number(), vec(key(), 0..6)).prop_map(|(fence, budget_us, tasks)| Probe {
+    (any::<bool>(), number(), asked(Just(()))).prop_map(|(fence, budget_us, tasks)| Probe {
         fence,
         budget_us,
-        tasks,
+        tasks: tasks.into_iter().map(|(asked, ())| asked).collect(),
     })
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    (vec((key(), task_status()), 0..5), entries(2))
-        .prop_map(|(tasks, inherited)| Status { tasks, inherited })
+    (asked(task_status()), sealed(2)).prop_map(|(tasks, inherited)| Status { tasks, inherited })
 }
 
 fn task_status() -> impl Strategy<Value = TaskStatus> {
@@ -233,14 +280,48 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         (entry(), replies_by)
             .prop_map(|(entry, replies_by)| TaskStatus::Closed { entry: entry.into(), replies_by }),
         Just(TaskStatus::Fenced),
+        Just(TaskStatus::Forgotten),
     ]
 }
 
 fn link_down() -> impl Strategy<Value = LinkDown> {
-    (node(), vec(key(), 0..6), entries(3)).prop_map(|(node, children, entries)| LinkDown {
-        node,
-        children,
-        entries,
+    (node(), vec(key(), 0..6), option::of(entry()), sealed(3))
+        .prop_map(|(node, children, own, inherited)| LinkDown { node, children, own, inherited })
+}
+
+fn origin() -> impl Strategy<Value = Incarnation> {
+    any::<u64>().prop_map(Incarnation)
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    vec((origin(), number()), 1..6).prop_map(|origins| Ask { origins })
+}
+
+fn settled() -> impl Strategy<Value = Settled> {
+    vec(statement(), 1..5).prop_map(|statements| Settled { statements })
+}
+
+/// Each step is a difference: from the number before to an exception, and from the last to the end.
+fn statement() -> impl Strategy<Value = Statement> {
+    let steps = vec(number_u32(), 0..6);
+    (origin(), number(), number_u32(), steps).prop_map(|(origin, from, behind, steps)| {
+        let from = from.min(u64::MAX >> 1);
+        let (mut exceptions, mut next) = (Vec::new(), from);
+        for step in steps {
+            exceptions.push(next + u64::from(step));
+            next += u64::from(step) + 1;
+        }
+        Statement { origin, from, to: next + u64::from(behind), exceptions }
+    })
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    let kind = (number(), any::<bool>()).prop_map(|(seq, is_last)| ItemKind::Item { seq, is_last });
+    let end = number().prop_map(|count| (ItemKind::End { count }, (None, Bytes::new())));
+    prop_oneof![4 => (kind, content()), 1 => end].prop_map(|(kind, (part, payload))| Item {
+        kind,
+        part,
+        payload,
     })
 }
 

@@ -1,21 +1,21 @@
-//! What handlers do with their tasks: reply, stream, delegate, wait, end.
+//! Commands of handlers to their tasks: reply, stream, delegate, wait, end.
 
 use bytes::Bytes;
 
 use crate::id::{MethodId, NodeId, TaskKey};
+use crate::links::{Links, Way};
+use crate::task::{Task, TaskFailure, TaskRefusal};
 use crate::time::Timestamp;
-use crate::wire::{Extension, Header};
+use crate::wire::{CancelReason, Extension};
 
-use super::super::links::{Links, Way};
-use super::super::task::{Task, TaskFailure, TaskRefusal};
-use super::{Participant, TaskRef};
+use super::{TaskRef, Visits};
 
 /// A branch that a task wants opened.
 #[derive(Clone, Debug)]
 pub struct Branch {
-    /// Where.
+    /// The node to ask.
     pub to: NodeId,
-    /// What to run there.
+    /// The method to run there.
     pub method: MethodId,
     /// The request message.
     pub payload: Bytes,
@@ -25,7 +25,7 @@ pub struct Branch {
     pub deadline: Option<Timestamp>,
 }
 
-impl Participant {
+impl Visits {
     /// Sends a whole reply.
     pub(crate) fn reply(
         &mut self,
@@ -34,10 +34,7 @@ impl Participant {
         payload: Bytes,
         links: &mut Links,
     ) -> Result<(), TaskRefusal> {
-        match self.reply_brief(task, payload) {
-            Ok(()) => Ok(()),
-            Err(payload) => self.with_task(now, task, links, |task| task.reply(payload))?,
-        }
+        self.with_task(now, task, links, |task| task.reply(payload))?
     }
 
     /// Sends the only reply and ends the task; when it cannot be sent, the task goes on.
@@ -48,11 +45,11 @@ impl Participant {
         payload: Bytes,
         links: &mut Links,
     ) -> Result<(), TaskRefusal> {
-        if let Err(payload) = self.answer_brief(task, payload, links) {
-            self.reply(now, task, payload, links)?;
-            self.finish(now, task, links);
-        }
-        Ok(())
+        self.with_task(now, task, links, |task| {
+            task.reply(payload)?;
+            task.finish();
+            Ok(())
+        })?
     }
 
     /// Begins a streamed reply.
@@ -71,8 +68,7 @@ impl Participant {
         task: &TaskRef,
         index: u32,
     ) -> Result<bool, TaskRefusal> {
-        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
-        let running = visit.running(&task.task).ok_or(TaskRefusal::Ended)?;
+        let running = self.task_mut(&task.place()).ok_or(TaskRefusal::Ended)?;
         Ok(running.has_stream_credit(index))
     }
 
@@ -111,16 +107,10 @@ impl Participant {
         if links.way(now, branch.to) == Way::Dead {
             return Err(TaskRefusal::NodeDead);
         }
-        let branch = match self.delegate_brief(task, branch) {
-            Ok(child) => return Ok(child),
-            Err(branch) => branch,
-        };
-        let visit = self.visit_mut(task.call).ok_or(TaskRefusal::Ended)?;
-        let record = visit.tasks.get(&task.task).ok_or(TaskRefusal::Ended)?;
-        let extensions = inherit(&record.extensions, branch.extensions);
-        let Branch { to, method, payload, deadline, .. } = branch;
-        let deadline = deadline.unwrap_or(Timestamp::MAX);
         self.with_task(now, task, links, |task| {
+            let Branch { to, method, payload, extensions, deadline } = branch;
+            let extensions = inherit(&task.extensions, extensions);
+            let deadline = deadline.unwrap_or(Timestamp::MAX);
             task.delegate(to, method, extensions, payload, deadline)
         })?
     }
@@ -133,9 +123,8 @@ impl Participant {
         to: NodeId,
         links: &mut Links,
     ) -> Result<(), TaskRefusal> {
-        let child = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
-        let header = Header { call: task.call, task: child };
-        self.handle_unsent(now, &header, to, Vec::new(), links);
+        let (child, key) = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
+        self.report_unsent(now, task.call, &task.place(), (child, key), to, Vec::new(), links);
         Ok(())
     }
 
@@ -147,9 +136,6 @@ impl Participant {
 
     /// The handler returned.
     pub(crate) fn finish(&mut self, now: Timestamp, task: &TaskRef, links: &mut Links) {
-        if self.finish_brief(now, task, links) {
-            return;
-        }
         // A task that was stopped meanwhile has said all it will.
         let _ = self.with_task(now, task, links, Task::finish);
     }
@@ -164,13 +150,13 @@ impl Participant {
     ) {
         let aborts = failure.aborts_children;
         if self.with_task(now, task, links, |task| task.fail(failure)).is_ok() && aborts {
-            self.cancel_children(now, task, links);
+            self.cancel_children(now, task.call, &task.place(), CancelReason::ParentFailed, links);
         }
     }
 }
 
 /// The task's own extensions, but for tags that the branch sets.
-pub(super) fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
+fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
     let inherited = own.iter().filter(|old| !set.iter().any(|new| new.tag == old.tag)).cloned();
     let inherited: Vec<Extension> = inherited.collect();
     set.extend(inherited);

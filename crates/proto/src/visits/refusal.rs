@@ -1,39 +1,46 @@
-//! Which requests a node refuses before they run, and how it says so.
+//! Requests that a node refuses before they run, and how it says so.
 
 use bytes::Bytes;
 
-use crate::id::TaskKey;
-use crate::wire::{Cause, Entry, Executed, Extension, Fail, Message, Request, extension};
+use crate::Arrival;
+use crate::links::Links;
+use crate::share::Pool;
+use crate::task::TaskFailure;
+use crate::wire::{Cause, Executed, Extension, Request, extension};
 
-use super::super::task::TaskFailure;
-use super::Participant;
+use super::{TaskKey, Visits};
 
 pub(super) struct Refusal {
     pub(super) failure: TaskFailure,
-    /// It is not remembered.
+    /// It is not remembered. A transport delivers a request once, so no copy of it can run after this.
     pub(super) unrecorded: bool,
 }
 
 /// Tail transfers within one branch before it is refused: a loop of tails ends here or at the deadline.
 const HOPS_MAX: u32 = 1 << 20;
 
-impl Participant {
-    pub(super) fn refusal(&self, task: &TaskKey, request: &Request) -> Option<Refusal> {
+impl Visits {
+    pub(super) fn refusal(
+        &self,
+        by: &Arrival,
+        task: &TaskKey,
+        request: &Request,
+        links: &Links,
+    ) -> Option<Refusal> {
         let refuse = |cause, text: &str| {
             let failure = TaskFailure::new(cause, Executed::No, text);
             Some(Refusal { failure, unrecorded: false })
         };
         // A running task will be remembered when it has ended.
-        if self.remembered + self.running >= self.limits.remembered_max {
-            let text = "as many tasks are remembered as remembered_max allows";
+        if let Some(text) = overload(by, Pool::Records, links, "remembered", "remembered_max") {
             let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
             return Some(Refusal { failure, unrecorded: true });
         }
         if self.is_shutting_down {
             return refuse(Cause::ShuttingDown, "the node takes no new tasks");
         }
-        if self.running >= self.limits.tasks_max {
-            return refuse(Cause::Overloaded, "as many tasks run as tasks_max allows");
+        if let Some(text) = overload(by, Pool::Running, links, "running", "tasks_max") {
+            return refuse(Cause::Overloaded, &text);
         }
         if request.budget_us == 0 {
             return refuse(Cause::Deadline, "the budget was used up on the way");
@@ -62,20 +69,18 @@ impl Participant {
     }
 }
 
-/// There is no room to remember the refusal. A transport delivers a request once, so no copy of it can
-/// run after this.
-pub(super) fn unrecorded_fail(failure: TaskFailure, inherited: Vec<Entry>) -> Message {
-    Message::Fail(Fail {
-        cause: failure.cause,
-        executed: failure.executed,
-        code: failure.code,
-        node: None,
-        text: failure.text,
-        entry: None,
-        aborts_children: false,
-        inherited,
-        details: failure.details,
-    })
+/// Whose share is used up, when a peer may take no more of a pool.
+fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) -> Option<String> {
+    let shares = links.shares();
+    if shares.may_take(by.peer, pool) {
+        return None;
+    }
+    Some(format!(
+        "{} tasks are {what}, and {} has its share of {limit}, {}",
+        shares.used(pool),
+        by.via,
+        shares.max(pool),
+    ))
 }
 
 fn is_unknown_and_critical(extension: &Extension) -> bool {

@@ -1,0 +1,70 @@
+//! The connections of an endpoint, by the index that its node knows them by.
+
+use std::collections::BTreeMap;
+
+use convoke_proto::id::{LinkId, LinkNonce, NodeId};
+
+use super::Attached;
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    open: Vec<Option<(LinkId, Attached)>>,
+    /// Those that are about to close, whose index the node has given to another.
+    closing: BTreeMap<LinkId, Attached>,
+    /// Transports know them by their peer and the name that both ends have.
+    ids: BTreeMap<(NodeId, LinkNonce), LinkId>,
+}
+
+impl Connections {
+    pub(super) fn insert(&mut self, id: LinkId, attached: Attached) {
+        let link = attached.connection.link();
+        self.ids.insert((link.peer.node, link.nonce), id);
+        if id.index() >= self.open.len() {
+            self.open.resize_with(id.index() + 1, || None);
+        }
+        if let Some((id, closing)) = self.open[id.index()].replace((id, attached)) {
+            self.closing.insert(id, closing);
+        }
+    }
+
+    /// Takes out a connection that has closed.
+    pub(super) fn remove(&mut self, node: NodeId, nonce: LinkNonce) -> Option<(LinkId, Attached)> {
+        let id = self.ids.remove(&(node, nonce))?;
+        let place = self.open.get_mut(id.index())?;
+        let open = place.take_if(|(there, _)| *there == id);
+        open.or_else(|| Some((id, self.closing.remove(&id)?)))
+    }
+
+    pub(super) fn id(&self, node: NodeId, nonce: LinkNonce) -> Option<LinkId> {
+        self.ids.get(&(node, nonce)).copied()
+    }
+
+    pub(super) fn get(&self, id: LinkId) -> Option<&Attached> {
+        let (there, attached) = self.open.get(id.index())?.as_ref()?;
+        (*there == id).then_some(attached)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Attached> {
+        let (there, attached) = self.open.get_mut(id.index())?.as_mut()?;
+        (*there == id).then_some(attached)
+    }
+
+    /// Those to a node.
+    pub(super) fn of_node(&self, node: NodeId) -> impl Iterator<Item = (LinkId, &Attached)> {
+        let of_node = self.ids.range((node, LinkNonce(0))..=(node, LinkNonce(u64::MAX)));
+        of_node.filter_map(|(_, id)| Some((*id, self.get(*id)?)))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Attached> {
+        self.open.iter().flatten().map(|(_, attached)| attached)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
+        self.open.iter_mut().flatten().map(|(_, attached)| attached)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+}

@@ -1,0 +1,707 @@
+//! When a call is over for everybody, and how servers learn it (`settlement.md`).
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::super::*;
+use super::mesh::{Mesh, Sent, branch, id, millis};
+use super::strangers::{cancel, frame, in_the_name_of, key, keyed, request, send};
+use crate::call::CallOptions;
+use crate::id::CallId;
+use crate::key::Key;
+use crate::share::Pool;
+use crate::task::TaskFailure;
+use crate::wire::{
+    Ask, Asked, Cause, Executed, Header, Probe, ReplyRoute, Settled, Statement, TaskStatus,
+};
+
+/// Calls of node 1 that are not settled, and those of them that nobody reads any more.
+fn unsettled(mesh: &Mesh) -> (usize, usize) {
+    let initiator = mesh.nodes[&1].initiator();
+    (initiator.unsettled_count(), initiator.winding_count())
+}
+
+fn cancel_and_detach(mesh: &mut Mesh, call: CallId) {
+    let now = mesh.now;
+    mesh.with(1, |node| node.cancel_call(now, call));
+    mesh.with(1, |node| node.detach_call(now, call));
+}
+
+fn detach(mesh: &mut Mesh, call: CallId) {
+    let now = mesh.now;
+    mesh.with(1, |node| node.detach_call(now, call));
+}
+
+/// Time passes in steps that no node takes for a pause of its own.
+fn pass(mesh: &mut Mesh, time: Duration) {
+    let steps = u32::try_from(time.as_secs().max(1)).unwrap();
+    for _ in 0..steps {
+        mesh.pass(time / steps);
+        mesh.deliver_all();
+    }
+}
+
+fn remembered(mesh: &Mesh, at: u64) -> usize {
+    mesh.nodes[&at].visits().remembered_count()
+}
+
+fn stubs(mesh: &Mesh, at: u64) -> usize {
+    mesh.nodes[&at].visits().stub_count()
+}
+
+fn shares(mesh: &Mesh, at: u64) -> (usize, usize) {
+    let shares = mesh.nodes[&at].links().shares();
+    (shares.used(Pool::Records), shares.used(Pool::Running))
+}
+
+// Ends
+
+#[test]
+fn a_complete_call_is_settled_with_its_end() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    mesh.delegate("/0", &[3]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (1, 0));
+    mesh.answer("/0/0", b"");
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+    assert_eq!(mesh.nodes[&1].initiator().floor(), call.seq + 1, "read or not");
+}
+
+#[test]
+fn a_call_that_failed_by_the_word_of_its_tasks_is_settled_with_its_end() {
+    for cause in [Cause::UnknownMethod, Cause::Application, Cause::Panicked] {
+        let (mut mesh, call) = Mesh::calling(2, &[2]);
+        let (_, task) = mesh.task("/0");
+        let now = mesh.now;
+        let failure = TaskFailure::new(cause, Executed::No, "");
+        mesh.with(2, |node| node.fail(now, &task, failure));
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, call)[1], "Partial");
+        assert_eq!(unsettled(&mesh), (0, 0), "{cause:?}");
+    }
+}
+
+#[test]
+fn a_refusal_is_a_word_also_where_nothing_is_kept_of_it() {
+    let limits = Limits { remembered_max: 0, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+}
+
+#[test]
+fn a_request_that_never_left_or_was_fenced_settles_its_call() {
+    let mut mesh = Mesh::dialling();
+    mesh.call(1, &[2], CallOptions::default());
+    let now = mesh.now;
+    mesh.with(1, |node| node.handle_dial_failed(now, id(2)));
+    assert_eq!(unsettled(&mesh), (0, 0));
+
+    let mut mesh = Mesh::connected(2);
+    mesh.call(1, &[2], CallOptions::default());
+    mesh.hold_back("REQUEST");
+    mesh.pass(millis(50));
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+}
+
+#[test]
+fn a_cancelled_call_is_settled_when_its_task_has_said_that_it_stops() {
+    for traces in [false, true] {
+        let options = CallOptions { traces, ..CallOptions::default() };
+        let (mut mesh, call) = Mesh::calling_with(2, &[2], options);
+        cancel_and_detach(&mut mesh, call);
+        assert_eq!(unsettled(&mesh), (1, 1));
+        assert_eq!(mesh.on_wire(), ["1-2 CANCEL"]);
+        mesh.deliver(0);
+        assert_eq!(mesh.on_wire(), ["2-1 MANIFEST"]);
+        mesh.deliver(0);
+        assert_eq!(unsettled(&mesh), (0, 0));
+        assert!(!mesh.nodes[&1].initiator().is_kept(call));
+    }
+}
+
+#[test]
+fn a_cancel_that_overtakes_its_request_is_answered_when_that_comes() {
+    let mut mesh = Mesh::connected(2);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    cancel_and_detach(&mut mesh, call);
+    mesh.deliver(1);
+    assert_eq!((mesh.on_wire(), unsettled(&mesh)), (vec!["1-2 REQUEST".to_owned()], (1, 1)));
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+    assert!(mesh.starts.is_empty());
+}
+
+#[test]
+fn a_cancelled_tree_is_settled_when_all_its_tasks_have_stopped() {
+    let (mut mesh, call) = Mesh::calling(4, &[2]);
+    mesh.delegate("/0", &[3]);
+    mesh.deliver_all();
+    mesh.delegate("/0/0", &[4]);
+    mesh.deliver_all();
+    cancel_and_detach(&mut mesh, call);
+    let mut rounds = 0;
+    while !mesh.wire.is_empty() {
+        assert_eq!(unsettled(&mesh), (1, 1), "{:?}", mesh.on_wire());
+        (0..mesh.wire.len()).for_each(|_| mesh.deliver(0));
+        rounds += 1;
+    }
+    assert_eq!((unsettled(&mesh), mesh.stops.len()), ((0, 0), 3));
+    assert!(rounds <= 4, "one way down and one way up: {rounds}");
+}
+
+#[test]
+fn a_cancel_of_a_task_that_has_ended_is_not_answered() {
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
+    mesh.answer("/0", b"");
+    let reply = mesh.hold_back("REPLY");
+    cancel_and_detach(&mut mesh, call);
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (1, 1));
+    mesh.wire.extend(reply);
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0), "it had said its word");
+}
+
+#[test]
+fn a_call_whose_deadline_passed_is_settled_when_its_tasks_have_said_so() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    mesh.delegate("/0", &[3]);
+    mesh.deliver_all();
+    for _ in 0..3 {
+        mesh.pass(Duration::from_secs(4));
+    }
+    assert_eq!(unsettled(&mesh).0, 1);
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+    assert_eq!(mesh.told(1, call).len(), 2, "nobody has told it of the other one");
+}
+
+/// A guess is no word: the task may still run. What it says later is one.
+#[test]
+fn a_node_that_was_taken_for_dead_settles_its_call_when_it_is_heard_of_again() {
+    let mut mesh = Mesh::new(2, &Limits::default());
+    let link = mesh.connect(1, 2);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.disconnect(1, link);
+    mesh.disconnect(2, link);
+    mesh.pass(millis(20));
+    assert_eq!(mesh.told(1, call).len(), 2);
+    detach(&mut mesh, call);
+    assert_eq!(unsettled(&mesh), (1, 1));
+    mesh.connect(2, 1);
+    mesh.answer("/0", b"late");
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+}
+
+#[test]
+fn a_call_without_a_word_is_settled_when_nothing_of_it_can_do_harm() {
+    let mut mesh = Mesh::new(2, &Limits::default());
+    let link = mesh.connect(1, 2);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.disconnect(1, link);
+    mesh.pass(millis(20));
+    detach(&mut mesh, call);
+    pass(&mut mesh, Duration::from_secs(19));
+    assert_eq!(unsettled(&mesh), (1, 1));
+    pass(&mut mesh, Duration::from_secs(1));
+    assert_eq!(unsettled(&mesh), (0, 0));
+    assert_eq!(mesh.nodes[&1].initiator().settled_early_count(), 0);
+}
+
+#[test]
+fn a_decided_call_winds_until_its_tasks_have_ended() {
+    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    let now = mesh.now;
+    mesh.with(1, |node| node.decide_call(now, call, false));
+    mesh.pass(millis(50));
+    assert_eq!(unsettled(&mesh), (1, 1));
+    assert!(mesh.wire.is_empty(), "in silence");
+    mesh.answer("/1", b"");
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+}
+
+/// S5: nobody looks for the branches that a failing task takes along, but they may still run.
+#[test]
+fn branches_that_were_aborted_hold_the_call_until_their_word() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    mesh.delegate("/0", &[3]);
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let mut failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+    failure.aborts_children = true;
+    mesh.with(2, |node| node.fail(now, &task, failure));
+    let cancel = mesh.hold_back("CANCEL");
+    mesh.deliver_all();
+    assert_eq!((mesh.end(1, call).is_some(), unsettled(&mesh)), (true, (1, 0)));
+    mesh.wire.extend(cancel);
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+}
+
+// Statements
+
+/// Node 1 has one call open at node 3, so that its floor stays, and so many answered by node 2.
+fn with_an_open_call(answered: u64) -> Mesh {
+    let mut mesh = Mesh::connected(3);
+    mesh.call(1, &[3], CallOptions::default());
+    mesh.deliver_all();
+    (0..answered).for_each(|_| answer_one(&mut mesh));
+    mesh
+}
+
+/// A call of node 1 that node 2 answers. Frames about settlement stay on the wire.
+fn answer_one(mesh: &mut Mesh) {
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let about = mesh.hold_back("ASK");
+    mesh.deliver_all();
+    mesh.answer("/0", b"");
+    let asks = mesh.hold_back("ASK");
+    mesh.deliver_all();
+    mesh.wire.extend(about.into_iter().chain(asks));
+    detach(mesh, call);
+}
+
+#[test]
+fn a_server_that_remembers_many_calls_asks_which_are_settled_and_forgets_them() {
+    let mut mesh = with_an_open_call(64);
+    assert_eq!((remembered(&mesh, 2), mesh.on_wire()), (64, Vec::new()));
+    answer_one(&mut mesh);
+    assert_eq!(mesh.on_wire(), ["2-1 ASK"]);
+    answer_one(&mut mesh);
+    assert_eq!(mesh.on_wire(), ["2-1 ASK"], "once in five milliseconds");
+    mesh.deliver(0);
+    assert_eq!(mesh.on_wire(), ["1-2 SETTLED"]);
+    mesh.deliver(0);
+    assert_eq!(remembered(&mesh, 2), 0);
+    for _ in 0..100 {
+        mesh.pass(millis(1));
+        mesh.wire.retain(|(_, sent)| sent.frame.message.name() != "PROBE");
+        (0..20).for_each(|_| answer_one(&mut mesh));
+        mesh.deliver_all();
+        assert!(remembered(&mesh, 2) <= 64 + 20 * 6, "{}", remembered(&mesh, 2));
+    }
+}
+
+/// `settlement.md` section 4: what is asked for to save memory does not wait behind replies.
+#[test]
+fn questions_and_statements_take_the_control_lane() {
+    let mut mesh = with_an_open_call(65);
+    assert_eq!(mesh.wire[0].1.lane, crate::link::Lane::Control, "ASK");
+    mesh.deliver(0);
+    assert_eq!(mesh.wire[0].1.lane, crate::link::Lane::Control, "SETTLED");
+}
+
+#[test]
+fn what_is_settled_is_said_to_a_connection_every_five_milliseconds() {
+    let mut mesh = with_an_open_call(3);
+    let ask = |mesh: &Mesh| {
+        let ask = Ask { origins: vec![(mesh.nodes[&1].identity().incarnation, 0)] };
+        Frame::new(Header::without_call(), Message::Ask(ask))
+    };
+    for (after, answers) in [(0, 1), (0, 0), (4, 0), (1, 1), (5, 1), (4, 0)] {
+        mesh.pass(millis(after));
+        mesh.wire.clear();
+        let frame = ask(&mesh);
+        send(&mut mesh, 2, 1, frame).unwrap();
+        assert_eq!(mesh.wire.len(), answers, "after {after} ms");
+    }
+    let frame = ask(&mesh);
+    send(&mut mesh, 3, 1, frame).unwrap();
+    assert_eq!(mesh.on_wire(), ["1-3 SETTLED"], "each connection for itself");
+    let Message::Settled(settled) = &mesh.wire[0].1.frame.message else { panic!("no statement") };
+    let statement = &settled.statements[0];
+    assert_eq!((statement.from, statement.to, &statement.exceptions[..]), (0, 5, &[1][..]));
+}
+
+/// What does not fit is left out by lowering the end, and asked for next.
+#[test]
+fn a_statement_is_cut_at_its_exceptions_and_asked_on() {
+    let mut mesh = Mesh::connected(3);
+    for _ in 0..1_100 {
+        mesh.call(1, &[3], CallOptions::default());
+        mesh.hold_back("REQUEST");
+        answer_one(&mut mesh);
+    }
+    assert_eq!((remembered(&mesh, 2), mesh.on_wire()), (1_100, vec!["2-1 ASK".to_owned()]));
+    mesh.deliver(0);
+    let Message::Settled(settled) = &mesh.wire[0].1.frame.message else { panic!("no statement") };
+    let statement = settled.statements[0].clone();
+    assert_eq!(statement.exceptions.len(), 1_024);
+    assert_eq!(statement.to, 2 * 1_024 + 1, "the first that was left out");
+    mesh.deliver(0);
+    assert_eq!(remembered(&mesh, 2), 1_100 - 1_024);
+    mesh.now = mesh.now + millis(5);
+    answer_one(&mut mesh);
+    assert_eq!(mesh.on_wire(), ["2-1 ASK"]);
+    let Message::Ask(ask) = &mesh.wire[0].1.frame.message else { panic!("no question") };
+    assert_eq!(ask.origins[0].1, statement.to, "from where the last answer ended");
+    mesh.deliver_all();
+    assert_eq!(remembered(&mesh, 2), 0);
+}
+
+/// A server of so many finished calls of node 1, none of which it knows to be settled.
+fn with_finished(count: u64) -> Mesh {
+    let mut mesh = Mesh::connected(3);
+    for seq in 1..=count {
+        let call = CallId { origin: mesh.life(1), seq };
+        let request = request(Key(7), ReplyRoute::Sender, seq - 1);
+        send(&mut mesh, 1, 2, frame(call, "/0", request)).unwrap();
+        mesh.answer("/0", b"");
+    }
+    mesh.wire.clear();
+    assert_eq!(remembered(&mesh, 2), usize::try_from(count).unwrap());
+    mesh
+}
+
+fn settle(mesh: &mut Mesh, by: u64, at: u64, statement: Statement) {
+    let message = Message::Settled(Settled { statements: vec![statement] });
+    send(mesh, by, at, Frame::new(Header::without_call(), message)).unwrap();
+}
+
+fn statement(mesh: &Mesh, from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
+    Statement { origin: mesh.life(1), from, to, exceptions }
+}
+
+/// From where on, how far, and exceptions among other numbers.
+fn said() -> impl Strategy<Value = (u64, u64, BTreeSet<u64>)> {
+    (0..30_u64, 0..20_u64, prop::collection::btree_set(0..50_u64, 0..6))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    /// Statements come late, twice and in any order: their union is settled, and for ever.
+    #[test]
+    fn statements_are_united(
+        said in prop::collection::vec(said(), 1..8),
+    ) {
+        let mut mesh = with_finished(40);
+        let mut settled = BTreeSet::new();
+        for (from, len, exceptions) in said {
+            let to = from + len;
+            let exceptions = exceptions.into_iter().filter(|seq| (from..to).contains(seq));
+            let exceptions: Vec<u64> = exceptions.collect();
+            settled.extend((from..to).filter(|seq| !exceptions.contains(seq)));
+            let statement = statement(&mesh, from, to, exceptions);
+            settle(&mut mesh, 1, 2, statement);
+            let left = (1..=40).filter(|seq| !settled.contains(seq)).count();
+            prop_assert_eq!(remembered(&mesh, 2), left);
+        }
+        let started = mesh.starts.len();
+        for seq in 1..=40 {
+            let call = CallId { origin: mesh.life(1), seq };
+            let copy = request(Key(7), ReplyRoute::Sender, seq);
+            send(&mut mesh, 1, 2, frame(call, "/0", copy)).unwrap();
+        }
+        prop_assert_eq!(mesh.starts.len(), started, "no copy runs");
+        mesh.wire.clear();
+        // The first frames of a call that is not settled are taken.
+        for seq in 1..=40 {
+            let call = CallId { origin: mesh.life(1), seq };
+            let request = request(Key(8), ReplyRoute::Sender, seq);
+            let before = mesh.starts.len();
+            send(&mut mesh, 1, 2, frame(call, "/1", request)).unwrap();
+            prop_assert_eq!(mesh.starts.len() - before, usize::from(!settled.contains(&seq)));
+        }
+    }
+}
+
+#[test]
+fn a_settled_call_leaves_nothing_when_its_frames_still_come() {
+    let mut mesh = with_finished(5);
+    let all = statement(&mesh, 0, 6, Vec::new());
+    settle(&mut mesh, 1, 2, all);
+    assert_eq!(remembered(&mesh, 2), 0);
+    let (before, taken) = (format!("{:?}", mesh.nodes[&2].visits()), shares(&mesh, 2));
+    let call = CallId { origin: mesh.life(1), seq: 3 };
+    for path in ["/0", "/7"] {
+        for floor in [0, 2, 3] {
+            let copy = request(Key(7), ReplyRoute::Sender, floor);
+            send(&mut mesh, 1, 2, frame(call, path, copy)).unwrap();
+        }
+        send(&mut mesh, 1, 2, keyed(call, path, Key(7), cancel())).unwrap();
+        assert!(mesh.wire.is_empty(), "{:?}", mesh.on_wire());
+        let asked = vec![Asked { task: key(path), key: Key(7) }];
+        let probe = Probe { fence: true, budget_us: 1_000, tasks: asked };
+        send(&mut mesh, 1, 2, frame(call, "/", Message::Probe(probe))).unwrap();
+        let (_, sent) = mesh.wire.pop_front().unwrap();
+        let Message::Status(status) = sent.frame.message else { panic!("no status") };
+        assert_eq!(status.tasks[0].1, TaskStatus::Forgotten, "never fenced");
+    }
+    assert_eq!(format!("{:?}", mesh.nodes[&2].visits()), before);
+    assert_eq!(shares(&mesh, 2), taken);
+}
+
+#[test]
+fn a_task_that_runs_when_its_call_is_settled_goes_with_its_end() {
+    let mut mesh = Mesh::connected(2);
+    let call = CallId { origin: mesh.life(1), seq: 1 };
+    send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, 0))).unwrap();
+    let all = statement(&mesh, 0, 9, Vec::new());
+    settle(&mut mesh, 1, 2, all);
+    assert!(mesh.nodes[&2].is_running(&mesh.task("/0").1));
+    mesh.answer("/0", b"");
+    assert_eq!(remembered(&mesh, 2), 0);
+    assert_eq!(mesh.on_wire(), ["2-1 REPLY"]);
+}
+
+/// A copy can come for as long as its record would have been kept: so long it is refused.
+#[test]
+fn an_origin_and_what_it_has_settled_go_when_no_copy_can_come_any_more() {
+    let mut mesh = with_finished(5);
+    let all = statement(&mesh, 0, 6, Vec::new());
+    settle(&mut mesh, 1, 2, all);
+    // Their time is a second, and ten of keep-alive.
+    pass(&mut mesh, Duration::from_millis(10_500));
+    assert_eq!((mesh.nodes[&2].visits().origin_count(), shares(&mesh, 2)), (1, (1, 0)));
+    let call = CallId { origin: mesh.life(1), seq: 3 };
+    send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, 0))).unwrap();
+    assert_eq!(mesh.starts.len(), 5);
+    pass(&mut mesh, millis(600));
+    assert_eq!((mesh.nodes[&2].visits().origin_count(), shares(&mesh, 2)), (0, (0, 0)));
+}
+
+// The word of others
+
+/// Nodes 2 and 3 have run tasks of call 1 of node 1, which only 2 is connected with: /0 at 2 and
+/// /0/0 at 3. Node 3 has asked 2 what is settled; the question is still on its way.
+fn chain() -> (Mesh, CallId, Frame, Vec<(u64, Sent)>) {
+    let mut mesh = Mesh::new(4, &Limits { ask_min: 0, ..Limits::default() });
+    for (one, other) in [(1, 2), (2, 3), (3, 4)] {
+        mesh.connect(one, other);
+    }
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    mesh.finish("/0");
+    let request = mesh.hold_back("REQUEST");
+    let copy = request[0].1.frame.clone();
+    mesh.wire.extend(request);
+    mesh.deliver_all();
+    mesh.answer("/0/0", b"");
+    let asks = mesh.hold_back("ASK");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
+    detach(&mut mesh, call);
+    assert_eq!((asks.len(), remembered(&mesh, 2), remembered(&mesh, 3)), (1, 1, 1));
+    (mesh, call, copy, asks)
+}
+
+/// The next call goes the same way: its floor tells node 2 that the first is settled.
+fn next_in_chain(mesh: &mut Mesh) -> CallId {
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    call
+}
+
+#[test]
+fn a_chain_without_connections_to_the_initiator_forgets_hop_by_hop() {
+    let (mut mesh, _, copy, asks) = chain();
+    next_in_chain(&mut mesh);
+    assert_eq!((remembered(&mesh, 2), stubs(&mesh, 2)), (1, 0), "of the second call alone");
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (1, 0), "nobody has said a word");
+    mesh.wire.extend(asks);
+    mesh.deliver_all();
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (0, 1));
+    let started = mesh.starts.len();
+    send(&mut mesh, 2, 3, copy.clone()).unwrap();
+    assert_eq!(mesh.starts.len(), started, "a stub refuses the copy");
+    let Message::Request(request) = &copy.message else { panic!("{copy:?}") };
+    let asked = Asked { task: copy.header.task.clone(), key: request.key };
+    let probe = Probe { fence: true, budget_us: 1_000, tasks: vec![asked] };
+    send(&mut mesh, 2, 3, frame(copy.header.call, "/", Message::Probe(probe))).unwrap();
+    let (_, sent) = mesh.wire.pop_front().unwrap();
+    let Message::Status(status) = sent.frame.message else { panic!("no status") };
+    assert_eq!(status.tasks[0].1, TaskStatus::Forgotten);
+    mesh.answer("/0/0", b"");
+    mesh.deliver_all();
+    pass(&mut mesh, Duration::from_secs(22));
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3), shares(&mesh, 3)), (0, 0, (0, 0)));
+    assert_eq!(mesh.nodes[&3].visits().origin_count(), 0);
+}
+
+#[test]
+fn a_stub_is_of_a_task_and_not_of_its_call() {
+    let (mut mesh, _, copy, asks) = chain();
+    next_in_chain(&mut mesh);
+    mesh.wire.extend(asks);
+    mesh.deliver_all();
+    assert_eq!(stubs(&mesh, 3), 1);
+    let started = mesh.starts.len();
+    let mut other = copy.clone();
+    other.header.task = key("/0/1");
+    send(&mut mesh, 2, 3, other).unwrap();
+    let mut with_another_key = copy;
+    if let Message::Request(request) = &mut with_another_key.message {
+        request.key = Key(1);
+    }
+    send(&mut mesh, 2, 3, with_another_key).unwrap();
+    assert_eq!(mesh.starts.len(), started + 2);
+}
+
+/// A lie costs only the liar's own requests.
+#[test]
+fn the_word_of_a_node_that_sent_nothing_is_not_believed() {
+    let (mut mesh, call, copy, _) = chain();
+    let lie = statement(&mesh, 0, u64::MAX, Vec::new());
+    settle(&mut mesh, 4, 3, lie.clone());
+    let far = CallId { seq: 1 << 40, ..call };
+    send(&mut mesh, 4, 3, frame(far, "/9/0", request(Key(1), in_the_name_of(1), 0))).unwrap();
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (1, 0));
+    settle(&mut mesh, 2, 3, lie);
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (0, 1));
+    let started = mesh.starts.len();
+    send(&mut mesh, 2, 3, copy).unwrap();
+    assert_eq!(mesh.starts.len(), started);
+    next_in_chain(&mut mesh);
+    assert_eq!(mesh.starts.len(), started + 2, "what is asked for later runs all the same");
+}
+
+/// Frames of different calls, lanes and connections pass one another: an answer is about what had come when it
+/// was asked for.
+#[test]
+fn an_answer_is_not_about_requests_that_came_after_the_question() {
+    let (mut mesh, _, copy, _) = chain();
+    pass(&mut mesh, millis(1));
+    let mut later = copy.clone();
+    later.header.task = key("/0/1");
+    send(&mut mesh, 2, 3, later).unwrap();
+    mesh.answer("/0/1", b"");
+    mesh.wire.clear();
+    assert_eq!(remembered(&mesh, 3), 2);
+    let all = statement(&mesh, 0, u64::MAX, Vec::new());
+    settle(&mut mesh, 2, 3, all.clone());
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (1, 1));
+    settle(&mut mesh, 2, 3, all);
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (1, 1), "nobody has asked");
+}
+
+#[test]
+fn a_node_deep_in_a_tree_asks_who_sent_the_requests() {
+    let mut mesh = Mesh::new(3, &Limits::default());
+    mesh.connect(1, 2);
+    mesh.connect(2, 3);
+    let one = CallId { origin: mesh.life(1), seq: 1 };
+    // This one runs at 2 all the time, and holds its floor.
+    send(&mut mesh, 1, 2, frame(one, "/0", request(Key(7), ReplyRoute::Sender, 0))).unwrap();
+    for seq in 2..=66 {
+        let call = CallId { seq, ..one };
+        send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, seq - 1)))
+            .unwrap();
+        mesh.delegate("/0", &[3]);
+        mesh.finish("/0");
+        mesh.deliver_all_but("REPLY");
+        mesh.answer("/0/0", b"");
+        if seq <= 65 {
+            mesh.wire.clear();
+        }
+    }
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (65, 0));
+    assert!(mesh.on_wire().contains(&"3-2 ASK".to_owned()), "{:?}", mesh.on_wire());
+    let all = statement(&mesh, 0, 67, vec![1]);
+    settle(&mut mesh, 1, 2, all);
+    assert_eq!(remembered(&mesh, 2), 0);
+    let asks = mesh.hold_back("ASK");
+    mesh.wire = asks.into();
+    mesh.deliver(0);
+    assert_eq!(mesh.on_wire(), ["2-3 SETTLED"]);
+    mesh.deliver_all();
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (0, 65));
+    assert_eq!(shares(&mesh, 3).0, 2 + 65_usize.div_ceil(4), "four count as one");
+}
+
+// Shares
+
+/// Starts tasks of calls of a node at node 2 until one is refused. How many were started.
+fn fill(mesh: &mut Mesh, from: u64) -> usize {
+    let before = mesh.starts.len();
+    for seq in 1..1_000 {
+        let call = CallId { origin: mesh.life(from), seq };
+        let request = request(Key(7), ReplyRoute::Sender, seq - 1);
+        send(mesh, from, 2, frame(call, "/0", request)).unwrap();
+        mesh.wire.clear();
+    }
+    mesh.starts.len() - before
+}
+
+#[test]
+fn one_greedy_peer_does_not_shut_out_another() {
+    let limits = Limits { tasks_max: 90, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(4, &limits);
+    assert_eq!([1, 3, 4].map(|from| fill(&mut mesh, from)), [60, 20, 7], "of two thirds each");
+    assert_eq!(shares(&mesh, 2).1, 87);
+    let limits = Limits { remembered_max: 200, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(4, &limits);
+    assert_eq!([1, 3, 4].map(|from| fill(&mut mesh, from)), [98, 48, 23], "of half each");
+    pass(&mut mesh, Duration::from_secs(12));
+    assert_eq!((remembered(&mesh, 2), shares(&mesh, 2)), (0, (0, 0)));
+}
+
+/// Every way in which a record goes gives its place back.
+#[test]
+fn shares_are_given_back_however_a_record_goes() {
+    let (mut mesh, call) = Mesh::calling(4, &[2, 3]);
+    mesh.delegate("/0", &[3, 4]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    mesh.answer("/0/0", b"");
+    mesh.deliver_all();
+    cancel_and_detach(&mut mesh, call);
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0));
+    let early = CallId { origin: mesh.life(1), seq: 50 };
+    send(&mut mesh, 1, 2, keyed(early, "/0", Key(1), cancel())).unwrap();
+    let asked = vec![Asked { task: key("/1"), key: Key(1) }];
+    let fence = Probe { fence: true, budget_us: 1_000, tasks: asked };
+    send(&mut mesh, 1, 2, frame(early, "/", Message::Probe(fence))).unwrap();
+    assert!(remembered(&mesh, 2) >= 2);
+    mesh.deliver_all();
+    for (one, other) in [(1, 2), (2, 3), (2, 4)] {
+        let link = mesh.link_between(one, other);
+        mesh.disconnect(one, link);
+        mesh.disconnect(other, link);
+    }
+    pass(&mut mesh, Duration::from_secs(24));
+    for at in 1..=4 {
+        assert_eq!(shares(&mesh, at), (0, 0), "at {at}");
+        assert_eq!((remembered(&mesh, at), mesh.nodes[&at].visits().origin_count()), (0, 0));
+    }
+}
+
+#[test]
+fn a_node_shares_with_itself_as_with_others() {
+    let mut mesh = Mesh::connected(2);
+    let call = mesh.call(1, &[1], CallOptions::default());
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    mesh.with(1, |node| {
+        node.delegate(now, &task, branch(1)).unwrap();
+        node.reply(now, &task, Bytes::new()).unwrap();
+        node.finish(now, &task);
+    });
+    assert_eq!(shares(&mesh, 1), (2 + 2, 1));
+    mesh.answer("/0/0", b"");
+    assert_eq!(mesh.told(1, call), ["reply /0", "reply /0/0", "Complete"]);
+    detach(&mut mesh, call);
+    pass(&mut mesh, Duration::from_secs(22));
+    assert_eq!(shares(&mesh, 1), (0, 0));
+}

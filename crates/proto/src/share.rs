@@ -1,0 +1,271 @@
+//! What one peer may take of what all peers share.
+//!
+//! A peer may have at most `alpha` times what is free (Choudhury and Hahne, *Dynamic queue length thresholds
+//! for shared-memory packet switches*, 1998): `of_peer < alpha * (max - used)`. With alpha 1 one greedy peer
+//! gets a half, n of them 1/(n + 1) each, and as much stays free, of which who comes next can take half. Two
+//! counters decide; nothing is ever taken back.
+//!
+//! A peer is a node where its connection proves which, and else the address it connects from: names are free
+//! there. Who pays is the connection that brought the request, the fence or the mark, not the call's origin.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::id::NodeId;
+
+/// A peer among those that share: an index that stays while it has a connection or takes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PeerIndex(u32);
+
+/// Who a peer is, for what it may take.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PeerName {
+    /// A node that its connections prove.
+    Node(NodeId),
+    /// Whoever connects from there: an address without its port.
+    Place(Arc<str>),
+}
+
+/// What is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// Finished tasks, fences, cancel marks, origins, stubs: what is remembered. Running tasks, too, for they
+    /// will be.
+    Records,
+    /// Running tasks.
+    Running,
+}
+
+const POOLS: usize = 2;
+
+impl Pool {
+    const fn index(self) -> usize {
+        match self {
+            Self::Records => 0,
+            Self::Running => 1,
+        }
+    }
+
+    /// How many times what is free one peer may have.
+    const fn alpha(self) -> usize {
+        match self {
+            Self::Records => 1,
+            Self::Running => 2,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Peer {
+    name: PeerName,
+    connections: usize,
+    taken: [usize; POOLS],
+}
+
+/// The pools, and what each peer has of them.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    max: [usize; POOLS],
+    used: [usize; POOLS],
+    peers: Vec<Option<Peer>>,
+    free: Vec<u32>,
+    names: BTreeMap<PeerName, PeerIndex>,
+}
+
+impl Shares {
+    pub(crate) fn new(records_max: usize, running_max: usize) -> Self {
+        Self {
+            max: [records_max, running_max],
+            used: [0; POOLS],
+            peers: Vec::new(),
+            free: Vec::new(),
+            names: BTreeMap::new(),
+        }
+    }
+
+    /// A connection of a peer is up.
+    pub(crate) fn connect(&mut self, name: PeerName) -> PeerIndex {
+        let index = self.index_of(name);
+        self.peer_mut(index).connections += 1;
+        index
+    }
+
+    /// A connection of a peer has ended.
+    pub(crate) fn disconnect(&mut self, index: PeerIndex) {
+        self.peer_mut(index).connections -= 1;
+        self.forget_idle(index);
+    }
+
+    /// Whether a peer may take one more.
+    pub(crate) fn may_take(&self, index: PeerIndex, pool: Pool) -> bool {
+        let at = pool.index();
+        let of_peer = self.peer(index).taken[at];
+        of_peer < pool.alpha() * self.max[at].saturating_sub(self.used[at])
+    }
+
+    /// Takes so many for a peer, whatever it has.
+    pub(crate) fn take(&mut self, index: PeerIndex, pool: Pool, count: usize) {
+        let at = pool.index();
+        self.used[at] += count;
+        self.peer_mut(index).taken[at] += count;
+    }
+
+    /// Gives so many of a peer's back.
+    pub(crate) fn give(&mut self, index: PeerIndex, pool: Pool, count: usize) {
+        let at = pool.index();
+        self.used[at] -= count;
+        self.peer_mut(index).taken[at] -= count;
+        self.forget_idle(index);
+    }
+
+    /// Has a peer pay for so many in place of so many.
+    pub(crate) fn adjust(&mut self, index: PeerIndex, pool: Pool, before: usize, after: usize) {
+        if after > before {
+            self.take(index, pool, after - before);
+        } else if before > after {
+            self.give(index, pool, before - after);
+        }
+    }
+
+    /// How much of a pool is taken.
+    pub(crate) fn used(&self, pool: Pool) -> usize {
+        self.used[pool.index()]
+    }
+
+    /// How much of a pool there is.
+    pub(crate) fn max(&self, pool: Pool) -> usize {
+        self.max[pool.index()]
+    }
+
+    /// Peers that are connected or have taken anything.
+    #[cfg(test)]
+    fn peer_count(&self) -> usize {
+        self.names.len()
+    }
+
+    fn index_of(&mut self, name: PeerName) -> PeerIndex {
+        if let Some(index) = self.names.get(&name) {
+            return *index;
+        }
+        let peer = Peer { name: name.clone(), connections: 0, taken: [0; POOLS] };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.peers[index as usize] = Some(peer);
+                PeerIndex(index)
+            }
+            None => {
+                self.peers.push(Some(peer));
+                PeerIndex(u32::try_from(self.peers.len() - 1).expect("fewer peers than addresses"))
+            }
+        };
+        self.names.insert(name, index);
+        index
+    }
+
+    fn forget_idle(&mut self, index: PeerIndex) {
+        let peer = self.peer(index);
+        if peer.connections == 0 && peer.taken == [0; POOLS] {
+            self.names.remove(&peer.name.clone());
+            self.peers[index.0 as usize] = None;
+            self.free.push(index.0);
+        }
+    }
+
+    fn peer(&self, index: PeerIndex) -> &Peer {
+        self.peers[index.0 as usize].as_ref().expect("a peer that has anything is known")
+    }
+
+    fn peer_mut(&mut self, index: PeerIndex) -> &mut Peer {
+        self.peers[index.0 as usize].as_mut().expect("a peer that has anything is known")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: usize) -> PeerName {
+        PeerName::Place(name.to_string().into())
+    }
+
+    fn take_all(shares: &mut Shares, peer: PeerIndex, pool: Pool) -> usize {
+        let mut count = 0;
+        while shares.may_take(peer, pool) {
+            shares.take(peer, pool, 1);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn greedy_peers_leave_as_much_free_as_each_has() {
+        let mut shares = Shares::new(1_000, 900);
+        let first = shares.connect(place(1));
+        assert_eq!(take_all(&mut shares, first, Pool::Records), 500);
+        assert_eq!(take_all(&mut shares, first, Pool::Running), 600);
+        let second = shares.connect(place(2));
+        assert_eq!(take_all(&mut shares, second, Pool::Records), 250);
+        shares.give(first, Pool::Records, 500);
+        assert_eq!(take_all(&mut shares, second, Pool::Records), 250);
+    }
+
+    /// I41 for peers that come one after the other: each gets half of what those before it have left.
+    #[test]
+    fn the_next_peer_can_take_half_of_what_is_free() {
+        let mut shares = Shares::new(10_000, 10_000);
+        for n in 0..10_usize {
+            let peer = shares.connect(place(n));
+            let free = shares.max(Pool::Records) - shares.used(Pool::Records);
+            assert_eq!(take_all(&mut shares, peer, Pool::Records), free.div_ceil(2), "peer {n}");
+        }
+    }
+
+    /// I41 once what was taken has been given back and taken again: then all have the same.
+    #[test]
+    fn greedy_peers_become_equal_as_they_renew_what_they_have() {
+        let max = 10_000;
+        let mut shares = Shares::new(max, max);
+        for count in 1..=8_usize {
+            let peers: Vec<PeerIndex> = (0..count).map(|n| shares.connect(place(n))).collect();
+            for _ in 0..max {
+                for peer in &peers {
+                    if shares.peer(*peer).taken[Pool::Records.index()] > 0 {
+                        shares.give(*peer, Pool::Records, 1);
+                    }
+                }
+                for peer in &peers {
+                    for _ in 0..3 {
+                        if shares.may_take(*peer, Pool::Records) {
+                            shares.take(*peer, Pool::Records, 1);
+                        }
+                    }
+                }
+            }
+            for peer in &peers {
+                let taken = shares.peer(*peer).taken[Pool::Records.index()];
+                let part = max / (count + 1);
+                assert!(taken.abs_diff(part) <= 2 * count + 2, "{taken} of {part}, {count} peers");
+            }
+            let next = shares.connect(place(99));
+            let taken = take_all(&mut shares, next, Pool::Records);
+            assert!(taken + 2 * count + 2 >= max / (2 * (1 + count)), "the next one gets {taken}");
+            shares.give(next, Pool::Records, taken);
+            shares.disconnect(next);
+        }
+    }
+
+    #[test]
+    fn a_peer_is_forgotten_when_it_is_gone_and_has_given_all_back() {
+        let mut shares = Shares::new(10, 10);
+        let peer = shares.connect(place(1));
+        let again = shares.connect(place(1));
+        assert_eq!(peer, again);
+        shares.take(peer, Pool::Records, 2);
+        shares.disconnect(peer);
+        shares.disconnect(peer);
+        shares.give(peer, Pool::Records, 1);
+        assert_eq!(shares.peer_count(), 1);
+        shares.give(peer, Pool::Records, 1);
+        assert_eq!((shares.peer_count(), shares.used(Pool::Records)), (0, 0));
+    }
+}

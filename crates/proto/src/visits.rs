@@ -1,0 +1,426 @@
+//! All tasks of a node: takes requests, refuses what it must, runs each task at most once, and remembers what has
+//! run for as long as a stale copy could come or until its call is settled.
+//!
+//! ```text
+//!   REQUEST ──▶ refused ──▶ FAIL, or the closing entry of a task that was not run
+//!      │
+//!      └──▶ Running ──the handler ended, all has left──▶ Over ──settled, or time──▶ (nothing)
+//!                                                         └──another node's word──▶ stub
+//! ```
+//! Every refusal still passes on the entries that the request carried, for they describe ancestors.
+//!
+//! Sources: `settlement.md` for what may be forgotten when, `trust.md` for who may say what.
+
+mod commands;
+mod control;
+mod forget;
+mod origins;
+mod records;
+mod refusal;
+mod refusals;
+mod route;
+mod settle;
+mod stubs;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::id::{CallId, LinkId, MethodId, NodeId, NodeLife, TaskKey};
+use crate::key::{Key, Secret};
+use crate::limits::Limits;
+use crate::links::Links;
+use crate::mutant::{self, Mutant};
+use crate::share::Pool;
+use crate::task::{Task, TaskOutput, TaskRefusal};
+use crate::time::Timestamp;
+use crate::timers::Timers;
+use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
+use crate::{Arrival, Fault, Outbound, admission};
+
+pub use commands::Branch;
+use origins::{OriginIndex, Origins, RingName};
+pub(crate) use records::RingIndex;
+use records::{Name, Record, State, refused_entry};
+use refusal::Refusal;
+use refusals::Refusals;
+use route::Dial;
+
+/// One task of a node, for who runs it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskRef {
+    /// The call.
+    pub call: CallId,
+    /// The task.
+    pub task: TaskKey,
+    pub(crate) key: Key,
+    pub(crate) ring: RingIndex,
+}
+
+impl TaskRef {
+    fn place(&self) -> Place {
+        (self.ring, (self.call.seq, self.task.clone(), self.key))
+    }
+}
+
+/// A task to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The task.
+    pub task: TaskRef,
+    /// The node that opened the branch: the peer whose order of submission counts.
+    pub from: NodeId,
+    /// The connection to it that the request came over; of no meaning when it is this node.
+    pub link: LinkId,
+    /// The initiator.
+    pub origin: NodeId,
+    /// The method to run.
+    pub method: MethodId,
+    /// When it is stopped.
+    pub deadline: Timestamp,
+    /// Trace context, metadata and the like.
+    pub extensions: Vec<Extension>,
+    /// The request message.
+    pub payload: Bytes,
+}
+
+/// A thing for the driver to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VisitEvent {
+    /// Start the handler.
+    Start(Box<Start>),
+    /// Stop the handler: its outputs are not wanted any more.
+    Stop {
+        /// The task.
+        task: TaskRef,
+        /// Cancelled or past its deadline.
+        cause: Cause,
+    },
+    /// A stream of this task has credit again.
+    Writable(TaskRef),
+}
+
+/// A record, by its ring and its name there.
+type Place = (RingIndex, Name);
+
+/// Branches that left for a node: of which call, and the ring of the tasks that opened them.
+type Left = (NodeId, CallId, RingIndex);
+
+/// The tasks of one node.
+#[derive(Debug)]
+pub struct Visits {
+    me: NodeLife,
+    secret: Secret,
+    limits: Limits,
+    origins: Origins,
+    refusals: Refusals,
+    /// How many branches have left so.
+    left: BTreeMap<Left, usize>,
+    dials: BTreeMap<NodeId, Dial>,
+    running: usize,
+    /// Tasks that have ended, whose room the next ones take.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Task>>,
+    is_shutting_down: bool,
+    /// Requests and casts of an older epoch than this are refused.
+    epoch: u64,
+    /// The rings that are due, by the number of the call; 0 for the ring itself.
+    timers: Timers<(RingIndex, u64)>,
+    /// Origins of which nothing is held any more.
+    idle: Timers<OriginIndex>,
+    events: VecDeque<VisitEvent>,
+    out: VecDeque<Outbound>,
+}
+
+impl Visits {
+    pub(crate) fn new(me: NodeLife, secret: Secret, limits: &Limits) -> Self {
+        Self {
+            me,
+            secret,
+            limits: limits.clone(),
+            origins: Origins::default(),
+            refusals: Refusals::new(),
+            left: BTreeMap::new(),
+            dials: BTreeMap::new(),
+            running: 0,
+            spare: Vec::new(),
+            is_shutting_down: false,
+            epoch: 0,
+            timers: Timers::new(),
+            idle: Timers::new(),
+            events: VecDeque::new(),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// A REQUEST for this node.
+    ///
+    /// # Errors
+    /// [`Fault`]: the sender's doing; the request is dropped.
+    pub(crate) fn handle_request(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        header: Header,
+        request: Request,
+        links: &mut Links,
+    ) -> Result<(), Fault> {
+        let call = header.call;
+        let is_direct = request.reply_route == ReplyRoute::Sender;
+        if header.task.path.is_root() {
+            return Err(Fault::Misrouted);
+        }
+        if admission::opens_root(&header.task) && !is_direct {
+            return Err(Fault::NotInitiator);
+        }
+        let node = match &request.reply_route {
+            ReplyRoute::Sender if !by.life.is_life_of(call.origin) => {
+                return Err(Fault::ForeignCall);
+            }
+            ReplyRoute::Sender => by.via,
+            ReplyRoute::Node { node, .. }
+                if *node == self.me.node && !self.me.life.is_life_of(call.origin) =>
+            {
+                return Ok(()); // A call of this node's last life: nobody waits for it.
+            }
+            ReplyRoute::Node { node, addresses } => {
+                if *node != self.me.node && !addresses.is_empty() {
+                    links.hear_of(*node, addresses);
+                }
+                *node
+            }
+        };
+        let origin = NodeLife { node, life: call.origin };
+        let ring = RingName { life: call.origin, sender: by.sender() };
+        self.hear_floor(&by, origin, call.seq.saturating_sub(request.floor), links);
+        if !self.is_settled(origin, call.seq) {
+            self.admit(now, by, (origin, ring), header, request, links);
+        }
+        Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        (origin, ring): (NodeLife, RingName),
+        header: Header,
+        mut request: Request,
+        links: &mut Links,
+    ) {
+        let Header { call, task } = header;
+        let name: Name = (call.seq, task, request.key);
+        if self.knows(ring, &name) && !mutant::is(Mutant::NoDedupe) {
+            return; // A duplicate.
+        }
+        let (_, task, key) = name;
+        let inherited = std::mem::take(&mut request.inherited);
+        if let Some(cause) = self.refusals.cause(call, &task, key) {
+            let own = Some(refused_entry(&task, cause));
+            let message = Message::Manifest(Manifest { own, inherited });
+            self.send_back(&by, origin, (Header { call, task }, key), message, links);
+            return;
+        }
+        let refusal = self.refusal(&by, &task, &request, links);
+        if let Some(Refusal { failure, unrecorded: true }) = refusal {
+            let fail = failure.into_fail(None, inherited);
+            self.send_back(&by, origin, (Header { call, task }, key), Message::Fail(fail), links);
+            return;
+        }
+        let deadline = now + self.budget(request.budget_us);
+        let call_deadline = self.call_deadline(now, deadline, &request);
+        let running = Task::new(
+            (task.clone(), key),
+            (deadline, call_deadline),
+            inherited,
+            request.extensions.clone(),
+            &self.limits,
+        );
+        let ring = self.insert(now, &by, (origin, ring), call.seq, running, links);
+        let task = TaskRef { call, task, key, ring };
+        if let Some(Refusal { failure, .. }) = refusal {
+            let done = self.with_task(now, &task, links, |task| task.fail(failure));
+            debug_assert!(done.is_ok(), "it was just inserted");
+            return;
+        }
+        self.drain_task(now, call, &task.place(), links);
+        self.events.push_back(VisitEvent::Start(Box::new(Start {
+            task,
+            from: by.via,
+            link: by.link,
+            origin: origin.node,
+            method: request.method,
+            deadline,
+            extensions: request.extensions,
+            payload: request.payload,
+        })));
+    }
+
+    /// Keeps the record of a task that begins to run.
+    fn insert(
+        &mut self,
+        now: Timestamp,
+        by: &Arrival,
+        (origin, ring): (NodeLife, RingName),
+        seq: u64,
+        task: Task,
+        links: &mut Links,
+    ) -> RingIndex {
+        let shares = links.shares_mut();
+        let ring = self.origins.find_ring(ring).unwrap_or_else(|| {
+            shares.take(by.peer, Pool::Records, 1);
+            self.origins.insert_ring(ring, by.peer)
+        });
+        let origin = self.origins.find(origin).unwrap_or_else(|| {
+            shares.take(by.peer, Pool::Records, 1);
+            self.origins.insert(origin, by.peer)
+        });
+        shares.take(by.peer, Pool::Records, 1);
+        shares.take(by.peer, Pool::Running, 1);
+        self.running += 1;
+        self.origins.get_mut(origin).held += 1;
+        let deadline = task.deadline;
+        let record = Record {
+            seq,
+            task: task.id.clone(),
+            key: task.key,
+            origin,
+            link: by.link,
+            payer: by.peer,
+            since: now,
+            forget_at: task.call_deadline + self.limits.keep_alive_timeout,
+            state: State::Running(self.boxed(task)),
+        };
+        let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
+        records.insert(record);
+        self.arm_ring(ring);
+        // What ends before it is old needs a timer of its own from the start.
+        if deadline < now + self.limits.worry_min {
+            self.timers.push(deadline, (ring, seq));
+        }
+        ring
+    }
+
+    /// Puts a task where one was that has ended, if one is left.
+    fn boxed(&mut self, task: Task) -> Box<Task> {
+        match self.spare.pop() {
+            Some(mut place) => {
+                place.replace(task);
+                place
+            }
+            None => Box::new(task),
+        }
+    }
+
+    /// The time that a peer gives a task, within what this node gives any.
+    fn budget(&self, micros: u64) -> Duration {
+        Duration::from_micros(micros).min(self.limits.deadline_max)
+    }
+
+    /// Until when the initiator may ask for the task of a request.
+    fn call_deadline(&self, now: Timestamp, deadline: Timestamp, request: &Request) -> Timestamp {
+        (deadline + self.budget(request.outlasted_us)).min(now + self.limits.deadline_max)
+    }
+
+    fn record(&self, (ring, name): &Place) -> Option<&Record> {
+        self.origins.ring(*ring)?.records.get(name)
+    }
+
+    fn record_mut(&mut self, (ring, name): &Place) -> Option<&mut Record> {
+        self.origins.ring_mut(*ring)?.records.get_mut(name)
+    }
+
+    fn task_mut(&mut self, place: &Place) -> Option<&mut Task> {
+        self.record_mut(place)?.running()
+    }
+
+    /// Whether a task is here, or was and only a stub is left of it.
+    fn knows(&self, ring: RingName, name: &Name) -> bool {
+        let ring = self.origins.find_ring(ring).and_then(|ring| self.origins.ring(ring));
+        ring.is_some_and(|ring| {
+            ring.records.get(name).is_some()
+                || (ring.stubs.len() > 0 && ring.stubs.contains(name.0, self.stub_name(name)))
+        })
+    }
+
+    /// Refuses requests from now on.
+    pub(crate) fn begin_shutdown(&mut self) {
+        self.is_shutting_down = true;
+    }
+
+    /// Refuses from now on what is of an older configuration. Epochs do not go back.
+    pub(crate) fn raise_epoch(&mut self, epoch: u64) {
+        self.epoch = self.epoch.max(epoch);
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<VisitEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
+        self.out.pop_front()
+    }
+
+    /// Whether the handler of a task has not ended and has not been stopped.
+    pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
+        self.record(&task.place()).is_some_and(Record::is_running)
+    }
+
+    /// Tasks whose handler runs, or whose replies wait for credit.
+    pub fn running_count(&self) -> usize {
+        self.running
+    }
+
+    /// Finished tasks, fences and cancel marks remembered.
+    pub fn remembered_count(&self) -> usize {
+        let records: usize = self.origins.rings().map(|ring| ring.records.len()).sum();
+        records - self.running + self.refusals.len()
+    }
+
+    /// Finished tasks of which only enough is left to refuse a copy of their request.
+    pub fn stub_count(&self) -> usize {
+        self.origins.rings().map(|ring| ring.stubs.len()).sum()
+    }
+
+    /// Timers that are set, void ones too.
+    pub fn timer_count(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Initiators of which anything is known.
+    pub fn origin_count(&self) -> usize {
+        self.origins.iter().count()
+    }
+
+    fn with_task<T>(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        links: &mut Links,
+        act: impl FnOnce(&mut Task) -> T,
+    ) -> Result<T, TaskRefusal> {
+        let running = self.task_mut(&task.place()).ok_or(TaskRefusal::Ended)?;
+        if running.finished().is_some() {
+            return Err(TaskRefusal::Ended);
+        }
+        let result = act(running);
+        self.drain_task(now, task.call, &task.place(), links);
+        Ok(result)
+    }
+
+    /// Sends what a task wants sent, and buries it when it is over.
+    fn drain_task(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
+        while let Some(output) = self.task_mut(place).and_then(Task::poll_output) {
+            match output {
+                TaskOutput::Reply(message) => self.send_up(now, call, place, message, links),
+                TaskOutput::Request(request) => self.send_request(now, call, place, request, links),
+            }
+        }
+        self.bury(now, call, place, links);
+    }
+}

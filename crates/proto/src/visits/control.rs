@@ -1,0 +1,301 @@
+//! Cancels, probes, fences, credit, lost connections: what reaches tasks from outside.
+//!
+//! CANCEL, PROBE and CREDIT name a task and show its key, and bind exactly that task (`trust.md` T8): only the
+//! initiator, who can derive every key, and those who hold the task or a branch above it know it. What binds
+//! nothing here changes nothing, but for the fence or the mark that a request may still run into.
+//!
+//! Departs from `trust.md` T8, where the connection of the request speaks in place of the key: a CANCEL of
+//! everything below a prefix could then reach tasks that another node asked the same neighbour for.
+
+use crate::id::{CallId, LinkId, NodeId, TaskKey};
+use crate::key::Key;
+use crate::links::Links;
+use crate::mutant::{self, Mutant};
+use crate::share::Pool;
+use crate::task::TaskFailure;
+use crate::time::Timestamp;
+use crate::wire::{
+    Asked, Cancel, CancelReason, Cause, Credit, Entry, Executed, Header, LinkDown, Message, Probe,
+    ReplyPath, Sealed, Status, TASKS_MAX, TaskStatus,
+};
+use crate::{Arrival, Outbound};
+
+use super::records::{Over, Record, State, refused_entry};
+use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
+
+impl Visits {
+    /// A CANCEL: stops the task, passes it on to its branches, and keeps a mark, so that the request it cancels
+    /// may come later. False when it does not count.
+    pub(crate) fn handle_cancel(
+        &mut self,
+        now: Timestamp,
+        by: &Arrival,
+        header: &Header,
+        cancel: &Cancel,
+        links: &mut Links,
+    ) -> bool {
+        let (call, task) = (header.call, &header.task);
+        let Some(key) = by.key else { return false };
+        if self.refusals.cause(call, task, key).is_some() || self.is_settled_for(by, call) {
+            return true;
+        }
+        let places = self.places(call, task, key);
+        let is_running = places.iter().any(|p| self.record(p).is_some_and(Record::is_running));
+        if links.shares().may_take(by.peer, Pool::Records) {
+            links.shares_mut().take(by.peer, Pool::Records, 1);
+            let forget_at = self.forget_at(now, cancel.budget_us);
+            let of = (call, task.clone(), key);
+            self.refusals.refuse(of, Cause::Cancelled, forget_at, by.peer);
+        } else if !is_running {
+            // Without a mark only what ends a task here is passed on, so that it cannot go in circles.
+            return true;
+        }
+        for place in places {
+            self.stop(now, call, &place, Cause::Cancelled, links);
+            self.cancel_children(now, call, &place, cancel.reason, links);
+        }
+        true
+    }
+
+    /// Until when a fence or a mark is kept for a call that has this much time.
+    fn forget_at(&self, now: Timestamp, budget_us: u64) -> Timestamp {
+        now + self.budget(budget_us) + self.limits.keep_alive_timeout
+    }
+
+    /// Tells the nodes of a task's branches that these are not wanted.
+    pub(super) fn cancel_children(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        reason: CancelReason,
+        links: &mut Links,
+    ) {
+        let Some(record) = self.record(place) else { return };
+        let time = record.forget_at.since(now + self.limits.keep_alive_timeout);
+        let budget_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let branches: Vec<_> = record.branches().collect();
+        for (task, key, child) in branches {
+            let message = Message::Cancel(Cancel { reason, budget_us });
+            let mut outbound = Outbound::new(child.node, Header { call, task }, message);
+            outbound.link = child.link.filter(|link| links.is_up(*link));
+            outbound.key = Some(key);
+            self.out.push_back(outbound);
+        }
+    }
+
+    /// The task that a key is of: one, unless its sender had it run twice.
+    fn places(&self, call: CallId, task: &TaskKey, key: Key) -> Vec<Place> {
+        let name = (call.seq, task.clone(), key);
+        let rings = self.origins.rings_of(call.origin);
+        let there = rings.filter(|(_, ring)| ring.records.get(&name).is_some());
+        there.map(|(ring, _)| (ring, name.clone())).collect()
+    }
+
+    /// A CREDIT of the initiator. False when it does not count.
+    pub(crate) fn handle_credit(
+        &mut self,
+        now: Timestamp,
+        by: &Arrival,
+        header: &Header,
+        credit: Credit,
+        links: &mut Links,
+    ) -> bool {
+        let Header { call, task } = header;
+        let Some(key) = by.key else { return false };
+        if let Some(place) = self.places(*call, task, key).pop()
+            && let Some(running) = self.task_mut(&place)
+            && running.handle_credit(credit.index, credit.limit_bytes)
+        {
+            let (ring, (_, task, key)) = place.clone();
+            self.events.push_back(VisitEvent::Writable(TaskRef { call: *call, task, key, ring }));
+            self.drain_task(now, *call, &place, links);
+        }
+        true
+    }
+
+    /// A PROBE of the initiator: answers for each task, fencing unknown ones if asked.
+    pub(crate) fn handle_probe(
+        &mut self,
+        now: Timestamp,
+        by: &Arrival,
+        header: &Header,
+        probe: &Probe,
+        links: &mut Links,
+    ) {
+        let call = header.call;
+        let forget_at = self.forget_at(now, probe.budget_us);
+        // A fence is the initiator's own to ask for: a relay's order is not that of the request.
+        let fences = (probe.fence && !by.is_relayed()) || mutant::is(Mutant::FenceOnPlainProbe);
+        let mut inherited: Vec<Sealed> = Vec::new();
+        let mut tasks = Vec::new();
+        let (mut way, mut last) = (None, None);
+        for asked in &probe.tasks {
+            let place = self.places(call, &asked.task, asked.key).pop();
+            let mut status = match &place {
+                Some(place) => self.status_of(place),
+                None => self.status_of_absent(by, call, asked),
+            };
+            let may_fence = fences && links.shares().may_take(by.peer, Pool::Records);
+            if status == TaskStatus::Unknown && may_fence {
+                let of = (call, asked.task.clone(), asked.key);
+                self.refusals.refuse(of, Cause::Lost, forget_at, by.peer);
+                links.shares_mut().take(by.peer, Pool::Records, 1);
+                status = TaskStatus::Fenced;
+            }
+            if let Some(record) = place.as_ref().and_then(|place| self.record(place)) {
+                // Siblings were given the same entries: each is said once.
+                let new = record.ancestors().iter().filter(|entry| !inherited.contains(entry));
+                let new: Vec<Sealed> = new.cloned().collect();
+                inherited.extend(new);
+                way = way.or_else(|| self.way_of_replies(record, links));
+            }
+            last = place;
+            tasks.push((asked.clone(), status));
+        }
+        let message = Message::Status(Status { tasks, inherited });
+        // By the way the replies take, so that this cannot overtake them; else back where it came from.
+        match last.filter(|_| by.is_relayed()) {
+            Some(place) => self.send_up(now, call, &place, message, links),
+            None => {
+                let mut outbound = Outbound::new(by.via, header.clone(), message);
+                outbound.link = Some(way.unwrap_or(by.link));
+                outbound.relayed_from = by.is_relayed().then_some(self.me.node);
+                self.out.push_back(outbound);
+            }
+        }
+    }
+
+    /// The connection to the initiator that a task's replies leave by, while it is up.
+    fn way_of_replies(&self, record: &Record, links: &Links) -> Option<LinkId> {
+        let link = match &record.state {
+            State::Running(task) => task.route,
+            State::Over(Over::Answered(way)) => self.link_of(record, *way, links),
+            State::Over(Over::Otherwise(over)) => self.link_of(record, over.replies_by, links),
+            State::Over(Over::Tailed(_)) | State::Gone => None,
+        };
+        link.filter(|link| links.is_up(*link))
+    }
+
+    fn link_of(&self, record: &Record, way: ReplyPath, links: &Links) -> Option<LinkId> {
+        let ReplyPath::Link(nonce) = way else { return None };
+        links.find(self.origins.get(record.origin).name.node, nonce)
+    }
+
+    fn status_of(&self, place: &Place) -> TaskStatus {
+        let Some(record) = self.record(place) else { return TaskStatus::Unknown };
+        // Replies that wait for a dial are not on their way yet.
+        let waits = |node: NodeId| self.dials.get(&node).is_some_and(|dial| dial.holds(place));
+        match &record.state {
+            State::Running(_) => TaskStatus::Running,
+            State::Over(_) if waits(self.origins.get(record.origin).name.node) => {
+                TaskStatus::Running
+            }
+            State::Over(Over::Tailed(child)) => TaskStatus::Tailed { node: child.node },
+            State::Over(Over::Otherwise(over)) if over.finished.tailed => {
+                let node = over.children.first().map_or(self.me.node, |child| child.node);
+                TaskStatus::Tailed { node }
+            }
+            State::Over(over) => {
+                let entry = Box::new(record.entry().expect("it has ended and not tailed"));
+                TaskStatus::Closed { entry, replies_by: over.replies_by() }
+            }
+            State::Gone => TaskStatus::Unknown,
+        }
+    }
+
+    /// What a PROBE is told of a task that is not here.
+    fn status_of_absent(&self, by: &Arrival, call: CallId, asked: &Asked) -> TaskStatus {
+        let Asked { task, key } = asked;
+        if self.is_forgotten(by, call, task, *key) {
+            return TaskStatus::Forgotten;
+        }
+        match self.refusals.cause(call, task, *key) {
+            None => TaskStatus::Unknown,
+            Some(Cause::Lost) => TaskStatus::Fenced,
+            Some(cause) => TaskStatus::Closed {
+                entry: Box::new(refused_entry(task, cause)),
+                replies_by: ReplyPath::Nowhere,
+            },
+        }
+    }
+
+    /// A connection to a node ended: initiators with branches that left by it are told. The cost is that of the
+    /// branches which left for the node.
+    pub(crate) fn handle_link_lost(
+        &mut self,
+        now: Timestamp,
+        node: NodeId,
+        link: LinkId,
+        links: &mut Links,
+    ) {
+        let least = (node, CallId::LEAST, RingIndex::LEAST);
+        let there = self.left.range(least..).take_while(|((of, _, _), _)| *of == node);
+        let there: Vec<_> = there.map(|((_, call, ring), _)| (*call, *ring)).collect();
+        for (call, ring) in there {
+            let Some(of_ring) = self.origins.ring(ring) else { continue };
+            // An initiator sees the end of its own connection itself.
+            let told = |record: &&Record| self.origins.get(record.origin).name.node != node;
+            let records = of_ring.records.of_call(call.seq).filter(told);
+            let reports: Vec<_> = records
+                .filter_map(|record| Some(((ring, record.name()), report(record, node, link)?)))
+                .collect();
+            for (place, (children, own, inherited)) in reports {
+                let (mut own, mut inherited) = (own, inherited);
+                for children in children.chunks(TASKS_MAX) {
+                    // The entries are said once, in the first.
+                    let (own, inherited) = (own.take(), std::mem::take(&mut inherited));
+                    let report = LinkDown { node, children: children.to_vec(), own, inherited };
+                    self.send_up(now, call, &place, Message::LinkDown(report), links);
+                }
+            }
+        }
+    }
+
+    /// Ends a task that is not wanted any more, from outside its handler. Its closing entry says so.
+    pub(super) fn stop(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        cause: Cause,
+        links: &mut Links,
+    ) {
+        let Some(running) = self.task_mut(place) else { return };
+        if running.finished().is_none() {
+            if cause == Cause::Deadline {
+                running.fail(TaskFailure::new(cause, Executed::Maybe, ""));
+            }
+            let (ring, (_, task, key)) = place.clone();
+            let task = TaskRef { call, task, key, ring };
+            self.events.push_back(VisitEvent::Stop { task, cause });
+        }
+        self.drain_task(now, call, place, links);
+        if let Some(running) = self.task_mut(place) {
+            running.abandon(cause);
+            self.drain_task(now, call, place, links);
+        }
+    }
+}
+
+type Report = (Vec<TaskKey>, Option<Entry>, Vec<Sealed>);
+
+/// What the initiator must be told when the connection to the node of some branches is lost. Requests that left
+/// by another connection to the node are not lost with it, and may still be on their way: a fence could
+/// overtake them.
+fn report(record: &Record, node: NodeId, link: LinkId) -> Option<Report> {
+    let branches = record.branches();
+    let lost = branches.filter(|(_, _, child)| child.node == node && child.link == Some(link));
+    let lost: Vec<TaskKey> = lost.map(|(task, _, _)| task).collect();
+    (!lost.is_empty()).then(|| (lost, record.entry(), record.ancestors().to_vec()))
+}
+
+impl Over {
+    fn replies_by(&self) -> ReplyPath {
+        match self {
+            Self::Answered(way) => *way,
+            Self::Tailed(_) => ReplyPath::Nowhere,
+            Self::Otherwise(over) => over.replies_by,
+        }
+    }
+}

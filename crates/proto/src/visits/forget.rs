@@ -1,0 +1,223 @@
+//! How a node lets go of what it remembers: when it is settled, at the latest when nothing of it can come any
+//! more.
+
+use crate::id::CallId;
+use crate::links::Links;
+use crate::share::Pool;
+use crate::time::Timestamp;
+use crate::wire::Cause;
+
+use super::origins::{Origin, OriginIndex, Ring};
+use super::records::{Over, Record, State};
+use super::{Place, RingIndex, Visits};
+
+/// Tasks that have ended whose room is kept for the next ones.
+const SPARE_MAX: usize = 64;
+
+impl Visits {
+    /// Turns a task that is over and has sent all into what is remembered of it, or nothing.
+    pub(super) fn bury(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
+        let Some(record) = self.record_mut(place) else { return };
+        let State::Running(task) = &mut record.state else { return };
+        if !task.is_drained() {
+            return;
+        }
+        let over = State::Over(Over::of(task));
+        let ended = std::mem::replace(&mut record.state, over);
+        let (payer, origin) = (record.payer, record.origin);
+        self.running -= 1;
+        if let State::Running(mut task) = ended
+            && self.spare.len() < SPARE_MAX
+            && task.retire()
+        {
+            self.spare.push(task);
+        }
+        links.shares_mut().give(payer, Pool::Running, 1);
+        self.origins.get_mut(origin).over += 1;
+        if let Some(ring) = self.origins.ring_mut(place.0) {
+            ring.over += 1;
+        }
+        if self.origins.get(origin).settled.contains(call.seq) {
+            self.forget(place, true, links);
+        } else {
+            self.ask_if_many(now, place.0, origin, links);
+        }
+    }
+
+    /// Drops a record. With `is_settled`, that it has been dropped must be known for as long as it would have
+    /// been remembered.
+    pub(super) fn forget(&mut self, place: &Place, is_settled: bool, links: &mut Links) {
+        let Some(ring) = self.origins.ring_mut(place.0) else { return };
+        if let Some(record) = ring.records.remove(&place.1) {
+            self.let_go(place.0, &record, is_settled, links);
+        }
+    }
+
+    /// Undoes what a record that was just taken out of its ring is counted in.
+    pub(super) fn let_go(
+        &mut self,
+        ring: RingIndex,
+        record: &Record,
+        is_settled: bool,
+        links: &mut Links,
+    ) {
+        debug_assert!(record.is_over(), "what runs is kept");
+        links.shares_mut().give(record.payer, Pool::Records, 1);
+        let origin = self.origins.get_mut(record.origin);
+        origin.held -= 1;
+        origin.over -= 1;
+        let call = CallId { origin: origin.name.life, seq: record.seq };
+        if is_settled {
+            origin.keep_until = origin.keep_until.max(record.forget_at);
+        }
+        if origin.held == 0 && !origin.is_idle {
+            origin.is_idle = true;
+            self.idle.push(origin.keep_until, record.origin);
+        }
+        if let Some(ring) = self.origins.ring_mut(ring) {
+            ring.over -= 1;
+        }
+        for child in record.children().iter().filter(|child| child.link.is_some()) {
+            let left = (child.node, call, ring);
+            if let Some(count) = self.left.get_mut(&left) {
+                *count -= 1;
+                if *count == 0 {
+                    self.left.remove(&left);
+                }
+            }
+        }
+    }
+
+    /// Sets the timer of a ring itself: for what grows old in it, and for its stubs.
+    pub(super) fn arm_ring(&mut self, index: RingIndex) {
+        let worry_min = self.limits.worry_min;
+        let Some(ring) = self.origins.ring_mut(index) else { return };
+        let ages = ring.records.oldest_recent().map(|since| since + worry_min);
+        let Some(at) = ages.into_iter().chain(ring.stubs.next_timeout()).min() else { return };
+        if ring.armed_at.is_none_or(|armed_at| at < armed_at) {
+            ring.armed_at = Some(at);
+            self.timers.push(at, (index, 0));
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        let timers = self.timers.next().into_iter().chain(self.idle.next());
+        let others = self.refusals.poll_timeout().into_iter().chain(self.next_dial_timeout());
+        timers.chain(others).min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
+        self.give_up_late_dials(now, links);
+        self.refusals.expire(now, |payer| links.shares_mut().give(payer, Pool::Records, 1));
+        while let Some((_, (ring, seq))) = self.timers.pop_due(now) {
+            match seq {
+                0 => self.look_at_ring(now, ring, links),
+                seq => self.look_at_call(now, ring, seq, links),
+            }
+        }
+        while let Some((_, origin)) = self.idle.pop_due(now) {
+            self.forget_origin(now, origin, links);
+        }
+    }
+
+    /// Moves what is old out of the way of the rest, and drops stubs whose time has come.
+    fn look_at_ring(&mut self, now: Timestamp, index: RingIndex, links: &mut Links) {
+        let worry_min = self.limits.worry_min;
+        let Some(ring) = self.origins.ring_mut(index) else { return };
+        if ring.armed_at.is_none_or(|at| at > now) {
+            return;
+        }
+        ring.armed_at = None;
+        let before = stub_cost(ring.stubs.len());
+        ring.stubs.expire(now);
+        let after = stub_cost(ring.stubs.len());
+        links.shares_mut().adjust(ring.payer, Pool::Records, before, after);
+        let mut aged = Vec::new();
+        ring.records.age(|since| since + worry_min <= now, |seq| aged.push(seq));
+        aged.dedup();
+        for seq in &aged {
+            self.look_at_call(now, index, *seq, links);
+        }
+        if !aged.is_empty() {
+            self.ask_if_full(now, index, links);
+        }
+        self.arm_ring(index);
+        self.forget_ring(index, links);
+    }
+
+    /// Stops what is late of one call, and forgets what can be.
+    fn look_at_call(&mut self, now: Timestamp, ring: RingIndex, seq: u64, links: &mut Links) {
+        let Some(of_ring) = self.origins.ring(ring) else { return };
+        let life = of_ring.name.life;
+        let due = of_ring.records.of_call(seq).filter(|record| record.due_at() <= now);
+        let due: Vec<Place> = due.map(|record| (ring, record.name())).collect();
+        let call = CallId { origin: life, seq };
+        for place in due {
+            self.stop(now, call, &place, Cause::Deadline, links);
+            let forgets = |record: &Record| record.is_over() && record.forget_at <= now;
+            if self.record(&place).is_some_and(forgets) {
+                self.forget(&place, false, links);
+            }
+        }
+        let Some(of_ring) = self.origins.ring(ring) else { return };
+        if let Some(at) = of_ring.records.of_call(seq).map(Record::due_at).min() {
+            self.timers.push(at, (ring, seq));
+            self.sweep_timers(links);
+        }
+        self.forget_ring(ring, links);
+    }
+
+    /// Drops timers of what has been settled since, once they are the most.
+    fn sweep_timers(&mut self, links: &Links) {
+        if !self.timers.is_crowded(links.shares().used(Pool::Records)) {
+            return;
+        }
+        let rings = self.origins.rings_with_index();
+        let armed = rings.flat_map(|(index, ring)| {
+            let itself = ring.armed_at.map(|at| (at, (index, 0)));
+            let records = ring.records.iter().map(move |r| (r.due_at(), (index, r.seq)));
+            itself.into_iter().chain(records)
+        });
+        let armed: Vec<_> = armed.collect();
+        self.timers.sweep(armed.into_iter());
+    }
+
+    fn forget_ring(&mut self, index: RingIndex, links: &mut Links) {
+        let is_empty = |ring: &Ring| ring.records.is_empty() && ring.stubs.len() == 0;
+        if self.origins.ring(index).is_some_and(is_empty)
+            && let Some(ring) = self.origins.remove_ring(index)
+        {
+            links.shares_mut().give(ring.payer, Pool::Records, 1);
+        }
+    }
+
+    fn forget_origin(&mut self, now: Timestamp, index: OriginIndex, links: &mut Links) {
+        let origin = self.origins.get_mut(index);
+        let Origin { held, keep_until, payer, paid, .. } = *origin;
+        if held > 0 {
+            origin.is_idle = false; // It is looked at again when that has gone.
+            return;
+        }
+        if keep_until > now {
+            self.idle.push(keep_until, index);
+            return;
+        }
+        self.origins.remove(index);
+        links.shares_mut().give(payer, Pool::Records, paid);
+    }
+}
+
+impl Record {
+    /// When it is to be looked at next.
+    fn due_at(&self) -> Timestamp {
+        match &self.state {
+            State::Running(task) => task.deadline,
+            State::Over(_) | State::Gone => self.forget_at,
+        }
+    }
+}
+
+/// Four stubs are counted as one record.
+pub(super) const fn stub_cost(count: usize) -> usize {
+    count.div_ceil(4)
+}

@@ -1,0 +1,427 @@
+//! The tasks that came from one sender for one life of an initiator, by call number.
+//!
+//! ```text
+//!   recent: a ring, in order of number       old: a sorted map
+//!   [ 7 | 8 | 9 | . | 11 | 12 ]  ──age──▶  { 3, 5 }
+//! ```
+//! Most calls are settled within milliseconds of their end, so most records enter at one end of the ring and
+//! leave at the other. What is older than `worry_min` moves to the map: one long call would otherwise make the
+//! ring span all that came since.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::id::{LinkId, Path, TaskKey};
+use crate::key::Key;
+use crate::share::PeerIndex;
+use crate::time::Timestamp;
+use crate::wire::{Cause, Entry, Outcome, ReplyPath, Sealed};
+
+use super::origins::OriginIndex;
+use crate::task::{Child, Finished, Task};
+
+/// The place of a ring in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RingIndex(pub(super) u32);
+
+impl RingIndex {
+    pub(super) const LEAST: Self = Self(0);
+}
+
+/// Identity of a task among those of one ring: a request with another key is another task
+/// (`trust.md` T5).
+pub(super) type Name = (u64, TaskKey, Key);
+
+/// One task, running or over.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// The number of its call.
+    pub(super) seq: u64,
+    pub(super) task: TaskKey,
+    pub(super) key: Key,
+    /// Its initiator.
+    pub(super) origin: OriginIndex,
+    /// The connection its request came over.
+    pub(super) link: LinkId,
+    /// Whose share it is taken from.
+    pub(super) payer: PeerIndex,
+    /// When its request came.
+    pub(super) since: Timestamp,
+    /// When nothing of it that could still arrive can do harm any more.
+    pub(super) forget_at: Timestamp,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Running(Box<Task>),
+    Over(Over),
+    /// Nothing is left of it but its place in the ring.
+    Gone,
+}
+
+/// What remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels and report
+/// lost connections.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// It sent one reply, over this connection, and opened no branch.
+    Answered(ReplyPath),
+    /// The branch went on there.
+    Tailed(Child),
+    /// Anything else.
+    Otherwise(Box<Tombstone>),
+}
+
+#[derive(Debug)]
+pub(super) struct Tombstone {
+    pub(super) finished: Finished,
+    pub(super) children: Vec<Child>,
+    pub(super) ancestors: Vec<Sealed>,
+    pub(super) replies_by: ReplyPath,
+}
+
+impl Record {
+    pub(super) fn name(&self) -> Name {
+        (self.seq, self.task.clone(), self.key)
+    }
+
+    fn is_there(&self) -> bool {
+        !matches!(self.state, State::Gone)
+    }
+
+    /// What keeps its place in the ring.
+    fn stub(&self) -> Self {
+        let Self { seq, key, origin, link, payer, since, forget_at, .. } = *self;
+        let task = self.task.clone();
+        Self { seq, task, key, origin, link, payer, since, forget_at, state: State::Gone }
+    }
+
+    /// Whether its handler has not ended and has not been stopped.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(&self.state, State::Running(task) if task.finished().is_none())
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Over(_))
+    }
+
+    pub(super) fn running(&mut self) -> Option<&mut Task> {
+        match &mut self.state {
+            State::Running(task) => Some(task),
+            State::Over(_) | State::Gone => None,
+        }
+    }
+
+    /// A reply of the task, which may be over by now, has left by this way. The first counts.
+    pub(super) fn note_reply(&mut self, way: ReplyPath) {
+        match &mut self.state {
+            State::Running(task) => {
+                task.replies_by.get_or_insert(way);
+            }
+            State::Over(Over::Answered(left_by)) if *left_by == ReplyPath::Nowhere => {
+                *left_by = way
+            }
+            State::Over(Over::Otherwise(over)) if over.replies_by == ReplyPath::Nowhere => {
+                over.replies_by = way;
+            }
+            State::Over(_) | State::Gone => {}
+        }
+    }
+
+    /// The branches it opened, by index.
+    pub(super) fn children(&self) -> &[Child] {
+        match &self.state {
+            State::Running(task) => &task.children,
+            State::Over(Over::Answered(_)) | State::Gone => &[],
+            State::Over(Over::Tailed(child)) => std::slice::from_ref(child),
+            State::Over(Over::Otherwise(over)) => &over.children,
+        }
+    }
+
+    pub(super) fn children_mut(&mut self) -> &mut [Child] {
+        match &mut self.state {
+            State::Running(task) => &mut task.children,
+            State::Over(Over::Answered(_)) | State::Gone => &mut [],
+            State::Over(Over::Tailed(child)) => std::slice::from_mut(child),
+            State::Over(Over::Otherwise(over)) => &mut over.children,
+        }
+    }
+
+    /// Whether its branch went on elsewhere.
+    pub(super) fn is_tailed(&self) -> bool {
+        match &self.state {
+            State::Running(task) => task.finished().is_some_and(|finished| finished.tailed),
+            State::Over(Over::Answered(_)) | State::Gone => false,
+            State::Over(Over::Tailed(_)) => true,
+            State::Over(Over::Otherwise(over)) => over.finished.tailed,
+        }
+    }
+
+    /// The entries that it was given to pass on.
+    pub(super) fn ancestors(&self) -> &[Sealed] {
+        match &self.state {
+            State::Running(task) => &task.ancestors,
+            State::Over(Over::Otherwise(over)) => &over.ancestors,
+            State::Over(_) | State::Gone => &[],
+        }
+    }
+
+    /// What it declares, once it has ended without handing its branch on.
+    pub(super) fn entry(&self) -> Option<Entry> {
+        match &self.state {
+            State::Running(task) => {
+                task.finished().filter(|end| !end.tailed).map(|end| end.entry.clone())
+            }
+            State::Over(Over::Answered(_)) => Some(Entry::sole_reply(self.task.clone())),
+            State::Over(Over::Tailed(_)) | State::Gone => None,
+            State::Over(Over::Otherwise(over)) => {
+                (!over.finished.tailed).then(|| over.finished.entry.clone())
+            }
+        }
+    }
+
+    /// The names of the branches it opened, with where they went.
+    pub(super) fn branches(&self) -> impl Iterator<Item = (TaskKey, Key, Child)> + '_ {
+        let is_tailed = self.is_tailed();
+        (0..).zip(self.children()).filter_map(move |(index, child)| {
+            let (task, key) = if is_tailed {
+                let hop = self.task.hop.saturating_add(1);
+                (TaskKey { path: self.task.path.clone(), hop }, self.key)
+            } else {
+                let path = self.task.path.child(index).ok()?;
+                (TaskKey { path, hop: 0 }, self.key.child(index))
+            };
+            Some((task, key, *child))
+        })
+    }
+
+    /// The child below which `task` was sent from here, when `key` is the key of its branch.
+    pub(super) fn towards(&self, task: &TaskKey, key: Key) -> Option<Child> {
+        if !self.is_above(task, key) {
+            return None;
+        }
+        if self.is_tailed() {
+            return self.children().first().copied();
+        }
+        let index = self.task.path.step_towards(&task.path)?;
+        self.children().get(index as usize).copied()
+    }
+
+    /// Whether `task` is of this branch or one below, as `key` proves.
+    pub(super) fn is_above(&self, task: &TaskKey, key: Key) -> bool {
+        self.key.descend(&self.task.path, &task.path) == Some(key)
+    }
+}
+
+impl Over {
+    /// What is left of a task that has ended and said all.
+    pub(super) fn of(task: &mut Task) -> Self {
+        let finished = task.finished().cloned().expect("a drained task has ended");
+        let replies_by = task.replies_by.unwrap_or(ReplyPath::Nowhere);
+        let (entry, is_plain) = (&finished.entry, task.ancestors.is_empty());
+        let is_sole = (entry.children, entry.replies, entry.outcome) == (0, 1, Outcome::Finished);
+        match task.children.as_slice() {
+            [child] if is_plain && finished.tailed => Self::Tailed(*child),
+            [] if is_plain && is_sole => Self::Answered(replies_by),
+            _ => Self::Otherwise(Box::new(Tombstone {
+                finished,
+                children: std::mem::take(&mut task.children).into_vec(),
+                ancestors: std::mem::take(&mut task.ancestors),
+                replies_by,
+            })),
+        }
+    }
+}
+
+/// The closing entry of a task that was stopped before it did anything.
+pub(super) fn refused_entry(task: &TaskKey, cause: Cause) -> Entry {
+    let outcome = Outcome::Failed(cause);
+    Entry { task: task.clone(), children: 0, replies: 0, outcome, holders: Vec::new() }
+}
+
+/// The records of one ring.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// In order of name; those that have gone keep their place until they are the first.
+    recent: VecDeque<Record>,
+    gone: usize,
+    old: BTreeMap<Name, Record>,
+}
+
+impl Records {
+    pub(super) fn len(&self) -> usize {
+        self.recent.len() - self.gone + self.old.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps a record whose name is not known yet.
+    pub(super) fn insert(&mut self, record: Record) {
+        match self.position(&record.name()) {
+            Ok(place) => {
+                let place = &mut self.recent[place];
+                self.gone -= usize::from(!place.is_there());
+                *place = record;
+            }
+            Err(place) => self.recent.insert(place, record),
+        }
+    }
+
+    pub(super) fn get(&self, name: &Name) -> Option<&Record> {
+        match self.position(name) {
+            Ok(place) => Some(&self.recent[place]).filter(|record| record.is_there()),
+            Err(_) => self.old.get(name),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, name: &Name) -> Option<&mut Record> {
+        match self.position(name) {
+            Ok(place) => Some(&mut self.recent[place]).filter(|record| record.is_there()),
+            Err(_) => self.old.get_mut(name),
+        }
+    }
+
+    /// The records of one call, in order of name.
+    pub(super) fn of_call(&self, seq: u64) -> impl Iterator<Item = &Record> {
+        let start = self.first_of(seq);
+        let recent = self.recent.range(start..).take_while(move |record| record.seq == seq);
+        let old = self.old.range(lowest(seq)..).take_while(move |((of, _, _), _)| *of == seq);
+        old.map(|(_, record)| record).chain(recent.filter(|record| record.is_there()))
+    }
+
+    /// Takes a record out.
+    pub(super) fn remove(&mut self, name: &Name) -> Option<Record> {
+        let Ok(place) = self.position(name) else { return self.old.remove(name) };
+        let taken = self.take(place);
+        self.trim();
+        taken
+    }
+
+    fn take(&mut self, place: usize) -> Option<Record> {
+        let there = self.recent.get_mut(place).filter(|record| record.is_there())?;
+        let gone = there.stub();
+        self.gone += 1;
+        Some(std::mem::replace(there, gone))
+    }
+
+    /// Drops what has gone from the front.
+    fn trim(&mut self) {
+        while self.recent.front().is_some_and(|record| !record.is_there()) {
+            self.recent.pop_front();
+            self.gone -= 1;
+        }
+    }
+
+    /// Takes out what is over and numbered in `[from, to)`, where `is_meant`, and gives it to `act`.
+    pub(super) fn drain_over(
+        &mut self,
+        (from, to): (u64, u64),
+        is_meant: impl Fn(&Record) -> bool,
+        mut act: impl FnMut(Record),
+    ) {
+        let is_meant = |record: &Record| record.is_over() && is_meant(record);
+        if !self.old.is_empty() {
+            let in_range = self.old.range(lowest(from)..lowest(to));
+            let meant = in_range.filter(|(_, record)| is_meant(record));
+            for name in meant.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                self.old.remove(&name).into_iter().for_each(&mut act);
+            }
+        }
+        let is_first = |record: &Record| (from..to).contains(&record.seq) && is_meant(record);
+        while self.recent.front().is_some_and(is_first) {
+            self.recent.pop_front().into_iter().for_each(&mut act);
+            self.trim();
+        }
+        let mut place = self.first_of(from);
+        while self.recent.get(place).is_some_and(|record| record.seq < to) {
+            if is_meant(&self.recent[place]) {
+                self.take(place).into_iter().for_each(&mut act);
+            }
+            place += 1;
+        }
+        self.trim();
+    }
+
+    /// Moves those that came at such a time to the old ones, and calls `act` with the number of each.
+    pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(u64)) {
+        self.trim();
+        while self.recent.front().is_some_and(|record| is_old(record.since)) {
+            let record = self.recent.pop_front().expect("it was just looked at");
+            act(record.seq);
+            self.old.insert(record.name(), record);
+            self.trim();
+        }
+    }
+
+    /// When the first of the recent ones came.
+    pub(super) fn oldest_recent(&self) -> Option<Timestamp> {
+        self.recent.front().map(|record| record.since)
+    }
+
+    /// The lowest number there is.
+    pub(super) fn first_seq(&self) -> Option<u64> {
+        let recent = self.recent.front().map(|record| record.seq);
+        let old = self.old.first_key_value().map(|((seq, _, _), _)| *seq);
+        recent.into_iter().chain(old).min()
+    }
+
+    /// The numbers from `from` on of which anything is kept, ascending, with repetitions.
+    pub(super) fn numbers_from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
+        let start = self.first_of(from);
+        let recent = self.recent.range(start..).filter(|record| record.is_there());
+        let mut recent = recent.map(|record| record.seq).peekable();
+        let mut old = self.old.range(lowest(from)..).map(|((seq, _, _), _)| *seq).peekable();
+        std::iter::from_fn(move || match (recent.peek(), old.peek()) {
+            (Some(one), Some(other)) if other < one => old.next(),
+            (Some(_), _) => recent.next(),
+            (None, _) => old.next(),
+        })
+    }
+
+    /// All records, in no particular order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.old.values().chain(self.recent.iter().filter(|record| record.is_there()))
+    }
+
+    fn position(&self, name: &Name) -> Result<usize, usize> {
+        let (seq, task, key) = name;
+        // Most come in order and without gaps, and most calls have one task here.
+        let guess = self.guess(*seq);
+        if let Some(record) = self.recent.get(guess)
+            && (record.seq, &record.task, record.key) == (*seq, task, *key)
+        {
+            return Ok(guess);
+        }
+        if self.recent.back().is_none_or(|last| last.seq < *seq) {
+            return Err(self.recent.len());
+        }
+        self.recent.binary_search_by(|record| {
+            (record.seq, &record.task, record.key).cmp(&(*seq, task, *key))
+        })
+    }
+
+    fn first_of(&self, seq: u64) -> usize {
+        let guess = self.guess(seq);
+        let is_first = |place: usize| {
+            self.recent[place].seq >= seq && (place == 0 || self.recent[place - 1].seq < seq)
+        };
+        if guess < self.recent.len() && is_first(guess) {
+            return guess;
+        }
+        self.recent.partition_point(|record| record.seq < seq)
+    }
+
+    fn guess(&self, seq: u64) -> usize {
+        let first = self.recent.front().map_or(0, |record| record.seq);
+        usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX)
+    }
+}
+
+/// Below every name of this number.
+fn lowest(seq: u64) -> Name {
+    (seq, TaskKey { path: Path::root(), hop: 0 }, Key(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::id::{Incarnation, NodeId, NodeLife};
+use crate::limits::Limits;
+use crate::share::{PeerName, Shares};
+use crate::visits::origins::Origins;
+
+/// What there is to make records of.
+struct Maker {
+    origin: OriginIndex,
+    payer: PeerIndex,
+}
+
+impl Maker {
+    fn new() -> Self {
+        let node = NodeId::new(1).unwrap();
+        let payer = Shares::new(1, 1).connect(PeerName::Node(node));
+        let life = Incarnation::of_random(1 << 8);
+        let origin = Origins::default().insert(NodeLife { node, life }, payer);
+        Self { origin, payer }
+    }
+
+    fn record(&self, (seq, task, key): Name, since: Timestamp, is_over: bool) -> Record {
+        let Self { origin, payer } = *self;
+        let state = if is_over { over() } else { running(&task, key) };
+        let (link, forget_at) = (LinkId::LOCAL, Timestamp::MAX);
+        Record { seq, task, key, origin, link, payer, since, forget_at, state }
+    }
+}
+
+fn over() -> State {
+    State::Over(Over::Answered(ReplyPath::Nowhere))
+}
+
+fn running(task: &TaskKey, key: Key) -> State {
+    let times = (Timestamp::MAX, Timestamp::MAX);
+    let limits = Limits::default();
+    State::Running(Box::new(Task::new((task.clone(), key), times, Vec::new(), Vec::new(), &limits)))
+}
+
+fn name(seq: u64, index: u32, key: u64) -> Name {
+    (seq, TaskKey { path: Path::root().child(index).unwrap(), hop: 0 }, Key(key))
+}
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(millis)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert { is_over: bool },
+    End,
+    Remove,
+    Drain { len: u64, key: Option<u64> },
+    Age { back: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, Name)>> {
+    let step = prop_oneof![
+        8 => any::<bool>().prop_map(|is_over| Step::Insert { is_over }),
+        3 => Just(Step::End),
+        3 => Just(Step::Remove),
+        1 => (0..20_u64, prop::option::of(1..3_u64))
+            .prop_map(|(len, key)| Step::Drain { len, key }),
+        1 => (0..10_u64).prop_map(|back| Step::Age { back }),
+    ];
+    // The lowest key there is and the lowest number, too.
+    let name = (0..24_u64, 0..3_u32, 0..3_u64).prop_map(|(seq, index, key)| name(seq, index, key));
+    vec((step, name), 0..120)
+}
+
+/// What is known of a record: when it came, and whether it is over.
+type Model = BTreeMap<Name, (Timestamp, bool)>;
+
+fn check(records: &Records, model: &Model) -> Result<(), TestCaseError> {
+    prop_assert_eq!((records.len(), records.is_empty()), (model.len(), model.is_empty()));
+    prop_assert_eq!(records.iter().count(), model.len());
+    for (name, (since, is_over)) in model {
+        let record = records.get(name);
+        prop_assert!(record.is_some(), "{:?} is not there", name);
+        let record = record.unwrap();
+        prop_assert_eq!((record.name(), record.since), (name.clone(), *since));
+        prop_assert_eq!((record.is_over(), record.is_running()), (*is_over, !*is_over));
+    }
+    for seq in 0..26 {
+        let mut of_call: Vec<Name> = records.of_call(seq).map(Record::name).collect();
+        of_call.sort_unstable();
+        let expected = model.keys().filter(|(of, _, _)| *of == seq).cloned();
+        prop_assert_eq!(of_call, expected.collect::<Vec<_>>());
+        let numbers = model.keys().map(|(of, _, _)| *of).filter(|of| *of >= seq);
+        let found: Vec<u64> = records.numbers_from(seq).collect();
+        prop_assert_eq!(found, numbers.collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn records_are_a_map_by_name(steps in steps()) {
+        let (maker, mut records, mut model) = (Maker::new(), Records::default(), Model::new());
+        for (now, (step, name)) in (0..).zip(steps) {
+            match step {
+                Step::Insert { .. } if model.contains_key(&name) => {}
+                Step::Insert { is_over } => {
+                    records.insert(maker.record(name.clone(), at(now), is_over));
+                    model.insert(name, (at(now), is_over));
+                }
+                Step::End => {
+                    let (there, expected) = (records.get_mut(&name), model.get_mut(&name));
+                    prop_assert_eq!(there.is_some(), expected.is_some());
+                    if let (Some(record), Some((_, is_over))) = (there, expected) {
+                        record.state = over();
+                        *is_over = true;
+                    }
+                }
+                Step::Remove => {
+                    let (taken, expected) = (records.remove(&name), model.remove(&name));
+                    prop_assert_eq!(taken.is_some(), expected.is_some());
+                    prop_assert!(taken.is_none_or(|record| record.name() == name));
+                }
+                Step::Drain { len, key } => {
+                    let range = (name.0, name.0 + len);
+                    let is_meant = |of: Key| key.is_none_or(|key| of == Key(key));
+                    let mut drained = Vec::new();
+                    let act = |record: Record| drained.push(record.name());
+                    records.drain_over(range, |record| is_meant(record.key), act);
+                    drained.sort_unstable();
+                    let mut expected = Vec::new();
+                    model.retain(|name, (_, is_over)| {
+                        let is_within = (range.0..range.1).contains(&name.0);
+                        let goes = is_within && *is_over && is_meant(name.2);
+                        if goes {
+                            expected.push(name.clone());
+                        }
+                        !goes
+                    });
+                    prop_assert_eq!(drained, expected);
+                }
+                Step::Age { back } => {
+                    let limit = at(now.saturating_sub(back));
+                    let mut aged = Vec::new();
+                    records.age(|since| since <= limit, |seq| aged.push(seq));
+                    let is_old = |seq: &u64| {
+                        model.iter().any(|((of, _, _), (since, _))| of == seq && *since <= limit)
+                    };
+                    prop_assert!(aged.iter().all(is_old), "{:?} by {:?}", aged, limit);
+                    prop_assert!(records.oldest_recent().is_none_or(|since| since > limit));
+                }
+            }
+            check(&records, &model)?;
+        }
+    }
+
+    /// A number from which nothing is held below may be lower than the first, never higher.
+    #[test]
+    fn nothing_is_kept_below_the_first_number(steps in steps()) {
+        let (maker, mut records) = (Maker::new(), Records::default());
+        for (now, (step, name)) in (0..).zip(steps) {
+            match step {
+                Step::Insert { is_over } if records.get(&name).is_none() => {
+                    records.insert(maker.record(name, at(now), is_over));
+                }
+                Step::Age { back } => {
+                    let limit = at(now.saturating_sub(back));
+                    records.age(|since| since <= limit, |_| ());
+                }
+                Step::Remove => drop(records.remove(&name)),
+                _ => {}
+            }
+            let lowest = records.numbers_from(0).next();
+            let first = records.first_seq();
+            prop_assert!(lowest.is_none_or(|lowest| first.is_some_and(|first| first <= lowest)));
+        }
+    }
+
+    /// What comes in order and leaves in order takes no more room than what is there.
+    #[test]
+    fn a_ring_that_is_emptied_in_order_keeps_no_places(count in 1..200_u64) {
+        let (maker, mut records) = (Maker::new(), Records::default());
+        (0..count).for_each(|seq| records.insert(maker.record(name(seq, 0, 1), at(seq), true)));
+        // The one that stays longest holds the places of all behind it.
+        (1..count).for_each(|seq| assert!(records.remove(&name(seq, 0, 1)).is_some()));
+        prop_assert_eq!(records.len(), 1);
+        prop_assert!(records.remove(&name(0, 0, 1)).is_some());
+        prop_assert_eq!((records.recent.len(), records.gone, records.first_seq()), (0, 0, None));
+    }
+}
+
+#[test]
+fn one_old_record_does_not_make_the_ring_span_what_came_since() {
+    let (maker, mut records) = (Maker::new(), Records::default());
+    records.insert(maker.record(name(1, 0, 1), at(0), false));
+    let mut aged = Vec::new();
+    for seq in 2..1_000 {
+        records.insert(maker.record(name(seq, 0, 1), at(seq), true));
+        records.remove(&name(seq, 0, 1));
+        records.age(|since| since <= at(seq.saturating_sub(50)), |seq| aged.push(seq));
+        assert!(records.recent.len() <= 52, "{}", records.recent.len());
+    }
+    assert_eq!((aged, records.len()), (vec![1], 1));
+    assert_eq!(records.numbers_from(0).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn the_entry_and_the_branches_of_a_task_are_those_it_had() {
+    let task = TaskKey { path: "/0".parse().unwrap(), hop: 2 };
+    let mut record = Maker::new().record((7, task.clone(), Key(3)), at(0), false);
+    let node = NodeId::new(5).unwrap();
+    {
+        let running = record.running().unwrap();
+        let none = bytes::Bytes::new();
+        running.delegate(node, crate::id::MethodId(1), Vec::new(), none, Timestamp::MAX).unwrap();
+        running.finish();
+        assert!(matches!(Over::of(running), Over::Tailed(child) if child.node == node));
+    }
+    assert!(record.is_tailed() && record.entry().is_none());
+    let branches: Vec<_> = record.branches().map(|(task, key, _)| (task, key)).collect();
+    assert_eq!(branches, [(TaskKey { hop: 3, ..task.clone() }, Key(3))], "a tail keeps the key");
+    let below = TaskKey { path: "/0/1".parse().unwrap(), hop: 0 };
+    assert_eq!(record.towards(&below, Key(3).child(1)).map(|child| child.node), Some(node));
+    assert_eq!(record.towards(&below, Key(3).child(0)), None, "with the key of another branch");
+    assert!(record.is_above(&task, Key(3)) && !record.is_above(&task, Key(4)));
+}

@@ -1,0 +1,424 @@
+//! The way back to the initiator: a connection both share, else dialling it, else through the sender of the
+//! request; and the way of requests to children.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::id::{CallId, LinkId, NodeId, NodeLife, TaskKey};
+use crate::key::Key;
+use crate::limits::ReplyDial;
+use crate::links::{Links, Way};
+use crate::task::{ChildRequest, TaskFailure};
+use crate::time::Timestamp;
+use crate::wire::{
+    Cause, Executed, Fail, Frame, Header, Message, ReplyPath, ReplyRoute, Request, Sealed,
+};
+use crate::{Arrival, Outbound, admission};
+
+use super::{Place, Record, RingIndex, State, Visits};
+
+/// An initiator being dialled, and what waits for it.
+#[derive(Debug)]
+pub(super) struct Dial {
+    give_up_at: Timestamp,
+    queue: VecDeque<(Place, CallId, Upward)>,
+    queue_bytes: usize,
+}
+
+impl Dial {
+    pub(super) fn holds(&self, place: &Place) -> bool {
+        self.queue.iter().any(|(waiting, _, _)| waiting == place)
+    }
+}
+
+/// A message on its way to the initiator.
+#[derive(Debug)]
+struct Upward {
+    /// The node whose task says it: this one, or one further down.
+    from: NodeId,
+    task: TaskKey,
+    key: Key,
+    message: Message,
+}
+
+/// The next step to the initiator.
+enum Step {
+    /// It is there.
+    Direct(LinkId),
+    /// Through the node that sent the request.
+    Relay(NodeId),
+    /// It is being dialled.
+    Wait,
+    /// There is no way at all.
+    Nowhere,
+}
+
+impl Visits {
+    /// Sends a message of one of this node's tasks to the initiator.
+    pub(super) fn send_up(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        message: Message,
+        links: &mut Links,
+    ) {
+        let (_, (_, task, key)) = place;
+        let upward = Upward { from: self.me.node, task: task.clone(), key: *key, message };
+        self.send_upward(now, call, place, upward, links);
+    }
+
+    fn send_upward(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        upward: Upward,
+        links: &mut Links,
+    ) {
+        let step = self.next_step(now, call, place, links);
+        let Some(record) = self.record(place) else { return };
+        let origin = self.origins.get(record.origin).name.node;
+        let is_own = upward.from == self.me.node;
+        let is_root = is_own && admission::opens_root(&upward.task);
+        let came_by = record.link;
+        let (to, link, relayed_from) = match step {
+            Step::Direct(link) => (origin, Some(link), (!is_own).then_some(upward.from)),
+            Step::Relay(sender) => (sender, None, Some(upward.from)),
+            Step::Wait => return self.wait_for_dial(now, origin, call, place, upward, links),
+            Step::Nowhere => return,
+        };
+        if is_own && matches!(upward.message, Message::Reply(_)) {
+            let way = match (link, relayed_from) {
+                (Some(link), _) if link != LinkId::LOCAL => links.nonce(link).map(ReplyPath::Link),
+                (None, Some(_)) => Some(ReplyPath::Relay(to)),
+                _ => Some(ReplyPath::Nowhere),
+            };
+            if let (Some(way), Some(record)) = (way, self.record_mut(place)) {
+                record.note_reply(way);
+            }
+        }
+        let Upward { task, key, message, .. } = upward;
+        let mut outbound = Outbound::new(to, Header { call, task }, message);
+        outbound.link = link;
+        outbound.relayed_from = relayed_from;
+        // Who answers over the connection that a root request came by need not prove that it holds the task.
+        outbound.key = (!is_root || link != Some(came_by)).then_some(key);
+        self.out.push_back(outbound);
+    }
+
+    /// Fixes the way of a task at its first output, and finds another once that is broken.
+    fn next_step(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        links: &mut Links,
+    ) -> Step {
+        let Some(record) = self.record(place) else { return Step::Nowhere };
+        let origin = self.origins.get(record.origin);
+        let (name, gave_up) = (origin.name, origin.gave_up_dialling);
+        if self.dials.contains_key(&name.node) {
+            return Step::Wait; // Behind what waits already.
+        }
+        let fixed = match &record.state {
+            State::Running(task) => task.route,
+            State::Over(_) | State::Gone => None,
+        };
+        let sender = self.origins.ring(place.0).map(|ring| ring.name.sender);
+        let came_by = Some(record.link).filter(|_| sender.is_some_and(|s| s.is_of(name)));
+        let known = fixed.or(came_by).filter(|link| links.is_up(*link));
+        if let Some(link) = known.or_else(|| links.to_life(name)) {
+            if let Some(task) = self.task_mut(place) {
+                task.route = Some(link);
+            }
+            return Step::Direct(link);
+        }
+        let may_dial = !gave_up
+            && match self.limits.reply_dial {
+                ReplyDial::Never => false,
+                ReplyDial::KnownNodes => links.is_configured(name.node),
+                ReplyDial::Anybody => true,
+            };
+        if may_dial && links.way(now, name.node) == Way::Dialable {
+            return Step::Wait;
+        }
+        // Through the sender of the highest task here that is above this one: each step leads to one that is
+        // higher still, so frames cannot go in circles.
+        let (task, key) = (&record.task, record.key);
+        let above = self.records_above(call, task, key).filter_map(|(ring, record)| {
+            let sender = self.origins.ring(ring)?.name.sender.node;
+            Some((&record.task, sender)).filter(|_| sender != self.me.node && sender != name.node)
+        });
+        let highest = above.min_by_key(|(task, _)| (task.path.level_count(), task.hop));
+        match highest.filter(|(_, sender)| links.current(*sender).is_some()) {
+            Some((_, sender)) => Step::Relay(sender),
+            None => Step::Nowhere,
+        }
+    }
+
+    /// The tasks here at or above a task, as its key proves.
+    fn records_above(
+        &self,
+        call: CallId,
+        task: &TaskKey,
+        key: Key,
+    ) -> impl Iterator<Item = (RingIndex, &Record)> {
+        let rings = self.origins.rings_of(call.origin);
+        let records = rings.flat_map(move |(index, ring)| {
+            ring.records.of_call(call.seq).map(move |record| (index, record))
+        });
+        records.filter(move |(_, record)| record.is_above(task, key))
+    }
+
+    fn wait_for_dial(
+        &mut self,
+        now: Timestamp,
+        origin: NodeId,
+        call: CallId,
+        place: &Place,
+        upward: Upward,
+        links: &mut Links,
+    ) {
+        let time_left = self.record(place).map_or(Duration::ZERO, |record| {
+            record.forget_at.since(now + self.limits.keep_alive_timeout)
+        });
+        let timeout = self.limits.reply_dial_timeout.min(time_left / 4);
+        let dial = self.dials.entry(origin).or_insert_with(|| {
+            links.dial(origin);
+            Dial { give_up_at: now + timeout, queue: VecDeque::new(), queue_bytes: 0 }
+        });
+        dial.queue_bytes += upward.message.payload().map_or(0, bytes::Bytes::len) + QUEUED_BYTES;
+        dial.queue.push_back((place.clone(), call, upward));
+        if dial.queue_bytes > self.limits.dial_queue_bytes_max {
+            self.give_up_dial(now, origin, links);
+        }
+    }
+
+    /// A connection to an initiator came up, or dialling it failed: what waited takes the best way there is now.
+    pub(crate) fn handle_dial_over(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
+        let Some(dial) = self.dials.remove(&node) else { return };
+        for (place, call, upward) in dial.queue {
+            self.send_upward(now, call, &place, upward, links);
+        }
+    }
+
+    /// The dial takes too long, or too much waits: through the senders of the requests.
+    fn give_up_dial(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
+        let Some(dial) = self.dials.get(&node) else { return };
+        let waiting = dial.queue.iter().map(|(place, _, _)| place.clone());
+        for place in waiting.collect::<Vec<_>>() {
+            if let Some(origin) = self.record(&place).map(|record| record.origin) {
+                self.origins.get_mut(origin).gave_up_dialling = true;
+            }
+        }
+        self.handle_dial_over(now, node, links);
+    }
+
+    pub(super) fn give_up_late_dials(&mut self, now: Timestamp, links: &mut Links) {
+        let late = self.dials.iter().filter(|(_, dial)| dial.give_up_at <= now);
+        for node in late.map(|(node, _)| *node).collect::<Vec<_>>() {
+            self.give_up_dial(now, node, links);
+        }
+    }
+
+    pub(super) fn next_dial_timeout(&self) -> Option<Timestamp> {
+        self.dials.values().map(|dial| dial.give_up_at).min()
+    }
+
+    /// Answers a request of which nothing is kept: the initiator if it is connected, else through the
+    /// sender, who knows its ancestors.
+    pub(super) fn send_back(
+        &mut self,
+        by: &Arrival,
+        origin: NodeLife,
+        (header, key): (Header, Key),
+        message: Message,
+        links: &Links,
+    ) {
+        let came_by = Some(by.link).filter(|_| by.sender() == origin);
+        let direct = came_by.or_else(|| links.to_life(origin));
+        let is_root = admission::opens_root(&header.task);
+        let to = if direct.is_some() { origin.node } else { by.via };
+        let mut outbound = Outbound::new(to, header, message);
+        outbound.link = direct.or(Some(by.link));
+        outbound.relayed_from = direct.is_none().then_some(self.me.node);
+        outbound.key = (!is_root || came_by.is_none()).then_some(key);
+        self.out.push_back(outbound);
+    }
+
+    /// A frame of another node's task, on its way up to the initiator: passed on by this node's own way, from the
+    /// task here that sent the branch above it, as the key proves.
+    pub(crate) fn relay_up(
+        &mut self,
+        now: Timestamp,
+        by: &Arrival,
+        frame: Frame,
+        links: &mut Links,
+    ) {
+        let Frame { header: Header { call, task }, key, message, .. } = frame;
+        let shown = match &message {
+            Message::Status(status) => {
+                status.tasks.first().map(|(asked, _)| (asked.task.clone(), asked.key))
+            }
+            _ => key.map(|key| (task, key)),
+        };
+        let Some((task, key)) = shown else { return };
+        // Only what comes from a node that a branch above was sent to.
+        let least = (by.via, call, RingIndex::LEAST);
+        let mut sent_there = self.left.range(least..);
+        if sent_there.next().is_none_or(|((node, of, _), _)| (*node, *of) != (by.via, call)) {
+            return;
+        }
+        let above = self.records_above(call, &task, key);
+        let highest =
+            above.min_by_key(|(_, record)| (record.task.path.level_count(), record.task.hop));
+        if let Some((ring, record)) = highest {
+            let place = (ring, record.name());
+            let upward = Upward { from: by.from, task, key, message };
+            self.send_upward(now, call, &place, upward, links);
+        }
+    }
+
+    /// A frame of the initiator for a task further down: passed on to the next node on the way that its
+    /// request took, from the lowest task here that is above it, as the key proves.
+    pub(crate) fn relay_down(&mut self, frame: Frame, links: &Links) {
+        let Header { call, task } = &frame.header;
+        let key = match &frame.message {
+            Message::Probe(probe) => probe.tasks.first().map(|asked| asked.key),
+            _ => frame.key,
+        };
+        let Some(key) = key else { return };
+        let rings = self.origins.rings_of(call.origin);
+        let records = rings.flat_map(|(_, ring)| ring.records.of_call(call.seq));
+        let above = records.filter_map(|record| Some((&record.task, record.towards(task, key)?)));
+        let above = above.filter(|(_, child)| child.node != self.me.node);
+        let Some((_, child)) = above.max_by_key(|(task, _)| *task) else { return };
+        let mut outbound = Outbound::new(child.node, frame.header, frame.message);
+        outbound.link = child.link.filter(|link| links.is_up(*link));
+        outbound.relayed_from = frame.relayed_from;
+        outbound.key = frame.key;
+        self.out.push_back(outbound);
+    }
+
+    /// Opens a branch of a task.
+    pub(super) fn send_request(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        child: ChildRequest,
+        links: &mut Links,
+    ) {
+        let Some(record) = self.record(place) else { return };
+        let origin = self.origins.get(record.origin).name.node;
+        let reply_route = if origin == self.me.node {
+            ReplyRoute::Sender
+        } else {
+            ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
+        };
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        // Calls are for their initiator to speak of: this one says as much as it has told the tasks here.
+        let floor = if origin == self.me.node {
+            self.origins.get(record.origin).settled.first_missing()
+        } else {
+            0
+        };
+        let request = Request {
+            key: child.key,
+            budget_us: micros(child.deadline.since(now)),
+            outlasted_us: micros(child.call_deadline.since(child.deadline.max(now))),
+            floor: call.seq - floor.min(call.seq),
+            method: child.method,
+            reply_route,
+            inherited: child.inherited,
+            extensions: child.extensions,
+            payload: child.payload,
+        };
+        let link = links.current(child.to);
+        if let Some(link) = link {
+            self.note_left(call, place, &child.task, child.to, link);
+        }
+        let header = Header { call, task: child.task };
+        let mut outbound = Outbound::new(child.to, header, Message::Request(request));
+        outbound.link = link;
+        self.out.push_back(outbound);
+    }
+
+    /// The request of a branch that had to wait was handed to this connection.
+    pub(crate) fn handle_sent(&mut self, header: &Header, key: Key, to: NodeId, link: LinkId) {
+        if let Some(place) = self.parent_of(header, key) {
+            self.note_left(header.call, &place, &header.task, to, link);
+        }
+    }
+
+    fn note_left(
+        &mut self,
+        call: CallId,
+        place: &Place,
+        child: &TaskKey,
+        to: NodeId,
+        link: LinkId,
+    ) {
+        let Some(record) = self.record_mut(place) else { return };
+        let index = match child.hop {
+            0 => child.path.parent().map_or(0, |(_, index)| index),
+            _ => 0,
+        };
+        let Some(child) = record.children_mut().get_mut(index as usize) else { return };
+        if child.link.is_none() {
+            child.link = Some(link);
+            *self.left.entry((to, call, place.0)).or_default() += 1;
+        }
+    }
+
+    /// The request of a branch never left this node: the initiator is told in the child's name.
+    pub(crate) fn handle_unsent(
+        &mut self,
+        now: Timestamp,
+        header: &Header,
+        to: NodeId,
+        request: Request,
+        links: &mut Links,
+    ) {
+        if let Some(place) = self.parent_of(header, request.key) {
+            let child = (header.task.clone(), request.key);
+            self.report_unsent(now, header.call, &place, child, to, request.inherited, links);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of one report")]
+    pub(super) fn report_unsent(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        parent: &Place,
+        (task, key): (TaskKey, Key),
+        to: NodeId,
+        inherited: Vec<Sealed>,
+        links: &mut Links,
+    ) {
+        let text = links.why_unreachable(to);
+        let failure = TaskFailure::new(Cause::Unreachable, Executed::No, text);
+        let fail = Fail { node: Some(to), ..failure.into_fail(None, inherited) };
+        let upward = Upward { from: self.me.node, task, key, message: Message::Fail(fail) };
+        self.send_upward(now, call, parent, upward, links);
+    }
+
+    /// The task here that opened a branch.
+    fn parent_of(&self, header: &Header, key: Key) -> Option<Place> {
+        let Header { call, task } = header;
+        let rings = self.origins.rings_of(call.origin);
+        let mut places = rings.flat_map(|(ring, of_ring)| {
+            let records = of_ring.records.of_call(call.seq);
+            let parents = records.filter(|record| {
+                record.branches().any(|(child, of_child, _)| (&child, of_child) == (task, key))
+            });
+            parents.map(move |record| (ring, record.name()))
+        });
+        places.next()
+    }
+}
+
+/// Memory of a message that waits, besides its payload.
+const QUEUED_BYTES: usize = 128;

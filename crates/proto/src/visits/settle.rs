@@ -1,0 +1,309 @@
+//! Which calls are over for everybody, and how this node learns it (`settlement.md`).
+//!
+//! The initiator's own word, over a connection that proves it, settles calls: their records go at once, and
+//! requests of them are refused for ever. Another node's word refuses nothing: it turns the finished tasks that
+//! this node sent into stubs. A node that remembers much asks.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::id::{CallId, Incarnation, LinkId, NodeLife, TaskKey};
+use crate::key::Key;
+use crate::limits::Limits;
+use crate::links::Links;
+use crate::share::Pool;
+use crate::time::Timestamp;
+use crate::wire::{Ask, EXCEPTIONS_MAX, Header, Message, Settled, Statement};
+use crate::{Arrival, Outbound};
+
+use super::forget::stub_cost;
+use super::origins::{Asked, OriginIndex, RingName};
+use super::records::Name;
+use super::{RingIndex, Visits};
+
+impl Visits {
+    /// A REQUEST of the initiator says that every call of it below `floor` is settled. That of another node says
+    /// nothing: a request that it sent later may have come before this one.
+    pub(super) fn hear_floor(
+        &mut self,
+        by: &Arrival,
+        origin: NodeLife,
+        floor: u64,
+        links: &mut Links,
+    ) {
+        if by.sender().is_of(origin)
+            && let Some(index) = self.origins.find(origin)
+        {
+            self.settle(index, 0, floor, links);
+        }
+    }
+
+    /// Whether a call of an origin is known to be settled.
+    pub(super) fn is_settled(&self, origin: NodeLife, seq: u64) -> bool {
+        let origin = self.origins.find(origin);
+        origin.is_some_and(|origin| self.origins.get(origin).settled.contains(seq))
+    }
+
+    /// The same of the call of a CANCEL, which a node that is not the initiator may pass on. Where several nodes
+    /// have said the same life, nobody knows whose call is meant.
+    pub(super) fn is_settled_for(&self, by: &Arrival, call: CallId) -> bool {
+        let sole = self.origins.sole_of(call.origin);
+        let origin = if by.life.is_life_of(call.origin) {
+            self.origins.find(NodeLife { node: by.via, life: call.origin })
+        } else {
+            sole
+        };
+        origin.is_some_and(|origin| self.origins.get(origin).settled.contains(call.seq))
+    }
+
+    /// Whether all that is known of a task that is not here is that it is over.
+    pub(super) fn is_forgotten(
+        &self,
+        by: &Arrival,
+        call: CallId,
+        task: &TaskKey,
+        key: Key,
+    ) -> bool {
+        let name = (call.seq, task.clone(), key);
+        let mut rings = self.origins.rings_of(call.origin);
+        self.is_settled_for(by, call)
+            || rings.any(|(_, ring)| {
+                ring.stubs.len() > 0 && ring.stubs.contains(call.seq, self.stub_name(&name))
+            })
+    }
+
+    /// The initiator's own word that its calls in `[from, to)` are settled.
+    fn settle(&mut self, index: OriginIndex, from: u64, to: u64, links: &mut Links) {
+        let origin = self.origins.get_mut(index);
+        if from >= to || origin.settled.covers(from, to) {
+            return;
+        }
+        origin.settled.add(from, to);
+        let (life, payer) = (origin.name.life, origin.payer);
+        let cost = 1 + origin.settled.len() / 64;
+        let before = std::mem::replace(&mut origin.paid, cost);
+        links.shares_mut().adjust(payer, Pool::Records, before, cost);
+        let rings = self.origins.rings_of(life).map(|(ring, _)| ring);
+        for ring in rings.collect::<SmallVec<[RingIndex; 4]>>() {
+            // Most often one call is settled, with the next request.
+            let mut gone = SmallVec::<[super::Record; 1]>::new();
+            if let Some(of_ring) = self.origins.ring_mut(ring) {
+                let is_meant = |record: &super::Record| record.origin == index;
+                of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
+            }
+            for record in &gone {
+                self.let_go(ring, record, true, links);
+                let call = CallId { origin: life, seq: record.seq };
+                let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
+                self.refusals.drop_of_call(call, |_| true, give);
+            }
+        }
+    }
+
+    /// The word of who sent these requests that those of calls in `[from, to)` are over which it had sent when
+    /// it was asked, that is, those that had come by then.
+    fn make_stubs(
+        &mut self,
+        now: Timestamp,
+        (ring, asked_at): (RingIndex, Timestamp),
+        (from, to): (u64, u64),
+        links: &mut Links,
+    ) {
+        let Some(of_ring) = self.origins.ring_mut(ring) else { return };
+        if of_ring.over == 0 {
+            return;
+        }
+        let mut gone = Vec::new();
+        let is_meant = |record: &super::Record| record.since <= asked_at;
+        of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
+        for record in gone {
+            if record.forget_at > now {
+                self.keep_stub(ring, &record.name(), record.forget_at, links);
+            }
+            self.let_go(ring, &record, false, links);
+        }
+        self.arm_ring(ring);
+    }
+
+    fn keep_stub(&mut self, ring: RingIndex, name: &Name, until: Timestamp, links: &mut Links) {
+        let stub = self.stub_name(name);
+        let Some(ring) = self.origins.ring_mut(ring) else { return };
+        let before = stub_cost(ring.stubs.len());
+        ring.stubs.insert(name.0, stub, until);
+        let after = stub_cost(ring.stubs.len());
+        links.shares_mut().adjust(ring.payer, Pool::Records, before, after);
+    }
+
+    /// What a stub remembers of a task besides its call.
+    pub(super) fn stub_name(&self, (_, task, key): &Name) -> u64 {
+        let mut bytes = SmallVec::<[u8; 48]>::new();
+        bytes.extend_from_slice(&key.0.to_le_bytes());
+        bytes.extend_from_slice(&task.hop.to_le_bytes());
+        bytes.extend_from_slice(task.path.as_wire());
+        self.secret.name(&bytes)
+    }
+
+    /// Asks what is settled once much is remembered: the initiator if there is a connection to it, else the
+    /// node that sent the requests.
+    pub(super) fn ask_if_many(
+        &mut self,
+        now: Timestamp,
+        ring: RingIndex,
+        origin: OriginIndex,
+        links: &mut Links,
+    ) {
+        let of_origin = self.origins.get(origin);
+        let Limits { ask_min, ask_every, .. } = self.limits;
+        let is_many = |over: usize, asked: &Asked| {
+            asked.is_due(now, ask_every) && over > ask_min.max(2 * asked.left)
+        };
+        if links.to_life(of_origin.name).is_some() {
+            if is_many(of_origin.over, &of_origin.asked) {
+                self.ask_origin(now, origin, links);
+            }
+        } else if self.origins.ring(ring).is_some_and(|ring| is_many(ring.over, &ring.asked)) {
+            self.ask_sender(now, ring, links);
+        }
+    }
+
+    /// Asks for the origins of a ring in which something has grown old, when memory runs short.
+    pub(super) fn ask_if_full(&mut self, now: Timestamp, ring: RingIndex, links: &mut Links) {
+        let shares = links.shares();
+        if shares.used(Pool::Records) <= shares.max(Pool::Records) / 16 {
+            return;
+        }
+        let Some(of_ring) = self.origins.ring(ring) else { return };
+        let every = self.limits.ask_every;
+        let is_due = |asked: &Asked| asked.is_due(now, every);
+        let mut origins: Vec<OriginIndex> =
+            of_ring.records.iter().filter(|r| r.is_over()).map(|r| r.origin).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        for origin in origins {
+            let of_origin = self.origins.get(origin);
+            if links.to_life(of_origin.name).is_none() {
+                if self.origins.ring(ring).is_some_and(|ring| is_due(&ring.asked)) {
+                    self.ask_sender(now, ring, links);
+                }
+            } else if is_due(&of_origin.asked) {
+                self.ask_origin(now, origin, links);
+            }
+        }
+    }
+
+    fn ask_origin(&mut self, now: Timestamp, index: OriginIndex, links: &Links) {
+        let name = self.origins.get(index).name;
+        let lowest = self.lowest_over(name.life, |record| record.origin == index);
+        let origin = self.origins.get_mut(index);
+        origin.asked.at = Some(now);
+        let from = origin.asked.next.take();
+        let from = from.unwrap_or_else(|| origin.settled.known_below(lowest.unwrap_or(0)));
+        self.send_ask(name, name.life, from, links);
+    }
+
+    fn ask_sender(&mut self, now: Timestamp, index: RingIndex, links: &Links) {
+        let Some(ring) = self.origins.ring_mut(index) else { return };
+        let Some(link) = links.to_life(ring.name.sender) else { return };
+        // One question at a time: which of them an answer is to, and so what it is about, would not be known.
+        // One that found no room is asked again: no connection lives with an answer that late.
+        let is_late = |asked: &Asked| asked.is_due(now, self.limits.keep_alive_timeout);
+        if ring.asked.over.is_some_and(|link| links.is_up(link)) && !is_late(&ring.asked) {
+            return;
+        }
+        ring.asked.at = Some(now);
+        ring.asked.over = Some(link);
+        let from = ring.asked.next.take().or_else(|| ring.records.first_seq());
+        let RingName { life, sender } = ring.name;
+        self.send_ask(sender, life, from.unwrap_or(0), links);
+    }
+
+    fn send_ask(&mut self, whom: NodeLife, life: Incarnation, from: u64, links: &Links) {
+        let message = Message::Ask(Ask { origins: vec![(life, from)] });
+        let mut outbound = Outbound::new(whom.node, Header::without_call(), message);
+        outbound.link = links.to_life(whom);
+        if outbound.link.is_some() {
+            self.out.push_back(outbound);
+        }
+    }
+
+    fn lowest_over(
+        &self,
+        life: Incarnation,
+        is_meant: impl Fn(&super::Record) -> bool,
+    ) -> Option<u64> {
+        let rings = self.origins.rings_of(life);
+        let lowest = rings.filter_map(|(_, ring)| {
+            let records = ring.records.iter().filter(|record| record.is_over() && is_meant(record));
+            records.map(|record| record.seq).min()
+        });
+        lowest.min()
+    }
+
+    /// This node's word about the calls of another origin, for a neighbour that it sent requests of them: what it
+    /// holds nothing of is over, as far as it sent it.
+    pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
+        let rings = self.origins.rings_of(origin);
+        let held = rings.flat_map(|(_, ring)| {
+            let numbers = ring.records.numbers_from(from);
+            numbers.take(EXCEPTIONS_MAX + 1).collect::<Vec<_>>()
+        });
+        Statement::of(origin, (from, u64::MAX), held)
+    }
+
+    /// A statement of another node, about its own calls or those of somebody else.
+    pub(crate) fn handle_settled(
+        &mut self,
+        now: Timestamp,
+        by: &Arrival,
+        settled: &Settled,
+        links: &mut Links,
+    ) {
+        for statement in &settled.statements {
+            let Statement { origin, from, to, exceptions } = statement;
+            let bounds = exceptions.iter().copied().chain([*to]);
+            let starts = [*from].into_iter().chain(exceptions.iter().map(|seq| seq + 1));
+            let gaps = starts.zip(bounds);
+            if by.life.is_life_of(*origin) {
+                let name = NodeLife { node: by.via, life: *origin };
+                let Some(index) = self.origins.find(name) else { continue };
+                gaps.for_each(|(from, to)| self.settle(index, from, to, links));
+                let origin = self.origins.get_mut(index);
+                origin.asked.note(origin.over, statement);
+            } else {
+                let name = RingName { life: *origin, sender: by.sender() };
+                let Some(ring) = self.origins.find_ring(name) else { continue };
+                let Some(asked_at) =
+                    self.origins.ring_mut(ring).and_then(|r| r.asked.take(by.link))
+                else {
+                    continue;
+                };
+                gaps.for_each(|gap| self.make_stubs(now, (ring, asked_at), gap, links));
+                if let Some(ring) = self.origins.ring_mut(ring) {
+                    ring.asked.note(ring.over, statement);
+                }
+            }
+        }
+    }
+}
+
+impl Asked {
+    fn is_due(&self, now: Timestamp, every: Duration) -> bool {
+        self.at.is_none_or(|at| now.since(at) >= every)
+    }
+
+    /// When the question was asked that an answer over this connection is to.
+    fn take(&mut self, link: LinkId) -> Option<Timestamp> {
+        self.over.take_if(|over| *over == link)?;
+        self.at
+    }
+
+    /// An answer came. One that is as long as it may be is not all there is to say.
+    fn note(&mut self, over: usize, answer: &Statement) {
+        if answer.exceptions.len() >= EXCEPTIONS_MAX {
+            self.next = Some(answer.to);
+        } else {
+            self.left = over;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! ITEM: an item of a stream of requests.
+
+use bytes::Bytes;
+
+use super::codec::{Out, Reader, WireError};
+use super::reply::Part;
+
+// The bits that say the same of a REPLY.
+const FLAG_END: u8 = 0x04;
+const FLAG_PART: u8 = 0x10;
+const FLAG_NO_ITEM: u8 = 0x40;
+
+/// An item of the request of the task named in the header, from the sender of the request. Typically 21
+/// bytes before the payload.
+///
+/// Reserved for streams of requests: no request says yet that items follow it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Which item, or the end.
+    pub kind: ItemKind,
+    /// For an item sent in pieces: which piece this is.
+    pub part: Option<Part>,
+    /// The item, or the piece of it.
+    pub payload: Bytes,
+}
+
+/// What an ITEM says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// Item `seq` of the stream.
+    Item {
+        /// From 0, without gaps.
+        seq: u64,
+        /// Whether the stream ends with it.
+        is_last: bool,
+    },
+    /// The stream ended after `count` items.
+    End {
+        /// Items sent.
+        count: u64,
+    },
+}
+
+impl Item {
+    pub(super) fn flags(&self) -> u8 {
+        let kind = match self.kind {
+            ItemKind::Item { is_last: false, .. } => 0,
+            ItemKind::Item { is_last: true, .. } => FLAG_END,
+            ItemKind::End { .. } => FLAG_END | FLAG_NO_ITEM,
+        };
+        kind | if self.part.is_some() { FLAG_PART } else { 0 }
+    }
+
+    pub(super) fn write(&self, out: &mut impl Out) {
+        match self.kind {
+            ItemKind::Item { seq, .. } => out.varint(seq),
+            ItemKind::End { count } => out.varint(count),
+        }
+        if let Some(part) = self.part {
+            part.write(out);
+        }
+    }
+
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if flags & !(FLAG_END | FLAG_PART | FLAG_NO_ITEM) != 0 {
+            return Err(WireError::Reserved);
+        }
+        let has = |flag: u8| flags & flag != 0;
+        let number = input.varint()?;
+        let kind = match (has(FLAG_END), has(FLAG_NO_ITEM)) {
+            (is_last, false) => ItemKind::Item { seq: number, is_last },
+            (true, true) => ItemKind::End { count: number },
+            (false, true) => return Err(WireError::Invalid),
+        };
+        let part = has(FLAG_PART).then(|| Part::read(input)).transpose()?;
+        let item = Self { kind, part, payload: input.payload() };
+        if item.is_consistent() { Ok(item) } else { Err(WireError::Invalid) }
+    }
+
+    fn is_consistent(&self) -> bool {
+        let part_fits = self.part.is_none_or(|part| part.can_be(&self.payload));
+        let end_is_bare = !matches!(self.kind, ItemKind::End { .. })
+            || (self.payload.is_empty() && self.part.is_none());
+        part_fits && end_is_bare
+    }
+}

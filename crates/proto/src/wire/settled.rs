@@ -1,0 +1,103 @@
+//! SETTLED: which calls of some origins are settled.
+
+use crate::id::Incarnation;
+
+use super::ask::ASKED_MAX;
+use super::codec::{Out, Reader, WireError};
+
+/// Most exceptions of one SETTLED, over all its statements.
+pub const EXCEPTIONS_MAX: usize = 1024;
+
+/// Says which calls of some origins are settled, as an ASK wanted to know. It is about no one call: its
+/// header is [`Header::without_call`](super::Header::without_call). Typically 32 bytes, and 1 to 3 for each
+/// exception.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// What it says: one to [`ASKED_MAX`] statements with [`EXCEPTIONS_MAX`] exceptions in all.
+    pub statements: Vec<Statement>,
+}
+
+/// Every call of `origin` with a number from `from` to below `to` is settled, but for the exceptions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Whose calls.
+    pub origin: Incarnation,
+    /// The first number it is about.
+    pub from: u64,
+    /// The first number it is not about any more; `from` when it is about none.
+    pub to: u64,
+    /// Numbers among these that are not settled, ascending.
+    pub exceptions: Vec<u64>,
+}
+
+/// Fewest bytes of a statement on the wire.
+const STATEMENT_BYTES_MIN: usize = 11;
+
+impl Settled {
+    pub(super) fn write(&self, out: &mut impl Out) {
+        out.count(self.statements.len());
+        self.statements.iter().for_each(|statement| statement.write(out));
+    }
+
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut exceptions_left = EXCEPTIONS_MAX;
+        let statements = input.some(ASKED_MAX, STATEMENT_BYTES_MIN, |input| {
+            let statement = Statement::read(exceptions_left, input)?;
+            exceptions_left -= statement.exceptions.len();
+            Ok(statement)
+        })?;
+        Ok(Self { statements })
+    }
+}
+
+impl Statement {
+    /// Says that every call in `[from, to)` is settled but those of `unsettled`, in any order and maybe repeated.
+    /// Where they are too many for one statement, `to` is lowered.
+    pub fn of(
+        origin: Incarnation,
+        (from, mut to): (u64, u64),
+        unsettled: impl IntoIterator<Item = u64>,
+    ) -> Self {
+        let mut exceptions: Vec<u64> =
+            unsettled.into_iter().filter(|seq| (from..to).contains(seq)).collect();
+        exceptions.sort_unstable();
+        exceptions.dedup();
+        if let Some(first_left_out) = exceptions.get(EXCEPTIONS_MAX) {
+            to = *first_left_out;
+            exceptions.truncate(EXCEPTIONS_MAX);
+        }
+        Self { origin, from, to, exceptions }
+    }
+
+    fn write(&self, out: &mut impl Out) {
+        debug_assert!(self.is_in_order(), "exceptions ascend and are within what is said");
+        out.u64(self.origin.0);
+        out.varint(self.from);
+        out.varint(self.to.wrapping_sub(self.from));
+        out.count(self.exceptions.len());
+        let mut before = self.from;
+        for exception in &self.exceptions {
+            out.varint(exception.wrapping_sub(before));
+            before = *exception;
+        }
+    }
+
+    fn read(exceptions_max: usize, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (origin, from) = (Incarnation(input.u64()?), input.varint()?);
+        let to = from.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
+        let mut before = from;
+        let exceptions = input.list_up_to(exceptions_max, 1, |input| {
+            before = before.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
+            Ok(before)
+        })?;
+        let statement = Self { origin, from, to, exceptions };
+        if statement.is_in_order() { Ok(statement) } else { Err(WireError::Invalid) }
+    }
+
+    fn is_in_order(&self) -> bool {
+        let is_within = |exception: &u64| (self.from..self.to).contains(exception);
+        self.from <= self.to
+            && self.exceptions.is_sorted_by(|one, next| one < next)
+            && self.exceptions.iter().all(is_within)
+    }
+}
