@@ -331,6 +331,13 @@ impl Visits {
         self.origins.ring_mut(*ring)?.records.get_mut(name)
     }
 
+    /// The records of a call, whoever sent their requests.
+    fn records_of(&self, call: CallId) -> impl Iterator<Item = (RingIndex, &Record)> {
+        self.origins.rings_of(call.origin).flat_map(move |(index, ring)| {
+            ring.records.of_call(call.seq).map(move |record| (index, record))
+        })
+    }
+
     fn task_mut(&mut self, place: &Place) -> Option<&mut Task> {
         self.record_mut(place)?.running()
     }
@@ -404,12 +411,13 @@ impl Visits {
         links: &mut Links,
         act: impl FnOnce(&mut Task) -> T,
     ) -> Result<T, TaskRefusal> {
-        let running = self.task_mut(&task.place()).ok_or(TaskRefusal::Ended)?;
+        let place = task.place();
+        let running = self.task_mut(&place).ok_or(TaskRefusal::Ended)?;
         if running.finished().is_some() {
             return Err(TaskRefusal::Ended);
         }
         let result = act(running);
-        self.drain_task(now, task.call, &task.place(), links);
+        self.drain_task(now, task.call, &place, links);
         Ok(result)
     }
 

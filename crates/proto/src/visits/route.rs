@@ -164,11 +164,7 @@ impl Visits {
         task: &TaskKey,
         key: Key,
     ) -> impl Iterator<Item = (RingIndex, &Record)> {
-        let rings = self.origins.rings_of(call.origin);
-        let records = rings.flat_map(move |(index, ring)| {
-            ring.records.of_call(call.seq).map(move |record| (index, record))
-        });
-        records.filter(move |(_, record)| record.is_above(task, key))
+        self.records_of(call).filter(move |(_, record)| record.is_above(task, key))
     }
 
     fn wait_for_dial(
@@ -289,9 +285,9 @@ impl Visits {
             _ => frame.key,
         };
         let Some(key) = key else { return };
-        let rings = self.origins.rings_of(call.origin);
-        let records = rings.flat_map(|(_, ring)| ring.records.of_call(call.seq));
-        let above = records.filter_map(|record| Some((&record.task, record.towards(task, key)?)));
+        let above = self
+            .records_of(*call)
+            .filter_map(|(_, record)| Some((&record.task, record.towards(task, key)?)));
         let above = above.filter(|(_, child)| child.node != self.me.node);
         let Some((_, child)) = above.max_by_key(|(task, _)| *task) else { return };
         let mut outbound = Outbound::new(child.node, frame.header, frame.message);
@@ -408,15 +404,10 @@ impl Visits {
     /// The task here that opened a branch.
     fn parent_of(&self, header: &Header, key: Key) -> Option<Place> {
         let Header { call, task } = header;
-        let rings = self.origins.rings_of(call.origin);
-        let mut places = rings.flat_map(|(ring, of_ring)| {
-            let records = of_ring.records.of_call(call.seq);
-            let parents = records.filter(|record| {
-                record.branches().any(|(child, of_child, _)| (&child, of_child) == (task, key))
-            });
-            parents.map(move |record| (ring, record.name()))
-        });
-        places.next()
+        let (ring, record) = self.records_of(*call).find(|(_, record)| {
+            record.branches().any(|(child, of_child, _)| (&child, of_child) == (task, key))
+        })?;
+        Some((ring, record.name()))
     }
 }
 
