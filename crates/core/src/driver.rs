@@ -312,7 +312,7 @@ impl Driver {
         self.with_node(|node, _| node.begin_shutdown());
     }
 
-    /// Whether it refuses new work.
+    /// True when it refuses new work.
     pub(crate) fn is_closing(&self) -> bool {
         self.state.lock().is_closing
     }
@@ -334,7 +334,7 @@ impl Driver {
         (!carried.nodes.is_empty()).then_some(carried)
     }
 
-    /// Whether there was none before.
+    /// True when there was none before.
     pub(crate) fn set_carrier(&self, carrier: Arc<dyn BodyCarrier>) -> bool {
         let mut place = self.carrier.lock();
         let is_free = place.is_none();
@@ -356,7 +356,7 @@ impl Driver {
         self.runtime.spawn(future)
     }
 
-    /// Whether no handler runs, no reply waits and no call is open.
+    /// True when no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.node.visits().running_count() == 0 && state.node.initiator().open_count() == 0

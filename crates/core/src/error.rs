@@ -238,7 +238,7 @@ impl CallError {
         }
     }
 
-    /// Whether the same call may be repeated without running anything twice.
+    /// True when the same call may be repeated without running anything twice.
     pub fn is_safe_to_repeat(&self) -> bool {
         match self {
             Self::Branch(failure) => failure.executed == Executed::No,

@@ -74,17 +74,17 @@ impl<Req, Resp> Method<Req, Resp> {
         MethodId::of(self.name)
     }
 
-    /// Whether its handlers run one at a time for each peer.
+    /// True when its handlers run one at a time for each peer.
     pub const fn is_ordered(&self) -> bool {
         self.is_ordered
     }
 
-    /// Whether it changes nothing.
+    /// True when it changes nothing.
     pub const fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
-    /// Whether running it twice is the same as once. A method that changes nothing is.
+    /// True when running it twice is the same as once. A method that changes nothing is.
     pub const fn is_idempotent(&self) -> bool {
         self.is_idempotent || self.is_read_only
     }
@@ -156,7 +156,7 @@ impl<Resp> Request<Resp> {
         self.name
     }
 
-    /// Whether its method says that running it twice is the same as once.
+    /// True when its method says that running it twice is the same as once.
     pub fn is_idempotent(&self) -> bool {
         self.is_idempotent
     }

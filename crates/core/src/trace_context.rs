@@ -85,7 +85,7 @@ impl TraceContext {
         self.flags
     }
 
-    /// Whether somebody up the trace records it.
+    /// True when somebody up the trace records it.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }

@@ -114,7 +114,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether what was appended is still sent and what still comes is still delivered.
+    /// True when what was appended is still sent and what still comes is still delivered.
     pub fn is_gentle(&self) -> bool {
         matches!(self, Self::Local | Self::Overloaded)
     }
@@ -343,13 +343,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// The address schemes it serves, such as `tcp`.
     fn schemes(&self) -> &'static [&'static str];
 
-    /// Whether its connections prove who the peer is, so that each has a [`principal`](Link::principal).
+    /// True when its connections prove who the peer is, so that each has a [`principal`](Link::principal).
     /// Default: no.
     fn proves_peers(&self) -> bool {
         false
     }
 
-    /// Whether it trusts a certificate of this very node, rather than of an authority: then nobody may
+    /// True when it trusts a certificate of this very node, rather than of an authority: then nobody may
     /// claim the node's name without that proof, over any transport of the endpoint. Asked for every
     /// connection that opens. Default: no.
     fn trusts_node(&self, node: NodeId) -> bool {

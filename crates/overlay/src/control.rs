@@ -299,7 +299,7 @@ impl Control {
         Ok(())
     }
 
-    /// Whether it falls to this site to bring another one up to date: one does, and not all at once.
+    /// True when it falls to this site to bring another one up to date: one does, and not all at once.
     fn is_teacher_of(&self, now: Timestamp, site: Site) -> bool {
         let mut live = sites(self.heard.len()).filter(|other| self.is_live(now, *other));
         live.find(|other| *other != site) == Some(self.me)
@@ -430,7 +430,7 @@ impl Control {
     }
 }
 
-/// Whether a report says something that is worth telling before its time.
+/// True when a report says something that is worth telling before its time.
 fn differs(a: &SiteReport, b: &SiteReport) -> bool {
     let far = |a: u64, b: u64| a.abs_diff(b) > a.max(b) / 1_000 * REPORT_PERMILLE + 1;
     let rates = |report: &SiteReport| {

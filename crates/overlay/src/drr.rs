@@ -90,7 +90,7 @@ impl<T> Drr<T> {
         taken
     }
 
-    /// Whether nothing is queued.
+    /// True when nothing is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.round.is_empty()
     }

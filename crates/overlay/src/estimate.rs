@@ -439,7 +439,7 @@ impl Interval {
         self.was_busy &= held_by != HeldBy::Application;
     }
 
-    /// Whether the network has held it back for most of the time, and the application never. Not all of the time: one
+    /// True when the network has held it back for most of the time, and the application never. Not all of the time: one
     /// link has room for a moment, while others have none.
     fn was_network(&self, took: Duration) -> bool {
         self.was_busy && self.network * 2 > took

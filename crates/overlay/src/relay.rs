@@ -101,7 +101,7 @@ impl Forwards {
         account.announced = 0;
     }
 
-    /// Whether a root that has asked should hear of more credit: a quarter of the most.
+    /// True when a root that has asked should hear of more credit: a quarter of the most.
     pub(crate) fn is_credit_due(&self, root: Site) -> bool {
         let account = self.accounts[root.index()];
         account.session > 0 && limit(account) >= account.announced + account.max / 4
@@ -150,7 +150,7 @@ impl Credit {
         }
     }
 
-    /// Whether a frame may be sent.
+    /// True when a frame may be sent.
     pub(crate) fn covers(&self, cost: u64) -> bool {
         self.session.is_some() && self.sent.saturating_add(cost) <= self.limit
     }

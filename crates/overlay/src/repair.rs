@@ -269,12 +269,12 @@ impl Fetches {
         Ok(assembly.map(|assembly| (op, assembly.finish())))
     }
 
-    /// Whether it came here and not through a stream.
+    /// True when it came here and not through a stream.
     pub(crate) fn is_done(&self, op: OpId) -> bool {
         self.done.contains(&op)
     }
 
-    /// Whether an operation with this sequence number is being asked for.
+    /// True when an operation with this sequence number is being asked for.
     pub(crate) fn wants(&self, op: OpId, count: u32) -> bool {
         let end = OpId { seq: op.seq + u64::from(count), ..op };
         self.table.range(op..end).next().is_some()

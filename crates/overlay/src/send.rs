@@ -82,7 +82,7 @@ impl Sender {
         }
     }
 
-    /// Whether an operation of so many chunks and bytes can be taken.
+    /// True when an operation of so many chunks and bytes can be taken.
     pub(crate) fn has_room(&self, chunks: usize, bytes: usize) -> bool {
         let in_window = self.chunks.len() + chunks <= usize::try_from(WINDOW).unwrap_or(usize::MAX);
         in_window && self.unacked_bytes + bytes <= self.unacked_max

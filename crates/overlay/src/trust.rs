@@ -55,12 +55,12 @@ impl Trust {
         Self { suspects, past, strikes, accused, min, max }
     }
 
-    /// Whether a frame may be given to it now.
+    /// True when a frame may be given to it now.
     pub(crate) fn is_usable(&self, now: Timestamp, relay: Site) -> bool {
         self.suspects.get(&relay).is_none_or(|suspect| now >= suspect.until)
     }
 
-    /// Whether it is neither suspect nor on probation.
+    /// True when it is neither suspect nor on probation.
     pub(crate) fn is_trusted(&self, relay: Site) -> bool {
         !self.suspects.contains_key(&relay)
     }

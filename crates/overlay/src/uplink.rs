@@ -122,7 +122,7 @@ impl Uplink {
         self.is_held = is_held;
     }
 
-    /// Whether it takes nothing for now.
+    /// True when it takes nothing for now.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked || self.is_held
     }
@@ -132,12 +132,12 @@ impl Uplink {
         self.bulk.bytes(class)
     }
 
-    /// Whether it has been blocked for long.
+    /// True when it has been blocked for long.
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_up && self.is_blocked && self.stuck_at.is_none()
     }
 
-    /// Whether it counts as stuck from now on.
+    /// True when it counts as stuck from now on.
     pub(crate) fn note_stuck(&mut self, now: Timestamp) -> bool {
         let is_new = self.is_up && self.stuck_at.is_some_and(|at| at <= now);
         if is_new {

@@ -17,17 +17,17 @@
 use crate::id::TaskKey;
 use crate::wire::Entry;
 
-/// Whether a request for this task is one that only the initiator sends, over a connection of its own.
+/// True when a request for this task is one that only the initiator sends, over a connection of its own.
 pub(crate) fn opens_root(task: &TaskKey) -> bool {
     task.hop == 0 && task.path.level_count() == 1
 }
 
-/// Whether a frame of `task` may carry this entry of a task above it.
+/// True when a frame of `task` may carry this entry of a task above it.
 pub(crate) fn is_inherited(entry: &Entry, task: &TaskKey) -> bool {
     entry.task.path != task.path && entry.task.path.is_prefix_of(&task.path)
 }
 
-/// Whether `child` can have been opened by `task`, as a branch or as its tail.
+/// True when `child` can have been opened by `task`, as a branch or as its tail.
 pub(crate) fn is_child(child: &TaskKey, task: &TaskKey) -> bool {
     let is_branch = child.path.parent().is_some_and(|(parent, _)| parent == task.path);
     let is_tail = child.path == task.path && child.hop == task.hop.saturating_add(1);

@@ -344,7 +344,7 @@ impl Call {
         Some(event)
     }
 
-    /// Whether there is enough for the application to be told.
+    /// True when there is enough for the application to be told.
     pub(crate) fn is_worth_waking(&self) -> bool {
         let is_plain = matches!(self.events.back(), None | Some(CallEvent::Reply(_)));
         let is_plenty = !is_plain || self.events.len() >= self.wake_after;
@@ -356,17 +356,17 @@ impl Call {
         self.out.pop_front()
     }
 
-    /// Whether what replies bring is taken: until the end, and after a decision to let tasks run on.
+    /// True when what replies bring is taken: until the end, and after a decision to let tasks run on.
     fn takes_replies(&self) -> bool {
         matches!(self.end, None | Some(End::Decided))
     }
 
-    /// Whether nothing of the call can be in flight any more, or do harm if it is.
+    /// True when nothing of the call can be in flight any more, or do harm if it is.
     pub(crate) fn is_settled(&self) -> bool {
         self.end.is_some() && (self.tree.unsaid() == 0 || self.is_forgotten)
     }
 
-    /// Whether it has ended and nobody reads it.
+    /// True when it has ended and nobody reads it.
     pub(crate) fn is_let_go(&self) -> bool {
         self.end.is_some() && self.is_detached
     }
@@ -400,7 +400,7 @@ impl Call {
         self.end
     }
 
-    /// Whether the call has come to its end, read or not.
+    /// True when the call has come to its end, read or not.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
     }

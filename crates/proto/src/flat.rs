@@ -97,7 +97,7 @@ impl Flat {
         }
     }
 
-    /// Whether a frame counts, as [`Call::admits`](super::call::Call::admits) has it.
+    /// True when a frame counts, as [`Call::admits`](super::call::Call::admits) has it.
     pub(crate) fn admits(
         &self,
         by: &Arrival,
@@ -175,12 +175,12 @@ impl Flat {
         }
     }
 
-    /// Whether every branch has replied.
+    /// True when every branch has replied.
     pub(crate) fn is_complete(&self) -> bool {
         self.heard as usize == self.legs.len()
     }
 
-    /// Whether its reader knows all but the end.
+    /// True when its reader knows all but the end.
     pub(crate) fn is_told(&self) -> bool {
         self.reading == Reading::Replies && self.is_complete() && self.read == self.heard
     }
@@ -193,14 +193,14 @@ impl Flat {
         }
     }
 
-    /// Whether its reader waits for no more than what is there.
+    /// True when its reader waits for no more than what is there.
     pub(crate) fn is_worth_waking(&self) -> bool {
         let unread = (self.heard - self.read) as usize;
         self.reading == Reading::Replies && (unread >= self.wake_after || self.is_complete())
     }
 }
 
-/// Whether a reply is all that its task says, and came whole without being asked for.
+/// True when a reply is all that its task says, and came whole without being asked for.
 fn is_sole(reply: &Reply, unscheduled_bytes: u64) -> bool {
     reply.is_final
         && reply.index == 0

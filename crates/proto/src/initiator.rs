@@ -121,7 +121,7 @@ impl Initiator {
         Ok(CallId { origin: self.life, seq })
     }
 
-    /// Whether a call of so many branches, none of which has less time than this, can begin flat. One that
+    /// True when a call of so many branches, none of which has less time than this, can begin flat. One that
     /// is due earlier than it grows needs a timer of its own.
     pub(crate) fn suits_flat(&self, budget: Duration, branch_count: usize) -> bool {
         budget > self.flat_age() && (1..=FLAT_BRANCHES_MAX).contains(&branch_count)
@@ -386,7 +386,7 @@ impl Initiator {
         self.out.pop_front()
     }
 
-    /// Whether a call is open, or ended and not let go.
+    /// True when a call is open, or ended and not let go.
     pub fn is_kept(&self, call: CallId) -> bool {
         self.flat.get(call.seq).is_some() || self.calls.contains_key(&call.seq)
     }

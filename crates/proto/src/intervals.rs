@@ -26,7 +26,7 @@ impl Intervals {
         number < self.end && self.at_or_below(number).is_some_and(|(_, end)| number < end)
     }
 
-    /// Whether all of `[from, to)` is in it.
+    /// True when all of `[from, to)` is in it.
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
         self.at_or_below(from).is_some_and(|(_, end)| to <= end)
     }

@@ -37,7 +37,7 @@ pub struct Link {
     pub peer: Hello,
     /// The name both ends have for this connection.
     pub nonce: LinkNonce,
-    /// Whether this end dialled.
+    /// True when this end dialled.
     pub is_dialler: bool,
     /// The transport's scheme.
     pub scheme: &'static str,

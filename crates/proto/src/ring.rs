@@ -107,7 +107,7 @@ impl<T> Ring<T> {
         self.in_use
     }
 
-    /// Whether there are none.
+    /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.in_use == 0
     }

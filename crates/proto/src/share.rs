@@ -96,7 +96,7 @@ impl Shares {
         self.forget_idle(index);
     }
 
-    /// Whether a peer may take one more.
+    /// True when a peer may take one more.
     pub(crate) fn may_take(&self, index: PeerIndex, pool: Pool) -> bool {
         let at = pool.index();
         let of_peer = self.peer(index).taken[at];

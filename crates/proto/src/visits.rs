@@ -342,7 +342,7 @@ impl Visits {
         self.record_mut(place)?.running()
     }
 
-    /// Whether a task is here, or was and only a stub is left of it.
+    /// True when a task is here, or was and only a stub is left of it.
     fn knows(&self, ring: RingName, name: &Name) -> bool {
         let ring = self.origins.find_ring(ring).and_then(|ring| self.origins.ring(ring));
         ring.is_some_and(|ring| {
@@ -373,7 +373,7 @@ impl Visits {
         self.out.pop_front()
     }
 
-    /// Whether the handler of a task has not ended and has not been stopped.
+    /// True when the handler of a task has not ended and has not been stopped.
     pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
         self.record(&task.place()).is_some_and(Record::is_running)
     }

@@ -188,7 +188,7 @@ impl Network {
         wire.stalled[side].drain(..).collect()
     }
 
-    /// Whether frames from one node reach the other.
+    /// True when frames from one node reach the other.
     pub fn is_blocked(&self, from: Place, to: Place) -> bool {
         self.blocked.contains(&(from, to))
     }

@@ -218,7 +218,7 @@ impl Oracle {
         tasks.map(|(task, truth)| (&task.task, truth))
     }
 
-    /// Whether a task at or above `path` failed and took its branches with it.
+    /// True when a task at or above `path` failed and took its branches with it.
     pub fn is_given_up(&self, call: CallId, path: &Path) -> bool {
         let aborts = |truth: &TaskTruth| {
             matches!(truth.end, Some((_, TaskEnd::Failed { aborts: true, .. })))
@@ -234,7 +234,7 @@ impl CallTruth {
         early.map_or(self.deadline, |early| *early)
     }
 
-    /// Whether a failed branch is `path` or above it.
+    /// True when a failed branch is `path` or above it.
     pub fn is_under_failure(&self, path: &Path) -> bool {
         self.failures.iter().any(|failure| failure.task.path.is_prefix_of(path))
     }

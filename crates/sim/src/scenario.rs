@@ -131,7 +131,7 @@ pub struct Scenario {
     pub servers: usize,
     /// Nodes that open calls.
     pub clients: usize,
-    /// Whether clients can be dialled.
+    /// True when clients can be dialled.
     pub clients_listen: bool,
     /// Servers that a client knows.
     pub servers_known: usize,
@@ -168,7 +168,7 @@ impl Scenario {
         scenario
     }
 
-    /// Whether every frame arrives once, in order and soon, and no node stops.
+    /// True when every frame arrives once, in order and soon, and no node stops.
     pub fn is_fault_free(&self) -> bool {
         let c = &self.conditions;
         self.faults.is_empty()
@@ -303,7 +303,7 @@ impl Scenario {
         self.workload.decided_percent = 0;
     }
 
-    /// Whether the number of frames can be foretold.
+    /// True when the number of frames can be foretold.
     pub fn is_countable(&self) -> bool {
         let shape = &self.shape;
         let quorums = self.workload.quorum_percent + self.workload.decided_percent;

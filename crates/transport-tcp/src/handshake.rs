@@ -39,7 +39,7 @@ pub(crate) enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// Whether any port on the internet sees this all day.
+    /// True when any port on the internet sees this all day.
     pub(crate) fn is_noise(&self) -> bool {
         match self {
             Self::Network(_) | Self::Hello(HelloError::NotConvoke(_)) => true,

@@ -69,12 +69,12 @@ impl Security {
         self.schemes()[0]
     }
 
-    /// Whether peers prove who they are.
+    /// True when peers prove who they are.
     pub(crate) fn proves_peers(&self) -> bool {
         !matches!(self, Self::Plain)
     }
 
-    /// Whether a certificate of this very node is trusted.
+    /// True when a certificate of this very node is trusted.
     pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
         let _ = node;
         match self {

@@ -49,7 +49,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether every task finished and every reply arrived.
+    /// True when every task finished and every reply arrived.
     pub fn is_complete(&self) -> bool {
         self.end == End::Complete
     }
@@ -71,7 +71,7 @@ impl<Resp> Reply<Resp> {
         self.from
     }
 
-    /// Whether it came over a connection with that node, not through a relay.
+    /// True when it came over a connection with that node, not through a relay.
     pub fn is_authenticated(&self) -> bool {
         self.is_authenticated
     }

@@ -24,7 +24,7 @@ pub(super) struct CarriedCasts(Mutex<BTreeMap<NodeId, usize>>);
 const WAITING_MAX: usize = 256;
 
 impl CarriedCasts {
-    /// Whether a frame is a cast whose value travels beside it.
+    /// True when a frame is a cast whose value travels beside it.
     pub(super) fn is_one(frame: &Frame) -> bool {
         matches!(&frame.message, Message::Cast(cast) if cast.is_carried)
     }

@@ -235,7 +235,7 @@ impl Running {
         Poll::Ready(())
     }
 
-    /// Whether there was one. A panic in its destructor is the handler's own matter.
+    /// True when there was one. A panic in its destructor is the handler's own matter.
     fn drop_future(&mut self) -> bool {
         let Some(future) = self.future.take() else { return false };
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(future))) {

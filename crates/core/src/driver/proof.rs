@@ -70,7 +70,7 @@ impl Proofs {
         }
     }
 
-    /// Whether who is configured at these addresses is to be met by proof alone.
+    /// True when who is configured at these addresses is to be met by proof alone.
     fn are_proving(&self, configured: &[Address]) -> bool {
         let is_proving = |address: &Address| self.schemes.contains(&address.scheme());
         !configured.is_empty() && configured.iter().all(is_proving)

@@ -105,7 +105,7 @@ pub(crate) fn answer_later(handle: &Arc<TaskHandle>, payload: Bytes) -> Result<(
     })
 }
 
-/// Whether there were any.
+/// True when there were any.
 fn send_answers() -> bool {
     let mut answers = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.answers));
     let has_some = !answers.is_empty();

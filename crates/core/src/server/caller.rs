@@ -20,7 +20,7 @@ pub struct Caller {
     is_local: bool,
 }
 
-/// Whether a caller may run a method; false denies.
+/// True when a caller may run a method; false denies.
 pub(crate) type Authorize = Arc<dyn Fn(&Caller, &str) -> bool + Send + Sync>;
 
 impl Caller {
@@ -39,12 +39,12 @@ impl Caller {
         self.principal.as_ref()
     }
 
-    /// Whether it is this node itself.
+    /// True when it is this node itself.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Whether the node is who it says it is: it has proven it, or it is this node itself.
+    /// True when the node is who it says it is: it has proven it, or it is this node itself.
     pub fn is_authenticated(&self) -> bool {
         self.is_local || self.principal.is_some()
     }

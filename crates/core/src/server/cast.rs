@@ -45,7 +45,7 @@ pub struct ReceivedCast {
 /// How it is about the casts of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Whether as many wait as were asked for.
+    /// True when as many wait as were asked for.
     pub is_ready: bool,
     /// How often a connection was made or lost, or a node could not be dialled, in all.
     pub changes: u64,

@@ -54,7 +54,7 @@ impl Planner {
         &self.plan
     }
 
-    /// Whether the data plane gets all plans for lost relays with the plan itself.
+    /// True when the data plane gets all plans for lost relays with the plan itself.
     pub(super) fn is_ready_beforehand(&self) -> bool {
         self.sites <= BEFOREHAND_SITES_MAX
     }

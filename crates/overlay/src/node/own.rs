@@ -48,7 +48,7 @@ impl OverlayNode {
         Ok(id)
     }
 
-    /// Whether an operation of so many bytes would be taken now.
+    /// True when an operation of so many bytes would be taken now.
     pub fn is_ready(&self, bytes: usize) -> bool {
         self.sender.has_room(bytes.div_ceil(crate::wire::CHUNK_BYTES).max(1), bytes)
     }

@@ -37,7 +37,7 @@ pub struct Delivered {
     pub item: Option<u64>,
     /// Who sent it.
     pub from: NodeId,
-    /// Whether `from` is the peer of the connection it came by, not what a relay says.
+    /// True when `from` is the peer of the connection it came by, not what a relay says.
     pub is_authenticated: bool,
     /// The message.
     pub payload: Bytes,
@@ -104,7 +104,7 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// Whether a call may begin flat.
+    /// True when a call may begin flat.
     pub(crate) fn suits_flat(self) -> bool {
         !self.traces && !self.tells_sent
     }

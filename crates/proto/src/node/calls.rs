@@ -95,7 +95,7 @@ impl Node {
         self.initiator.poll_event(call)
     }
 
-    /// Whether reading a call has left frames to be polled.
+    /// True when reading a call has left frames to be polled.
     pub fn has_output(&self) -> bool {
         self.initiator.has_output()
     }

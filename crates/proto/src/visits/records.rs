@@ -95,7 +95,7 @@ impl Record {
         Self { seq, task, key, origin, link, payer, since, forget_at, state: State::Gone }
     }
 
-    /// Whether its handler has not ended and has not been stopped.
+    /// True when its handler has not ended and has not been stopped.
     pub(super) fn is_running(&self) -> bool {
         matches!(&self.state, State::Running(task) if task.finished().is_none())
     }
@@ -146,7 +146,7 @@ impl Record {
         }
     }
 
-    /// Whether its branch went on elsewhere.
+    /// True when its branch went on elsewhere.
     pub(super) fn is_tailed(&self) -> bool {
         match &self.state {
             State::Running(task) => task.finished().is_some_and(|finished| finished.tailed),
@@ -206,7 +206,7 @@ impl Record {
         self.children().get(index as usize).copied()
     }
 
-    /// Whether `task` is of this branch or one below, as `key` proves.
+    /// True when `task` is of this branch or one below, as `key` proves.
     pub(super) fn is_above(&self, task: &TaskKey, key: Key) -> bool {
         self.key.descend(&self.task.path, &task.path) == Some(key)
     }

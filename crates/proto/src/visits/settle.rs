@@ -39,7 +39,7 @@ impl Visits {
         }
     }
 
-    /// Whether a call of an origin is known to be settled.
+    /// True when a call of an origin is known to be settled.
     pub(super) fn is_settled(&self, origin: NodeLife, seq: u64) -> bool {
         let origin = self.origins.find(origin);
         origin.is_some_and(|origin| self.origins.get(origin).settled.contains(seq))
@@ -57,7 +57,7 @@ impl Visits {
         origin.is_some_and(|origin| self.origins.get(origin).settled.contains(call.seq))
     }
 
-    /// Whether all that is known of a task that is not here is that it is over.
+    /// True when all that is known of a task that is not here is that it is over.
     pub(super) fn is_forgotten(
         &self,
         by: &Arrival,

@@ -31,7 +31,7 @@ pub enum ItemKind {
     Item {
         /// From 0, without gaps.
         seq: u64,
-        /// Whether the stream ends with it.
+        /// True when the stream ends with it.
         is_last: bool,
     },
     /// The stream ended after `count` items.

@@ -76,7 +76,7 @@ impl Invariant for Cancel {
     }
 }
 
-/// Whether the call was given up, outgrew a bound, cancels what is late, or an ancestor failed and took
+/// True when the call was given up, outgrew a bound, cancels what is late, or an ancestor failed and took
 /// its branches with it.
 fn is_wanted(task: &TaskName, oracle: &Oracle) -> bool {
     let Some(call) = oracle.calls.get(&task.call) else { return false };

@@ -276,7 +276,7 @@ impl Nodes {
     }
 }
 
-/// Whether something of this probability happens. Draws nothing when it cannot.
+/// True when something of this probability happens. Draws nothing when it cannot.
 fn happens(random: &mut Random, probability: f64) -> bool {
     // 53 bits are what the fraction of an f64 holds.
     probability > 0.0 && ((random.draw() >> 11) as f64) < probability * (1_u64 << 53) as f64

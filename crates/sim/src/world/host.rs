@@ -110,7 +110,7 @@ pub(super) fn place_of(node: NodeId) -> Place {
     usize::try_from(node.get() - 1).expect("node ids are small here")
 }
 
-/// Whether a node can be dialled.
+/// True when a node can be dialled.
 pub(super) fn listens(scenario: &Scenario, place: Place) -> bool {
     place < scenario.servers || scenario.clients_listen
 }
@@ -119,7 +119,7 @@ fn address(place: Place) -> Address {
     format!("sim://{place}").parse().expect("it has a scheme")
 }
 
-/// Whether a node was given the address of another.
+/// True when a node was given the address of another.
 fn knows(scenario: &Scenario, one: Place, other: Place) -> bool {
     let is_server = |place: Place| place < scenario.servers;
     match (is_server(one), is_server(other)) {

@@ -13,7 +13,7 @@ pub(crate) struct Bounds {
     pub(crate) tasks: usize,
     /// Replies of a tree, at most; of a task at most two.
     pub(crate) replies: u32,
-    /// Whether entries travel every way they can, or only the way they do when nothing was flushed early.
+    /// True when entries travel every way they can, or only the way they do when nothing was flushed early.
     pub(crate) is_every_rule: bool,
 }
 

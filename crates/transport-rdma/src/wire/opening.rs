@@ -81,7 +81,7 @@ impl Dialling {
         (Self { address, expected, sink, hello, done }, dialled)
     }
 
-    /// Whether whoever dialled no longer waits.
+    /// True when whoever dialled no longer waits.
     pub(super) fn is_given_up(&self) -> bool {
         self.done.is_closed()
     }

@@ -133,12 +133,12 @@ impl Decoder {
         self.decode_spread(input)
     }
 
-    /// Whether it is at the end of an item.
+    /// True when it is at the end of an item.
     pub(crate) fn is_between_items(&self) -> bool {
         self.carry.is_empty()
     }
 
-    /// Whether the goodbye was there.
+    /// True when the goodbye was there.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }

@@ -76,7 +76,7 @@ impl From<WriteError> for HandshakeError {
 }
 
 impl HandshakeError {
-    /// Whether any port on the internet sees this all day.
+    /// True when any port on the internet sees this all day.
     pub(crate) fn is_noise(&self) -> bool {
         match self {
             Self::Lost(lost) => alert(lost).is_none(),
