@@ -1,16 +1,16 @@
-//! Bodies that travel beside their requests: how a large message for many nodes takes another way than one copy
-//! for each.
+//! Bodies that travel beside their requests: how a large message for many nodes takes another way
+//! than one copy for each.
 //!
 //! ```text
 //!  initiator                                    member
 //!  REQUEST /0 with a reference ───────────────▶ task /0: waits for the body
 //!  offer(body) ──▶ carrier ─ ─ other nodes ─ ─▶ carrier ──▶ its handler starts
 //! ```
-//! The request itself goes straight to its node, so who asks, what and until when is known as ever; only the
-//! message is elsewhere. A carrier of overlays is in the crate `convoke-overlay`.
+//! The request itself goes straight to its node, so who asks, what and until when is known as ever;
+//! only the message is elsewhere. A carrier of overlays is in the crate `convoke-overlay`.
 //!
-//! On the wire such a request has the payload `00 02 | reference`. No protobuf message begins with the byte 0, the
-//! tag of a field 0, so that it cannot be taken for one.
+//! On the wire such a request has the payload `00 02 | reference`. No protobuf message begins with
+//! the byte 0, the tag of a field 0, so that it cannot be taken for one.
 
 use std::fmt;
 
@@ -25,7 +25,8 @@ use crate::transport::BoxFuture;
 /// The first bytes of a payload that is elsewhere.
 const MARK: [u8; 2] = [0, 2];
 
-/// Smallest message that is offered to any carrier: below, the frame around it costs more than a copy.
+/// Smallest message that is offered to any carrier: below, the frame around it costs more than a
+/// copy.
 pub(crate) const BODY_BYTES_MIN: usize = 1_024;
 
 /// Largest reference, in bytes.
@@ -37,12 +38,13 @@ pub trait BodyCarrier: Send + Sync + fmt::Debug {
     /// Bodies of fewer bytes are not offered.
     fn body_bytes_min(&self) -> usize;
 
-    /// Takes a body that is for each of these nodes, two or more, and begins to bring it to those that it can;
-    /// `None` when it takes it for nobody. Called on the task of the caller, without a lock of the endpoint.
+    /// Takes a body that is for each of these nodes, two or more, and begins to bring it to those
+    /// that it can; `None` when it takes it for nobody. Called on the task of the caller, without a
+    /// lock of the endpoint.
     fn offer(&self, to: &[NodeId], body: &Bytes) -> Option<Carried>;
 
-    /// The body that `from` offered, by its reference as it came from there. Resolves when it is here; the
-    /// endpoint drops the future at the deadline of the task.
+    /// The body that `from` offered, by its reference as it came from there. Resolves when it is
+    /// here; the endpoint drops the future at the deadline of the task.
     fn body(&self, from: NodeId, reference: Bytes) -> BoxFuture<Result<Bytes, CarryError>>;
 }
 

@@ -80,7 +80,8 @@ type Branches<Resp> = SmallVec<[(Peer, Request<Resp>); 1]>;
 
 /// A call being put together: its root branches, and its deadline.
 ///
-/// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of them.
+/// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of
+/// them.
 ///
 /// One call has one type of replies:
 /// ```compile_fail,E0308
@@ -136,8 +137,8 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         self
     }
 
-    /// Tells also of branches whose request was handed to a connection, as [`Progress::Sent`]. Those at this
-    /// node itself are not told of.
+    /// Tells also of branches whose request was handed to a connection, as [`Progress::Sent`].
+    /// Those at this node itself are not told of.
     pub fn tell_sent(mut self) -> Self {
         self.options.tells_sent = true;
         self
@@ -161,8 +162,8 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     /// Sends the requests now, in order, and gives the call to read replies from.
     ///
     /// # Errors
-    /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing was
-    /// sent. A peer that cannot be reached is a failure of its branch.
+    /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing
+    /// was sent. A peer that cannot be reached is a failure of its branch.
     pub fn open(self) -> Result<Call<Resp>, CallError> {
         let Begun { endpoint, opening, probe, is_read_only } = self.begin()?;
         let scope = FlushScope::enter();

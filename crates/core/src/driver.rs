@@ -1,10 +1,10 @@
 //! The loop around the pure node: input, `handle_*`, drain `poll_*`. The only reader of the clock.
 //!
-//! One lock holds the node and its connections. Whoever brings input (a connection's reader, a caller,
-//! a handler, the timer) takes it, lets the node work, appends what it wants sent to the connections'
-//! buffers, and lets go; then it flushes, wakes and starts handlers without the lock. Flushes of
-//! everything done within one [`FlushScope`] (a read batch, one poll of a handler) are one per
-//! connection.
+//! One lock holds the node and its connections. Whoever brings input (a connection's reader, a
+//! caller, a handler, the timer) takes it, lets the node work, appends what it wants sent to the
+//! connections' buffers, and lets go; then it flushes, wakes and starts handlers without the lock.
+//! Flushes of everything done within one [`FlushScope`] (a read batch, one poll of a handler) are
+//! one per connection.
 
 mod caller;
 mod carried;
@@ -219,8 +219,8 @@ impl Driver {
         result
     }
 
-    /// Ends a scope of a caller or a handler: alone it flushes now, otherwise with the others. Between threads
-    /// waking the one who flushes costs more than a write.
+    /// Ends a scope of a caller or a handler: alone it flushes now, otherwise with the others.
+    /// Between threads waking the one who flushes costs more than a write.
     pub(crate) fn end_scope(&self, scope: FlushScope) {
         let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
         if !is_one_thread || !scope.has_to_flush() {

@@ -28,8 +28,8 @@ pub use reconnect::KeepConnected;
 
 /// A node: serves its methods, makes calls, and keeps one connection to each peer for both.
 ///
-/// Cheap to clone. When the last clone and the last call are gone, it stops listening and closes its
-/// connections; [`Endpoint::shutdown`] does so in good order.
+/// Cheap to clone. When the last clone and the last call are gone, it stops listening and closes
+/// its connections; [`Endpoint::shutdown`] does so in good order.
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -97,8 +97,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Listens at this address, such as `tcp://0.0.0.0:7000`; port 0 takes any. May be called several
-    /// times. Default: none, an endpoint that only dials out.
+    /// Listens at this address, such as `tcp://0.0.0.0:7000`; port 0 takes any. May be called
+    /// several times. Default: none, an endpoint that only dials out.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen.push(address.into());
@@ -119,8 +119,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Where another node can be dialled, as [`Endpoint::peer`] does later. A service that is built before
-    /// its endpoint names the node as a [`Peer`] made from its `NodeId`.
+    /// Where another node can be dialled, as [`Endpoint::peer`] does later. A service that is built
+    /// before its endpoint names the node as a [`Peer`] made from its `NodeId`.
     #[must_use]
     pub fn peer<A: Into<String>>(
         mut self,
@@ -131,11 +131,11 @@ impl EndpointBuilder {
         self
     }
 
-    /// Lets a caller run a method, given by its full name, only where `rule` says so. It is asked for
-    /// every request before the handler starts, by whoever brought the request: it must not block. A
-    /// denied branch fails with [`Code::PermissionDenied`](crate::Code::PermissionDenied) and has not
-    /// run; a rule that panics denies. Default: everybody may call everything. A later rule replaces
-    /// an earlier one.
+    /// Lets a caller run a method, given by its full name, only where `rule` says so. It is asked
+    /// for every request before the handler starts, by whoever brought the request: it must not
+    /// block. A denied branch fails with [`Code::PermissionDenied`](crate::Code::PermissionDenied)
+    /// and has not run; a rule that panics denies. Default: everybody may call everything. A later
+    /// rule replaces an earlier one.
     #[must_use]
     pub fn authorize(
         mut self,
@@ -145,8 +145,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Compresses large messages for peers that are told to, too, and takes what they compress. Default: no
-    /// message is compressed, and none that is compressed is taken.
+    /// Compresses large messages for peers that are told to, too, and takes what they compress.
+    /// Default: no message is compressed, and none that is compressed is taken.
     #[cfg(feature = "zstd")]
     #[must_use]
     pub fn compression(mut self, compression: crate::packing::Compression) -> Self {
@@ -154,16 +154,16 @@ impl EndpointBuilder {
         self
     }
 
-    /// Answers questions after the health of this node and its services; see [`health`](crate::health).
-    /// Default: they are not served.
+    /// Answers questions after the health of this node and its services; see
+    /// [`health`](crate::health). Default: they are not served.
     #[must_use]
     pub fn health(mut self, health: &Health) -> Self {
         self.health = Some(health.clone());
         self
     }
 
-    /// The epoch of the configuration that this node starts in, as [`Endpoint::set_epoch`]. Default 0: no
-    /// request is stale.
+    /// The epoch of the configuration that this node starts in, as [`Endpoint::set_epoch`]. Default
+    /// 0: no request is stale.
     #[must_use]
     pub fn epoch(mut self, epoch: u64) -> Self {
         self.epoch = epoch;
@@ -177,16 +177,16 @@ impl EndpointBuilder {
         self
     }
 
-    /// Seeds the incarnation, the keys of calls and the jitter, for simulations that replay: who knows the seed
-    /// can speak for every branch. Default: random.
+    /// Seeds the incarnation, the keys of calls and the jitter, for simulations that replay: who
+    /// knows the seed can speak for every branch. Default: random.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Ties the spans of this endpoint to a tracing system with ids of its own. Default: each span gets a
-    /// random id.
+    /// Ties the spans of this endpoint to a tracing system with ids of its own. Default: each span
+    /// gets a random id.
     #[cfg(feature = "tracing-spans")]
     #[must_use]
     pub fn propagator(mut self, propagator: impl crate::telemetry::Propagator) -> Self {
@@ -194,8 +194,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Counts what this endpoint does, with the recorder of the `metrics` facade that is installed when it
-    /// starts. Default: nothing is counted.
+    /// Counts what this endpoint does, with the recorder of the `metrics` facade that is installed
+    /// when it starts. Default: nothing is counted.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics(mut self) -> Self {
@@ -206,8 +206,8 @@ impl EndpointBuilder {
     /// Starts the endpoint on the current tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] when an address is none or cannot be listened on, limits contradict each other, two
-    /// methods have the same name, or a service does not fit the node.
+    /// [`StartError`] when an address is none or cannot be listened on, limits contradict each
+    /// other, two methods have the same name, or a service does not fit the node.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -304,7 +304,8 @@ impl Endpoint {
         self.driver().identity().node
     }
 
-    /// Gives large messages of fan-outs to `carrier` from now on, and takes from it those of others.
+    /// Gives large messages of fan-outs to `carrier` from now on, and takes from it those of
+    /// others.
     ///
     /// # Errors
     /// [`CarrierTaken`] when it has one.
@@ -339,7 +340,8 @@ impl Endpoint {
     /// [`ConnectError`] when the address is none, or nobody answers there with this protocol.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, a connection may stay open until it is used or closed by keep-alive.
+    /// Dropped before it resolves, a connection may stay open until it is used or closed by
+    /// keep-alive.
     pub async fn connect(&self, address: &str) -> Result<Peer, ConnectError> {
         let address: Address = address.parse()?;
         if let Some(node) = self.driver().with_node(|core, _| core.links().connected_at(&address)) {
@@ -351,8 +353,8 @@ impl Endpoint {
         Ok(Peer::new(node))
     }
 
-    /// A node by its name and addresses. It is dialled when first needed, and again after a connection
-    /// was lost.
+    /// A node by its name and addresses. It is dialled when first needed, and again after a
+    /// connection was lost.
     ///
     /// # Errors
     /// [`ConnectError::Address`] when an address is none.
@@ -389,10 +391,10 @@ impl Endpoint {
         Ok(result?)
     }
 
-    /// Refuses from now on what is sent to this node as a member of a configuration of an older epoch: its
-    /// branches fail with [`Cause::StaleEpoch`](crate::Cause::StaleEpoch) and have not run, its casts are
-    /// dropped. What has no epoch is taken, and what runs already goes on. Epochs do not go back: a lower
-    /// one changes nothing.
+    /// Refuses from now on what is sent to this node as a member of a configuration of an older
+    /// epoch: its branches fail with [`Cause::StaleEpoch`](crate::Cause::StaleEpoch) and have not
+    /// run, its casts are dropped. What has no epoch is taken, and what runs already goes on.
+    /// Epochs do not go back: a lower one changes nothing.
     pub fn set_epoch(&self, epoch: u64) {
         self.driver().with_node(|core, _| core.raise_epoch(epoch));
     }
@@ -409,9 +411,9 @@ impl Endpoint {
         each.fold(Counters::default(), std::ops::Add::add)
     }
 
-    /// Samples the metrics that are not counted as they happen: what is open, what connections carried. An
-    /// endpoint with [`EndpointBuilder::metrics`] does so every second; a scrape that wants them fresh calls
-    /// this before.
+    /// Samples the metrics that are not counted as they happen: what is open, what connections
+    /// carried. An endpoint with [`EndpointBuilder::metrics`] does so every second; a scrape that
+    /// wants them fresh calls this before.
     #[cfg(feature = "metrics")]
     pub fn sample_metrics(&self) {
         crate::telemetry::publish(self.driver());
@@ -422,8 +424,8 @@ impl Endpoint {
         self.driver().load()
     }
 
-    /// Reads the tags of a space from now on; what came before waits in it. A member may begin `window` tags
-    /// that nobody has opened here.
+    /// Reads the tags of a space from now on; what came before waits in it. A member may begin
+    /// `window` tags that nobody has opened here.
     ///
     /// # Errors
     /// [`SpaceTaken`] while it is open at this endpoint.
@@ -442,8 +444,9 @@ impl Endpoint {
         self.driver().with_node_quietly(|node| node.mailboxes().dropped())
     }
 
-    /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to `grace`, then
-    /// drops what still runs and closes every connection. Always returns; whether all ended by themselves.
+    /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to
+    /// `grace`, then drops what still runs and closes every connection. Always returns; whether all
+    /// ended by themselves.
     pub async fn shutdown(self, grace: Duration) -> bool {
         for listener in self.inner.listeners.lock().drain(..) {
             listener.close();

@@ -105,8 +105,8 @@ impl Status {
         self
     }
 
-    /// Also cancels the branches that the failing task has opened. By default they run on, and their
-    /// replies count.
+    /// Also cancels the branches that the failing task has opened. By default they run on, and
+    /// their replies count.
     #[must_use]
     pub fn aborting_children(mut self) -> Self {
         self.aborts_children = true;
@@ -198,8 +198,8 @@ pub enum CallError {
         /// What is wrong with it.
         message: String,
     },
-    /// The request is larger than `message_bytes_max` of this endpoint, or its metadata larger than 16,000
-    /// bytes.
+    /// The request is larger than `message_bytes_max` of this endpoint, or its metadata larger than
+    /// 16,000 bytes.
     #[error(
         "a request of {size} bytes is larger than the limit of {limit}: send less, or raise \
          Limits::message_bytes_max at both ends (metadata may never have more than 16000 bytes)"

@@ -1,10 +1,11 @@
 //! The async endpoint of convoke on tokio: it drives the call protocol of [`convoke_proto`].
 //!
-//! A *call* is one exchange among many parties. The initiator opens branches to some nodes; each task
-//! there replies to the initiator, any number of times, or *delegates*: it opens branches to further
-//! nodes, whose tasks reply **straight to the initiator**. The call is complete when the initiator has
-//! everything that will ever come, which it knows from *manifests*: every task declares at its end how
-//! many branches it opened and how many replies it sent. In the common cases that costs no message.
+//! A *call* is one exchange among many parties. The initiator opens branches to some nodes; each
+//! task there replies to the initiator, any number of times, or *delegates*: it opens branches to
+//! further nodes, whose tasks reply **straight to the initiator**. The call is complete when the
+//! initiator has everything that will ever come, which it knows from *manifests*: every task
+//! declares at its end how many branches it opened and how many replies it sent. In the common
+//! cases that costs no message.
 //!
 //! ```text
 //!   initiator ──request──▶ task ──request──▶ task ──request──▶ task
@@ -36,8 +37,8 @@
 //! ```
 //!
 //! What it does **not** do: quorum systems and echo phases (`convoke-quorum`), overlays
-//! (`convoke-overlay`), any network of its own ([`transport::Transport`] is the seam), discovery, and
-//! exactly-once: a request runs at most once, and a failure says whether it may have run.
+//! (`convoke-overlay`), any network of its own ([`transport::Transport`] is the seam), discovery,
+//! and exactly-once: a request runs at most once, and a failure says whether it may have run.
 //!
 //! # Modules
 //! - [`proto`]: the crate [`convoke_proto`], the protocol as pure state machines, without I/O or clock;

@@ -42,8 +42,8 @@ impl<Req, Resp> Method<Req, Resp> {
         }
     }
 
-    /// Its handlers run one at a time for each peer, in the order of submission, each until it returns
-    /// or calls `release()`.
+    /// Its handlers run one at a time for each peer, in the order of submission, each until it
+    /// returns or calls `release()`.
     #[must_use]
     pub const fn ordered(mut self) -> Self {
         self.is_ordered = true;
@@ -173,8 +173,9 @@ impl<Resp> Request<Resp> {
         self.oversize.or((size > message_bytes_max).then_some((size, message_bytes_max)))
     }
 
-    /// The branch that it opens ends within `deadline`, with [`Cause::Deadline`]; the others go on. Default: that
-    /// of its call or task, which it never exceeds. Asked by itself, of an [`Invocation`], it is the call's.
+    /// The branch that it opens ends within `deadline`, with [`Cause::Deadline`]; the others go on.
+    /// Default: that of its call or task, which it never exceeds. Asked by itself, of an
+    /// [`Invocation`], it is the call's.
     ///
     /// [`Cause::Deadline`]: crate::Cause::Deadline
     /// [`Invocation`]: crate::Invocation
@@ -184,8 +185,9 @@ impl<Resp> Request<Resp> {
         self
     }
 
-    /// Adds metadata, which the handlers of this request and of all branches below it can read. A key of
-    /// more than 255 bytes, or more than 16,000 bytes in all, makes the call fail as too large.
+    /// Adds metadata, which the handlers of this request and of all branches below it can read. A
+    /// key of more than 255 bytes, or more than 16,000 bytes in all, makes the call fail as too
+    /// large.
     #[must_use]
     pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
         let size =

@@ -30,8 +30,8 @@ const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 15;
 #[cfg(feature = "zstd")]
 const FEATURES_BYTES_MAX: usize = 12;
 
-/// What the message of a task takes that came packed. Few bytes may become many, so that the bound on bytes
-/// that come in does not bound these.
+/// What the message of a task takes that came packed. Few bytes may become many, so that the bound
+/// on bytes that come in does not bound these.
 #[derive(Debug, Default)]
 pub(crate) struct Held(
     #[cfg(feature = "zstd")]
@@ -110,8 +110,8 @@ impl Packing {
         let _ = extensions;
     }
 
-    /// Packs a reply to the request that came with these extensions, if its initiator takes it and it is
-    /// worth it.
+    /// Packs a reply to the request that came with these extensions, if its initiator takes it and
+    /// it is worth it.
     pub(crate) fn pack_reply(&self, extensions: &[Extension], payload: Bytes) -> Bytes {
         #[cfg(feature = "zstd")]
         if let Some(packer) = self.packer.as_ref().filter(|_| zstd::is_accepted(extensions)) {
@@ -121,7 +121,8 @@ impl Packing {
         payload
     }
 
-    /// The message of a request, and its place among those that came packed, to be kept while the task runs.
+    /// The message of a request, and its place among those that came packed, to be kept while the
+    /// task runs.
     ///
     /// # Errors
     /// A failure for the task.

@@ -66,9 +66,9 @@ pub(crate) struct MethodEntry {
 
 /// Methods and their handlers, to be given to an endpoint.
 ///
-/// A handler is polled for the first time by whoever brought its request, most often the reader of a
-/// connection, which goes on when the handler waits or ends. Work that blocks a thread or takes long
-/// belongs in `tokio::task::spawn_blocking`.
+/// A handler is polled for the first time by whoever brought its request, most often the reader of
+/// a connection, which goes on when the handler waits or ends. Work that blocks a thread or takes
+/// long belongs in `tokio::task::spawn_blocking`.
 ///
 /// Generated servers turn into one; by hand:
 /// ```
@@ -98,8 +98,8 @@ impl Service {
         Self::default()
     }
 
-    /// From here on, the handlers of all methods added run one at a time for each peer, ordered among
-    /// each other under this name.
+    /// From here on, the handlers of all methods added run one at a time for each peer, ordered
+    /// among each other under this name.
     #[must_use]
     pub fn ordered(mut self, name: &'static str) -> Self {
         self.order_by = Some(name);
@@ -126,8 +126,8 @@ impl Service {
         })
     }
 
-    /// Adds a method whose handler replies as often as it likes, streams, or delegates to other methods
-    /// that answer with `Resp`.
+    /// Adds a method whose handler replies as often as it likes, streams, or delegates to other
+    /// methods that answer with `Resp`.
     #[must_use]
     pub fn tree<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
     where
@@ -147,8 +147,9 @@ impl Service {
         })
     }
 
-    /// Lets an endpoint start with this service only if `fits` says yes to its node. Otherwise it fails with
-    /// [`StartError::Unfit`] and the reason that is given, before anything is listened on.
+    /// Lets an endpoint start with this service only if `fits` says yes to its node. Otherwise it
+    /// fails with [`StartError::Unfit`] and the reason that is given, before anything is listened
+    /// on.
     ///
     /// ```
     /// # use convoke_core::{Endpoint, NodeId, Service, StartError};
@@ -304,8 +305,8 @@ impl TaskHandle {
         polled
     }
 
-    /// Carries out an output of the task. One that comes from beside the handler, from a part of it that
-    /// was spawned, is not held back: no end of a poll would let it go.
+    /// Carries out an output of the task. One that comes from beside the handler, from a part of it
+    /// that was spawned, is not held back: no end of a poll would let it go.
     fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
         self.driver.with_node(|node, now| {
             let result = act(node, now);
@@ -409,8 +410,8 @@ impl Context {
         Self { handle }
     }
 
-    /// Who opened the branch: the initiator, or the parent's node. [`Context::caller`] says whether its
-    /// connection proved it.
+    /// Who opened the branch: the initiator, or the parent's node. [`Context::caller`] says whether
+    /// its connection proved it.
     pub fn peer(&self) -> NodeId {
         self.handle.start.from
     }

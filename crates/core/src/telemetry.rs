@@ -1,8 +1,9 @@
-//! What is recorded of calls and tasks: spans (feature `tracing-spans`) and metrics (feature `metrics`).
+//! What is recorded of calls and tasks: spans (feature `tracing-spans`) and metrics (feature
+//! `metrics`).
 //!
-//! The rest of the crate has one line where something begins or ends. Without the features these are empty,
-//! and with one of them they are so as long as nobody listens: no subscriber wants the span, the endpoint
-//! was not told to count.
+//! The rest of the crate has one line where something begins or ends. Without the features these
+//! are empty, and with one of them they are so as long as nobody listens: no subscriber wants the
+//! span, the endpoint was not told to count.
 
 #[cfg(feature = "metrics")]
 mod meters;

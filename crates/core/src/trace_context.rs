@@ -1,7 +1,7 @@
 //! W3C trace context: which trace a request belongs to, and the span that caused it.
 //!
-//! It travels in every request of a tree as an extension of 25 bytes and is handed on by each task, whether
-//! or not that node records spans.
+//! It travels in every request of a tree as an extension of 25 bytes and is handed on by each task,
+//! whether or not that node records spans.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,8 @@ pub struct TraceContextError;
 /// Somebody up the trace records it.
 const SAMPLED: u8 = 0x01;
 
-/// The flags that have a meaning: sampled, and random trace id. The others are zero on their way on.
+/// The flags that have a meaning: sampled, and random trace id. The others are zero on their way
+/// on.
 const FLAGS: u8 = 0x03;
 
 impl TraceContext {
@@ -165,9 +166,9 @@ impl FromStr for TraceContext {
 }
 
 impl<Resp> Request<Resp> {
-    /// Makes the request part of a trace: the span of this context caused it. All tasks below hand it on.
-    /// Default: that of the handler whose task delegates it; for a call, that of the span around it if the
-    /// endpoint records spans, else none.
+    /// Makes the request part of a trace: the span of this context caused it. All tasks below hand
+    /// it on. Default: that of the handler whose task delegates it; for a call, that of the span
+    /// around it if the endpoint records spans, else none.
     #[must_use]
     pub fn trace_context(mut self, context: TraceContext) -> Self {
         self.extensions.retain(|extension| extension.tag != extension::TRACE_CONTEXT);
@@ -177,9 +178,9 @@ impl<Resp> Request<Resp> {
 }
 
 impl Context {
-    /// Where the task is in a distributed trace: what its delegations carry, and what to hand on to other
-    /// systems. It names the task's own span where the endpoint records one (feature `tracing-spans`),
-    /// else the span that the request came with. `None` when it came with none.
+    /// Where the task is in a distributed trace: what its delegations carry, and what to hand on to
+    /// other systems. It names the task's own span where the endpoint records one (feature
+    /// `tracing-spans`), else the span that the request came with. `None` when it came with none.
     pub fn trace_context(&self) -> Option<TraceContext> {
         self.span_context().or_else(|| TraceContext::among(self.extensions()))
     }

@@ -104,8 +104,8 @@ pub enum CloseReason {
     /// The peer does not read, and the send buffer is at its bound.
     #[error("the peer does not read")]
     Overloaded,
-    /// What comes over it may be stale: this process was paused for longer than the keep-alive timeout,
-    /// or the peer has started again since.
+    /// What comes over it may be stale: this process was paused for longer than the keep-alive
+    /// timeout, or the peer has started again since.
     #[error("stale: this process was paused for too long, or the peer has restarted")]
     Stale,
     /// The peer had only claimed to be a node, and another connection has proven to be that node.
@@ -167,13 +167,14 @@ impl std::ops::Add for Counters {
     }
 }
 
-/// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`] does.
+/// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`]
+/// does.
 pub trait Connection: Send + Sync + fmt::Debug {
     /// Who is at the other end.
     fn link(&self) -> &Link;
 
-    /// Appends a frame of `len` bytes, which `write` fills in place: all of them, for they are not zeroed before and may be
-    /// those of an earlier frame to the same peer.
+    /// Appends a frame of `len` bytes, which `write` fills in place: all of them, for they are not
+    /// zeroed before and may be those of an earlier frame to the same peer.
     ///
     /// # Errors
     /// [`NotWritable`]; then `write` was not called.
@@ -184,7 +185,8 @@ pub trait Connection: Send + Sync + fmt::Debug {
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Appended, NotWritable>;
 
-    /// Appends a frame made of `head` and `body`, without copying a large body where the transport can.
+    /// Appends a frame made of `head` and `body`, without copying a large body where the transport
+    /// can.
     ///
     /// # Errors
     /// [`NotWritable`]; then nothing was taken.
@@ -217,14 +219,16 @@ pub trait Sink: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// A text when the endpoint does not want it (it shuts down, or the peer claims this node's own
-    /// name, or without proof that of a node which is known by proof); the transport then closes it with that text, and no `on_closed` follows.
+    /// name, or without proof that of a node which is known by proof); the transport then closes it
+    /// with that text, and no `on_closed` follows.
     fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String>;
 
     /// Frames of one read, in order; at least one. Never waits on a network or an application. What
     /// it leaves in the iterator is dropped.
     ///
     /// # Errors
-    /// A text when the peer broke the call protocol; the transport then closes the connection with it.
+    /// A text when the peer broke the call protocol; the transport then closes the connection with
+    /// it.
     fn on_batch(
         &self,
         from: &Arc<dyn Connection>,
@@ -343,23 +347,23 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// The address schemes it serves, such as `tcp`.
     fn schemes(&self) -> &'static [&'static str];
 
-    /// True when its connections prove who the peer is, so that each has a [`principal`](Link::principal).
-    /// Default: no.
+    /// True when its connections prove who the peer is, so that each has a
+    /// [`principal`](Link::principal). Default: no.
     fn proves_peers(&self) -> bool {
         false
     }
 
-    /// True when it trusts a certificate of this very node, rather than of an authority: then nobody may
-    /// claim the node's name without that proof, over any transport of the endpoint. Asked for every
-    /// connection that opens. Default: no.
+    /// True when it trusts a certificate of this very node, rather than of an authority: then
+    /// nobody may claim the node's name without that proof, over any transport of the endpoint.
+    /// Asked for every connection that opens. Default: no.
     fn trusts_node(&self, node: NodeId) -> bool {
         let _ = node;
         false
     }
 
-    /// How much it is preferred where a peer can be dialled in several ways. An endpoint dials the addresses
-    /// of its transports of highest preference first, those of equal preference in the order they are known
-    /// in, and goes on to the next when one fails. Default: 0.
+    /// How much it is preferred where a peer can be dialled in several ways. An endpoint dials the
+    /// addresses of its transports of highest preference first, those of equal preference in the
+    /// order they are known in, and goes on to the next when one fails. Default: 0.
     fn preference(&self) -> i8 {
         0
     }

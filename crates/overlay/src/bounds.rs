@@ -1,9 +1,10 @@
 //! How much may be on its way: rate times distance, within a budget.
 //!
-//! A root needs credit of a relay for what it sends until the next grant comes, and room for what its receivers have not
-//! acknowledged yet. With constants for both, fast links over long distances carry a part of their plan. So each is
-//! what the plan and the round trips come to, twice, but not less than the constant; what all of it exceeds the constants by
-//! is kept within one budget of memory, and who gets less than it needs is counted.
+//! A root needs credit of a relay for what it sends until the next grant comes, and room for what
+//! its receivers have not acknowledged yet. With constants for both, fast links over long distances
+//! carry a part of their plan. So each is what the plan and the round trips come to, twice, but not
+//! less than the constant; what all of it exceeds the constants by is kept within one budget of
+//! memory, and who gets less than it needs is counted.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ pub(crate) const RTT_UNKNOWN: Duration = Duration::from_millis(200);
 /// Time in queues, and until the next acknowledgement or grant, on the way there and back.
 const QUEUE: Duration = Duration::from_millis(100);
 
-/// How much of rate times distance: once for what is on its way, once for what is sent until the answer to it comes.
+/// How much of rate times distance: once for what is on its way, once for what is sent until the
+/// answer to it comes.
 const TIMES: u128 = 2;
 
 /// Bytes that a rate of `kbit_per_s` needs over a round trip.
@@ -31,8 +33,8 @@ pub(crate) fn in_flight(kbit_per_s: u64, rtt: Duration) -> u64 {
     u64::try_from(TIMES * bits / 8).unwrap_or(u64::MAX)
 }
 
-/// Shares out a budget: each gets all that it needs, if what is beyond their bases fits in it; else the same part of that.
-/// And how many get less than they need.
+/// Shares out a budget: each gets all that it needs, if what is beyond their bases fits in it; else
+/// the same part of that. And how many get less than they need.
 pub(crate) fn share(wants: &[Want], budget: u64) -> (Vec<u64>, usize) {
     let beyond = |want: &Want| u128::from(want.needs.saturating_sub(want.base));
     let all: u128 = wants.iter().map(beyond).sum();

@@ -3,8 +3,9 @@
 //! ```text
 //! reference = life u32 | sequence number u64 | SHA-256 of the body
 //! ```
-//! The request comes straight from its sender, so the reference is as good as the request. The body may have come
-//! through a relay, and is taken only if it has the digest: a relay cannot change what members vote on.
+//! The request comes straight from its sender, so the reference is as good as the request. The body
+//! may have come through a relay, and is taken only if it has the digest: a relay cannot change
+//! what members vote on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,8 @@ pub(crate) struct OverlayCarrier {
     pub(crate) body_bytes_min: usize,
 }
 
-/// How long a body may take before it is asked for. Its source sends it again by itself when a relay fails, so this is
-/// for when that has died.
+/// How long a body may take before it is asked for. Its source sends it again by itself when a
+/// relay fails, so this is for when that has died.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const REFERENCE_BYTES: usize = 4 + 8 + 32;
@@ -66,8 +67,8 @@ impl BodyCarrier for OverlayCarrier {
         self.body_bytes_min
     }
 
-    /// Takes what is for all other sites, for those that can be reached, unless too much is unacknowledged. The others
-    /// may have no overlay, or none yet.
+    /// Takes what is for all other sites, for those that can be reached, unless too much is
+    /// unacknowledged. The others may have no overlay, or none yet.
     fn offer(&self, to: &[NodeId], body: &Bytes) -> Option<Carried> {
         let (me, all) = (self.driver.me, &self.driver.nodes);
         let mut others = all.iter().enumerate().filter(|(index, _)| *index != me.index());
@@ -95,8 +96,8 @@ impl BodyCarrier for OverlayCarrier {
             let op = OpId { source, life: reference.life, seq: reference.seq };
             let missing = |message: &str| CarryError::Missing { from, message: message.into() };
             let body = await_body(&driver, op).await.map_err(missing)?;
-            // Chunks by relays are held against what their source says. This is of a source that is gone, whose body
-            // another site has brought: not the sender's doing.
+            // Chunks by relays are held against what their source says. This is of a source that is
+            // gone, whose body another site has brought: not the sender's doing.
             match sha256(&body) == reference.digest {
                 true => Ok(body),
                 false => Err(missing("what another site has brought of it was changed")),

@@ -9,20 +9,22 @@
 //!                                              ▼
 //!                           Snapshot{epoch} ──▶ everybody ──▶ plan(snapshot), the same at each
 //! ```
-//! Every site tells all others what it knows of itself. Of the sites that are heard of, the lowest one *proposes*: it
-//! decides when what is known now is worth another plan, and sends all inputs as one snapshot with a higher epoch.
-//! Everybody plans from the snapshot by itself. The proposer is no controller: it holds nothing that the others do not
-//! have, and when it falls silent the next one goes on. Two sites may propose at the same time, such as
-//! during a partition; the higher epoch wins, and epochs of two sites are never the same. Until it has come to
-//! everybody sites use different plans, which is safe: a frame says by itself who forwards it to whom, so plans
-//! that do not match cost efficiency and nothing else.
+//! Every site tells all others what it knows of itself. Of the sites that are heard of, the lowest
+//! one *proposes*: it decides when what is known now is worth another plan, and sends all inputs as
+//! one snapshot with a higher epoch. Everybody plans from the snapshot by itself. The proposer is
+//! no controller: it holds nothing that the others do not have, and when it falls silent the next
+//! one goes on. Two sites may propose at the same time, such as during a partition; the higher
+//! epoch wins, and epochs of two sites are never the same. Until it has come to everybody sites use
+//! different plans, which is safe: a frame says by itself who forwards it to whom, so plans that do
+//! not match cost efficiency and nothing else.
 //!
-//! Sites that know of a relay that fails do not wait for anybody: their data planes change to the plan from the same
-//! snapshot without that relay, which they have beforehand, so that they still have the same plan.
+//! Sites that know of a relay that fails do not wait for anybody: their data planes change to the
+//! plan from the same snapshot without that relay, which they have beforehand, so that they still
+//! have the same plan.
 //!
-//! Plans change seldom. An input must differ by a tenth from that of the plan in use before another plan is looked
-//! for, at most twice a second, and it must then be better by 5 %, or the one in use no longer fit. The numbers
-//! are those of [`ControlConfig`].
+//! Plans change seldom. An input must differ by a tenth from that of the plan in use before another
+//! plan is looked for, at most twice a second, and it must then be better by 5 %, or the one in use
+//! no longer fit. The numbers are those of [`ControlConfig`].
 
 mod config;
 mod decide;
@@ -52,8 +54,9 @@ pub use self::report::{ReportVersion, SiteReport};
 pub use self::snapshot::Snapshot;
 pub use self::wire::ControlMessage;
 
-/// The control part of one site. It has no clock and does no I/O: after any input drain [`Control::poll_transmit`] and
-/// [`Control::poll_event`], and call [`Control::handle_timeout`] at [`Control::poll_timeout`].
+/// The control part of one site. It has no clock and does no I/O: after any input drain
+/// [`Control::poll_transmit`] and [`Control::poll_event`], and call [`Control::handle_timeout`] at
+/// [`Control::poll_timeout`].
 #[derive(Debug)]
 pub struct Control {
     config: ControlConfig,
@@ -146,7 +149,8 @@ impl Control {
         control
     }
 
-    /// What this site knows of itself now, as [`Estimator::estimate`](crate::Estimator::estimate) has it.
+    /// What this site knows of itself now, as [`Estimator::estimate`](crate::Estimator::estimate)
+    /// has it.
     pub fn handle_estimate(&mut self, now: Timestamp, estimate: Estimate) {
         if estimate.latency_us.len() == self.heard.len() {
             self.own = Some(estimate);
@@ -211,7 +215,8 @@ impl Control {
         self.events.pop_front()
     }
 
-    /// When to call [`Control::handle_timeout`]; none before the first estimate, and for a fixed plan.
+    /// When to call [`Control::handle_timeout`]; none before the first estimate, and for a fixed
+    /// plan.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let report = self.reported.as_ref().map(|reported| reported.at + self.config.report_period);
         let plan = self.is_dirty.then_some(self.next_plan_at);
@@ -299,7 +304,8 @@ impl Control {
         Ok(())
     }
 
-    /// True when it falls to this site to bring another one up to date: one does, and not all at once.
+    /// True when it falls to this site to bring another one up to date: one does, and not all at
+    /// once.
     fn is_teacher_of(&self, now: Timestamp, site: Site) -> bool {
         let mut live = sites(self.heard.len()).filter(|other| self.is_live(now, *other));
         live.find(|other| *other != site) == Some(self.me)

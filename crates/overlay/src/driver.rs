@@ -1,7 +1,9 @@
-//! The loop around the pure parts: frames and operations in, what they want sent out. The only reader of the clock.
+//! The loop around the pure parts: frames and operations in, what they want sent out. The only
+//! reader of the clock.
 //!
-//! One lock holds the node, the control part and the flows. Whoever brings input takes it, lets them work, appends
-//! what they want sent to the connections' buffers and lets go; flushes and wakes follow without the lock.
+//! One lock holds the node, the control part and the flows. Whoever brings input takes it, lets
+//! them work, appends what they want sent to the connections' buffers and lets go; flushes and
+//! wakes follow without the lock.
 
 mod dial;
 mod drain;

@@ -1,5 +1,6 @@
-//! Deficit round robin: classes of traffic share a link evenly by bytes, whatever the sizes of their frames, and none
-//! waits for one that has nothing to send. (Shreedhar and Varghese, SIGCOMM 1995)
+//! Deficit round robin: classes of traffic share a link evenly by bytes, whatever the sizes of
+//! their frames, and none waits for one that has nothing to send. (Shreedhar and Varghese, SIGCOMM
+//! 1995)
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +19,8 @@ struct Class<T> {
     deficit: usize,
 }
 
-/// What a class may send in one turn, in bytes: half of the largest frame, so a turn is never more than two rounds off.
+/// What a class may send in one turn, in bytes: half of the largest frame, so a turn is never more
+/// than two rounds off.
 const QUANTUM: usize = 32 << 10;
 
 impl<T> Default for Drr<T> {

@@ -1,4 +1,5 @@
-//! What a site finds out about itself: how much it wants to send, how much it can, and how far the others are.
+//! What a site finds out about itself: how much it wants to send, how much it can, and how far the
+//! others are.
 //!
 //! ```text
 //!   offered ──▶ mean of the last seconds ──────────────────────────▶ demand
@@ -6,16 +7,19 @@
 //!   received ─▶ likewise ─────────────────────────────────────────────────────────────▶ downlink
 //!   round trips ─▶ smallest of a window, halved ──────────────────────────────────────▶ latency
 //! ```
-//! A rate below the estimate only says something about the link if the link was what held the sender back: not its
-//! application, and not its own pacing (the rule of delivery-rate estimation, draft-cheng-iccrg-delivery-rate-estimation).
-//! A rate above the estimate says so in any case. Since plans leave headroom and pacing keeps to plans, no sender would
-//! ever see such a rate; so it probes: now and then it may send a little faster than the estimate for a short while, soon
-//! if something waits for it, and faster each time that it finds more. What the network has never held back is not known,
-//! whatever was guessed: nothing is paced by it, so that no guess gives less than sending without a plan would.
-//! What falls is believed sooner than the window would have it, if all samples of a second say so.
+//! A rate below the estimate only says something about the link if the link was what held the
+//! sender back: not its application, and not its own pacing (the rule of delivery-rate estimation,
+//! draft-cheng-iccrg-delivery-rate-estimation). A rate above the estimate says so in any case.
+//! Since plans leave headroom and pacing keeps to plans, no sender would ever see such a rate; so
+//! it probes: now and then it may send a little faster than the estimate for a short while, soon if
+//! something waits for it, and faster each time that it finds more. What the network has never held
+//! back is not known, whatever was guessed: nothing is paced by it, so that no guess gives less
+//! than sending without a plan would. What falls is believed sooner than the window would have it,
+//! if all samples of a second say so.
 //!
-//! Samples can be wrong, from a process that was paused, acknowledgements that come in one bunch, or a clock that
-//! jumps. No estimate follows fewer than three samples of its window, and none leaves its bounds.
+//! Samples can be wrong, from a process that was paused, acknowledgements that come in one bunch,
+//! or a clock that jumps. No estimate follows fewer than three samples of its window, and none
+//! leaves its bounds.
 
 mod filter;
 
@@ -40,13 +44,14 @@ pub struct EstimatorConfig {
     pub interval: Duration,
     /// How often to probe for more. Default one minute.
     pub probe_period: Duration,
-    /// How soon while something waits that the plan does not let leave; doubles with each probe that finds nothing, up to
-    /// the period. Default 5 s.
+    /// How soon while something waits that the plan does not let leave; doubles with each probe
+    /// that finds nothing, up to the period. Default 5 s.
     pub probe_period_backlog: Duration,
-    /// How much faster than the uplink estimate a probe sends, in thousandths. Default 1050; one that follows on one that
-    /// has found more sends faster by twice as much, up to twice the rate.
+    /// How much faster than the uplink estimate a probe sends, in thousandths. Default 1050; one
+    /// that follows on one that has found more sends faster by twice as much, up to twice the rate.
     pub probe_permille: u32,
-    /// What plans use of an uplink, in thousandths: see [`PlanOptions`](crate::PlanOptions). Default 920.
+    /// What plans use of an uplink, in thousandths: see [`PlanOptions`](crate::PlanOptions).
+    /// Default 920.
     pub headroom_permille: u32,
     /// Over how long demand is averaged, in intervals. Default 10.
     pub demand_intervals: u32,
@@ -85,7 +90,8 @@ pub struct Estimate {
     pub downlink: u64,
     /// What it wants to broadcast, kbit/s.
     pub demand: u64,
-    /// Half a round trip to each site, microseconds; [`LATENCY_UNKNOWN`] before it was measured, 0 to itself.
+    /// Half a round trip to each site, microseconds; [`LATENCY_UNKNOWN`] before it was measured, 0
+    /// to itself.
     pub latency_us: Vec<u32>,
 }
 
@@ -98,18 +104,21 @@ const PACING_PERMILLE_MAX: u128 = 2_000;
 /// As good as not paced: a thousand times the plan.
 const PACING_PERMILLE_UNKNOWN: u32 = 1_000_000;
 
-/// So many samples in a row below the estimate by a fifth are what the link has fallen to: a second of them.
+/// So many samples in a row below the estimate by a fifth are what the link has fallen to: a second
+/// of them.
 const FALLEN: usize = 5;
 const FALLEN_PERMILLE: u64 = 800;
 
-/// How long a probe is: as many whole intervals as must agree, and what is left of the one it begins in.
+/// How long a probe is: as many whole intervals as must agree, and what is left of the one it
+/// begins in.
 const PROBE_INTERVALS: u32 = 4;
 const _: () = assert!(PROBE_INTERVALS as usize > AGREEING);
 
 /// Longer round trips are taken for wrong.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
-/// Estimates from what happens at one site. It has no clock: after any input ask [`Estimator::poll_timeout`].
+/// Estimates from what happens at one site. It has no clock: after any input ask
+/// [`Estimator::poll_timeout`].
 #[derive(Debug)]
 pub struct Estimator {
     config: EstimatorConfig,
@@ -226,8 +235,8 @@ impl Estimator {
         self.interval.offered = self.interval.offered.saturating_add(bytes);
     }
 
-    /// So many bytes, own and forwarded, have left over the uplink: acknowledged, or handed to the network. What only
-    /// waits in the buffer of a connection has not.
+    /// So many bytes, own and forwarded, have left over the uplink: acknowledged, or handed to the
+    /// network. What only waits in the buffer of a connection has not.
     pub fn handle_sent(&mut self, bytes: u64) {
         self.interval.sent = self.interval.sent.saturating_add(bytes);
     }
@@ -279,8 +288,8 @@ impl Estimator {
         probe.min(self.interval.start + self.config.interval)
     }
 
-    /// By how much to multiply the paced rates now, in thousandths: more than 1000 during a probe. `planned` is what
-    /// the plan that they are from takes for the uplink, kbit/s.
+    /// By how much to multiply the paced rates now, in thousandths: more than 1000 during a probe.
+    /// `planned` is what the plan that they are from takes for the uplink, kbit/s.
     pub fn pacing_permille(&self, planned: u64) -> u32 {
         if !self.is_known {
             return PACING_PERMILLE_UNKNOWN;
@@ -296,8 +305,9 @@ impl Estimator {
         u32::try_from(gain.clamp(1_000, PACING_PERMILLE_MAX)).unwrap_or(1_000)
     }
 
-    /// The estimate now, with guesses that are not below `largest` for what is not known, such as the largest uplink of
-    /// another site: who is taken for less is given nothing to show that it can more.
+    /// The estimate now, with guesses that are not below `largest` for what is not known, such as
+    /// the largest uplink of another site: who is taken for less is given nothing to show that it
+    /// can more.
     pub fn estimate_beside(&self, largest: u64) -> Estimate {
         let mut estimate = self.estimate();
         if !self.is_known {
@@ -356,8 +366,8 @@ impl Estimator {
         self.average(ended, took);
     }
 
-    /// A mean that forgets. An application that is held back wants more than it can offer, and how much more
-    /// shows only when it gets more.
+    /// A mean that forgets. An application that is held back wants more than it can offer, and how
+    /// much more shows only when it gets more.
     fn average(&mut self, ended: &Interval, took: Duration) {
         let offered = kbit_per_s(ended.offered, took).min(RATE_MAX_KBIT);
         let wanted =
@@ -369,8 +379,8 @@ impl Estimator {
         self.demand = if wanted > self.demand { sum.div_ceil(weight) } else { sum / weight };
     }
 
-    /// Round trips to most sites take long although the own uplink is not what holds things up: what comes from
-    /// them waits for the downlink.
+    /// Round trips to most sites take long although the own uplink is not what holds things up:
+    /// what comes from them waits for the downlink.
     fn is_downlink_queueing(&self) -> bool {
         let queue = u64::try_from(self.config.queue.as_micros()).unwrap_or(u64::MAX);
         let is_slow = |peer: &&Peer| match (peer.last_rtt_us, peer.rtt_us.best()) {
@@ -439,8 +449,8 @@ impl Interval {
         self.was_busy &= held_by != HeldBy::Application;
     }
 
-    /// True when the network has held it back for most of the time, and the application never. Not all of the time: one
-    /// link has room for a moment, while others have none.
+    /// True when the network has held it back for most of the time, and the application never. Not
+    /// all of the time: one link has room for a moment, while others have none.
     fn was_network(&self, took: Duration) -> bool {
         self.was_busy && self.network * 2 > took
     }

@@ -8,15 +8,16 @@ use crate::payload::Payload;
 use crate::site::{SITES_MAX, Site, SiteSet};
 use crate::wire::{Frame, Life, OpId};
 
-/// In which order the operations of one source are delivered. Those of different sources have no order.
+/// In which order the operations of one source are delivered. Those of different sources have no
+/// order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Each as soon as it has come. The default.
     #[default]
     Unordered,
     /// As the source broadcast them; those that wait for an earlier one are kept, up to
-    /// [`Limits::reorder_bytes_max`](crate::Limits::reorder_bytes_max). What is fetched after a [`Event::Gap`] comes out
-    /// of its order.
+    /// [`Limits::reorder_bytes_max`](crate::Limits::reorder_bytes_max). What is fetched after a
+    /// [`Event::Gap`] comes out of its order.
     SourceFifo,
 }
 
@@ -101,14 +102,15 @@ pub enum Event {
         /// Who says so.
         by: Site,
     },
-    /// These relays fail, of all that the plan has, as all sites know by now: the plan that does without them is for
-    /// [`OverlayNode::set_contingency`](crate::OverlayNode::set_contingency), unless it has been given before.
+    /// These relays fail, of all that the plan has, as all sites know by now: the plan that does
+    /// without them is for [`OverlayNode::set_contingency`](crate::OverlayNode::set_contingency),
+    /// unless it has been given before.
     RelaysFail {
         /// Which.
         relays: SiteSet,
     },
-    /// The plan needs more bytes on their way than [`Limits::memory_bytes_max`](crate::Limits) has room for: some get less
-    /// credit than their rates need, and may not reach these.
+    /// The plan needs more bytes on their way than [`Limits::memory_bytes_max`](crate::Limits) has
+    /// room for: some get less credit than their rates need, and may not reach these.
     ShortOfCredit {
         /// How many streams: those of the roots that relay here, and the own one.
         streams: usize,
@@ -120,8 +122,9 @@ pub enum Event {
         /// There and back.
         rtt: Duration,
     },
-    /// These sequence numbers of a source will not come by themselves: it has given them up, or is gone and nobody
-    /// who could be asked has them. An operation among them that is known by name can be fetched.
+    /// These sequence numbers of a source will not come by themselves: it has given them up, or is
+    /// gone and nobody who could be asked has them. An operation among them that is known by name
+    /// can be fetched.
     Gap {
         /// The source.
         source: Site,
@@ -279,7 +282,8 @@ pub enum Fault {
         /// Its source.
         source_site: Site,
     },
-    /// Its operation has another number of chunks than was said before, or more than an operation may have here.
+    /// Its operation has another number of chunks than was said before, or more than an operation
+    /// may have here.
     #[error("the chunks of {op:?} contradict each other or the limit of payloads")]
     Chunks {
         /// Which.

@@ -1,8 +1,9 @@
-//! Two-level broadcast overlays: all-to-all traffic of large payloads over a WAN, limited by the sum of all
-//! uplinks instead of the busiest one.
+//! Two-level broadcast overlays: all-to-all traffic of large payloads over a WAN, limited by the
+//! sum of all uplinks instead of the busiest one.
 //!
-//! Each site splits what it broadcasts over trees with one relay at most. A pure planner says which, and how much
-//! over each: every site makes the same plan from the same [`HoseModel`], so no controller is needed.
+//! Each site splits what it broadcasts over trees with one relay at most. A pure planner says
+//! which, and how much over each: every site makes the same plan from the same [`HoseModel`], so no
+//! controller is needed.
 //!
 //! ```text
 //!   HoseModel ─ sustainable? ─ admit ─▶ rates ─ transportation problem ─▶ Plan
@@ -32,11 +33,13 @@
 //! ```
 //!
 //! # Modules
-//! [`HoseModel`] is what is known, [`sustainable`] and [`admit`] say which rates fit, [`plan()`] and
-//! [`contingency`] make a [`Plan`], [`greedy`] is the algorithm of the ShallowForest thesis to compare it with.
+//! [`HoseModel`] is what is known, [`sustainable`] and [`admit`] say which rates fit, [`plan()`]
+//! and [`contingency`] make a [`Plan`], [`greedy`] is the algorithm of the ShallowForest thesis to
+//! compare it with.
 //!
 //! # Features
-//! `lp`: one-relay trees, `Family::OneRelay`. `cli`: the program `overlay`, which draws and explains plans.
+//! `lp`: one-relay trees, `Family::OneRelay`. `cli`: the program `overlay`, which draws and
+//! explains plans.
 
 #![forbid(unsafe_code)]
 

@@ -4,38 +4,40 @@ use std::time::Duration;
 
 use crate::wire::{CHUNK_BYTES, CHUNKS_MAX};
 
-/// Bounds and times of one [`OverlayNode`](crate::OverlayNode). All finite; [`Limits::check`] says which relation is
-/// broken.
+/// Bounds and times of one [`OverlayNode`](crate::OverlayNode). All finite; [`Limits::check`] says
+/// which relation is broken.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Largest payload of one operation, in bytes. Default 16 MiB, at most [`CHUNKS_MAX`] chunks. Must be the same at
-    /// all sites.
+    /// Largest payload of one operation, in bytes. Default 16 MiB, at most [`CHUNKS_MAX`] chunks.
+    /// Must be the same at all sites.
     pub payload_bytes_max: usize,
     /// Payloads up to this size go direct and are not paced, in bytes. Default 1 KiB.
     pub small_bytes: usize,
-    /// Bytes of own payloads that not all receivers have acknowledged; beyond it a broadcast is not ready. Default
-    /// 64 MiB, more where the plan needs it: see [`Limits::memory_bytes_max`].
+    /// Bytes of own payloads that not all receivers have acknowledged; beyond it a broadcast is not
+    /// ready. Default 64 MiB, more where the plan needs it: see [`Limits::memory_bytes_max`].
     pub unacked_bytes_max: usize,
-    /// Bytes received and not delivered yet, of one source: operations that miss chunks or wait for their turn. The
-    /// oldest operation is taken beyond it. Default 32 MiB.
+    /// Bytes received and not delivered yet, of one source: operations that miss chunks or wait for
+    /// their turn. The oldest operation is taken beyond it. Default 32 MiB.
     pub reorder_bytes_max: usize,
-    /// Bytes of one source that came by relays before it has said what they should be. Default 8 MiB; what comes beyond
-    /// it is asked for again.
+    /// Bytes of one source that came by relays before it has said what they should be. Default 8
+    /// MiB; what comes beyond it is asked for again.
     pub unproven_bytes_max: usize,
-    /// Bytes delivered and not taken by `poll_event` yet, 128 more for each operation; what comes beyond it is
-    /// dropped, and sent again by its source. Default 64 MiB.
+    /// Bytes delivered and not taken by `poll_event` yet, 128 more for each operation; what comes
+    /// beyond it is dropped, and sent again by its source. Default 64 MiB.
     pub undelivered_bytes_max: usize,
-    /// Bytes that one root may have queued here to be forwarded: what a relay grants it. Default 4 MiB, more where the
-    /// plan needs it: see [`Limits::memory_bytes_max`].
+    /// Bytes that one root may have queued here to be forwarded: what a relay grants it. Default 4
+    /// MiB, more where the plan needs it: see [`Limits::memory_bytes_max`].
     pub relay_bytes_root_max: usize,
     /// And all roots together. Default 64 MiB, shared evenly by the roots where that is less.
     pub relay_bytes_max: usize,
-    /// Bytes that the two above may exceed their bounds by, all roots together, so that fast links over long distances
-    /// carry what the plan gives them: twice the planned rate times the round trip. What a plan needs beyond it is
-    /// counted in [`Counters::short_of_credit`](crate::Counters). Default 1 GiB; taken when it is used only.
+    /// Bytes that the two above may exceed their bounds by, all roots together, so that fast links
+    /// over long distances carry what the plan gives them: twice the planned rate times the round
+    /// trip. What a plan needs beyond it is counted in
+    /// [`Counters::short_of_credit`](crate::Counters). Default 1 GiB; taken when it is used only.
     pub memory_bytes_max: usize,
-    /// Bytes of operations kept for the repair of others, after delivery. Default 64 MiB; the oldest go first.
+    /// Bytes of operations kept for the repair of others, after delivery. Default 64 MiB; the
+    /// oldest go first.
     pub held_bytes_max: usize,
     /// And how many operations. Default 16,384.
     pub held_max: usize,
@@ -51,33 +53,39 @@ pub struct Limits {
     pub burst: Duration,
     /// Least time between two acknowledgements to the same source. Default 10 ms.
     pub ack_delay: Duration,
-    /// How long the receivers behind a relay may take to acknowledge before enough was measured. Default 4 s.
+    /// How long the receivers behind a relay may take to acknowledge before enough was measured.
+    /// Default 4 s.
     pub relay_timer_initial: Duration,
-    /// Least margin over the measured time. Default 2 s; the measured time once more where that is more. Receivers say by
-    /// themselves what a relay does not bring; this is for what they were not told of, and for a relay that says nothing
-    /// itself. Waiting too long for it delays a repair once, waiting too short sends again what only queues.
+    /// Least margin over the measured time. Default 2 s; the measured time once more where that is
+    /// more. Receivers say by themselves what a relay does not bring; this is for what they were
+    /// not told of, and for a relay that says nothing itself. Waiting too long for it delays a
+    /// repair once, waiting too short sends again what only queues.
     pub relay_timer_margin: Duration,
     /// The most that timer may come to. Default 5 s.
     pub relay_timer_max: Duration,
-    /// When a frame sent directly is sent again without an acknowledgement, at the earliest. Connections lose nothing
-    /// while they are up, so this is for receivers that had no room. Default 2 s; doubles.
+    /// When a frame sent directly is sent again without an acknowledgement, at the earliest.
+    /// Connections lose nothing while they are up, so this is for receivers that had no room.
+    /// Default 2 s; doubles.
     pub direct_timer_min: Duration,
     /// And at most this long. Default 20 s.
     pub direct_timer_max: Duration,
     /// How often each site is asked for a sign of life. Default 250 ms.
     pub ping_period: Duration,
-    /// After how long without any frame a site is taken for unreachable, whatever its connections say. Default 750 ms:
-    /// three signs of life, and less than a second until all act on it.
+    /// After how long without any frame a site is taken for unreachable, whatever its connections
+    /// say. Default 750 ms: three signs of life, and less than a second until all act on it.
     pub quiet_after: Duration,
     /// How long a suspected relay is not used. Default 1 s; doubles with every failed probation.
     pub probation_min: Duration,
     /// And at most this long. Default 60 s.
     pub probation_max: Duration,
-    /// How long what is owed to a site without a link is kept. Default 5 s; less when the room is needed.
+    /// How long what is owed to a site without a link is kept. Default 5 s; less when the room is
+    /// needed.
     pub owed_for: Duration,
-    /// How long an operation may wait for a site that has a link and does not acknowledge. Default 30 s.
+    /// How long an operation may wait for a site that has a link and does not acknowledge. Default
+    /// 30 s.
     pub lag_max: Duration,
-    /// After the link to a source is lost, when what is missing of its stream is asked of others. Default 300 ms.
+    /// After the link to a source is lost, when what is missing of its stream is asked of others.
+    /// Default 300 ms.
     pub pull_after: Duration,
     /// How long one holder has to answer a fetch. Default 1 s.
     pub fetch_timeout: Duration,

@@ -68,9 +68,10 @@ impl NodeConfig {
 
 /// The data plane of one site: a state machine without I/O and clock.
 ///
-/// Whoever drives it gives it frames, link events, operations and the time, and after each input drains
-/// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) until `None`, then calls
-/// [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) says. Time never goes backwards.
+/// Whoever drives it gives it frames, link events, operations and the time, and after each input
+/// drains [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) until `None`,
+/// then calls [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout)
+/// says. Time never goes backwards.
 ///
 /// - **Links.** Every site is to be connected with every other. A link may consist of many connections and flows, so
 ///   frames to one site may pass each other. A frame arrives whole or not at all; if one may have been lost, or the
@@ -116,7 +117,8 @@ pub struct OverlayNode {
     view: View,
     /// Helpers of the sites that this one does not reach itself.
     helpers: BTreeMap<Site, Helpers>,
-    /// Ends of the times in which frames of helpers may still come, of sites that are reached again.
+    /// Ends of the times in which frames of helpers may still come, of sites that are reached
+    /// again.
     helped_until: BTreeMap<Site, Timestamp>,
     /// The next helper's turn.
     helper_turn: usize,
@@ -161,7 +163,8 @@ pub struct OverlayNode {
     counters: Counters,
 }
 
-/// A control frame that is due. It is made when it leaves, with what is true then; so none is queued twice.
+/// A control frame that is due. It is made when it leaves, with what is true then; so none is
+/// queued twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Control {
     Floor,
@@ -179,7 +182,8 @@ enum Control {
     HaveNot(OpId),
 }
 
-/// Control frames that may be due at once. Beyond it no HAVE_NOT is queued: whoever asked asks another in time.
+/// Control frames that may be due at once. Beyond it no HAVE_NOT is queued: whoever asked asks
+/// another in time.
 const CONTROL_MAX: usize = 1 << 14;
 
 /// What holds back what waits to be sent.
@@ -193,12 +197,13 @@ pub enum Backlog {
     Blocked,
 }
 
-/// A relay forwards faster than its roots send, in thousandths of the plan's rate, within the headroom that plans leave:
-/// or what had queued once, such as when a root probed for more, would never leave again, and only ever grow.
+/// A relay forwards faster than its roots send, in thousandths of the plan's rate, within the
+/// headroom that plans leave: or what had queued once, such as when a root probed for more, would
+/// never leave again, and only ever grow.
 const FORWARD_PERMILLE: u64 = 1_080;
 
-/// Events that may wait for `poll_event`. Beyond it, what a peer says that would only make more of them is not taken; it
-/// says so again.
+/// Events that may wait for `poll_event`. Beyond it, what a peer says that would only make more of
+/// them is not taken; it says so again.
 const EVENTS_MAX: usize = 1 << 16;
 
 /// What a delivery that waits costs besides its payload, so that empty ones are bounded, too.
@@ -218,7 +223,8 @@ pub struct Load {
     pub forward_bytes_root: u64,
     /// Bytes that wait for others of their stream, the most of one source.
     pub reorder_bytes: usize,
-    /// Bytes that came by relays and that their source has not spoken of yet, the most of one source.
+    /// Bytes that came by relays and that their source has not spoken of yet, the most of one
+    /// source.
     pub unproven_bytes: usize,
     /// Bytes that wait for `poll_event`, and 128 for each delivery.
     pub undelivered_bytes: usize,
@@ -289,8 +295,9 @@ impl OverlayNode {
         })
     }
 
-    /// Takes a plan, made by this site or given. What is queued goes the way that was chosen for it; all sites stay
-    /// correct while they have different plans. The contingency plans of the one before are forgotten.
+    /// Takes a plan, made by this site or given. What is queued goes the way that was chosen for
+    /// it; all sites stay correct while they have different plans. The contingency plans of the one
+    /// before are forgotten.
     ///
     /// # Errors
     /// [`PlanRefused`]: the plan is not for these sites, or is older than the one in use.
@@ -300,8 +307,9 @@ impl OverlayNode {
         Ok(())
     }
 
-    /// Takes the plan to use while these relays of the plan fail, all sites of it: of the same epoch. Those for one relay
-    /// are best given with the plan, others when [`Event::RelaysFail`] says so.
+    /// Takes the plan to use while these relays of the plan fail, all sites of it: of the same
+    /// epoch. Those for one relay are best given with the plan, others when [`Event::RelaysFail`]
+    /// says so.
     ///
     /// # Errors
     /// [`PlanRefused`]: the plan is not for these sites, or not of this epoch.
@@ -316,8 +324,9 @@ impl OverlayNode {
         Ok(())
     }
 
-    /// How many of the bytes that [`poll_event`](Self::poll_event) gave the application has not read yet. They count for
-    /// [`Limits::undelivered_bytes_max`], so that who does not read holds up its sources, and not events.
+    /// How many of the bytes that [`poll_event`](Self::poll_event) gave the application has not
+    /// read yet. They count for [`Limits::undelivered_bytes_max`], so that who does not read holds
+    /// up its sources, and not events.
     pub fn set_unread_bytes(&mut self, bytes: usize) {
         self.unread_bytes = bytes;
     }
@@ -405,8 +414,8 @@ impl OverlayNode {
     fn set_rates(&mut self, now: Timestamp) {
         let permille = u64::from(self.pacing_permille);
         let (up, trust) = (self.reach.reached(), &self.trust);
-        // Without any of its relays all of the stream goes directly, as no plan foresees: at its rate, or what the
-        // network takes of that.
+        // Without any of its relays all of the stream goes directly, as no plan foresees: at its
+        // rate, or what the network takes of that.
         let stranded = self.routes.stranded(|relay| up.contains(relay) && trust.is_trusted(relay));
         let paced = |LinkRate { own, forwarded }: LinkRate| {
             let own = own.saturating_add(stranded).saturating_mul(permille);
@@ -428,7 +437,8 @@ impl OverlayNode {
         self.set_bounds();
     }
 
-    /// Gives roots the credit, and the own stream the room, that the plan needs over these distances.
+    /// Gives roots the credit, and the own stream the room, that the plan needs over these
+    /// distances.
     pub(super) fn set_bounds(&mut self) {
         let others = SiteSet::first(self.sites).without(self.me);
         let rtt = |site: Site| self.reach.rtt(site).unwrap_or(RTT_UNKNOWN);

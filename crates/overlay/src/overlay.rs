@@ -25,9 +25,10 @@ pub use builder::{OverlayBuilder, StartError};
 
 /// A site of an overlay. Cheap to clone; when the last clone is dropped it closes.
 ///
-/// Once it is started, fan-outs of the endpoint that are for all other sites, with a message of at least
-/// [`OverlayBuilder::body_bytes_min`], and casts of such values, travel by it: nothing else changes for whoever calls or
-/// serves. [`Overlay::broadcast`] is for operations of one's own, which are not requests.
+/// Once it is started, fan-outs of the endpoint that are for all other sites, with a message of at
+/// least [`OverlayBuilder::body_bytes_min`], and casts of such values, travel by it: nothing else
+/// changes for whoever calls or serves. [`Overlay::broadcast`] is for operations of one's own,
+/// which are not requests.
 ///
 /// ```no_run
 /// # use convoke_core::{Endpoint, NodeId};
@@ -116,8 +117,8 @@ impl Overlay {
         OverlayBuilder::new(endpoint)
     }
 
-    /// Sends an operation to all other sites, which [`Overlay::next`] gives them. Resolves when it is on its way; waits
-    /// while too much is unacknowledged.
+    /// Sends an operation to all other sites, which [`Overlay::next`] gives them. Resolves when it
+    /// is on its way; waits while too much is unacknowledged.
     ///
     /// # Errors
     /// [`BroadcastError::TooLarge`], and [`BroadcastError::Closed`] once the overlay is closed.
@@ -130,8 +131,9 @@ impl Overlay {
         Ok(Broadcast { driver: driver.clone(), op })
     }
 
-    /// The next operation of another site; `None` once the overlay is closed. Who does not read holds up those who
-    /// send, at [`Limits::undelivered_bytes_max`](crate::Limits::undelivered_bytes_max), and after
+    /// The next operation of another site; `None` once the overlay is closed. Who does not read
+    /// holds up those who send, at
+    /// [`Limits::undelivered_bytes_max`](crate::Limits::undelivered_bytes_max), and after
     /// [`Limits::lag_max`](crate::Limits::lag_max) misses what they sent: a [`Delivery::Gap`].
     ///
     /// # Cancel safety
@@ -140,9 +142,9 @@ impl Overlay {
         poll_fn(|cx| self.inner.driver.poll_next(cx)).await
     }
 
-    /// Gets an operation that this site was told of and has not received, from whoever has it: such as when its
-    /// source died in the middle of it. Any sequence number of the operation names it. It is delivered by
-    /// [`Overlay::next`], too, if it was not.
+    /// Gets an operation that this site was told of and has not received, from whoever has it: such
+    /// as when its source died in the middle of it. Any sequence number of the operation names it.
+    /// It is delivered by [`Overlay::next`], too, if it was not.
     ///
     /// # Errors
     /// [`PullError`].
@@ -170,8 +172,8 @@ impl Overlay {
         }
     }
 
-    /// Own operations below this one, and those of the same life of another source, are needed by nobody any more,
-    /// neither here nor elsewhere: they are not kept for repair.
+    /// Own operations below this one, and those of the same life of another source, are needed by
+    /// nobody any more, neither here nor elsewhere: they are not kept for repair.
     pub fn release(&self, below: OpId) {
         let OpId { source, life, seq } = below;
         self.inner.driver.with(|state, _| state.node.release(source, life, seq));
@@ -195,7 +197,8 @@ impl Overlay {
     /// Says where a site can be dialled, from now on.
     ///
     /// # Errors
-    /// [`IntroduceError`] when the node is no site or the text no address that this endpoint can dial.
+    /// [`IntroduceError`] when the node is no site or the text no address that this endpoint can
+    /// dial.
     pub fn introduce(&self, node: NodeId, address: &str) -> Result<(), IntroduceError> {
         let driver = &self.inner.driver;
         let site = driver.site_of(node).ok_or(IntroduceError::NotASite { node })?;
@@ -230,8 +233,9 @@ impl Overlay {
         self.inner.driver.with_quietly(|state| state.node.load())
     }
 
-    /// Waits until all have what was broadcast, at most for `grace`, and closes. Requests of this endpoint carry their
-    /// own bodies again from now on; those of others are served until it is closed.
+    /// Waits until all have what was broadcast, at most for `grace`, and closes. Requests of this
+    /// endpoint carry their own bodies again from now on; those of others are served until it is
+    /// closed.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, it is not closed.
@@ -261,7 +265,8 @@ impl Broadcast {
         self.op
     }
 
-    /// Resolves once `count` other sites have all of it, or nothing more comes of it: available at `count + 1`.
+    /// Resolves once `count` other sites have all of it, or nothing more comes of it: available at
+    /// `count + 1`.
     ///
     /// # Cancel safety
     /// Safe.

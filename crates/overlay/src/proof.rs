@@ -1,4 +1,5 @@
-//! Chunks that come by relays, held against what their source says of them: digests, and that they are on their way.
+//! Chunks that come by relays, held against what their source says of them: digests, and that they
+//! are on their way.
 //!
 //! ```text
 //!   NOTICE ──▶ awaited ── DATA with that digest, by whatever way ──▶ taken
@@ -6,8 +7,9 @@
 //!                 └────── others by that relay came, this one did not; or none does ──▶ missed
 //!   DATA before its NOTICE ──▶ held
 //! ```
-//! Chunks of one source by one relay come in their order. So one that others have overtaken was dropped, however much
-//! queues on the way; and if none comes at all, that is held against how long they took after their notices before.
+//! Chunks of one source by one relay come in their order. So one that others have overtaken was
+//! dropped, however much queues on the way; and if none comes at all, that is held against how long
+//! they took after their notices before.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,7 +73,8 @@ struct Way {
     stall: Patience,
 }
 
-/// How long to wait for what is late: twice as long as it took lately, when it was missed and then came.
+/// How long to wait for what is late: twice as long as it took lately, when it was missed and then
+/// came.
 #[derive(Clone, Copy, Debug)]
 struct Patience(Duration);
 
@@ -98,7 +101,8 @@ pub(crate) enum Proof {
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
 const PATIENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long a relay may bring nothing before enough was measured, at least more than was measured, and at most.
+/// How long a relay may bring nothing before enough was measured, at least more than was measured,
+/// and at most.
 const SILENCE_INITIAL: Duration = Duration::from_secs(1);
 const SILENCE_MARGIN: Duration = Duration::from_millis(60);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -199,7 +203,8 @@ impl Proofs {
         }
     }
 
-    /// A chunk has come, for the first time or again. Whether it was missed, and came by its relay after all.
+    /// A chunk has come, for the first time or again. Whether it was missed, and came by its relay
+    /// after all.
     pub(crate) fn is_late(&mut self, now: Timestamp, from: Site, data: &Data) -> bool {
         let stream = self.streams.get_mut(&data.op.source);
         let Some(stream) = stream.filter(|it| it.life == data.op.life) else { return false };
@@ -226,7 +231,8 @@ impl Proofs {
         });
     }
 
-    /// Takes out chunks that a relay should have brought by now: their source, the relay and their numbers.
+    /// Takes out chunks that a relay should have brought by now: their source, the relay and their
+    /// numbers.
     pub(crate) fn poll_missed(&mut self, now: Timestamp) -> Option<(Site, Site, Vec<u64>)> {
         for (source, stream) in &mut self.streams {
             let Stream { ways, chunks, missing, .. } = stream;

@@ -7,9 +7,10 @@
 //!     └─ Down   ▼
 //!            not reached: by a helper, a site that reaches both
 //! ```
-//! Sites tell each other whom they do not reach, and whom they suspect, whenever that changes. All sites leave the same
-//! relays out of their plans on that account: so rates fit while relays are down. A site that complains of more than
-//! half of the others is most likely cut off itself, and is not believed.
+//! Sites tell each other whom they do not reach, and whom they suspect, whenever that changes. All
+//! sites leave the same relays out of their plans on that account: so rates fit while relays are
+//! down. A site that complains of more than half of the others is most likely cut off itself, and
+//! is not believed.
 
 use std::time::Duration;
 
@@ -168,8 +169,8 @@ impl Reach {
         self.links[site.index()].view.unreached
     }
 
-    /// A site that reaches one that this site does not, as it has said since; not one of these. Its turn goes by the
-    /// site to be reached, so that not all ways go over one helper.
+    /// A site that reaches one that this site does not, as it has said since; not one of these. Its
+    /// turn goes by the site to be reached, so that not all ways go over one helper.
     pub(crate) fn helper(&self, to: Site, except: SiteSet) -> Option<Site> {
         let lost_at = self.links[to.index()].lost_at;
         let helps = |site: &Site| {
@@ -181,8 +182,9 @@ impl Reach {
         order.find(helps)
     }
 
-    /// Sites that no plan should have as relays, this one may be among them: suspects, and of each two that do not reach each other one, the one
-    /// with more such others. All sites that have heard the same come to the same.
+    /// Sites that no plan should have as relays, this one may be among them: suspects, and of each
+    /// two that do not reach each other one, the one with more such others. All sites that have
+    /// heard the same come to the same.
     pub(crate) fn failing(&self, suspects: SiteSet) -> SiteSet {
         let others = self.links.len().saturating_sub(1);
         let credible = |set: SiteSet| {

@@ -1,4 +1,5 @@
-//! The receiver's side: each operation of each life of each source once, and what to tell the source.
+//! The receiver's side: each operation of each life of each source once, and what to tell the
+//! source.
 
 mod stream;
 #[cfg(test)]
@@ -25,7 +26,8 @@ pub(crate) struct Receiver {
     reorder_max: usize,
     ack_delay: Duration,
     streams: BTreeMap<Site, Stream>,
-    /// The last lives of each source that have ended: what came of them does not come again by a fetch.
+    /// The last lives of each source that have ended: what came of them does not come again by a
+    /// fetch.
     ended: BTreeMap<Site, VecDeque<Stream>>,
     /// When a source was told last, and is to be told again.
     acks: BTreeMap<Site, AckClock>,
@@ -40,7 +42,8 @@ struct AckClock {
 /// What became of a chunk.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// It is new. With the last one of an operation: which it was, and what is delivered now, in order.
+    /// It is new. With the last one of an operation: which it was, and what is delivered now, in
+    /// order.
     New { complete: Option<(OpId, Payload)>, delivered: Vec<(OpId, Payload)> },
     /// It was here already.
     Duplicate,
@@ -58,10 +61,12 @@ pub(crate) struct Ended {
     pub(crate) delivered: Vec<(OpId, Payload)>,
 }
 
-/// Sequence numbers that are asked of others after a source has given them up: half of what may come ahead of them.
+/// Sequence numbers that are asked of others after a source has given them up: half of what may
+/// come ahead of them.
 const PULLED_MAX: u64 = WINDOW / 2;
 
-/// Ended lives of one source that are remembered. What came of one before them may come again by a fetch.
+/// Ended lives of one source that are remembered. What came of one before them may come again by a
+/// fetch.
 const LIVES_MAX: usize = 8;
 
 impl Receiver {
@@ -76,8 +81,8 @@ impl Receiver {
         }
     }
 
-    /// A source began, or went on with, this life. Of an earlier one, which ends: what is missing, and what had waited
-    /// for it and is delivered now.
+    /// A source began, or went on with, this life. Of an earlier one, which ends: what is missing,
+    /// and what had waited for it and is delivered now.
     pub(crate) fn begin(&mut self, source: Site, life: Life) -> Option<Ended> {
         if self.life_of(source) == Some(life) {
             return None;
@@ -110,8 +115,8 @@ impl Receiver {
         Ok(taken)
     }
 
-    /// A source owes nothing below `seq`: what is missing there is to be asked of others. What is too far below for that,
-    /// and what is delivered now.
+    /// A source owes nothing below `seq`: what is missing there is to be asked of others. What is
+    /// too far below for that, and what is delivered now.
     pub(crate) fn floor(
         &mut self,
         now: Timestamp,
@@ -143,8 +148,9 @@ impl Receiver {
         self.streams.get(&source).is_some_and(Stream::is_below_floor)
     }
 
-    /// Nobody has the operation with this sequence number, and its source is gone or has given it up; if it is the first
-    /// that is missing, then nor what follows up to `until` and was given up. What is delivered now.
+    /// Nobody has the operation with this sequence number, and its source is gone or has given it
+    /// up; if it is the first that is missing, then nor what follows up to `until` and was given
+    /// up. What is delivered now.
     pub(crate) fn skip(&mut self, op: OpId, until: u64) -> (Holes, Vec<(OpId, Payload)>) {
         let stream = self.streams.get_mut(&op.source).filter(|stream| stream.life == op.life);
         stream.map(|stream| stream.skip(op.seq, until, self.order)).unwrap_or_default()
@@ -155,8 +161,8 @@ impl Receiver {
         self.streams.get(&source).map(Stream::holes).unwrap_or_default()
     }
 
-    /// Whether the operation with this sequence number is still to come by the stream of its source; none when the
-    /// stream will not bring it: it is of another life, or was skipped.
+    /// Whether the operation with this sequence number is still to come by the stream of its
+    /// source; none when the stream will not bring it: it is of another life, or was skipped.
     pub(crate) fn expects(&self, op: OpId) -> Option<bool> {
         if self.life_of(op.source) == Some(op.life) {
             return self.streams.get(&op.source)?.expects(op.seq);

@@ -1,7 +1,8 @@
 //! Relaying: what roots may have queued here, and what they do have.
 //!
-//! A relay always keeps reading: a frame it may not queue is still taken as its receiver, and only not forwarded. That
-//! is what keeps relays that serve each other in a cycle from blocking, and the credit keeps it from happening.
+//! A relay always keeps reading: a frame it may not queue is still taken as its receiver, and only
+//! not forwarded. That is what keeps relays that serve each other in a cycle from blocking, and the
+//! credit keeps it from happening.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +59,9 @@ impl Forwards {
         self.accounts[root.index()].max = bytes;
     }
 
-    /// A frame has come that is to be forwarded to so many. The name of it to queue, or none when its root has more
-    /// queued than it was granted, twice over: a frame of an earlier session may come in this one.
+    /// A frame has come that is to be forwarded to so many. The name of it to queue, or none when
+    /// its root has more queued than it was granted, twice over: a frame of an earlier session may
+    /// come in this one.
     pub(crate) fn take(&mut self, data: &Data, copies: usize) -> Option<u64> {
         let account = &mut self.accounts[data.op.source.index()];
         let cost = cost(data.payload.len());

@@ -1,7 +1,7 @@
 //! Pull repair: what is kept for others, and what is asked of them.
 //!
-//! If a source dies with an operation half sent, some have it and others only know its name. Who misses it asks those
-//! that can be reached, one after the other, the source first.
+//! If a source dies with an operation half sent, some have it and others only know its name. Who
+//! misses it asks those that can be reached, one after the other, the source first.
 
 #[cfg(test)]
 mod tests;
@@ -175,7 +175,8 @@ impl Fetches {
         }
         fetching.tried = SiteSet::EMPTY;
         fetching.asked = None;
-        // What is pulled is not waited for once all have said that they do not have it: others wait behind it.
+        // What is pulled is not waited for once all have said that they do not have it: others wait
+        // behind it.
         let is_hopeless = fetching.is_pull && up.difference(fetching.denied).is_empty();
         fetching.rounds_left = if is_hopeless { 0 } else { fetching.rounds_left - 1 };
         if fetching.rounds_left > 0 {
@@ -302,5 +303,6 @@ impl Fetches {
     }
 }
 
-/// Operations remembered that came by a fetch alone. One of an earlier life may be delivered again after so many others.
+/// Operations remembered that came by a fetch alone. One of an earlier life may be delivered again
+/// after so many others.
 const DONE_MAX: usize = 1_024;

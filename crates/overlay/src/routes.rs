@@ -1,4 +1,5 @@
-//! How the own stream goes: by the plan, and by the plan that does without a relay while that relay fails.
+//! How the own stream goes: by the plan, and by the plan that does without a relay while that relay
+//! fails.
 
 use std::collections::BTreeMap;
 
@@ -87,8 +88,9 @@ impl Routes {
         if plan == sites { Ok(()) } else { Err(PlanRefused::Sites { plan, sites }) }
     }
 
-    /// Chooses between the plan and its contingencies: all sites that know the same choose the same, whosever relays
-    /// fail. The relays of the plan that do, if others did before and there is no plan without all of them.
+    /// Chooses between the plan and its contingencies: all sites that know the same choose the
+    /// same, whosever relays fail. The relays of the plan that do, if others did before and there
+    /// is no plan without all of them.
     pub(crate) fn avoid(&mut self, failing: SiteSet) -> Option<SiteSet> {
         let failing = self.plan.as_ref()?.relays().intersection(failing);
         if failing == self.failing {
@@ -118,8 +120,8 @@ impl Routes {
         tree.relay.map(|relay| Relayed { relay, forward: tree.forward })
     }
 
-    /// A way over this relay, to find out whether it works again: that of the plan, or to all others, since a plan may
-    /// have been made without it because it did not work.
+    /// A way over this relay, to find out whether it works again: that of the plan, or to all
+    /// others, since a plan may have been made without it because it did not work.
     pub(crate) fn over(&self, relay: Site) -> Relayed {
         let trees = self.plan.iter().flat_map(|plan| plan.trees(self.me));
         let planned =
@@ -128,7 +130,8 @@ impl Routes {
         Relayed { relay, forward: planned.unwrap_or_else(all) }
     }
 
-    /// What all trees of this site carry, kbit/s, if all of them go by way of relays none of which is usable; else 0.
+    /// What all trees of this site carry, kbit/s, if all of them go by way of relays none of which
+    /// is usable; else 0.
     pub(crate) fn stranded(&self, is_usable: impl Fn(Site) -> bool) -> u64 {
         let trees = self.in_use().map_or(&[][..], |plan| plan.trees(self.me)).iter();
         let works = |tree: &Tree| tree.rate > 0 && tree.relay.is_none_or(&is_usable);
@@ -143,7 +146,8 @@ impl Routes {
         self.failing
     }
 
-    /// The rate at which the plan in use lets this site broadcast, kbit/s; none where nothing limits it.
+    /// The rate at which the plan in use lets this site broadcast, kbit/s; none where nothing
+    /// limits it.
     pub(crate) fn own_rate(&self) -> Option<u64> {
         let rate = self.in_use()?.rate(self.me);
         (rate != RATE_UNLIMITED).then_some(rate)

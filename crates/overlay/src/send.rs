@@ -1,9 +1,11 @@
 //! The source's side: what is retained until all have it, and what is sent again.
 //!
-//! An acknowledgement comes from the receiver itself, end to end. Departs from ShallowForest, section 6.3, where the
-//! relay acknowledges once its sends have completed: what is in its socket buffers then dies with it, and the root does
-//! not know. So the root sends directly what a receiver says that it has missed, what a relay had been sent that is down, and
-//! what nobody behind a relay acknowledges in the time that they usually take, to those only that have not acknowledged.
+//! An acknowledgement comes from the receiver itself, end to end. Departs from ShallowForest,
+//! section 6.3, where the relay acknowledges once its sends have completed: what is in its socket
+//! buffers then dies with it, and the root does not know. So the root sends directly what a
+//! receiver says that it has missed, what a relay had been sent that is down, and what nobody
+//! behind a relay acknowledges in the time that they usually take, to those only that have not
+//! acknowledged.
 
 mod chunk;
 mod give_up;
@@ -93,7 +95,8 @@ impl Sender {
         self.unacked_max = bytes;
     }
 
-    /// Takes an operation, which is owed to all others but those that are gone. The sequence numbers of its chunks.
+    /// Takes an operation, which is owed to all others but those that are gone. The sequence
+    /// numbers of its chunks.
     pub(crate) fn push(&mut self, payload: Payload, gone: SiteSet) -> Range<u64> {
         let first = self.next_seq();
         for chunk in payload.chunks() {
@@ -154,8 +157,9 @@ impl Sender {
         self.chunk(seq).filter(|chunk| !chunk.missing.is_empty()).map(|chunk| chunk.payload.len())
     }
 
-    /// Decides how a chunk goes to those who have not been sent it: by way of a relay, or directly to those that can be
-    /// reached. Whom to queue a copy for, and whether the relay's is to be forwarded: not if nobody is left for that.
+    /// Decides how a chunk goes to those who have not been sent it: by way of a relay, or directly
+    /// to those that can be reached. Whom to queue a copy for, and whether the relay's is to be
+    /// forwarded: not if nobody is left for that.
     pub(crate) fn route(
         &mut self,
         now: Timestamp,
@@ -184,7 +188,8 @@ impl Sender {
         (to, is_relayed)
     }
 
-    /// Takes a chunk from a relay that it has not been sent to. The way it was to go, and in which session of credit.
+    /// Takes a chunk from a relay that it has not been sent to. The way it was to go, and in which
+    /// session of credit.
     pub(crate) fn unroute(&mut self, seq: u64) -> Option<(Relayed, Option<u32>)> {
         let chunk = self.chunk_mut(seq).filter(|chunk| chunk.relay_due.is_none())?;
         let route = chunk.route.take()?;
@@ -350,8 +355,8 @@ impl Sender {
         self.chunks.iter().zip(self.base..).filter_map(relayed).collect()
     }
 
-    /// A receiver has missed what a relay was to bring it. Whether it was: then it is sent directly, and what others behind
-    /// the relay acknowledge proves nothing.
+    /// A receiver has missed what a relay was to bring it. Whether it was: then it is sent
+    /// directly, and what others behind the relay acknowledge proves nothing.
     pub(crate) fn on_missed(&mut self, seq: u64, relay: Site, by: Site) -> bool {
         let Some(chunk) = self.chunk_mut(seq) else { return false };
         let was_to = chunk.relay_due.is_some()
@@ -372,8 +377,8 @@ impl Sender {
         self.seqs(waits)
     }
 
-    /// Takes back all that a relay was sent, for it brings nothing any more. The chunks, and who has not acknowledged
-    /// them.
+    /// Takes back all that a relay was sent, for it brings nothing any more. The chunks, and who
+    /// has not acknowledged them.
     pub(crate) fn take_from(&mut self, relay: Site) -> Vec<(u64, SiteSet)> {
         let was_sent = |chunk: &Chunk| {
             chunk.relay_due.is_some() && chunk.route.is_some_and(|it| it.relay == relay)
@@ -389,7 +394,8 @@ impl Sender {
         taken.collect()
     }
 
-    /// Takes back what a relay was sent for some that it does not reach. The chunks, and to whom of them they are owed.
+    /// Takes back what a relay was sent for some that it does not reach. The chunks, and to whom of
+    /// them they are owed.
     pub(crate) fn take_for(&mut self, relay: Site, unreached: SiteSet) -> Vec<(u64, SiteSet)> {
         let late = |chunk: &Chunk| {
             let route = chunk.route.filter(|it| it.relay == relay && chunk.relay_due.is_some());

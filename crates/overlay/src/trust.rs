@@ -7,7 +7,8 @@
 //!     │                 └──────────── timer, a miss ──────────────────┘    │
 //!     └──────────── all behind it have acknowledged the probe ─────────────┘
 //! ```
-//! On probation a relay carries one frame at a time. Departs from ShallowForest, section 6.3, where a suspect stays one.
+//! On probation a relay carries one frame at a time. Departs from ShallowForest, section 6.3, where
+//! a suspect stays one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,11 +41,13 @@ struct Suspect {
     probe: Option<u64>,
 }
 
-/// How many of the least pauses a probe counts for: whoever is to acknowledge it may be gone for good.
+/// How many of the least pauses a probe counts for: whoever is to acknowledge it may be gone for
+/// good.
 const PROBE_PAUSES: u32 = 10;
 
-/// A relay is suspected after three frames that somebody missed, less one for each twenty that all have acknowledged:
-/// one that drops more than one in twenty is found, and not one that a connection has lost a frame of.
+/// A relay is suspected after three frames that somebody missed, less one for each twenty that all
+/// have acknowledged: one that drops more than one in twenty is found, and not one that a
+/// connection has lost a frame of.
 const STRIKES: u32 = 60;
 const STRIKES_MISSED: u32 = 3;
 
@@ -87,7 +90,8 @@ impl Trust {
         }
     }
 
-    /// Some behind it did not acknowledge in time. Whether it was trusted until now; none when this says nothing new.
+    /// Some behind it did not acknowledge in time. Whether it was trusted until now; none when this
+    /// says nothing new.
     pub(crate) fn on_timeout(&mut self, now: Timestamp, relay: Site, seq: u64) -> Option<bool> {
         let failures = match self.suspects.get(&relay) {
             // What was given to it before it became a suspect fails for the same reason.
@@ -103,9 +107,10 @@ impl Trust {
         Some(self.suspects.insert(relay, suspect).is_none())
     }
 
-    /// A receiver says that it has missed a frame of it, or that it came changed. As [`Trust::on_timeout`]; one frame that
-    /// is missed is none yet. Of `relays_max` relays a receiver is believed about half: one that misses what comes by
-    /// all of them is at fault itself.
+    /// A receiver says that it has missed a frame of it, or that it came changed. As
+    /// [`Trust::on_timeout`]; one frame that is missed is none yet. Of `relays_max` relays a
+    /// receiver is believed about half: one that misses what comes by all of them is at fault
+    /// itself.
     pub(crate) fn on_missed(
         &mut self,
         now: Timestamp,
@@ -135,8 +140,8 @@ impl Trust {
         is_new
     }
 
-    /// Takes back a miss that has come by the relay after all. True if it is trusted again by that: if nobody else
-    /// has anything against it.
+    /// Takes back a miss that has come by the relay after all. True if it is trusted again by that:
+    /// if nobody else has anything against it.
     pub(crate) fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) -> bool {
         self.strikes.remove(&relay);
         let was_slow = self.suspects.get(&relay).is_some_and(|it| it.missed_by == Some(by));

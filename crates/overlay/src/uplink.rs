@@ -1,9 +1,9 @@
 //! The queues of one link, and the order in which what waits there leaves.
 //!
-//! Small operations leave first and are not paced. The rest is: own chunks and the forwards of each root share what the
-//! plan gives the link by deficit round robin, and answers to fetches come last, on a bucket of their own. What the plan
-//! gives to other links, and they do not use, a link may borrow: so what is sent again is not held back for the sake of
-//! rates that nobody needs.
+//! Small operations leave first and are not paced. The rest is: own chunks and the forwards of each
+//! root share what the plan gives the link by deficit round robin, and answers to fetches come
+//! last, on a bucket of their own. What the plan gives to other links, and they do not use, a link
+//! may borrow: so what is sent again is not held back for the sake of rates that nobody needs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -104,7 +104,8 @@ impl Uplink {
         self.bulk.extract(|item| matches!(item, Item::Through(..)))
     }
 
-    /// It takes nothing for now. If that lasts until `stuck_at`, nothing of others waits for it any more.
+    /// It takes nothing for now. If that lasts until `stuck_at`, nothing of others waits for it any
+    /// more.
     pub(crate) fn set_blocked(&mut self, stuck_at: Timestamp) {
         if !self.is_blocked {
             self.is_blocked = true;
@@ -173,7 +174,8 @@ impl Uplink {
         has_room
     }
 
-    /// The next to leave now. With `may_borrow`, also bulk that the plan does not give this link, but the site.
+    /// The next to leave now. With `may_borrow`, also bulk that the plan does not give this link,
+    /// but the site.
     pub(crate) fn pop(
         &mut self,
         now: Timestamp,
@@ -219,8 +221,8 @@ impl Uplink {
         self.small.len() + self.bulk.len() + self.repairs.len()
     }
 
-    /// When something may leave that may not now, or the link counts as stuck. Bulk may be borrowed for from
-    /// `borrow_at`, answers to fetches may leave from `repair_at`.
+    /// When something may leave that may not now, or the link counts as stuck. Bulk may be borrowed
+    /// for from `borrow_at`, answers to fetches may leave from `repair_at`.
     pub(crate) fn poll_timeout(
         &self,
         borrow_at: Timestamp,

@@ -4,9 +4,9 @@
 //! frame = version and kind u8 | fields | payload or set, to the end
 //! DATA  = flags u8 | source | life u32 | seq | plan epoch | [chunk index | count] | [sites to forward to] | payload
 //! ```
-//! Numbers are LEB128 in their shortest form, a set of sites is the number of its bits, and a life is four bytes,
-//! little-endian. Any bytes decode or give a [`WireError`], without a panic and without taking memory: payloads share
-//! the frame's.
+//! Numbers are LEB128 in their shortest form, a set of sites is the number of its bits, and a life
+//! is four bytes, little-endian. Any bytes decode or give a [`WireError`], without a panic and
+//! without taking memory: payloads share the frame's.
 
 mod ack;
 mod codec;
@@ -39,8 +39,8 @@ pub use view::View;
 /// Version of the frames, in the high half of the first byte.
 pub(crate) const VERSION: u8 = 1;
 
-/// Largest operation that goes in one piece, in bytes. Larger ones go in chunks, so that a relay stores and forwards
-/// 32 KiB and not all of it.
+/// Largest operation that goes in one piece, in bytes. Larger ones go in chunks, so that a relay
+/// stores and forwards 32 KiB and not all of it.
 pub const WHOLE_BYTES_MAX: usize = 64 << 10;
 
 /// Size of a chunk, but for the last of an operation, in bytes.
@@ -49,7 +49,8 @@ pub const CHUNK_BYTES: usize = 32 << 10;
 /// Most chunks of an operation.
 pub const CHUNKS_MAX: u32 = 4_096;
 
-/// How far a source may be ahead of what a receiver has without a hole, in sequence numbers. All sites agree on it.
+/// How far a source may be ahead of what a receiver has without a hole, in sequence numbers. All
+/// sites agree on it.
 pub const WINDOW: u64 = 16_384;
 
 /// One life of a source, as frames name it: 32 bits of its incarnation.
@@ -96,14 +97,16 @@ pub enum Frame {
     Data(Data),
     /// What has come of the receiver's stream.
     Ack(Ack),
-    /// The sender owes nothing below this of its own stream: what is missing there will not come by itself.
+    /// The sender owes nothing below this of its own stream: what is missing there will not come by
+    /// itself.
     Floor {
         /// The sender's life.
         life: Life,
         /// The lowest sequence number that it still sends.
         seq: u64,
     },
-    /// The sender wants to know how much it may have queued at the receiver, which forgets what it had granted.
+    /// The sender wants to know how much it may have queued at the receiver, which forgets what it
+    /// had granted.
     RelayOpen,
     /// How much the receiver may send to be forwarded.
     RelayCredit {

@@ -1,4 +1,5 @@
-//! Whole sites, timers and flows included, on a simulated network with limited uplinks, in virtual time.
+//! Whole sites, timers and flows included, on a simulated network with limited uplinks, in virtual
+//! time.
 
 #![expect(clippy::disallowed_methods, reason = "the clock of these tests is virtual")]
 
@@ -79,7 +80,8 @@ async fn start_with(
     Ok(sites)
 }
 
-/// Site 0 broadcasts without a pause; what every other site got per second, the least of them, kbit/s.
+/// Site 0 broadcasts without a pause; what every other site got per second, the least of them,
+/// kbit/s.
 async fn throughput(sites: &[(Endpoint, Overlay)], warm_up: Duration, time: Duration) -> u64 {
     let source = sites[0].1.clone();
     let sending = tokio::spawn(async move {
@@ -144,7 +146,8 @@ async fn sites_that_know_nothing_find_their_plan_from_what_they_see() -> Result 
     Ok(())
 }
 
-/// They take their links for five times what they are, so that the first plans overload all of them and relays are late.
+/// They take their links for five times what they are, so that the first plans overload all of them
+/// and relays are late.
 #[tokio::test(start_paused = true)]
 async fn sites_that_think_too_much_of_their_links_find_what_those_carry() -> Result {
     let (network, link) = (SimNetwork::new(1), 20_000);
@@ -156,7 +159,8 @@ async fn sites_that_think_too_much_of_their_links_find_what_those_carry() -> Res
     Ok(())
 }
 
-/// They take their links for a tenth of what those are. Nobody has held them back yet, so nothing is paced by the guess.
+/// They take their links for a tenth of what those are. Nobody has held them back yet, so nothing
+/// is paced by the guess.
 #[tokio::test(start_paused = true)]
 async fn sites_that_think_too_little_of_their_links_are_never_slower_than_without_a_plan() -> Result
 {
@@ -177,7 +181,8 @@ async fn len(bytes: Vec<u8>, _: Context) -> std::result::Result<u64, Status> {
     Ok(bytes.len() as u64)
 }
 
-/// The relay of the only tree loses its link to one receiver: what it should bring there comes another way.
+/// The relay of the only tree loses its link to one receiver: what it should bring there comes
+/// another way.
 #[tokio::test(start_paused = true)]
 async fn carried_requests_are_as_fast_when_a_relay_does_not_reach_a_receiver() -> Result {
     let network = SimNetwork::new(1);

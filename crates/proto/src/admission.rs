@@ -1,5 +1,6 @@
-//! Who may say what of which task (`trust.md` T2 to T4, T7, T8). What does not count is dropped as if it had not
-//! come, and counted; it is a [`Fault`](super::Fault) where no honest node could have sent it.
+//! Who may say what of which task (`trust.md` T2 to T4, T7, T8). What does not count is dropped as
+//! if it had not come, and counted; it is a [`Fault`](super::Fault) where no honest node could have
+//! sent it.
 //!
 //! | statement | counts |
 //! |---|---|
@@ -17,7 +18,8 @@
 use crate::id::TaskKey;
 use crate::wire::Entry;
 
-/// True when a request for this task is one that only the initiator sends, over a connection of its own.
+/// True when a request for this task is one that only the initiator sends, over a connection of its
+/// own.
 pub(crate) fn opens_root(task: &TaskKey) -> bool {
     task.hop == 0 && task.path.level_count() == 1
 }

@@ -1,14 +1,15 @@
-//! The initiator's side of one call: counts replies and manifests until the request tree is complete,
-//! decided or given up.
+//! The initiator's side of one call: counts replies and manifests until the request tree is
+//! complete, decided or given up.
 //!
 //! ```text
 //!  Open ─┬─tree complete───────────▶ Ended(Complete | Partial)
 //!        ├─caller has enough───────▶ Ended(Decided)              late tasks run on
 //!        └─deadline, cancel, bound─▶ Ended(Partial | Cancelled | Exhausted)
 //! ```
-//! An end is final: nothing is delivered after it. Then the call *winds*, in silence: it takes the words of its
-//! tasks until each branch has its own, and is *settled*. Nothing of it can be on its way any more, and servers may
-//! forget it (`settlement.md` S2, S3). A call that completes is settled with its end.
+//! An end is final: nothing is delivered after it. Then the call *winds*, in silence: it takes the
+//! words of its tasks until each branch has its own, and is *settled*. Nothing of it can be on its
+//! way any more, and servers may forget it (`settlement.md` S2, S3). A call that completes is
+//! settled with its end.
 
 mod event;
 mod hear;
@@ -204,8 +205,8 @@ impl Call {
         self.detach(now);
     }
 
-    /// Its reader is to be woken when this many replies wait, a branch has failed, or the call has ended; once it
-    /// reads, for each.
+    /// Its reader is to be woken when this many replies wait, a branch has failed, or the call has
+    /// ended; once it reads, for each.
     pub(crate) fn wake_after(&mut self, count: usize) {
         self.wake_after = count.max(1);
     }
@@ -226,9 +227,9 @@ impl Call {
         self.drain_credits();
     }
 
-    /// Grants what the reader has made room for. After a decision tasks run on, and must not wait for credit until
-    /// their deadline; after any other end nobody wants what they have (departs from `settlement.md` S3, which
-    /// grants none to either).
+    /// Grants what the reader has made room for. After a decision tasks run on, and must not wait
+    /// for credit until their deadline; after any other end nobody wants what they have (departs
+    /// from `settlement.md` S3, which grants none to either).
     fn drain_credits(&mut self) {
         if !self.takes_replies() {
             return;
@@ -269,8 +270,8 @@ impl Call {
         }
     }
 
-    /// Cancels a branch and all below it. A root branch is cancelled where its request went: whoever it was
-    /// handed to hears of it from there.
+    /// Cancels a branch and all below it. A root branch is cancelled where its request went:
+    /// whoever it was handed to hears of it from there.
     fn cancel_branch(&mut self, now: Timestamp, path: &Path, reason: CancelReason) {
         let root = self.roots.get(path).map(|root| (Holder { node: root.node, relay: None }, 0));
         let held = || self.tree.get(path).and_then(|branch| Some((branch.holder?, branch.hop)));
@@ -297,7 +298,8 @@ impl Call {
         }
     }
 
-    /// Ends the root branches whose own deadline has passed. What still comes of them is not wanted.
+    /// Ends the root branches whose own deadline has passed. What still comes of them is not
+    /// wanted.
     fn expire_early(&mut self, now: Timestamp) {
         while self.early.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, root)) = self.early.pop_first()
@@ -356,7 +358,8 @@ impl Call {
         self.out.pop_front()
     }
 
-    /// True when what replies bring is taken: until the end, and after a decision to let tasks run on.
+    /// True when what replies bring is taken: until the end, and after a decision to let tasks run
+    /// on.
     fn takes_replies(&self) -> bool {
         matches!(self.end, None | Some(End::Decided))
     }

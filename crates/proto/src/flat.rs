@@ -1,9 +1,9 @@
 //! A call whose branches reply once each, which most calls are, kept flat.
 //!
-//! It knows what a [`Call`](super::call::Call) knows right after its requests have left, and one thing
-//! more: the replies that complete it. Whatever else happens to it (any other frame, worry, a lost
-//! connection, a cancel) makes a full call of it first, which takes what happened as it would have from
-//! the start; so a flat call decides nothing of its own.
+//! It knows what a [`Call`](super::call::Call) knows right after its requests have left, and one
+//! thing more: the replies that complete it. Whatever else happens to it (any other frame, worry, a
+//! lost connection, a cancel) makes a full call of it first, which takes what happened as it would
+//! have from the start; so a flat call decides nothing of its own.
 //!
 //! ```text
 //!  open ──the sole reply of each branch──▶ complete ──let go──▶ gone
@@ -11,8 +11,8 @@
 //!    └────anything else, age──────────────────┴──▶ a full call
 //! ```
 //!
-//! Flat calls lie in a ring by number. All are given the same time before they become full calls, so the
-//! oldest is always the next one due, and one timer serves them all.
+//! Flat calls lie in a ring by number. All are given the same time before they become full calls,
+//! so the oldest is always the next one due, and one timer serves them all.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -26,7 +26,8 @@ use crate::wire::{Message, Reply, ReplyKind};
 use super::Arrival;
 use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
 
-/// The most branches of a flat call: what it holds is bounded by what they may send without being asked.
+/// The most branches of a flat call: what it holds is bounded by what they may send without being
+/// asked.
 pub(crate) const FLAT_BRANCHES_MAX: usize = 64;
 
 /// The call.
@@ -119,8 +120,8 @@ impl Flat {
         }
     }
 
-    /// Takes the sole reply of a branch, which counts. False when it is anything else: the call must then be a full one
-    /// before it hears of it.
+    /// Takes the sole reply of a branch, which counts. False when it is anything else: the call
+    /// must then be a full one before it hears of it.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,

@@ -1,5 +1,5 @@
-//! All calls of a node as their initiator: hands frames to the right call, keeps their timers, and says which of
-//! them are settled. Most calls begin flat, in a ring.
+//! All calls of a node as their initiator: hands frames to the right call, keeps their timers, and
+//! says which of them are settled. Most calls begin flat, in a ring.
 //!
 //! ```text
 //!   open ──▶ flat ──anything else, age──▶ full ──ended──▶ winding ──each branch has its word, time──▶ settled
@@ -37,7 +37,8 @@ pub struct Initiator {
     calls: BTreeMap<u64, Armed>,
     /// Those of them that are not settled.
     unsettled: BTreeSet<u64>,
-    /// Those that nobody reads any more, decided ones last, by deadline, and how many branches each has.
+    /// Those that nobody reads any more, decided ones last, by deadline, and how many branches each
+    /// has.
     winding: BTreeMap<(bool, Timestamp, u64), u64>,
     winding_branches: u64,
     /// Ended calls that were settled before each of their tasks had said its word.
@@ -121,8 +122,8 @@ impl Initiator {
         Ok(CallId { origin: self.life, seq })
     }
 
-    /// True when a call of so many branches, none of which has less time than this, can begin flat. One that
-    /// is due earlier than it grows needs a timer of its own.
+    /// True when a call of so many branches, none of which has less time than this, can begin flat.
+    /// One that is due earlier than it grows needs a timer of its own.
     pub(crate) fn suits_flat(&self, budget: Duration, branch_count: usize) -> bool {
         budget > self.flat_age() && (1..=FLAT_BRANCHES_MAX).contains(&branch_count)
     }
@@ -245,8 +246,8 @@ impl Initiator {
         self.with(call.seq, |call| call.handle_unsent(now, path, text));
     }
 
-    /// A frame for one of the calls. False when it does not count, and so changes nothing. Late frames of forgotten
-    /// calls are normal.
+    /// A frame for one of the calls. False when it does not count, and so changes nothing. Late
+    /// frames of forgotten calls are normal.
     pub(crate) fn handle_frame(
         &mut self,
         now: Timestamp,
@@ -419,7 +420,8 @@ impl Initiator {
         self.winding.len()
     }
 
-    /// Ended calls that were settled for lack of room, before all their tasks had said that they are over.
+    /// Ended calls that were settled for lack of room, before all their tasks had said that they
+    /// are over.
     pub fn settled_early_count(&self) -> u64 {
         self.settled_early
     }
@@ -478,8 +480,8 @@ impl Initiator {
         }
     }
 
-    /// Forgets ended calls when there are too many, the earliest deadlines first. It costs what `settlement.md`
-    /// section 2 says: work that runs on may be refused further down.
+    /// Forgets ended calls when there are too many, the earliest deadlines first. It costs what
+    /// `settlement.md` section 2 says: work that runs on may be refused further down.
     fn settle_early(&mut self) {
         while self.winding.len() > WINDING_MAX || self.winding_branches > WINDING_BRANCHES_MAX {
             let Some(((_, _, seq), _)) = self.winding.first_key_value() else { return };
@@ -514,6 +516,7 @@ impl Initiator {
     }
 }
 
-/// Ended calls that nobody reads, and branches of them, that are kept until their tasks have said their word.
+/// Ended calls that nobody reads, and branches of them, that are kept until their tasks have said
+/// their word.
 const WINDING_MAX: usize = 65_536;
 const WINDING_BRANCHES_MAX: u64 = 262_144;

@@ -1,20 +1,22 @@
 //! The calls of an origin that are known to be settled: a set of numbers, kept as intervals.
 //!
-//! Statements come late, twice and in any order, and settled is for ever, so all that is done with them is
-//! to unite them (`settlement.md` S6, S8). What finds no room is not learnt, which costs memory elsewhere
-//! and breaks nothing.
+//! Statements come late, twice and in any order, and settled is for ever, so all that is done with
+//! them is to unite them (`settlement.md` S6, S8). What finds no room is not learnt, which costs
+//! memory elsewhere and breaks nothing.
 
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-/// Intervals of one origin: about 2 MiB at most, and one for every call that is open when 16,384 are.
+/// Intervals of one origin: about 2 MiB at most, and one for every call that is open when 16,384
+/// are.
 pub(crate) const INTERVALS_MAX: usize = 16_384;
 
 /// A set of call numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Intervals {
-    /// From the first number of each interval to the one behind its last. They neither touch nor overlap.
+    /// From the first number of each interval to the one behind its last. They neither touch nor
+    /// overlap.
     of: BTreeMap<u64, u64>,
     /// The end of the last.
     end: u64,
@@ -65,8 +67,8 @@ impl Intervals {
         self.end = self.end.max(to);
     }
 
-    /// The end of the last interval that begins at or below `number`: where to ask on from. 0 when there is
-    /// none.
+    /// The end of the last interval that begins at or below `number`: where to ask on from. 0 when
+    /// there is none.
     pub(crate) fn known_below(&self, number: u64) -> u64 {
         self.at_or_below(number).map_or(0, |(_, end)| end.min(number))
     }

@@ -1,18 +1,18 @@
 //! Keys of branches: who shows the key of a branch may speak for it and for all below it.
 //!
 //! The initiator derives the key of each root branch from a secret of its own, and stores none: it
-//! computes what it is shown against. A parent derives the keys of its children from its own key, so a
-//! holder can speak for what it opened and never for a branch above or beside it. A tail keeps the key
-//! of its branch. Every derivation is SipHash-2-4 (Aumasson and Bernstein, *SipHash: a fast short-input
-//! PRF*, 2012), whose input begins with a byte that says what is derived.
+//! computes what it is shown against. A parent derives the keys of its children from its own key,
+//! so a holder can speak for what it opened and never for a branch above or beside it. A tail keeps
+//! the key of its branch. Every derivation is SipHash-2-4 (Aumasson and Bernstein, *SipHash: a fast
+//! short-input PRF*, 2012), whose input begins with a byte that says what is derived.
 //!
 //! ```text
 //!   secret ──(life, call, index)──▶ key of /i ──(index)──▶ key of /i/j ──▶ ..
 //!                                       └──(bytes of an entry)──▶ seal of the entry
 //! ```
 //!
-//! Keys are handed out in the clear to the nodes that hold the branch. Where others read the wire, they
-//! prove nothing. They are written to no log: `Debug` shows none of their bits.
+//! Keys are handed out in the clear to the nodes that hold the branch. Where others read the wire,
+//! they prove nothing. They are written to no log: `Debug` shows none of their bits.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -51,7 +51,8 @@ impl Secret {
         Key(hash(self.0, self.1, &input))
     }
 
-    /// The key of any branch of one of this endpoint's calls; `None` for the root path, which is no branch.
+    /// The key of any branch of one of this endpoint's calls; `None` for the root path, which is no
+    /// branch.
     pub fn branch(&self, call: CallId, path: &Path) -> Option<Key> {
         let mut indices = path.indices();
         let root = self.root(call, indices.next()?);
@@ -75,7 +76,8 @@ impl Key {
         Self(hash(self.0, 0, &input))
     }
 
-    /// The key of `below`, given that this is the key of `path`; `None` unless it is there or below.
+    /// The key of `below`, given that this is the key of `path`; `None` unless it is there or
+    /// below.
     pub fn descend(self, path: &Path, below: &Path) -> Option<Self> {
         Some(path.steps_towards(below)?.fold(self, Self::child))
     }
@@ -124,7 +126,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_siphash_2_4() {
-        // Appendix A of the paper; of 0, 1 and 8 bytes: `vectors.h` of the reference implementation.
+        // Appendix A of the paper; of 0, 1 and 8 bytes: `vectors.h` of the reference
+        // implementation.
         let input: [u8; 15] = std::array::from_fn(|at| u8::try_from(at).unwrap());
         let vectors = [
             (0, 0x726f_db47_dd0e_0e31),

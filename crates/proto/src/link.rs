@@ -44,8 +44,8 @@ pub struct Link {
     /// Who the peer proved to be, where the transport authenticates; then `peer.node` is proven,
     /// too.
     pub principal: Option<Principal>,
-    /// The place the peer connects from, an address without its port, where the transport has such: what a peer
-    /// without proof of its name is counted by.
+    /// The place the peer connects from, an address without its port, where the transport has such:
+    /// what a peer without proof of its name is counted by.
     pub remote: Option<Arc<str>>,
 }
 

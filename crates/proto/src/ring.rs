@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Things by number. A number that was left out, or removed behind an older one, costs the room of a thing.
+/// Things by number. A number that was left out, or removed behind an older one, costs the room of
+/// a thing.
 #[derive(Debug)]
 pub struct Ring<T> {
     /// The number of the first entry, which is never vacant.

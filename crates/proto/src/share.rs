@@ -1,12 +1,13 @@
 //! What one peer may take of what all peers share.
 //!
-//! A peer may have at most `alpha` times what is free (Choudhury and Hahne, *Dynamic queue length thresholds
-//! for shared-memory packet switches*, 1998): `of_peer < alpha * (max - used)`. With alpha 1 one greedy peer
-//! gets a half, n of them 1/(n + 1) each, and as much stays free, of which who comes next can take half. Two
-//! counters decide; nothing is ever taken back.
+//! A peer may have at most `alpha` times what is free (Choudhury and Hahne, *Dynamic queue length
+//! thresholds for shared-memory packet switches*, 1998): `of_peer < alpha * (max - used)`. With
+//! alpha 1 one greedy peer gets a half, n of them 1/(n + 1) each, and as much stays free, of which
+//! who comes next can take half. Two counters decide; nothing is ever taken back.
 //!
-//! A peer is a node where its connection proves which, and else the address it connects from: names are free
-//! there. Who pays is the connection that brought the request, the fence or the mark, not the call's origin.
+//! A peer is a node where its connection proves which, and else the address it connects from: names
+//! are free there. Who pays is the connection that brought the request, the fence or the mark, not
+//! the call's origin.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ pub(crate) enum PeerName {
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// Finished tasks, fences, cancel marks, origins, stubs: what is remembered. Running tasks, too, for they
-    /// will be.
+    /// Finished tasks, fences, cancel marks, origins, stubs: what is remembered. Running tasks,
+    /// too, for they will be.
     Records,
     /// Running tasks.
     Running,
@@ -209,7 +210,8 @@ mod tests {
         assert_eq!(take_all(&mut shares, second, Pool::Records), 250);
     }
 
-    /// I41 for peers that come one after the other: each gets half of what those before it have left.
+    /// I41 for peers that come one after the other: each gets half of what those before it have
+    /// left.
     #[test]
     fn the_next_peer_can_take_half_of_what_is_free() {
         let mut shares = Shares::new(10_000, 10_000);

@@ -1,5 +1,5 @@
-//! All tasks of a node: takes requests, refuses what it must, runs each task at most once, and remembers what has
-//! run for as long as a stale copy could come or until its call is settled.
+//! All tasks of a node: takes requests, refuses what it must, runs each task at most once, and
+//! remembers what has run for as long as a stale copy could come or until its call is settled.
 //!
 //! ```text
 //!   REQUEST ──▶ refused ──▶ FAIL, or the closing entry of a task that was not run

@@ -1,4 +1,5 @@
-//! Ten faults that quorum-call libraries are known to have, each as a test that there is none of it here.
+//! Ten faults that quorum-call libraries are known to have, each as a test that there is none of it
+//! here.
 
 #[path = "support/cluster.rs"]
 mod support;
@@ -157,7 +158,8 @@ async fn defect_4_a_connection_that_is_cut_runs_nothing_twice() {
 async fn defect_4_a_call_that_is_given_up_while_it_is_sent_repeats_no_other() {
     let cluster = Cluster::start(3).await;
     for number in 0..200 {
-        // Left as soon as the majority is in, as is usual; every other one is dropped right after its start.
+        // Left as soon as the majority is in, as is usual; every other one is dropped right after
+        // its start.
         let large = cluster.all(ASK, 1_000 + number).members().open().unwrap();
         cluster.all(NOTE, number).quorum(Majority).await.unwrap();
         drop(large);

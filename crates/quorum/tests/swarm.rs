@@ -1,5 +1,5 @@
-//! A register on a majority of five replicas, written and read while connections are cut, members partitioned
-//! and handlers slow or refusing: seeded, in virtual time.
+//! A register on a majority of five replicas, written and read while connections are cut, members
+//! partitioned and handlers slow or refusing: seeded, in virtual time.
 
 #[path = "support/cluster.rs"]
 mod support;

@@ -1,7 +1,7 @@
 //! A delay for any transport: every frame takes longer by the same time.
 //!
-//! For measuring what a distance between nodes costs where there is none, such as between processes on
-//! one machine. It is real time: for simulated time see [`crate::transport`].
+//! For measuring what a distance between nodes costs where there is none, such as between processes
+//! on one machine. It is real time: for simulated time see [`crate::transport`].
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -14,9 +14,9 @@
 //! ```
 //!
 //! # How it works
-//! A frame that is flushed waits in the line, and is handed to the inner connection when its time has
-//! come, by one thread for all connections of the line. What is due at the same time is handed over
-//! together, control first, with one flush per connection.
+//! A frame that is flushed waits in the line, and is handed to the inner connection when its time
+//! has come, by one thread for all connections of the line. What is due at the same time is handed
+//! over together, control first, with one flush per connection.
 //!
 //! - Only sending is delayed. With a line at both ends each direction is delayed once.
 //! - Set-up is not: a dial takes as long as the inner transport takes.

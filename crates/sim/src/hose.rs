@@ -1,13 +1,13 @@
-//! A network in the hose model: each site has one uplink and one downlink, and the core between them is
-//! unlimited and takes time. (ShallowForest, section 4.1)
+//! A network in the hose model: each site has one uplink and one downlink, and the core between
+//! them is unlimited and takes time. (ShallowForest, section 4.1)
 //!
 //! ```text
 //!   send ──▶ uplink of `from` ──▶ core, latency ──▶ downlink of `to` ──▶ poll_arrival
 //!            one parcel at a time                   one parcel at a time
 //! ```
-//! It has no clock: it takes the time and says when it wants to be called again. What the downlink takes
-//! next is decided when the downlink is free, among what has come through the core by then, and not when
-//! a parcel is sent: what is sent later may come earlier.
+//! It has no clock: it takes the time and says when it wants to be called again. What the downlink
+//! takes next is decided when the downlink is free, among what has come through the core by then,
+//! and not when a parcel is sent: what is sent later may come earlier.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -127,8 +127,8 @@ impl<S: Copy + Ord, T> Hose<S, T> {
         self.downlinks.entry(site).or_default().set_limits(limits);
     }
 
-    /// Sends `item`, which counts as `bytes`, and takes `latency` through the core. `now` is not before that of any
-    /// earlier call.
+    /// Sends `item`, which counts as `bytes`, and takes `latency` through the core. `now` is not
+    /// before that of any earlier call.
     pub fn send(&mut self, now: Timestamp, from: S, to: S, bytes: u64, latency: Duration, item: T) {
         self.run_until(now);
         self.counters.sent += 1;
@@ -146,8 +146,8 @@ impl<S: Copy + Ord, T> Hose<S, T> {
         self.arrived.pop_front()
     }
 
-    /// When to call [`Hose::poll_arrival`] again; in the past when something has arrived. `None` when nothing
-    /// is on its way.
+    /// When to call [`Hose::poll_arrival`] again; in the past when something has arrived. `None`
+    /// when nothing is on its way.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let arrived = self.arrived.front().map(|arrival| arrival.at);
         arrived.or_else(|| self.events.keys().next().map(|(at, _)| *at))

@@ -1,9 +1,9 @@
-//! The properties that every run must keep, one a file, each with its number in section 4 of the design
-//! of completion.
+//! The properties that every run must keep, one a file, each with its number in section 4 of the
+//! design of completion.
 //!
-//! Checked elsewhere: I15 (entries are never lost but with a node or link) is I3 seen from below, for a
-//! lost entry leaves its branch open for ever; I23 (the wire) is checked on every frame as it is sent; I6,
-//! I7, I22 and I25 compare whole runs or calls, in tests.
+//! Checked elsewhere: I15 (entries are never lost but with a node or link) is I3 seen from below,
+//! for a lost entry leaves its branch open for ever; I23 (the wire) is checked on every frame as it
+//! is sent; I6, I7, I22 and I25 compare whole runs or calls, in tests.
 
 mod at_most_once;
 mod cancel;

@@ -1,5 +1,5 @@
-//! A seeded simulation of convoke: many nodes in virtual time on a network with faults, an oracle that
-//! knows the truth, and the properties of the call protocol checked after every event.
+//! A seeded simulation of convoke: many nodes in virtual time on a network with faults, an oracle
+//! that knows the truth, and the properties of the call protocol checked after every event.
 //!
 //! ```text
 //!   seed ──▶ Scenario ──▶ World ── events in virtual time ──▶ Report, or the Violation
@@ -7,15 +7,16 @@
 //!                          │ ├ hosts     the real protocol cores, with scripted applications
 //!                          │ └ Oracle ──▶ invariants, after each event
 //! ```
-//! A seed decides everything: the same seed gives the same run, with the same hash. The `sim` program
-//! replays one seed with its trace, or tries fresh ones on all cores.
+//! A seed decides everything: the same seed gives the same run, with the same hash. The `sim`
+//! program replays one seed with its trace, or tries fresh ones on all cores.
 //!
-//! The cores are the very ones that the async endpoint drives; nothing of them is replaced. What the
-//! simulation does not cover is the driver, the transports and real time.
+//! The cores are the very ones that the async endpoint drives; nothing of them is replaced. What
+//! the simulation does not cover is the driver, the transports and real time.
 //!
-//! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency, faults, and uplinks
-//! and downlinks by the [`hose`] model, which is a component of its own. It and the delay line are behind the feature
-//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone.
+//! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency,
+//! faults, and uplinks and downlinks by the [`hose`] model, which is a component of its own. It and
+//! the delay line are behind the feature `runtime` (default); without that the crate depends on
+//! [`convoke_proto`] alone.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
 //! The network between the nodes of a run: connections with latency, and everything that goes wrong
 //! with them.
 //!
-//! It decides and remembers; the world keeps the queue of what happens when. A frame of a connection
-//! arrives once and in the order of its lane, unless the conditions say otherwise: silent loss, copies
-//! and any order are worse than what a transport owes, and the protocol must stay safe even so.
+//! It decides and remembers; the world keeps the queue of what happens when. A frame of a
+//! connection arrives once and in the order of its lane, unless the conditions say otherwise:
+//! silent loss, copies and any order are worse than what a transport owes, and the protocol must
+//! stay safe even so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! What really happened in a run, which no node knows: the invariants compare what nodes believe with it.
+//! What really happened in a run, which no node knows: the invariants compare what nodes believe
+//! with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,7 +194,8 @@ impl Oracle {
         }
     }
 
-    /// A frame left for another node. One that is relayed costs a call only what its own sender spent.
+    /// A frame left for another node. One that is relayed costs a call only what its own sender
+    /// spent.
     pub fn count(&mut self, from: NodeId, frame: &Frame) {
         let message = &frame.message;
         *self.frames.entry(message.name()).or_default() += 1;

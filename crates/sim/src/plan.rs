@@ -1,5 +1,5 @@
-//! What tasks do: a plan that the seed and the task's name decide, so that the same tree grows whatever
-//! the network does.
+//! What tasks do: a plan that the seed and the task's name decide, so that the same tree grows
+//! whatever the network does.
 
 use std::ops::Range;
 use std::time::Duration;

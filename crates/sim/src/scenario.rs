@@ -290,8 +290,8 @@ impl Scenario {
         }
     }
 
-    /// Every task sends what fits its first credit, and never passes on more entries than may ride on its
-    /// first output, so that the frames of a call can be foretold.
+    /// Every task sends what fits its first credit, and never passes on more entries than may ride
+    /// on its first output, so that the frames of a call can be foretold.
     fn make_countable(&mut self) {
         self.shape.depth_max = self.shape.depth_max.min(4);
         self.shape.fan_out_max = self.shape.fan_out_max.min(4);
@@ -364,8 +364,8 @@ impl Scenario {
         self.conditions.loss_per_mille = if random.chance(50) { 20 } else { 0 };
         self.conditions.copies_per_mille = if random.chance(50) { 50 } else { 0 };
         if self.conditions.copies_per_mille > 0 {
-            // A full table has no place for what it refuses, so a copy that comes when there is room again runs.
-            // No connection of ours delivers copies.
+            // A full table has no place for what it refuses, so a copy that comes when there is
+            // room again runs. No connection of ours delivers copies.
             self.limits.remembered_max = Limits::default().remembered_max;
         }
         self.conditions.is_fifo = random.chance(70);

@@ -1,8 +1,9 @@
-//! A network inside the process: the [`Transport`] contract with latency, loss, partitions and crashes.
+//! A network inside the process: the [`Transport`] contract with latency, loss, partitions and
+//! crashes.
 //!
 //! Endpoints run on it as they do on TCP. Time is tokio's, so that under a paused clock
-//! (`start_paused = true`, which needs tokio's feature `test-util`) minutes take no time, and how long
-//! something took is exact: the number of one-way trips times the latency.
+//! (`start_paused = true`, which needs tokio's feature `test-util`) minutes take no time, and how
+//! long something took is exact: the number of one-way trips times the latency.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -65,10 +66,11 @@
 //! - **Loss, cuts and crashes** end connections; single frames are never lost.
 //!
 //! # Determinism
-//! On a current-thread runtime with a paused clock everything happens in the same order in every run
-//! with the same seed and program. tokio's timers have steps of one millisecond, rounded up, so finer
-//! times are to be dilated: one simulated microsecond is one tokio millisecond, see [`dilate`]. Start the
-//! runtime paused rather than pausing it later: then its clock stands on a whole step.
+//! On a current-thread runtime with a paused clock everything happens in the same order in every
+//! run with the same seed and program. tokio's timers have steps of one millisecond, rounded up, so
+//! finer times are to be dilated: one simulated microsecond is one tokio millisecond, see
+//! [`dilate`]. Start the runtime paused rather than pausing it later: then its clock stands on a
+//! whole step.
 
 mod carrier;
 mod connection;
@@ -112,8 +114,8 @@ pub fn dilate(simulated: Duration) -> Duration {
 }
 
 impl SimNetwork {
-    /// A network without latency or faults. `seed` decides what is drawn: loss, jitter, and the names
-    /// of connections.
+    /// A network without latency or faults. `seed` decides what is drawn: loss, jitter, and the
+    /// names of connections.
     pub fn new(seed: u64) -> Self {
         Self { network: Arc::new(Network::new(seed)) }
     }
@@ -144,11 +146,13 @@ impl SimNetwork {
         self.topology(|topology| topology.everywhere = conditions);
     }
 
-    /// Sets what a node can send in all, in kbit/s: data frames to all its peers share it, each pair of nodes
-    /// alike while it has something to send, and go one after the other. Default `None`, no limit.
+    /// Sets what a node can send in all, in kbit/s: data frames to all its peers share it, each
+    /// pair of nodes alike while it has something to send, and go one after the other. Default
+    /// `None`, no limit.
     ///
-    /// Control frames take none of it. Once any uplink or downlink of a network was set, data frames go
-    /// through its [hose](crate::hose) for good; what a pair's own bandwidth adds comes behind the uplink.
+    /// Control frames take none of it. Once any uplink or downlink of a network was set, data
+    /// frames go through its [hose](crate::hose) for good; what a pair's own bandwidth adds comes
+    /// behind the uplink.
     pub fn uplink(&self, node: NodeId, kbit_per_s: impl Into<Option<u64>>) {
         let capacity = kbit_per_s.into();
         self.topology(|topology| topology.carrier_mut().uplink(node, capacity));
@@ -165,17 +169,17 @@ impl SimNetwork {
         self.topology(|topology| topology.timing = timing);
     }
 
-    /// Ends all connections between two nodes at once, at both ends; what is on its way is lost. New
-    /// ones can be dialled at once. Answers how many there were.
+    /// Ends all connections between two nodes at once, at both ends; what is on its way is lost.
+    /// New ones can be dialled at once. Answers how many there were.
     pub fn cut(&self, a: NodeId, b: NodeId) -> usize {
         let wires = self.topology(|topology| topology.wires(|nodes| nodes.joins(a, b)));
         let open = wires.into_iter().filter(|wire| wire.sever("the connection was cut"));
         open.count()
     }
 
-    /// Lets nothing arrive from one node at another, silently, until [`heal`](Self::heal). What is sent
-    /// meanwhile is kept, within the window. An end that hears nothing for the
-    /// [keep-alive timeout](Timing::keep_alive_timeout) closes; dials wait, and time out.
+    /// Lets nothing arrive from one node at another, silently, until [`heal`](Self::heal). What is
+    /// sent meanwhile is kept, within the window. An end that hears nothing for the [keep-alive
+    /// timeout](Timing::keep_alive_timeout) closes; dials wait, and time out.
     pub fn partition(&self, from: NodeId, to: NodeId) {
         let now = Instant::now();
         let wires = self.topology(|topology| topology.hold((from, to), now));
@@ -196,16 +200,17 @@ impl SimNetwork {
         held.into_iter().for_each(|(from, to)| self.heal(from, to));
     }
 
-    /// Kills this life of a node: its connections end, its listeners are gone, and this incarnation can
-    /// neither listen nor dial any more. Peers get what it had sent, and then hear that the connection
-    /// is gone; its own sink hears so at once. The same node may come back with another incarnation.
+    /// Kills this life of a node: its connections end, its listeners are gone, and this incarnation
+    /// can neither listen nor dial any more. Peers get what it had sent, and then hear that the
+    /// connection is gone; its own sink hears so at once. The same node may come back with another
+    /// incarnation.
     pub fn crash(&self, node: NodeId) {
         let wires = self.topology(|topology| topology.crash(node));
         wires.iter().for_each(|wire| wire.crash(node));
     }
 
-    /// What was sent from one node to another so far. Exact: the frames that were appended, and have
-    /// had credit.
+    /// What was sent from one node to another so far. Exact: the frames that were appended, and
+    /// have had credit.
     pub fn traffic(&self, from: NodeId, to: NodeId) -> Traffic {
         self.topology(|topology| topology.traffic((from, to)))
     }

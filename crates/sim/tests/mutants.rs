@@ -1,5 +1,5 @@
-//! Each deliberate defect must be found by the swarm, within few seeds, and by the property that speaks of
-//! it: a check of the checks.
+//! Each deliberate defect must be found by the swarm, within few seeds, and by the property that
+//! speaks of it: a check of the checks.
 
 use convoke_proto::mutant::{self, Mutant};
 use convoke_sim::scenario::Kind;

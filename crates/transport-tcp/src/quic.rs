@@ -18,8 +18,9 @@
 //!
 //! # Modules
 //!
-//! Without I/O: `framing`, `send_lane`, `backlog` (what waits for a large frame). With: `connection`
-//! (who may write), `writer`, `reader`, `large`, `handshake`, `dial`, `listener`, `socket`.
+//! Without I/O: `framing`, `send_lane`, `backlog` (what waits for a large frame). With:
+//! `connection` (who may write), `writer`, `reader`, `large`, `handshake`, `dial`, `listener`,
+//! `socket`.
 
 mod backlog;
 mod config;
@@ -65,11 +66,12 @@ const INCOMING_BYTES_MAX: u64 = 64 << 10;
 /// sockets that are dialled from.
 ///
 /// Both ends present a certificate, which proves the node id in the hello; see [`Identity`]. A
-/// connection outlives a change of the dialler's address ([`rebind`](Self::rebind)). Nothing is sent
-/// before the handshake is complete (no 0-RTT), so nothing can be replayed.
+/// connection outlives a change of the dialler's address ([`rebind`](Self::rebind)). Nothing is
+/// sent before the handshake is complete (no 0-RTT), so nothing can be replayed.
 ///
 /// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
-/// needs I/O and time enabled. The sockets are driven by the runtime that first dialled or listened.
+/// needs I/O and time enabled. The sockets are driven by the runtime that first dialled or
+/// listened.
 #[derive(Clone)]
 pub struct QuicTransport {
     shared: Arc<Shared>,
@@ -97,9 +99,11 @@ impl QuicTransport {
 
     /// Moves everything that was dialled to new local sockets, as when the machine has changed its
     /// network. Connections and their calls go on; a peer that can be reached no more is noticed by
-    /// the keep-alive timeout. Answers where the sockets are: at most one for each of IPv4 and IPv6.
+    /// the keep-alive timeout. Answers where the sockets are: at most one for each of IPv4 and
+    /// IPv6.
     ///
-    /// Where the system keeps a socket working through such a change, connections move by themselves.
+    /// Where the system keeps a socket working through such a change, connections move by
+    /// themselves.
     ///
     /// # Errors
     /// Those of binding a socket; what was not moved stays where it was.

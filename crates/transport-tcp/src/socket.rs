@@ -1,5 +1,5 @@
-//! What a connection is made of: a bare socket, or one with TLS over it. Everything above is the same
-//! for both.
+//! What a connection is made of: a bare socket, or one with TLS over it. Everything above is the
+//! same for both.
 //!
 //! During the hellos it is a [`Socket`]; then a [`ReadHalf`] for the reader and a [`WriteHalf`] for
 //! whoever has the duty to write. A write does not wait: it takes bytes or would block.

@@ -5,10 +5,10 @@
 //!  sink  ◀─ session.reader ◀─ session.read_tls ◀─ socket    the reader
 //! ```
 //!
-//! The session is one value behind a lock that is held to seal one write or to open one read. What is
-//! sealed must go out before anything else is: so a write keeps how much it has sealed, and answers
-//! only when the socket has it all. For whoever writes nothing changes: a batch that would block is
-//! offered again.
+//! The session is one value behind a lock that is held to seal one write or to open one read. What
+//! is sealed must go out before anything else is: so a write keeps how much it has sealed, and
+//! answers only when the socket has it all. For whoever writes nothing changes: a batch that would
+//! block is offered again.
 
 mod failure;
 mod half;
@@ -69,8 +69,8 @@ impl Tls {
         &self.identity
     }
 
-    /// The client's handshake. In TLS 1.3 it may end well although the server goes on to refuse this
-    /// end's certificate: then the first read fails.
+    /// The client's handshake. In TLS 1.3 it may end well although the server goes on to refuse
+    /// this end's certificate: then the first read fails.
     pub(crate) async fn dial(
         &self,
         stream: TcpStream,

@@ -11,8 +11,8 @@ use crate::transport::{BoxFuture, Lane};
 
 use super::{Begun, Call, CallBuilder};
 
-/// Resolves to the first reply of a call; what still runs then is cancelled. Waits while a connection has
-/// no room.
+/// Resolves to the first reply of a call; what still runs then is cancelled. Waits while a
+/// connection has no room.
 ///
 /// A call of one branch over a connection that is open costs no allocation of its own.
 ///
@@ -106,8 +106,8 @@ async fn when_writable(mut begun: Begun) -> Begun {
             poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
         }
     };
-    // A connection that stays full is no reason to wait beyond the deadline: the call then opens with
-    // nothing left, and fails as any that is late.
+    // A connection that stays full is no reason to wait beyond the deadline: the call then opens
+    // with nothing left, and fails as any that is late.
     let _ = tokio::time::timeout(budget, writable).await;
     begun.opening.budget = Some(budget.saturating_sub(driver.now().since(start)));
     begun

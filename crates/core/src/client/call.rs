@@ -24,7 +24,8 @@ use crate::telemetry::CallProbe;
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
-/// Dropping an undecided call cancels it, wherever its tasks are; after the end a drop does nothing.
+/// Dropping an undecided call cancels it, wherever its tasks are; after the end a drop does
+/// nothing.
 pub struct Call<Resp> {
     endpoint: Endpoint,
     id: CallId,
@@ -164,8 +165,8 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         self.endpoint.driver().with_node(|node, _| trace(node)).unwrap_or_default()
     }
 
-    /// The next reply, or the next failed branch; `None` at the end. Branches that fail do not end the
-    /// call: the others' replies follow.
+    /// The next reply, or the next failed branch; `None` at the end. Branches that fail do not end
+    /// the call: the others' replies follow.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -255,8 +256,8 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         Poll::Ready(None)
     }
 
-    /// What the call learns next; `None` at the end, which [`Self::end`] then names. For those who count
-    /// members rather than replies; failures seen so are not in the outcome.
+    /// What the call learns next; `None` at the end, which [`Self::end`] then names. For those who
+    /// count members rather than replies; failures seen so are not in the outcome.
     pub fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {
             return Poll::Ready(None);
@@ -300,7 +301,8 @@ fn reply_of<Resp>(progress: Progress<Resp>) -> Option<Result<Reply<Resp>, CallEr
     }
 }
 
-/// Makes the requests of a call what they leave as, once, and gives what follows the call from here on.
+/// Makes the requests of a call what they leave as, once, and gives what follows the call from here
+/// on.
 pub(super) fn begin<Resp>(
     endpoint: &Endpoint,
     branches: &mut [(Peer, Request<Resp>)],
@@ -332,14 +334,14 @@ fn decode<Resp: prost::Message + Default>(
 }
 
 impl<Resp> Call<Resp> {
-    /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a write still
-    /// reaches the slow ones.
+    /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a
+    /// write still reaches the slow ones.
     pub fn decide(mut self) {
         self.end_early(false);
     }
 
-    /// Ends the call with what came until now, and cancels what still runs; [`Self::decide`], unless every
-    /// branch is of a read-only method.
+    /// Ends the call with what came until now, and cancels what still runs; [`Self::decide`],
+    /// unless every branch is of a read-only method.
     pub fn decide_and_cancel_late(mut self) {
         let cancels_late = self.is_read_only;
         self.end_early(cancels_late);

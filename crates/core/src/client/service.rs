@@ -13,8 +13,8 @@ use super::Invocation;
 /// Calls to one peer as a tower service: a [`Request`] of any method in, its first reply out. See
 /// [`Endpoint::service`]. Cheap to clone.
 ///
-/// It is ready while the connection to the peer has room, or while there is none: the call then dials. Its
-/// futures are awaited calls: dropped before they resolve, they cancel theirs.
+/// It is ready while the connection to the peer has room, or while there is none: the call then
+/// dials. Its futures are awaited calls: dropped before they resolve, they cancel theirs.
 #[derive(Clone, Debug)]
 pub struct PeerService {
     endpoint: Endpoint,
@@ -22,7 +22,8 @@ pub struct PeerService {
 }
 
 impl Endpoint {
-    /// Calls from this endpoint to `peer` as a tower service, for layers that retry, limit or buffer them.
+    /// Calls from this endpoint to `peer` as a tower service, for layers that retry, limit or
+    /// buffer them.
     pub fn service(&self, peer: &Peer) -> PeerService {
         PeerService { endpoint: self.clone(), peer: *peer }
     }

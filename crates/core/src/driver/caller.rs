@@ -1,8 +1,9 @@
 //! What callers do: they open calls, read them and let them go.
 //!
-//! The requests of an awaited call are encoded straight into the connections' buffers, under the one lock,
-//! and who takes its reply is woken by the reader that brought it. Frames of several callers leave in one
-//! write: the first to append takes on the [`FlushDuty`] and yields once, the others rely on it.
+//! The requests of an awaited call are encoded straight into the connections' buffers, under the
+//! one lock, and who takes its reply is woken by the reader that brought it. Frames of several
+//! callers leave in one write: the first to append takes on the [`FlushDuty`] and yields once, the
+//! others rely on it.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -57,8 +58,8 @@ impl Promiser for Appender {
 }
 
 impl Driver {
-    /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush for others,
-    /// too.
+    /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush
+    /// for others, too.
     ///
     /// # Errors
     /// The opening, when a connection that it needs has no room, unless it `is_urgent`.
@@ -93,8 +94,8 @@ impl Driver {
         Ok(Ok((call, duty.map(Guard::new))))
     }
 
-    /// What a call has for its caller, and its end, too, if only that is left and the call need not be let go
-    /// any more. Keeps the waker when there is nothing.
+    /// What a call has for its caller, and its end, too, if only that is left and the call need not
+    /// be let go any more. Keeps the waker when there is nothing.
     pub(crate) fn poll_call(
         self: &Arc<Self>,
         call: CallId,

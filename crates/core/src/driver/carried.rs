@@ -19,8 +19,8 @@ use super::Driver;
 #[derive(Debug, Default)]
 pub(super) struct CarriedCasts(Mutex<BTreeMap<NodeId, usize>>);
 
-/// Most casts of one sender that wait for their values. One more is dropped, as a cast is that finds no room in its
-/// mailbox.
+/// Most casts of one sender that wait for their values. One more is dropped, as a cast is that
+/// finds no room in its mailbox.
 const WAITING_MAX: usize = 256;
 
 impl CarriedCasts {
@@ -49,7 +49,8 @@ impl CarriedCasts {
 }
 
 impl Driver {
-    /// Sends a cast to each of these nodes; a large value by the carrier to those that it takes it for.
+    /// Sends a cast to each of these nodes; a large value by the carrier to those that it takes it
+    /// for.
     pub(crate) fn send_casts(
         self: &Arc<Self>,
         key: MailKey,

@@ -10,9 +10,9 @@ use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Si
 use super::Driver;
 
 impl Driver {
-    /// The addresses of a node in the order to dial them: those that can prove the node first where only proof
-    /// is taken, then by the [preference](crate::transport::Transport::preference) of their transports, then as
-    /// they are given.
+    /// The addresses of a node in the order to dial them: those that can prove the node first where
+    /// only proof is taken, then by the [preference](crate::transport::Transport::preference) of
+    /// their transports, then as they are given.
     pub(crate) fn in_dial_order(&self, node: NodeId, mut addresses: Vec<Address>) -> Vec<Address> {
         if addresses.len() > 1 {
             let must_prove = self.state.lock().must_prove(node);
@@ -51,8 +51,9 @@ impl Driver {
         });
     }
 
-    /// Of two connections between the same nodes, dialled at once, both ends keep the same one for what
-    /// begins from now on. The other ends once nothing has gone over it for the keep-alive timeout.
+    /// Of two connections between the same nodes, dialled at once, both ends keep the same one for
+    /// what begins from now on. The other ends once nothing has gone over it for the keep-alive
+    /// timeout.
     pub(super) fn drain_doubles(self: &Arc<Self>, node: NodeId) {
         let doubles = self.doubles(node);
         if doubles.is_empty() {

@@ -1,5 +1,5 @@
-//! What the node wants done: frames go to the connections' buffers under the lock, the rest is sorted into
-//! what needs the endpoint's maps and what must wait until the lock is released.
+//! What the node wants done: frames go to the connections' buffers under the lock, the rest is
+//! sorted into what needs the endpoint's maps and what must wait until the lock is released.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -38,8 +38,8 @@ impl Aftermath {
 }
 
 impl State {
-    /// Hands frames to connections and sorts events into what needs the maps and what must wait until
-    /// the lock is released.
+    /// Hands frames to connections and sorts events into what needs the maps and what must wait
+    /// until the lock is released.
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         loop {
             while let Some(transmit) = self.node.poll_transmit(now) {
@@ -135,8 +135,8 @@ impl State {
 }
 
 impl Attached {
-    /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it is one of
-    /// those that many calls send at once.
+    /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it
+    /// is one of those that many calls send at once.
     fn find_no_room(&mut self, now: Timestamp, transmit: Transmit, aftermath: &mut Aftermath) {
         let Transmit { lane, frame, .. } = transmit;
         match frame.message {

@@ -1,5 +1,5 @@
-//! Runs handlers: the first poll in place, in the order of submission; the rest, where there is any, as
-//! a task of the runtime.
+//! Runs handlers: the first poll in place, in the order of submission; the rest, where there is
+//! any, as a task of the runtime.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -53,7 +53,8 @@ struct Running {
 }
 
 impl Driver {
-    /// Starts a handler in its turn, unless its method is ordered and an earlier one of the same peer still runs.
+    /// Starts a handler in its turn, unless its method is ordered and an earlier one of the same
+    /// peer still runs.
     pub(super) fn start_handler(self: &Arc<Self>, start: Box<Start>) {
         if let Some(denied) = self.denial(&start) {
             self.with_node(|node, now| node.fail(now, &start.task, denied));
@@ -68,8 +69,8 @@ impl Driver {
         }
     }
 
-    /// Asks the rule, if there is one, on the thread that brought the request: so that the connection
-    /// it came over is still known.
+    /// Asks the rule, if there is one, on the thread that brought the request: so that the
+    /// connection it came over is still known.
     fn denial(&self, start: &Start) -> Option<TaskFailure> {
         let (authorize, method) = self.methods.rule(start.method)?;
         let caller = self.caller(start);

@@ -1,8 +1,8 @@
-//! CANCELs that find a connection's control lane full wait here, so that who gives up many calls at once
-//! does not lose the others together with the connection.
+//! CANCELs that find a connection's control lane full wait here, so that who gives up many calls at
+//! once does not lose the others together with the connection.
 //!
-//! They may: a CANCEL has no order to keep, and one that comes late only lets its tasks run longer. What
-//! finds no room here either is forgotten, for its tasks end by their deadline at the latest.
+//! They may: a CANCEL has no order to keep, and one that comes late only lets its tasks run longer.
+//! What finds no room here either is forgotten, for its tasks end by their deadline at the latest.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -36,8 +36,8 @@ struct Held {
 }
 
 impl HeldCancels {
-    /// Keeps one that could not be sent. True when it is the first, and somebody must see to it that they
-    /// leave.
+    /// Keeps one that could not be sent. True when it is the first, and somebody must see to it
+    /// that they leave.
     pub(super) fn hold(
         &mut self,
         now: Timestamp,
@@ -53,8 +53,8 @@ impl HeldCancels {
         self.0.len() == 1
     }
 
-    /// Sends them in order while `append` takes them, each with the time that its call has left by now.
-    /// True when some have to wait on.
+    /// Sends them in order while `append` takes them, each with the time that its call has left by
+    /// now. True when some have to wait on.
     fn send(
         &mut self,
         now: Timestamp,

@@ -4,28 +4,32 @@ use super::{Driver, State};
 
 /// What an endpoint holds at one moment, as counts; see [`Endpoint::load`](crate::Endpoint::load).
 ///
-/// All of it is bounded by [`Limits`](crate::Limits), and all but [`connections`](Self::connections) and
-/// [`nodes`](Self::nodes) falls to zero by itself in an endpoint that is neither asked nor asks.
+/// All of it is bounded by [`Limits`](crate::Limits), and all but
+/// [`connections`](Self::connections) and [`nodes`](Self::nodes) falls to zero by itself in an
+/// endpoint that is neither asked nor asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Load {
     /// Calls of this node that are open, or have ended and are not read to their end.
     pub calls: usize,
-    /// Calls of this node that have ended, of which something may still be on its way: until each of their tasks
-    /// has said that it is over, at the latest `keep_alive_timeout` after their deadline.
+    /// Calls of this node that have ended, of which something may still be on its way: until each
+    /// of their tasks has said that it is over, at the latest `keep_alive_timeout` after their
+    /// deadline.
     pub unsettled: usize,
     /// Tasks that run here, or whose replies wait for credit.
     pub tasks: usize,
-    /// Finished tasks, cancel marks and the like, remembered so that no request runs twice: until their
-    /// initiator says that their calls are settled, at the latest `keep_alive_timeout` after their deadline.
+    /// Finished tasks, cancel marks and the like, remembered so that no request runs twice: until
+    /// their initiator says that their calls are settled, at the latest `keep_alive_timeout` after
+    /// their deadline.
     pub remembered: usize,
-    /// Finished tasks of initiators that this node shares no connection with, of which only enough is left to
-    /// refuse a copy of their request.
+    /// Finished tasks of initiators that this node shares no connection with, of which only enough
+    /// is left to refuse a copy of their request.
     pub stubs: usize,
-    /// Calls and tags that casts are about: read by somebody, waiting for it, or with casts still to come late.
+    /// Calls and tags that casts are about: read by somebody, waiting for it, or with casts still
+    /// to come late.
     pub mailboxes: usize,
-    /// Handlers that are to be told something: that wait for credit, for casts or for their turn, or can be
-    /// stopped.
+    /// Handlers that are to be told something: that wait for credit, for casts or for their turn,
+    /// or can be stopped.
     pub waiting: usize,
     /// Connections that are open.
     pub connections: usize,
@@ -89,7 +93,8 @@ mod tests {
         drop(call);
         let load = endpoint.load();
         assert_eq!((load.calls, load.tasks, load.waiting), (0, 0, 0), "{load:?}");
-        // Its only task has said that it was stopped, which settles the call long before its deadline.
+        // Its only task has said that it was stopped, which settles the call long before its
+        // deadline.
         assert_eq!(load.unsettled, 0, "{load:?}");
 
         tokio::time::sleep(deadline + Limits::default().keep_alive_timeout).await;

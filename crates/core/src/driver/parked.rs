@@ -6,11 +6,12 @@ use std::task::Waker;
 use convoke_proto::id::CallId;
 use convoke_proto::ring::Ring;
 
-/// From the oldest call in the ring to the newest, at most. The wakers of older ones are few and in a map, so
-/// that one call that is long open does not hold the room of all that came since: 64 KiB.
+/// From the oldest call in the ring to the newest, at most. The wakers of older ones are few and in
+/// a map, so that one call that is long open does not hold the room of all that came since: 64 KiB.
 const SPAN_MAX: u64 = 4_096;
 
-/// The wakers of callers, by call. They share the lock of the node, which says whom it has news for.
+/// The wakers of callers, by call. They share the lock of the node, which says whom it has news
+/// for.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
     young: Ring<Waker>,
@@ -18,8 +19,8 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// Keeps who waits for a call. What it takes the place of is not woken, for its task is the one that is
-    /// here; it is given back to be dropped without the lock, since that may call back.
+    /// Keeps who waits for a call. What it takes the place of is not woken, for its task is the one
+    /// that is here; it is given back to be dropped without the lock, since that may call back.
     pub(super) fn park(&mut self, call: CallId, waker: &Waker) -> Option<Waker> {
         let seq = call.seq;
         let kept = match self.young.get_mut(seq) {

@@ -1,7 +1,7 @@
 //! Whether there is a connection to a peer, for those who watch it.
 //!
-//! Only opening, closing and dialling come by here. Of the two locks the watches' is taken first, and the
-//! state is read within it, so that watchers see states in the order in which they came.
+//! Only opening, closing and dialling come by here. Of the two locks the watches' is taken first,
+//! and the state is read within it, so that watchers see states in the order in which they came.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use super::Driver;
 
-/// Whether a peer can be asked at the moment; see [`Endpoint::watch_peer`](crate::Endpoint::watch_peer).
+/// Whether a peer can be asked at the moment; see
+/// [`Endpoint::watch_peer`](crate::Endpoint::watch_peer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerState {
@@ -20,8 +21,8 @@ pub enum PeerState {
     Connected,
     /// It is being dialled.
     Connecting,
-    /// There is no connection, and none is being made: it was not needed yet, it was lost, or dialling
-    /// failed.
+    /// There is no connection, and none is being made: it was not needed yet, it was lost, or
+    /// dialling failed.
     Down,
 }
 

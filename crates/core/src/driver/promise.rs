@@ -1,9 +1,9 @@
 //! The promise to flush a connection, on which others rely: who makes it, and how it is kept.
 //!
-//! Of several callers that append to a connection the first flushes for all. Alone it does so at once;
-//! otherwise it yields first, and what the others append meanwhile leaves with the same write. In between
-//! it holds a [`Guard`], whose drop keeps the promise, however that comes about: the caller went on, was
-//! cancelled where it waited, or panicked.
+//! Of several callers that append to a connection the first flushes for all. Alone it does so at
+//! once; otherwise it yields first, and what the others append meanwhile leaves with the same
+//! write. In between it holds a [`Guard`], whose drop keeps the promise, however that comes about:
+//! the caller went on, was cancelled where it waited, or panicked.
 //!
 //! ```text
 //!           first to append                 the guard was dropped

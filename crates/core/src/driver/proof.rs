@@ -1,8 +1,8 @@
 //! Which connections an endpoint takes, and who must prove to be whom it claims to be.
 //!
-//! A transport with certificates says who a peer is; one without believes what the peer says of itself.
-//! Where both are served, nobody may take over by the second what is known by the first. So a node must
-//! prove itself once this endpoint knows it by proof:
+//! A transport with certificates says who a peer is; one without believes what the peer says of
+//! itself. Where both are served, nobody may take over by the second what is known by the first. So
+//! a node must prove itself once this endpoint knows it by proof:
 //! - a connection has proven it, since this endpoint started;
 //! - a transport trusts a certificate of it by itself ([`Transport::trusts_node`]);
 //! - its owner gave addresses of it, and all of them are of transports that demand proof.
@@ -53,8 +53,8 @@ pub(super) struct Proofs {
     proven: BTreeSet<NodeId>,
 }
 
-/// How many are remembered. Only who has a trusted certificate is; one beyond them must prove itself while
-/// such a connection of it is open.
+/// How many are remembered. Only who has a trusted certificate is; one beyond them must prove
+/// itself while such a connection of it is open.
 const PROVEN_MAX: usize = 1 << 16;
 
 impl Proofs {
@@ -78,7 +78,8 @@ impl Proofs {
 }
 
 impl State {
-    /// Takes a connection, or says why not. `is_trusted`: a transport trusts a certificate of the peer.
+    /// Takes a connection, or says why not. `is_trusted`: a transport trusts a certificate of the
+    /// peer.
     pub(super) fn open(
         &mut self,
         now: Timestamp,
@@ -112,8 +113,8 @@ impl State {
             || self.proofs.are_proving(self.node.links().configured(node))
     }
 
-    /// Closes what claimed to be `node` without proof. Nothing that it still brings is taken, and nothing
-    /// more leaves by it.
+    /// Closes what claimed to be `node` without proof. Nothing that it still brings is taken, and
+    /// nothing more leaves by it.
     fn close_unproven(&mut self, now: Timestamp, node: NodeId, aftermath: &mut Aftermath) {
         let of_node = self.connections_of(node).map(|(id, connection)| (id, connection.clone()));
         let unproven: Vec<_> = of_node.filter(|(_, c)| c.link().principal.is_none()).collect();

@@ -1,9 +1,9 @@
 //! Handlers to be started on this thread, one after another.
 //!
-//! A handler that is polled in place may, by ending or by asking its own node, cause the next one to
-//! start. Started from within, each would stand on the other's stack; so they queue, and whoever came
-//! first starts them all. What those that end at once have to say is sent for all of them together, under
-//! one lock.
+//! A handler that is polled in place may, by ending or by asking its own node, cause the next one
+//! to start. Started from within, each would stand on the other's stack; so they queue, and whoever
+//! came first starts them all. What those that end at once have to say is sent for all of them
+//! together, under one lock.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -93,8 +93,8 @@ fn resume(jobs: VecDeque<Job>) {
     together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.extend(jobs)));
 }
 
-/// Leaves the reply that ends a task to be sent with others, if handlers are being started on this thread;
-/// otherwise gives it back.
+/// Leaves the reply that ends a task to be sent with others, if handlers are being started on this
+/// thread; otherwise gives it back.
 pub(crate) fn answer_later(handle: &Arc<TaskHandle>, payload: Bytes) -> Result<(), Bytes> {
     QUEUE.with_borrow_mut(|queue| {
         if !queue.is_draining {

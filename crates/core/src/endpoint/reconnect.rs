@@ -24,15 +24,16 @@ impl Drop for KeepConnected {
 }
 
 impl Endpoint {
-    /// Whether `peer` can be asked at the moment, as a value to wait for changes of. This node itself is
-    /// always [`PeerState::Connected`].
+    /// Whether `peer` can be asked at the moment, as a value to wait for changes of. This node
+    /// itself is always [`PeerState::Connected`].
     pub fn watch_peer(&self, peer: &Peer) -> watch::Receiver<PeerState> {
         self.driver().watch_peer(peer.node())
     }
 
-    /// Dials `peer` now, and again whenever its connection is lost, until what this returns is dropped or
-    /// the endpoint stops. Between failed attempts it waits as `Limits::backoff_min` and `backoff_max` say,
-    /// doubling, with jitter. Without it a peer is dialled when it is next needed.
+    /// Dials `peer` now, and again whenever its connection is lost, until what this returns is
+    /// dropped or the endpoint stops. Between failed attempts it waits as `Limits::backoff_min` and
+    /// `backoff_max` say, doubling, with jitter. Without it a peer is dialled when it is next
+    /// needed.
     pub fn keep_connected(&self, peer: &Peer) -> KeepConnected {
         let (endpoint, node) = (Arc::downgrade(&self.inner), peer.node());
         let state = self.watch_peer(peer);
@@ -66,8 +67,8 @@ async fn keep(endpoint: Weak<Inner>, node: NodeId, mut state: watch::Receiver<Pe
     }
 }
 
-/// Between a half of `ceiling` and all of it, so that the peers of a node that comes back do not all come at
-/// once. From a seed, so that simulations replay.
+/// Between a half of `ceiling` and all of it, so that the peers of a node that comes back do not
+/// all come at once. From a seed, so that simulations replay.
 fn jitter(ceiling: Duration, seed: u64, attempt: u32) -> Duration {
     let mixed = (seed ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let part = u32::try_from(mixed % 1_024).expect("it is below 1,024");

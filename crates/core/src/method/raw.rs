@@ -1,5 +1,5 @@
-//! Requests and replies whose bytes pass undecoded: for gateways, proxies and recorders, which know the
-//! name of a method at run time and its messages not at all.
+//! Requests and replies whose bytes pass undecoded: for gateways, proxies and recorders, which know
+//! the name of a method at run time and its messages not at all.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::Request;
 
 /// The encoded bytes of any message: what they say is the concern of others.
 ///
-/// Decoding takes all bytes as they are, sharing the frame that brought them, and encoding gives them
-/// back, so a message survives a hop through it bit by bit.
+/// Decoding takes all bytes as they are, sharing the frame that brought them, and encoding gives
+/// them back, so a message survives a hop through it bit by bit.
 /// ```
 /// use convoke_core::{CallBuilder, Context, Endpoint, Method, RawMessage, Request, Service, Status};
 /// use prost::Message;
@@ -92,8 +92,8 @@ impl prost::Message for RawMessage {
         Ok(())
     }
 
-    /// Only a message around this one comes here, since `decode` and `merge` take all at once: the field
-    /// is kept as it came.
+    /// Only a message around this one comes here, since `decode` and `merge` take all at once: the
+    /// field is kept as it came.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -129,19 +129,19 @@ impl prost::Message for RawMessage {
     }
 }
 
-/// What spans and metrics call a method that is known at run time only: names that others give must not
-/// make a metric each.
+/// What spans and metrics call a method that is known at run time only: names that others give must
+/// not make a metric each.
 const RAW: &str = "(raw)";
 
 impl Request<RawMessage> {
-    /// A request of the method with this full name, `package.Service/Method`, whose message is these
-    /// encoded bytes. Whoever serves the method decodes them.
+    /// A request of the method with this full name, `package.Service/Method`, whose message is
+    /// these encoded bytes. Whoever serves the method decodes them.
     pub fn raw(method: &str, message: Bytes) -> Self {
         Self::of(MethodId::of(method), RAW, false, message)
     }
 
-    /// Says of a request made with [`Request::raw`] that its method changes nothing: late tasks of a
-    /// decided call may be cancelled.
+    /// Says of a request made with [`Request::raw`] that its method changes nothing: late tasks of
+    /// a decided call may be cancelled.
     #[must_use]
     pub fn raw_read_only(mut self) -> Self {
         self.is_read_only = true;

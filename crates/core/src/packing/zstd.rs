@@ -22,8 +22,8 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// With zstd at its level 1, messages of at least `bytes_min` bytes, and of at least 64. Where that does
-    /// not make a message smaller it is sent as it is.
+    /// With zstd at its level 1, messages of at least `bytes_min` bytes, and of at least 64. Where
+    /// that does not make a message smaller it is sent as it is.
     pub fn zstd_from(bytes_min: usize) -> Self {
         Self { bytes_min: bytes_min.max(64) }
     }
@@ -43,7 +43,8 @@ const ZSTD: u8 = 1;
 /// The bit of FEATURES: takes packed requests.
 const TAKES_ZSTD: u64 = 1;
 
-/// The fastest level but the negative ones: what a message waits for it must be less than what it saves.
+/// The fastest level but the negative ones: what a message waits for it must be less than what it
+/// saves.
 const LEVEL: i32 = 1;
 
 /// How an endpoint packs, and who takes it.
@@ -114,8 +115,8 @@ impl Packer {
         self.accepted.lock().range(links).next().is_some()
     }
 
-    /// The payload packed, or as it is where that is not smaller. What is above the limit is left for
-    /// others to refuse.
+    /// The payload packed, or as it is where that is not smaller. What is above the limit is left
+    /// for others to refuse.
     pub(super) fn pack(&self, payload: Bytes) -> Bytes {
         let size = payload.len();
         if size < self.how.bytes_min || size > self.message_bytes_max {
@@ -161,7 +162,8 @@ impl Packer {
         })?;
         let wrong = |error: &dyn std::fmt::Display| format!("a packed message is damaged: {error}");
         let mut message = vec![0; size];
-        // Written in place: what does not fit is an error, and no other memory grows with the message.
+        // Written in place: what does not fit is an error, and no other memory grows with the
+        // message.
         match zstd_safe::decompress(&mut message[..], packed) {
             Ok(len) if len == size => Ok(message.into()),
             Ok(_) => Err(wrong(&"it is shorter than it says")),

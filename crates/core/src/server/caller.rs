@@ -11,8 +11,8 @@ use crate::transport::Principal;
 
 /// Who opened a branch: the initiator, or the node of the parent task.
 ///
-/// Where calls are delegated, the caller is the node that delegated; the initiator is only what that
-/// node says.
+/// Where calls are delegated, the caller is the node that delegated; the initiator is only what
+/// that node says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     node: NodeId,

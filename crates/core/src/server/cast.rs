@@ -1,5 +1,5 @@
-//! Casts among members: the port by which a handler, or whoever else counts them, sends and takes them. Echo
-//! phases are built on it.
+//! Casts among members: the port by which a handler, or whoever else counts them, sends and takes
+//! them. Echo phases are built on it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ pub struct Waiting {
     pub changes: u64,
 }
 
-/// Sends casts about one call or tag, and takes those that come. While it lives, no other is about the same at
-/// this node; dropped, it leaves a mailbox that keeps nothing.
+/// Sends casts about one call or tag, and takes those that come. While it lives, no other is about
+/// the same at this node; dropped, it leaves a mailbox that keeps nothing.
 pub struct CastPort {
     driver: Arc<Driver>,
     key: MailKey,
@@ -66,8 +66,8 @@ impl Context {
     /// The port for casts about this call. What came before is in it.
     ///
     /// # Errors
-    /// [`JoinRefusal`] when this call has one at this node; or had one to which late casts may still come, as
-    /// [`CastPort::expect_late`] says.
+    /// [`JoinRefusal`] when this call has one at this node; or had one to which late casts may
+    /// still come, as [`CastPort::expect_late`] says.
     pub fn casts(&self) -> Result<CastPort, JoinRefusal> {
         let (driver, deadline) = (&self.handle.driver, self.handle.start.deadline);
         CastPort::open(driver, MailKey::Call(self.task().call), Some(deadline), Duration::ZERO)
@@ -90,15 +90,15 @@ impl CastPort {
         self.driver.identity().node
     }
 
-    /// What remains until the call's deadline. For a tag: how long a member that has not opened it keeps
-    /// what is cast about it.
+    /// What remains until the call's deadline. For a tag: how long a member that has not opened it
+    /// keeps what is cast about it.
     pub fn remaining(&self) -> Duration {
         self.deadline.map_or(self.lifetime, |deadline| deadline.since(self.driver.now()))
     }
 
-    /// Sends a one-way message to each of these nodes. It is no branch: nobody waits for it, and completion
-    /// does not depend on it. It may arrive before the receiver's port is there, whose mailbox keeps it. To
-    /// a node that cannot be reached it is lost.
+    /// Sends a one-way message to each of these nodes. It is no branch: nobody waits for it, and
+    /// completion does not depend on it. It may arrive before the receiver's port is there, whose
+    /// mailbox keeps it. To a node that cannot be reached it is lost.
     pub fn send(&self, to: impl IntoIterator<Item = NodeId>, body: CastBody) {
         let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
         let CastBody { phase, sender, epoch, digest, payload } = body;
@@ -120,8 +120,9 @@ impl CastPort {
         }));
     }
 
-    /// Whether `count` casts wait. If not, the waker is kept until so many do, and is not woken for each; or
-    /// until a connection is made or lost, or a node cannot be dialled, since then fewer may come.
+    /// Whether `count` casts wait. If not, the waker is kept until so many do, and is not woken for
+    /// each; or until a connection is made or lost, or a node cannot be dialled, since then fewer
+    /// may come.
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Waiting {
@@ -145,9 +146,9 @@ impl CastPort {
         MailReader::Mailbox(self.key)
     }
 
-    /// Says how many casts may still come when it is dropped. With the last of them the call is forgotten
-    /// here; otherwise at its deadline. Means nothing for a tag, which is remembered until its space is told
-    /// that it is over.
+    /// Says how many casts may still come when it is dropped. With the last of them the call is
+    /// forgotten here; otherwise at its deadline. Means nothing for a tag, which is remembered
+    /// until its space is told that it is over.
     pub fn expect_late(&mut self, count: u32) {
         self.late_count = count;
     }
@@ -169,7 +170,8 @@ impl fmt::Debug for CastPort {
     }
 }
 
-/// The tags of one service or group at this node, for phases that outlive a call. Closed when dropped.
+/// The tags of one service or group at this node, for phases that outlive a call. Closed when
+/// dropped.
 pub struct CastSpace {
     driver: Arc<Driver>,
     name: u64,
@@ -190,8 +192,8 @@ impl CastSpace {
         Ok(Self { driver: driver.clone(), name })
     }
 
-    /// The port for casts about a tag. What came before is in it. Members that have not opened the tag keep
-    /// what is sent for `lifetime`.
+    /// The port for casts about a tag. What came before is in it. Members that have not opened the
+    /// tag keep what is sent for `lifetime`.
     ///
     /// # Errors
     /// [`JoinRefusal`] when the tag has or had one, or is over.

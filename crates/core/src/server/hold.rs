@@ -1,7 +1,8 @@
 //! Whether something of a task may be held back in the node, and who lets it go.
 //!
-//! What a handler sends while it is polled may be held back until the poll ends, for the manifest may then
-//! ride on it. Parts of it that were spawned send at any time, also between two polls or while one ends.
+//! What a handler sends while it is polled may be held back until the poll ends, for the manifest
+//! may then ride on it. Parts of it that were spawned send at any time, also between two polls or
+//! while one ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,8 +23,8 @@ impl Flag for AtomicBool {
     }
 }
 
-/// Both flags are looked at after the other was set, so that of an output and the end of a poll that meet at
-/// least one sees the other.
+/// Both flags are looked at after the other was set, so that of an output and the end of a poll
+/// that meet at least one sees the other.
 #[derive(Default)]
 pub(super) struct Hold<F = AtomicBool> {
     is_polling: F,
@@ -39,8 +40,8 @@ impl<F: Flag> Hold<F> {
         self.is_polling.set(false);
     }
 
-    /// After an output was given to the node, under its lock. Whether the one who did must let go what is held
-    /// back: no end of a poll would.
+    /// After an output was given to the node, under its lock. Whether the one who did must let go
+    /// what is held back: no end of a poll would.
     pub(super) fn on_output(&self) -> bool {
         self.may_hold.set(true);
         !self.is_polling.get()

@@ -3,8 +3,9 @@
 //! ```text
 //!   request ──▶ your layers: Service<Incoming> ──▶ HandlerService ──▶ handler
 //! ```
-//! A layered service is cloned for each request, made ready and called, all within the handler's future: what
-//! stops a handler stops its middleware, and where nothing is layered nothing is added.
+//! A layered service is cloned for each request, made ready and called, all within the handler's
+//! future: what stops a handler stops its middleware, and where nothing is layered nothing is
+//! added.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -40,8 +41,8 @@ impl Incoming {
         self.method
     }
 
-    /// Who asks, until when, and with what metadata. What middleware keeps in it with [`Context::insert`]
-    /// the handler finds there.
+    /// Who asks, until when, and with what metadata. What middleware keeps in it with
+    /// [`Context::insert`] the handler finds there.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -74,14 +75,14 @@ impl fmt::Debug for Incoming {
 pub struct Handled(Option<Bytes>);
 
 impl Handled {
-    /// An answer of the middleware's own, given instead of the handler's. It must be of the message that
-    /// the method answers with.
+    /// An answer of the middleware's own, given instead of the handler's. It must be of the message
+    /// that the method answers with.
     pub fn reply(message: &impl prost::Message) -> Self {
         Self(Some(message.encode_to_vec().into()))
     }
 
-    /// The encoded reply of a unary handler. `None` for the handler of a tree, which has sent what it had
-    /// to say by itself.
+    /// The encoded reply of a unary handler. `None` for the handler of a tree, which has sent what
+    /// it had to say by itself.
     pub fn payload(&self) -> Option<&Bytes> {
         self.0.as_ref()
     }
@@ -118,13 +119,14 @@ impl tower_service::Service<Incoming> for HandlerService {
 }
 
 impl Service {
-    /// Wraps the handlers of all methods added so far in a tower layer; what is added later stays as it is.
-    /// The last layer added is the first that a request meets. All these methods share one layered service,
-    /// which is cloned for each request: a limit in it counts them together.
+    /// Wraps the handlers of all methods added so far in a tower layer; what is added later stays
+    /// as it is. The last layer added is the first that a request meets. All these methods share
+    /// one layered service, which is cloned for each request: a limit in it counts them together.
     ///
-    /// An error of the middleware is the task's. A [`Status`], also as the source of another error, stays
-    /// what it is; any other becomes [`Code::Unavailable`] with its text. Where the handler was not reached, the
-    /// failure says that the task did not run, so that the caller may repeat it.
+    /// An error of the middleware is the task's. A [`Status`], also as the source of another error,
+    /// stays what it is; any other becomes [`Code::Unavailable`] with its text. Where the handler
+    /// was not reached, the failure says that the task did not run, so that the caller may repeat
+    /// it.
     #[must_use]
     pub fn layer<L>(mut self, layer: L) -> Self
     where
@@ -202,8 +204,8 @@ const BEGUN: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Context {
-    /// Keeps a value with the task, one per type, and gives back the one before: how middleware tells a
-    /// handler who the caller is, for example.
+    /// Keeps a value with the task, one per type, and gives back the one before: how middleware
+    /// tells a handler who the caller is, for example.
     pub fn insert<T: Send + Sync + 'static>(&self, value: T) -> Option<Arc<T>> {
         let old = self.handle.passage.values.lock().insert(TypeId::of::<T>(), Arc::new(value));
         old.and_then(|old| old.downcast().ok())

@@ -18,8 +18,8 @@ use crate::transport::Lane;
 use super::stream::ReplyStream;
 use super::{Context, TaskHandle};
 
-/// One task of a tree call, answered with `Resp`s: it replies to the initiator, any number of times, and
-/// opens branches at other nodes, whose tasks reply to the initiator in turn.
+/// One task of a tree call, answered with `Resp`s: it replies to the initiator, any number of
+/// times, and opens branches at other nodes, whose tasks reply to the initiator in turn.
 ///
 /// The compiler sees to it that a branch is of a method that answers with `Resp` too:
 /// ```
@@ -143,12 +143,12 @@ impl<Resp: prost::Message> Task<Resp> {
         Ok(ReplyStream::new(handle.clone(), index))
     }
 
-    /// Opens a branch at `peer`: its task replies to the initiator. Waits while the connection to the
-    /// peer has no room.
+    /// Opens a branch at `peer`: its task replies to the initiator. Waits while the connection to
+    /// the peer has no room.
     ///
     /// # Errors
-    /// [`Refused`] with the request, when the peer is known to be dead or a bound is reached. A peer
-    /// that turns out to be unreachable later is a failure record at the initiator.
+    /// [`Refused`] with the request, when the peer is known to be dead or a bound is reached. A
+    /// peer that turns out to be unreachable later is a failure record at the initiator.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no branch was opened.
@@ -157,8 +157,8 @@ impl<Resp: prost::Message> Task<Resp> {
         self.handle.delegate(&request, peer).map_err(|reason| Refused { reason, request })
     }
 
-    /// Hands the rest of the work to `peer`. When nothing else was sent, the branch itself moves there,
-    /// which costs no manifest.
+    /// Hands the rest of the work to `peer`. When nothing else was sent, the branch itself moves
+    /// there, which costs no manifest.
     ///
     /// # Errors
     /// As [`Task::delegate`].
@@ -167,8 +167,8 @@ impl<Resp: prost::Message> Task<Resp> {
         Ok(self.finish())
     }
 
-    /// Opens a branch for each part and ends. A peer that is known to be dead is asked all the same, so
-    /// that it becomes a failure record at the initiator and the others go on.
+    /// Opens a branch for each part and ends. A peer that is known to be dead is asked all the
+    /// same, so that it becomes a failure record at the initiator and the others go on.
     ///
     /// # Errors
     /// [`Status`] when the task has been stopped or a bound is reached.
@@ -191,8 +191,8 @@ impl<Resp> fmt::Debug for Task<Resp> {
     }
 }
 
-/// The extensions of a request to a peer, which may be asked as a member of a configuration. Without an epoch
-/// of its own a branch inherits that of its task.
+/// The extensions of a request to a peer, which may be asked as a member of a configuration.
+/// Without an epoch of its own a branch inherits that of its task.
 fn with_epoch(mut extensions: Vec<Extension>, peer: &Peer) -> Vec<Extension> {
     if peer.epoch() != 0 {
         extensions.push(Extension::epoch(peer.epoch()));

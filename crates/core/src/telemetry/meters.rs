@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms through the `metrics` facade.
 //!
-//! Handles are resolved once per method, so that counting is an atomic addition; what the node knows anyway
-//! is sampled. `docs/metrics.md` lists every name with its unit and labels.
+//! Handles are resolved once per method, so that counting is an atomic addition; what the node
+//! knows anyway is sampled. `docs/metrics.md` lists every name with its unit and labels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -17,15 +17,15 @@ use crate::method::Request;
 use crate::peer::Peer;
 use crate::trace_context::TraceContext;
 
-/// Ties the spans of an endpoint to a tracing system that has ids of its own, such as OpenTelemetry; see
-/// [`EndpointBuilder::propagator`](crate::EndpointBuilder::propagator). The endpoint's own gives each span a
-/// random id.
+/// Ties the spans of an endpoint to a tracing system that has ids of its own, such as
+/// OpenTelemetry; see [`EndpointBuilder::propagator`](crate::EndpointBuilder::propagator). The
+/// endpoint's own gives each span a random id.
 pub trait Propagator: Send + Sync + 'static {
-    /// A span begins that the subscriber wants. `parent` is the span of another node, or of another system,
-    /// that caused it; without one, the parent is the `tracing` span it was made in.
+    /// A span begins that the subscriber wants. `parent` is the span of another node, or of another
+    /// system, that caused it; without one, the parent is the `tracing` span it was made in.
     ///
-    /// Gives the span's own place in the trace, which the requests sent from it carry. Called once for each
-    /// span, on whatever thread brought the request: it must not block.
+    /// Gives the span's own place in the trace, which the requests sent from it carry. Called once
+    /// for each span, on whatever thread brought the request: it must not block.
     fn begin(&self, span: &Span, parent: Option<TraceContext>) -> Option<TraceContext>;
 }
 
@@ -58,7 +58,8 @@ impl fmt::Debug for Propagation {
 }
 
 thread_local! {
-    /// The span of the task whose handler is being polled on this thread: the parent of calls it makes.
+    /// The span of the task whose handler is being polled on this thread: the parent of calls it
+    /// makes.
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 

@@ -19,15 +19,17 @@ pub(super) struct Planner {
     plan: Arc<Plan>,
 }
 
-/// Plans without one relay are made beforehand up to so many sites: 16 plans of 0.15 ms. Beyond it, when they are
-/// needed.
+/// Plans without one relay are made beforehand up to so many sites: 16 plans of 0.15 ms. Beyond it,
+/// when they are needed.
 const BEFOREHAND_SITES_MAX: usize = 16;
 
-/// An epoch is a count times this plus the site that proposed it, so that no two sites propose the same.
+/// An epoch is a count times this plus the site that proposed it, so that no two sites propose the
+/// same.
 const EPOCH_STEP: u32 = 128;
 const _: () = assert!(SITES_MAX <= EPOCH_STEP as usize);
 
-/// How far an epoch may be ahead: two days of plans at two a second. A site cannot use up all epochs by one mistake.
+/// How far an epoch may be ahead: two days of plans at two a second. A site cannot use up all
+/// epochs by one mistake.
 const EPOCH_AHEAD_MAX: u32 = EPOCH_STEP << 18;
 
 impl Planner {

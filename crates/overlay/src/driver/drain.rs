@@ -37,7 +37,8 @@ const OF_APPLICATION: u8 = 0;
 /// It is the body of requests or casts.
 const OF_REQUESTS: u8 = 1;
 
-/// An operation of the application: whose it is, and its bytes. Not made under the lock, since it copies them.
+/// An operation of the application: whose it is, and its bytes. Not made under the lock, since it
+/// copies them.
 pub(crate) fn of_application(payload: &[u8]) -> Bytes {
     tagged(OF_APPLICATION, payload)
 }
@@ -86,7 +87,8 @@ impl State {
         Ok(op)
     }
 
-    /// Whom the body of a request of so many bytes would be brought to now; none where requests carry it themselves.
+    /// Whom the body of a request of so many bytes would be brought to now; none where requests
+    /// carry it themselves.
     pub(crate) fn receivers(&self, bytes: usize) -> Option<SiteSet> {
         let up = self.node.up();
         let takes = !self.is_leaving && !self.is_closed && self.node.is_ready(bytes);
@@ -204,8 +206,8 @@ impl State {
         self.append(now, to, Lane::Control, frame, &Bytes::new(), aftermath);
     }
 
-    /// A frame that no flow takes is lost: its flows are about to close, or the peer does not read what is for the
-    /// control lane. The timers of the node repeat what mattered.
+    /// A frame that no flow takes is lost: its flows are about to close, or the peer does not read
+    /// what is for the control lane. The timers of the node repeat what mattered.
     fn append(
         &mut self,
         now: Timestamp,
@@ -249,7 +251,8 @@ impl State {
         self.node.handle_timeout(now);
         if let Some(estimator) = &mut self.estimator {
             if estimator.poll_timeout() <= now {
-                // Not what connections have taken: their buffers take much at once, far above the rate of the network.
+                // Not what connections have taken: their buffers take much at once, far above the
+                // rate of the network.
                 estimator.handle_sent(self.flows.iter_mut().map(Flows::take_sent).sum());
             }
             let has_changed = estimator.handle_timeout(now);

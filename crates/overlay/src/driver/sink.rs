@@ -151,7 +151,8 @@ impl State {
         }
     }
 
-    /// What breaks the rules is dropped: its sender is a site, and the rest of what it says may be of use.
+    /// What breaks the rules is dropped: its sender is a site, and the rest of what it says may be
+    /// of use.
     fn take(&mut self, now: Timestamp, from: Site, frame: Incoming) {
         match frame {
             Incoming::Data(frame) => {

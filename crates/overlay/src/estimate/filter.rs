@@ -35,8 +35,8 @@ impl Filter {
         Self { window, better, samples: VecDeque::new(), best: None }
     }
 
-    /// Adds a sample, and forgets those that are older than the window: only what is newer makes them old, so
-    /// that a value stays while nothing speaks against it.
+    /// Adds a sample, and forgets those that are older than the window: only what is newer makes
+    /// them old, so that a value stays while nothing speaks against it.
     pub(super) fn add(&mut self, now: Timestamp, value: u64) {
         let is_old = |(at, _): &(Timestamp, u64)| now.since(*at) > self.window;
         while self.samples.len() >= SAMPLES_MAX || self.samples.front().is_some_and(is_old) {

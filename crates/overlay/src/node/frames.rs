@@ -14,7 +14,8 @@ use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Forward, Frame, Life, OpId};
 use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
 
 impl OverlayNode {
-    /// A frame has come from a site, as its connection says. One from a site without a link is ignored.
+    /// A frame has come from a site, as its connection says. One from a site without a link is
+    /// ignored.
     ///
     /// # Errors
     /// [`Fault`]: the frame breaks the rules, and nothing came of it.
@@ -73,7 +74,8 @@ impl OverlayNode {
             return Err(Fault::Chunks { op: data.op });
         }
         if data.forward != Forward::Nobody {
-            // Only a source asks to forward: so no frame makes a third hop, whatever plans the sites have.
+            // Only a source asks to forward: so no frame makes a third hop, whatever plans the
+            // sites have.
             if from != source {
                 return Err(Fault::SecondRelay { source_site: source });
             }

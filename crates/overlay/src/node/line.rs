@@ -1,8 +1,8 @@
 //! Own bulk that has no way yet.
 //!
-//! A chunk chooses its way as late as it can: when the first link of that way has little left to send. Chosen at once,
-//! a backlog would go the way that was open when it was broadcast, such as direct because a relay's credit was
-//! used up, and not the ways that the plan gives it.
+//! A chunk chooses its way as late as it can: when the first link of that way has little left to
+//! send. Chosen at once, a backlog would go the way that was open when it was broadcast, such as
+//! direct because a relay's credit was used up, and not the ways that the plan gives it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::site::{Site, SiteSet};
 
 use super::OverlayNode;
 
-/// Bytes of own chunks that a link has queued before more choose it: two of the largest, so that it never waits for
-/// the next.
+/// Bytes of own chunks that a link has queued before more choose it: two of the largest, so that it
+/// never waits for the next.
 const QUEUED_BYTES: usize = 128 << 10;
 
-/// How long the first in line waits for the credit of its relay. Then that relay is passed over until it grants some.
+/// How long the first in line waits for the credit of its relay. Then that relay is passed over
+/// until it grants some.
 const CREDIT_WAIT: Duration = Duration::from_millis(250);
 
 /// Chunks in the order of their numbers.

@@ -13,7 +13,8 @@ use crate::wire::Life;
 use super::{Control, OverlayNode};
 
 impl OverlayNode {
-    /// Something happened to the link to a site. What concerns this site itself or no site is ignored.
+    /// Something happened to the link to a site. What concerns this site itself or no site is
+    /// ignored.
     pub fn handle_link(&mut self, now: Timestamp, site: Site, event: LinkEvent) {
         if site == self.me || site.index() >= self.sites {
             return;
@@ -76,9 +77,9 @@ impl OverlayNode {
         self.pulls.insert(site, now + self.limits.pull_after);
     }
 
-    /// Links that have taken nothing for as long as a relay may take. What was to be relayed over there goes another
-    /// way. What was to be forwarded there is dropped, for it takes the credit of its root, who serves others with it;
-    /// the root sends it again itself.
+    /// Links that have taken nothing for as long as a relay may take. What was to be relayed over
+    /// there goes another way. What was to be forwarded there is dropped, for it takes the credit
+    /// of its root, who serves others with it; the root sends it again itself.
     pub(super) fn leave_stuck(&mut self, now: Timestamp) {
         for site in self.reach.up().iter() {
             if !self.uplinks[site.index()].note_stuck(now) {

@@ -121,7 +121,8 @@ impl OverlayNode {
                 self.on_late(now, relay, by);
             } else if self.sender.on_missed(seq, relay, by) {
                 self.send_again(seq, SiteSet::EMPTY.with(by));
-                // It has said so, or it is being left, and what it still has to forward has no rate in the plan.
+                // It has said so, or it is being left, and what it still has to forward has no rate
+                // in the plan.
                 let has_said = self.reach.unreached_by(relay).contains(by);
                 let is_left = self.routes.failing().contains(relay);
                 if has_said || (is_left && self.trust.is_trusted(relay)) {
@@ -142,7 +143,8 @@ impl OverlayNode {
         }
     }
 
-    /// Repeats the notices of all that is on its way to a site by relays: it may not have heard of them.
+    /// Repeats the notices of all that is on its way to a site by relays: it may not have heard of
+    /// them.
     pub(super) fn announce_again(&mut self, site: Site) {
         for (relay, chunk) in self.sender.relayed_to(site) {
             self.notices.entry((site, relay)).or_default().push_back(chunk);

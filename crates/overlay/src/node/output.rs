@@ -14,7 +14,8 @@ use super::{Control, DELIVERY_BYTES, OverlayNode};
 const PULL_AHEAD: u64 = 16;
 
 impl OverlayNode {
-    /// A frame to send, until there is none. Not to be called for links that take nothing: say that they are blocked.
+    /// A frame to send, until there is none. Not to be called for links that take nothing: say that
+    /// they are blocked.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         // Looking for data may make control frames due.
         let first = self.poll_control(now).or_else(|| self.poll_data(now));
@@ -146,7 +147,8 @@ impl OverlayNode {
         Some(event)
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; none: not before the next input.
+    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; none: not before the
+    /// next input.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (borrow_at, repair_at) = (self.site_bucket.opens_at(), self.repair_bucket.opens_at());
         let links = self.uplinks.iter();
@@ -215,7 +217,8 @@ impl OverlayNode {
         }
     }
 
-    /// The stream goes on without the operation once its source has been gone for so long that it owes nothing here.
+    /// The stream goes on without the operation once its source has been gone for so long that it
+    /// owes nothing here.
     fn on_unavailable(&mut self, now: Timestamp, op: OpId, until: u64, is_pull: bool) {
         if !is_pull {
             self.events.push_back(Event::Unavailable { op });
@@ -230,7 +233,8 @@ impl OverlayNode {
         self.watch_holes(now, op.source);
     }
 
-    /// Plans to ask others for holes in the stream of a source that has no link, or has given them up.
+    /// Plans to ask others for holes in the stream of a source that has no link, or has given them
+    /// up.
     pub(super) fn watch_holes(&mut self, now: Timestamp, source: Site) {
         let at = match self.receiver.owes_nothing(source) {
             true => now,
@@ -250,7 +254,8 @@ impl OverlayNode {
         }
     }
 
-    /// Asks for the first few of each range that is missing: they may be of one operation that fills the rest.
+    /// Asks for the first few of each range that is missing: they may be of one operation that
+    /// fills the rest.
     fn pull(&mut self, now: Timestamp, source: Site) {
         let Some(life) = self.receiver.life_of(source) else { return };
         // Half of the fetches are left to the user.

@@ -15,16 +15,16 @@ use super::reachability::Helpers;
 use super::{Control, OverlayNode};
 
 impl OverlayNode {
-    /// Sends an operation to all other sites; it is not delivered at this one. Its memory is shared until nobody is
-    /// owed it any more and it was displaced from what is kept for repair.
+    /// Sends an operation to all other sites; it is not delivered at this one. Its memory is shared
+    /// until nobody is owed it any more and it was displaced from what is kept for repair.
     ///
     /// [`Event::Acked`](crate::Event::Acked) says who has it,
     /// [`Event::AllAcked`](crate::Event::AllAcked) that nothing more comes of it.
     ///
     /// # Errors
     /// [`BroadcastError::NotReady`] when too much is unacknowledged;
-    /// [`Event::Ready`](crate::Event::Ready) follows.
-    /// [`BroadcastError::TooLarge`] beyond [`Limits::payload_bytes_max`](crate::Limits::payload_bytes_max).
+    /// [`Event::Ready`](crate::Event::Ready) follows. [`BroadcastError::TooLarge`] beyond
+    /// [`Limits::payload_bytes_max`](crate::Limits::payload_bytes_max).
     pub fn broadcast(&mut self, now: Timestamp, payload: Bytes) -> Result<OpId, BroadcastError> {
         let (size, limit) = (payload.len(), self.limits.payload_bytes_max);
         if size > limit {
@@ -53,7 +53,8 @@ impl OverlayNode {
         self.sender.has_room(bytes.div_ceil(crate::wire::CHUNK_BYTES).max(1), bytes)
     }
 
-    /// Sites that cannot be reached hold nobody up: if there is no room, they are not owed anything any more.
+    /// Sites that cannot be reached hold nobody up: if there is no room, they are not owed anything
+    /// any more.
     fn make_room(&mut self, chunks: usize, bytes: usize) -> Result<(), BroadcastError> {
         let down = SiteSet::first(self.sites).without(self.me).difference(self.sendable());
         for site in down.difference(self.gone).iter() {
@@ -76,8 +77,9 @@ impl OverlayNode {
         self.hold(finished);
     }
 
-    /// The application does not need the operations of a source's life below a sequence number any more, neither here
-    /// nor for others: they are not kept for repair, and own ones are not sent any more to those who miss them.
+    /// The application does not need the operations of a source's life below a sequence number any
+    /// more, neither here nor for others: they are not kept for repair, and own ones are not sent
+    /// any more to those who miss them.
     pub fn release(&mut self, source: Site, life: Life, below: u64) {
         if source == self.me && life == self.sender.id(0).life {
             let (owed, _) = self.sender.give_up_below(below, &mut self.events);
@@ -89,9 +91,10 @@ impl OverlayNode {
         self.holdings.release(OpId { source, life, seq: below });
     }
 
-    /// Asks others for an operation that this site was told of and has not received, such as by the ordering layer
-    /// after its source died. Any sequence number of the operation names it. One of a life that ended eight lives ago,
-    /// or that this site has never met, may be delivered a second time if it is fetched a second time.
+    /// Asks others for an operation that this site was told of and has not received, such as by the
+    /// ordering layer after its source died. Any sequence number of the operation names it. One of
+    /// a life that ended eight lives ago, or that this site has never met, may be delivered a
+    /// second time if it is fetched a second time.
     ///
     /// # Errors
     /// [`FetchError::UnknownSite`], or [`FetchError::Busy`] with
@@ -158,8 +161,8 @@ impl OverlayNode {
         self.enqueue(seq, len, to, self.me.index());
     }
 
-    /// The way of the next chunk, of `len` bytes, over relays that `is_open`; none: direct. A relay that may prove
-    /// itself again is given a frame before all others are.
+    /// The way of the next chunk, of `len` bytes, over relays that `is_open`; none: direct. A relay
+    /// that may prove itself again is given a frame before all others are.
     pub(super) fn choose(
         &mut self,
         now: Timestamp,
@@ -188,8 +191,8 @@ impl OverlayNode {
         narrowed.or_else(|| self.over_a_helper(suspects))
     }
 
-    /// The direct way, but for sites that are not reached directly: one of the others passes it on to them, each in its
-    /// turn. None when there is nobody to be helped, or to help.
+    /// The direct way, but for sites that are not reached directly: one of the others passes it on
+    /// to them, each in its turn. None when there is nobody to be helped, or to help.
     fn over_a_helper(&mut self, suspects: SiteSet) -> Option<Relayed> {
         if self.helpers.is_empty() {
             return None;
@@ -257,7 +260,8 @@ impl OverlayNode {
         }
     }
 
-    /// A relay is not reached any more: what it was to forward goes another way, and what it has been sent is due again.
+    /// A relay is not reached any more: what it was to forward goes another way, and what it has
+    /// been sent is due again.
     pub(super) fn leave_relay(&mut self, now: Timestamp, relay: Site) {
         self.route_around(now, relay);
         for (seq, late) in self.sender.take_from(relay) {

@@ -18,20 +18,21 @@ use super::{Control, OverlayNode};
 pub(super) struct Helpers {
     /// Chunks.
     pub(super) data: Site,
-    /// Control frames: another one if there is one, so that who could change a chunk could not change what is said of
-    /// it.
+    /// Control frames: another one if there is one, so that who could change a chunk could not
+    /// change what is said of it.
     pub(super) control: Site,
 }
 
-/// Control frames of others that wait to be passed on. What comes beyond it is dropped; timers repeat what mattered.
+/// Control frames of others that wait to be passed on. What comes beyond it is dropped; timers
+/// repeat what mattered.
 const PASSES_MAX: usize = 1 << 10;
 
 /// How long after a site is reached again what helpers have passed on before may come.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 impl OverlayNode {
-    /// Links came, went or fell silent, or somebody is suspected or trusted again: the others are told, and all sites
-    /// turn to the plan that does without those that fail.
+    /// Links came, went or fell silent, or somebody is suspected or trusted again: the others are
+    /// told, and all sites turn to the plan that does without those that fail.
     pub(super) fn on_reach_changed(&mut self, now: Timestamp) {
         self.on_routes_changed(now);
         let reached = self.reach.reached();
@@ -47,7 +48,8 @@ impl OverlayNode {
         }
     }
 
-    /// Looks for sites that reach those that this one does not. What is owed to those that can be reached now is due.
+    /// Looks for sites that reach those that this one does not. What is owed to those that can be
+    /// reached now is due.
     fn find_helpers(&mut self, now: Timestamp) {
         let unreached =
             SiteSet::first(self.sites).without(self.me).difference(self.reach.reached());
@@ -168,7 +170,8 @@ impl OverlayNode {
         }
     }
 
-    /// A source without a link is heard of by others: they are believed as to which life it is in, unless that has ended.
+    /// A source without a link is heard of by others: they are believed as to which life it is in,
+    /// unless that has ended.
     pub(super) fn learn_life(&mut self, source: Site, life: Life) {
         if self.reach.up().contains(source) || self.receiver.has_ended(source, life) {
             return;
@@ -220,7 +223,8 @@ impl OverlayNode {
         if was_reached && !self.reach.reached().contains(from) {
             self.leave_relay(now, from);
         }
-        // What it cannot bring to some goes to them another way, and what it was sent is due to them at once.
+        // What it cannot bring to some goes to them another way, and what it was sent is due to
+        // them at once.
         self.route_around(now, from);
         for (seq, late) in self.sender.take_for(from, view.unreached) {
             self.send_again(seq, late);

@@ -37,7 +37,8 @@ pub(super) struct Stream {
     refused: BTreeSet<u64>,
 }
 
-/// Ranges of skipped sequence numbers remembered. An operation in a forgotten one counts as delivered.
+/// Ranges of skipped sequence numbers remembered. An operation in a forgotten one counts as
+/// delivered.
 const SKIPPED_MAX: usize = 64;
 
 impl Stream {
@@ -95,10 +96,11 @@ impl Stream {
         data.payload.len() + if is_new { data.count as usize * PLACE_BYTES } else { 0 }
     }
 
-    /// The operation that all others wait for is always taken: so a full stream empties. One that is delivered at once
-    /// needs no room.
+    /// The operation that all others wait for is always taken: so a full stream empties. One that
+    /// is delivered at once needs no room.
     fn is_urgent(&self, data: &Data, order: Order) -> bool {
-        // Of those that claim to be the oldest, which a liar may say of many, the one that came first.
+        // Of those that claim to be the oldest, which a liar may say of many, the one that came
+        // first.
         let is_oldest = data.op.seq <= self.next
             && self.partial_with(self.next).is_none_or(|first| first == data.op.seq);
         is_oldest || (data.count == 1 && order == Order::Unordered)
@@ -160,7 +162,8 @@ impl Stream {
         self.skip_to(self.end_of_all(), order)
     }
 
-    /// The operation with this sequence number will not come: this receiver gives it up, the source may not have.
+    /// The operation with this sequence number will not come: this receiver gives it up, the source
+    /// may not have.
     pub(super) fn skip(
         &mut self,
         seq: u64,

@@ -65,7 +65,8 @@ proptest! {
         prop_assert_eq!((ack.next, ack.beyond.len()), (all.len() as u64, 0));
     }
 
-    /// However little room there is, the oldest is always taken: so repeating all often enough delivers all.
+    /// However little room there is, the oldest is always taken: so repeating all often enough
+    /// delivers all.
     #[test]
     fn a_full_stream_empties(
         counts in proptest::collection::vec(1..6u32, 1..12), order: bool, room in 0..100_000usize,

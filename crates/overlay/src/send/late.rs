@@ -1,4 +1,5 @@
-//! Receivers that do not acknowledge in time: how long that is, who is sent to again, and whose doing it is.
+//! Receivers that do not acknowledge in time: how long that is, who is sent to again, and whose
+//! doing it is.
 
 use std::time::Duration;
 
@@ -49,7 +50,8 @@ impl Sender {
         let (mut to, mut blamed) = (SiteSet::EMPTY, None);
         if let Some(route) = chunk.route.filter(|_| chunk.relay_due.is_some_and(|due| due <= now)) {
             let late = chunk.missing.intersection(chunk.behind_relay());
-            // Receivers say themselves what a relay does not bring. One that acknowledges what it gets may be slow.
+            // Receivers say themselves what a relay does not bring. One that acknowledges what it
+            // gets may be slow.
             let is_mute = Some(heard[route.relay.index()].at) <= chunk.left_at;
             blamed = (is_mute && late.contains(route.relay)).then_some(route.relay);
             // The relay's own copy is on a link that loses nothing.
@@ -67,8 +69,8 @@ impl Sender {
         Some(Late { seq, to, blamed })
     }
 
-    /// Who has not acknowledged anything that left after the chunk did: more would not help. But each is sent the first
-    /// that it is owed, so that it is heard of again.
+    /// Who has not acknowledged anything that left after the chunk did: more would not help. But
+    /// each is sent the first that it is owed, so that it is heard of again.
     fn silent(&mut self, seq: u64) -> SiteSet {
         let Some(chunk) = self.chunk(seq) else { return SiteSet::EMPTY };
         let (missing, left_at) = (chunk.missing, chunk.left_at);

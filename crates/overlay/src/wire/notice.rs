@@ -1,5 +1,5 @@
-//! NOTICE and MISSED: a source tells its receivers itself what comes to them by which relay, and they tell it what did
-//! not, or came changed. No relay touches either.
+//! NOTICE and MISSED: a source tells its receivers itself what comes to them by which relay, and
+//! they tell it what did not, or came changed. No relay touches either.
 
 use bytes::Bytes;
 use ring::digest::{Context, SHA256};
@@ -9,8 +9,9 @@ use crate::site::Site;
 use super::codec::{Reader, WireError, write_life, write_number, write_site};
 use super::{Data, Life};
 
-/// Half of a SHA-256 of a chunk and its place in its operation. Enough against a second chunk with the same digest,
-/// which is all that a relay could look for; whoever can choose both is the source.
+/// Half of a SHA-256 of a chunk and its place in its operation. Enough against a second chunk with
+/// the same digest, which is all that a relay could look for; whoever can choose both is the
+/// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkDigest(pub [u8; 16]);
 
@@ -39,7 +40,8 @@ pub struct Notice {
     pub life: Life,
     /// The relay.
     pub relay: Site,
-    /// Their sequence numbers and digests, at most [`Notice::CHUNKS_MAX`], in the order in which they were sent.
+    /// Their sequence numbers and digests, at most [`Notice::CHUNKS_MAX`], in the order in which
+    /// they were sent.
     pub chunks: Vec<(u64, ChunkDigest)>,
 }
 
@@ -76,7 +78,8 @@ pub enum Flaw {
     Absent,
     /// They came, and are not what the source says.
     Changed,
-    /// They have come after all, when they were missed already: the relay is slow, and not to blame.
+    /// They have come after all, when they were missed already: the relay is slow, and not to
+    /// blame.
     Late,
 }
 

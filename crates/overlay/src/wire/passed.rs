@@ -1,4 +1,5 @@
-//! PASSED: a control frame for a site that its sender does not reach, by way of one that reaches both.
+//! PASSED: a control frame for a site that its sender does not reach, by way of one that reaches
+//! both.
 
 use bytes::Bytes;
 

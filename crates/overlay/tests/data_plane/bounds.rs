@@ -1,5 +1,5 @@
-//! P13: with every queue at its bound nothing stops for good, and nothing grows. The bounds themselves are checked
-//! after every event, by the oracle.
+//! P13: with every queue at its bound nothing stops for good, and nothing grows. The bounds
+//! themselves are checked after every event, by the oracle.
 
 use std::time::Duration;
 
@@ -91,7 +91,8 @@ fn a_cycle_of_relays_drains_with_every_queue_at_its_bound() {
     }
 }
 
-/// The sender fills its bounds, but loses no time to the one that does not read: nobody else waits for it.
+/// The sender fills its bounds, but loses no time to the one that does not read: nobody else waits
+/// for it.
 #[test]
 fn a_site_that_does_not_read_stops_neither_those_behind_it_nor_the_others_for_good() {
     let mut world = tight_world(3, 5, tight);

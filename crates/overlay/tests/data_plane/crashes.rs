@@ -109,7 +109,8 @@ fn a_relay_of_many_may_crash_at_any_step() {
     crash_at_every_step(&mixed(4, 1, 300_000), ms(40));
 }
 
-/// The relay acknowledges, and dies before it has forwarded. The thesis' root would believe that all have it.
+/// The relay acknowledges, and dies before it has forwarded. The thesis' root would believe that
+/// all have it.
 #[test]
 fn what_a_relay_has_acknowledged_and_not_forwarded_is_sent_again() {
     let mut world =

@@ -1,5 +1,6 @@
-//! P11 under everything at once: each seed is another run with loss, copies, reordering, cuts, crashes, restarts, sites
-//! that do not read, and plans that change at different times. Then the faults end, and what is owed comes.
+//! P11 under everything at once: each seed is another run with loss, copies, reordering, cuts,
+//! crashes, restarts, sites that do not read, and plans that change at different times. Then the
+//! faults end, and what is owed comes.
 
 use std::time::Duration;
 
@@ -156,7 +157,8 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(trace(7), trace(8));
 }
 
-/// A site that restarts is another source: what is in flight of its earlier life is not taken for the present one's.
+/// A site that restarts is another source: what is in flight of its earlier life is not taken for
+/// the present one's.
 #[test]
 fn an_earlier_life_of_a_source_is_not_confused_with_the_present_one() {
     let mut world = World::new(1, Conditions { jitter: ms(100), ..Conditions::calm(4) }, |_| {});

@@ -1,4 +1,5 @@
-//! What is true: who broadcast what, who was given what, and what went over the wire. Checked at every event.
+//! What is true: who broadcast what, who was given what, and what went over the wire. Checked at
+//! every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,8 @@ pub(crate) struct Oracle {
     pub(crate) suspects: Vec<(Timestamp, Site, Site)>,
     pub(crate) trusted: Vec<(Timestamp, Site, Site)>,
     pub(crate) unavailable: Vec<(Site, OpId)>,
-    /// Receivers may have operations that are not delivered yet: they wait for earlier ones, or for the application.
+    /// Receivers may have operations that are not delivered yet: they wait for earlier ones, or for
+    /// the application.
     pub(crate) may_wait: bool,
     /// Each source's operations come in order.
     pub(crate) is_fifo: bool,
@@ -202,8 +204,8 @@ impl Oracle {
         assert!(load.fetches <= limits.fetches_max, "{load:?}");
     }
 
-    /// Sites of `receivers` that have not been given something that `source` broadcast in this life of it, and that is
-    /// still owed to them.
+    /// Sites of `receivers` that have not been given something that `source` broadcast in this life
+    /// of it, and that is still owed to them.
     pub(crate) fn missing(
         &self,
         source: Site,

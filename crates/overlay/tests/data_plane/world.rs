@@ -1,4 +1,5 @@
-//! One run: nodes on a network in which links have a latency, sites an uplink, and what can fail fails as a seed says.
+//! One run: nodes on a network in which links have a latency, sites an uplink, and what can fail
+//! fails as a seed says.
 
 mod faults;
 mod network;

@@ -1,4 +1,5 @@
-//! Costs of faults, in time: five sites over the latencies of ShallowForest, skew 1, three quarters of the plan.
+//! Costs of faults, in time: five sites over the latencies of ShallowForest, skew 1, three quarters
+//! of the plan.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::wan::{Delivery, OP_BYTES, Wan};
 /// The longest round trip between two of the sites.
 const ROUND_TRIP: Duration = Duration::from_millis(228);
 const SECOND: Duration = Duration::from_secs(1);
-/// Faults begin after three seconds; what was sent from the first to the second has nothing to do with them.
+/// Faults begin after three seconds; what was sent from the first to the second has nothing to do
+/// with them.
 const SETTLED_AT: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const QUIET_UNTIL: Timestamp = Timestamp::from_nanos(2_000_000_000);
 const LOAD_PERMILLE: u64 = 750;

@@ -15,8 +15,8 @@ use convoke_sim::hose::{Hose, Limits};
 /// Size of an operation.
 pub(crate) const OP_BYTES: usize = 32 << 10;
 
-/// Bytes that a link takes before it is blocked, until as much has arrived: a round trip of 250 ms at the rate of the
-/// fastest uplink, and 32 MiB at least.
+/// Bytes that a link takes before it is blocked, until as much has arrived: a round trip of 250 ms
+/// at the rate of the fastest uplink, and 32 MiB at least.
 fn window_bytes(model: &HoseModel) -> u64 {
     let fastest = model.uplink.iter().max().copied().unwrap_or(0);
     (fastest * 125 / 4).max(32 << 20)
@@ -173,7 +173,8 @@ impl Wan {
         source.payload = vec![u8::try_from(index).expect("there are few sites"); op_bytes].into();
     }
 
-    /// Sites that plan from the model themselves and broadcast so many thousandths of what they plan.
+    /// Sites that plan from the model themselves and broadcast so many thousandths of what they
+    /// plan.
     pub(crate) fn planned(model: &HoseModel, op_bytes: usize, load_permille: u64) -> Self {
         let n = model.sites();
         let mut wan = Self::new(model, None);
@@ -237,7 +238,8 @@ impl Wan {
         self.sources.iter_mut().for_each(|source| source.until = source.until.min(self.now));
     }
 
-    /// A site stops at once; what it has sent arrives. The others are told after a while, or not at all.
+    /// A site stops at once; what it has sent arrives. The others are told after a while, or not at
+    /// all.
     pub(crate) fn kill(&mut self, victim: Site, notice: Option<Duration>) {
         self.dead.insert(victim.0);
         self.due[victim.index()] = None;

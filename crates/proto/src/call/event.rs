@@ -60,10 +60,11 @@ pub enum CallEvent {
     Failure(Failure),
     /// The end. Nothing follows.
     Ended(End),
-    /// The request of this root branch was handed to a connection, where the caller asked to be told.
+    /// The request of this root branch was handed to a connection, where the caller asked to be
+    /// told.
     Sent(Path),
-    /// The task of this branch ended without a reply and without opening a branch, where the caller asked to
-    /// be told.
+    /// The task of this branch ended without a reply and without opening a branch, where the caller
+    /// asked to be told.
     Silent(Path),
 }
 
@@ -94,10 +95,11 @@ impl RootBranch {
 pub struct CallOptions {
     /// Every branch sends at most one reply and opens no other branch.
     pub is_flat: bool,
-    /// Tell of branches that end without a reply or a branch of their own, as [`CallEvent::Silent`].
+    /// Tell of branches that end without a reply or a branch of their own, as
+    /// [`CallEvent::Silent`].
     pub tells_silent: bool,
-    /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`]. Those at this
-    /// node itself are not told of.
+    /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`].
+    /// Those at this node itself are not told of.
     pub tells_sent: bool,
     /// Keep what the initiator learns, for [`Call::trace`](super::Call::trace).
     pub traces: bool,

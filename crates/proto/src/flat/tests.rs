@@ -295,7 +295,8 @@ proptest! {
             prop_assert_eq!(kept(flat), kept(full));
             prop_assert_eq!(flat.open_count(), full.open_count());
             prop_assert_eq!(flat.unsettled_count(), full.unsettled_count());
-            // One that is flat and settled holds the floor until it is read, but no longer than it stays flat.
+            // One that is flat and settled holds the floor until it is read, but no longer than it
+            // stays flat.
             let may_lag = now.since(opened_at) < Limits::default().worry_min;
             prop_assert!(flat.floor() == full.floor() || (may_lag && flat.floor() < full.floor()));
         }

@@ -63,8 +63,8 @@ impl Node {
         Ok(call)
     }
 
-    /// A call that can begin flat: each branch is to a node that is connected, or this one, and has time enough
-    /// for the call to grow first.
+    /// A call that can begin flat: each branch is to a node that is connected, or this one, and has
+    /// time enough for the call to grow first.
     fn flat(
         &self,
         now: Timestamp,
@@ -100,7 +100,8 @@ impl Node {
         self.initiator.has_output()
     }
 
-    /// Lets a call go that has told all but its end, unless there is more to be looked at. That end.
+    /// Lets a call go that has told all but its end, unless there is more to be looked at. That
+    /// end.
     pub fn take_end(&mut self, call: CallId) -> Option<End> {
         self.initiator.take_end(call)
     }
@@ -110,8 +111,8 @@ impl Node {
         self.initiator.poll_ready()
     }
 
-    /// A call is ready when `count` replies wait, a branch has failed, or the call has ended; once it is read,
-    /// for each.
+    /// A call is ready when `count` replies wait, a branch has failed, or the call has ended; once
+    /// it is read, for each.
     pub fn wake_after(&mut self, call: CallId, count: usize) {
         self.initiator.wake_after(call, count);
     }

@@ -1,4 +1,5 @@
-//! Frames that did not count: who speaks without right changes nothing, and is counted (`trust.md` T9).
+//! Frames that did not count: who speaks without right changes nothing, and is counted (`trust.md`
+//! T9).
 
 use std::fmt;
 

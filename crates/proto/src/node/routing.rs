@@ -79,8 +79,8 @@ impl Node {
         // Else it is for an earlier life of this node.
     }
 
-    /// A frame of the initiator for a task: here, or further down where only this node's children are
-    /// known.
+    /// A frame of the initiator for a task: here, or further down where only this node's children
+    /// are known.
     fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: Frame) {
         if frame.relayed_from.is_some_and(|to| to != self.identity.node) {
             self.visits.relay_down(frame, &self.links);

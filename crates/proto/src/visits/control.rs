@@ -1,11 +1,13 @@
 //! Cancels, probes, fences, credit, lost connections: what reaches tasks from outside.
 //!
-//! CANCEL, PROBE and CREDIT name a task and show its key, and bind exactly that task (`trust.md` T8): only the
-//! initiator, who can derive every key, and those who hold the task or a branch above it know it. What binds
-//! nothing here changes nothing, but for the fence or the mark that a request may still run into.
+//! CANCEL, PROBE and CREDIT name a task and show its key, and bind exactly that task (`trust.md`
+//! T8): only the initiator, who can derive every key, and those who hold the task or a branch above
+//! it know it. What binds nothing here changes nothing, but for the fence or the mark that a
+//! request may still run into.
 //!
-//! Departs from `trust.md` T8, where the connection of the request speaks in place of the key: a CANCEL of
-//! everything below a prefix could then reach tasks that another node asked the same neighbour for.
+//! Departs from `trust.md` T8, where the connection of the request speaks in place of the key: a
+//! CANCEL of everything below a prefix could then reach tasks that another node asked the same
+//! neighbour for.
 
 use crate::id::{CallId, LinkId, NodeId, TaskKey};
 use crate::key::Key;
@@ -24,8 +26,8 @@ use super::records::{Over, Record, State, refused_entry};
 use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 impl Visits {
-    /// A CANCEL: stops the task, passes it on to its branches, and keeps a mark, so that the request it cancels
-    /// may come later. False when it does not count.
+    /// A CANCEL: stops the task, passes it on to its branches, and keeps a mark, so that the
+    /// request it cancels may come later. False when it does not count.
     pub(crate) fn handle_cancel(
         &mut self,
         now: Timestamp,
@@ -47,7 +49,8 @@ impl Visits {
             let of = (call, task.clone(), key);
             self.refusals.refuse(of, Cause::Cancelled, forget_at, by.peer);
         } else if !is_running {
-            // Without a mark only what ends a task here is passed on, so that it cannot go in circles.
+            // Without a mark only what ends a task here is passed on, so that it cannot go in
+            // circles.
             return true;
         }
         for place in places {
@@ -154,7 +157,8 @@ impl Visits {
             tasks.push((asked.clone(), status));
         }
         let message = Message::Status(Status { tasks, inherited });
-        // By the way the replies take, so that this cannot overtake them; else back where it came from.
+        // By the way the replies take, so that this cannot overtake them; else back where it came
+        // from.
         match last.filter(|_| by.is_relayed()) {
             Some(place) => self.send_up(now, call, &place, message, links),
             None => {
@@ -220,8 +224,8 @@ impl Visits {
         }
     }
 
-    /// A connection to a node ended: initiators with branches that left by it are told. The cost is that of the
-    /// branches which left for the node.
+    /// A connection to a node ended: initiators with branches that left by it are told. The cost is
+    /// that of the branches which left for the node.
     pub(crate) fn handle_link_lost(
         &mut self,
         now: Timestamp,
@@ -252,7 +256,8 @@ impl Visits {
         }
     }
 
-    /// Ends a task that is not wanted any more, from outside its handler. Its closing entry says so.
+    /// Ends a task that is not wanted any more, from outside its handler. Its closing entry says
+    /// so.
     pub(super) fn stop(
         &mut self,
         now: Timestamp,
@@ -280,9 +285,9 @@ impl Visits {
 
 type Report = (Vec<TaskKey>, Option<Entry>, Vec<Sealed>);
 
-/// What the initiator must be told when the connection to the node of some branches is lost. Requests that left
-/// by another connection to the node are not lost with it, and may still be on their way: a fence could
-/// overtake them.
+/// What the initiator must be told when the connection to the node of some branches is lost.
+/// Requests that left by another connection to the node are not lost with it, and may still be on
+/// their way: a fence could overtake them.
 fn report(record: &Record, node: NodeId, link: LinkId) -> Option<Report> {
     let branches = record.branches();
     let lost = branches.filter(|(_, _, child)| child.node == node && child.link == Some(link));

@@ -1,5 +1,5 @@
-//! How a node lets go of what it remembers: when it is settled, at the latest when nothing of it can come any
-//! more.
+//! How a node lets go of what it remembers: when it is settled, at the latest when nothing of it
+//! can come any more.
 
 use crate::id::CallId;
 use crate::links::Links;
@@ -44,8 +44,8 @@ impl Visits {
         }
     }
 
-    /// Drops a record. With `is_settled`, that it has been dropped must be known for as long as it would have
-    /// been remembered.
+    /// Drops a record. With `is_settled`, that it has been dropped must be known for as long as it
+    /// would have been remembered.
     pub(super) fn forget(&mut self, place: &Place, is_settled: bool, links: &mut Links) {
         let Some(ring) = self.origins.ring_mut(place.0) else { return };
         if let Some(record) = ring.records.remove(&place.1) {

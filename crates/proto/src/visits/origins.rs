@@ -1,8 +1,9 @@
 //! The initiators whose tasks are known here, and the rings that their tasks lie in.
 //!
-//! An origin is a node and a life of it, as a connection proves them or a request claims them (`trust.md` T7).
-//! The same life said by two nodes is two origins. Nothing is shared by a call but its number: what came from
-//! one sender lies in a ring of its own (T6), so nobody's requests stand in the way of another's.
+//! An origin is a node and a life of it, as a connection proves them or a request claims them
+//! (`trust.md` T7). The same life said by two nodes is two origins. Nothing is shared by a call but
+//! its number: what came from one sender lies in a ring of its own (T6), so nobody's requests stand
+//! in the way of another's.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ pub(super) struct Origin {
     pub(super) name: NodeLife,
     /// Its calls that it has said to be settled.
     pub(super) settled: Intervals,
-    /// Until when that must be known: what was dropped on its account could otherwise be taken for new.
+    /// Until when that must be known: what was dropped on its account could otherwise be taken for
+    /// new.
     pub(super) keep_until: Timestamp,
     /// Records of its tasks, and those of them that are over.
     pub(super) held: usize,

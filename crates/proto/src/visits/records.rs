@@ -4,9 +4,9 @@
 //!   recent: a ring, in order of number       old: a sorted map
 //!   [ 7 | 8 | 9 | . | 11 | 12 ]  ──age──▶  { 3, 5 }
 //! ```
-//! Most calls are settled within milliseconds of their end, so most records enter at one end of the ring and
-//! leave at the other. What is older than `worry_min` moves to the map: one long call would otherwise make the
-//! ring span all that came since.
+//! Most calls are settled within milliseconds of their end, so most records enter at one end of the
+//! ring and leave at the other. What is older than `worry_min` moves to the map: one long call
+//! would otherwise make the ring span all that came since.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,8 +59,8 @@ pub(super) enum State {
     Gone,
 }
 
-/// What remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels and report
-/// lost connections.
+/// What remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels
+/// and report lost connections.
 #[derive(Debug)]
 pub(super) enum Over {
     /// It sent one reply, over this connection, and opened no branch.
@@ -313,7 +313,8 @@ impl Records {
         }
     }
 
-    /// Takes out what is over and numbered in `[from, to)`, where `is_meant`, and gives it to `act`.
+    /// Takes out what is over and numbered in `[from, to)`, where `is_meant`, and gives it to
+    /// `act`.
     pub(super) fn drain_over(
         &mut self,
         (from, to): (u64, u64),
@@ -343,7 +344,8 @@ impl Records {
         self.trim();
     }
 
-    /// Moves those that came at such a time to the old ones, and calls `act` with the number of each.
+    /// Moves those that came at such a time to the old ones, and calls `act` with the number of
+    /// each.
     pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(u64)) {
         self.trim();
         while self.recent.front().is_some_and(|record| is_old(record.since)) {

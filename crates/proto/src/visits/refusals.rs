@@ -1,7 +1,7 @@
 //! Fences and cancel marks: what keeps a request that may still come from running.
 //!
-//! Each binds exactly the task that it names by its key (`trust.md` T8), so nobody who was not given the key can
-//! keep a task from running, whatever else it knows of the call.
+//! Each binds exactly the task that it names by its key (`trust.md` T8), so nobody who was not
+//! given the key can keep a task from running, whatever else it knows of the call.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,8 @@ impl Refusals {
         }
     }
 
-    /// Drops those of a call that are forgotten at such a time, and gives who paid for each to `act`.
+    /// Drops those of a call that are forgotten at such a time, and gives who paid for each to
+    /// `act`.
     pub(super) fn drop_of_call(
         &mut self,
         call: CallId,

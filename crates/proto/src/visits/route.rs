@@ -1,5 +1,5 @@
-//! The way back to the initiator: a connection both share, else dialling it, else through the sender of the
-//! request; and the way of requests to children.
+//! The way back to the initiator: a connection both share, else dialling it, else through the
+//! sender of the request; and the way of requests to children.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -102,7 +102,8 @@ impl Visits {
         let mut outbound = Outbound::new(to, Header { call, task }, message);
         outbound.link = link;
         outbound.relayed_from = relayed_from;
-        // Who answers over the connection that a root request came by need not prove that it holds the task.
+        // Who answers over the connection that a root request came by need not prove that it holds
+        // the task.
         outbound.key = (!is_root || link != Some(came_by)).then_some(key);
         self.out.push_back(outbound);
     }
@@ -143,8 +144,8 @@ impl Visits {
         if may_dial && links.way(now, name.node) == Way::Dialable {
             return Step::Wait;
         }
-        // Through the sender of the highest task here that is above this one: each step leads to one that is
-        // higher still, so frames cannot go in circles.
+        // Through the sender of the highest task here that is above this one: each step leads to
+        // one that is higher still, so frames cannot go in circles.
         let (task, key) = (&record.task, record.key);
         let above = self.records_above(call, task, key).filter_map(|(ring, record)| {
             let sender = self.origins.ring(ring)?.name.sender.node;
@@ -191,7 +192,8 @@ impl Visits {
         }
     }
 
-    /// A connection to an initiator came up, or dialling it failed: what waited takes the best way there is now.
+    /// A connection to an initiator came up, or dialling it failed: what waited takes the best way
+    /// there is now.
     pub(crate) fn handle_dial_over(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
         let Some(dial) = self.dials.remove(&node) else { return };
         for (place, call, upward) in dial.queue {
@@ -222,8 +224,8 @@ impl Visits {
         self.dials.values().map(|dial| dial.give_up_at).min()
     }
 
-    /// Answers a request of which nothing is kept: the initiator if it is connected, else through the
-    /// sender, who knows its ancestors.
+    /// Answers a request of which nothing is kept: the initiator if it is connected, else through
+    /// the sender, who knows its ancestors.
     pub(super) fn send_back(
         &mut self,
         by: &Arrival,
@@ -243,8 +245,8 @@ impl Visits {
         self.out.push_back(outbound);
     }
 
-    /// A frame of another node's task, on its way up to the initiator: passed on by this node's own way, from the
-    /// task here that sent the branch above it, as the key proves.
+    /// A frame of another node's task, on its way up to the initiator: passed on by this node's own
+    /// way, from the task here that sent the branch above it, as the key proves.
     pub(crate) fn relay_up(
         &mut self,
         now: Timestamp,
@@ -276,8 +278,8 @@ impl Visits {
         }
     }
 
-    /// A frame of the initiator for a task further down: passed on to the next node on the way that its
-    /// request took, from the lowest task here that is above it, as the key proves.
+    /// A frame of the initiator for a task further down: passed on to the next node on the way that
+    /// its request took, from the lowest task here that is above it, as the key proves.
     pub(crate) fn relay_down(&mut self, frame: Frame, links: &Links) {
         let Header { call, task } = &frame.header;
         let key = match &frame.message {
@@ -314,7 +316,8 @@ impl Visits {
             ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
         };
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // Calls are for their initiator to speak of: this one says as much as it has told the tasks here.
+        // Calls are for their initiator to speak of: this one says as much as it has told the tasks
+        // here.
         let floor = if origin == self.me.node {
             self.origins.get(record.origin).settled.first_missing()
         } else {

@@ -1,8 +1,8 @@
 //! Which calls are over for everybody, and how this node learns it (`settlement.md`).
 //!
-//! The initiator's own word, over a connection that proves it, settles calls: their records go at once, and
-//! requests of them are refused for ever. Another node's word refuses nothing: it turns the finished tasks that
-//! this node sent into stubs. A node that remembers much asks.
+//! The initiator's own word, over a connection that proves it, settles calls: their records go at
+//! once, and requests of them are refused for ever. Another node's word refuses nothing: it turns
+//! the finished tasks that this node sent into stubs. A node that remembers much asks.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use super::records::Name;
 use super::{RingIndex, Visits};
 
 impl Visits {
-    /// A REQUEST of the initiator says that every call of it below `floor` is settled. That of another node says
-    /// nothing: a request that it sent later may have come before this one.
+    /// A REQUEST of the initiator says that every call of it below `floor` is settled. That of
+    /// another node says nothing: a request that it sent later may have come before this one.
     pub(super) fn hear_floor(
         &mut self,
         by: &Arrival,
@@ -45,8 +45,8 @@ impl Visits {
         origin.is_some_and(|origin| self.origins.get(origin).settled.contains(seq))
     }
 
-    /// The same of the call of a CANCEL, which a node that is not the initiator may pass on. Where several nodes
-    /// have said the same life, nobody knows whose call is meant.
+    /// The same of the call of a CANCEL, which a node that is not the initiator may pass on. Where
+    /// several nodes have said the same life, nobody knows whose call is meant.
     pub(super) fn is_settled_for(&self, by: &Arrival, call: CallId) -> bool {
         let sole = self.origins.sole_of(call.origin);
         let origin = if by.life.is_life_of(call.origin) {
@@ -101,8 +101,8 @@ impl Visits {
         }
     }
 
-    /// The word of who sent these requests that those of calls in `[from, to)` are over which it had sent when
-    /// it was asked, that is, those that had come by then.
+    /// The word of who sent these requests that those of calls in `[from, to)` are over which it
+    /// had sent when it was asked, that is, those that had come by then.
     fn make_stubs(
         &mut self,
         now: Timestamp,
@@ -144,8 +144,8 @@ impl Visits {
         self.secret.name(&bytes)
     }
 
-    /// Asks what is settled once much is remembered: the initiator if there is a connection to it, else the
-    /// node that sent the requests.
+    /// Asks what is settled once much is remembered: the initiator if there is a connection to it,
+    /// else the node that sent the requests.
     pub(super) fn ask_if_many(
         &mut self,
         now: Timestamp,
@@ -205,8 +205,9 @@ impl Visits {
     fn ask_sender(&mut self, now: Timestamp, index: RingIndex, links: &Links) {
         let Some(ring) = self.origins.ring_mut(index) else { return };
         let Some(link) = links.to_life(ring.name.sender) else { return };
-        // One question at a time: which of them an answer is to, and so what it is about, would not be known.
-        // One that found no room is asked again: no connection lives with an answer that late.
+        // One question at a time: which of them an answer is to, and so what it is about, would not
+        // be known. One that found no room is asked again: no connection lives with an answer that
+        // late.
         let is_late = |asked: &Asked| asked.is_due(now, self.limits.keep_alive_timeout);
         if ring.asked.over.is_some_and(|link| links.is_up(link)) && !is_late(&ring.asked) {
             return;
@@ -240,8 +241,8 @@ impl Visits {
         lowest.min()
     }
 
-    /// This node's word about the calls of another origin, for a neighbour that it sent requests of them: what it
-    /// holds nothing of is over, as far as it sent it.
+    /// This node's word about the calls of another origin, for a neighbour that it sent requests of
+    /// them: what it holds nothing of is over, as far as it sent it.
     pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
         let rings = self.origins.rings_of(origin);
         let held = rings.flat_map(|(_, ring)| {

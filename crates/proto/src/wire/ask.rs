@@ -7,8 +7,8 @@ use super::codec::{Out, Reader, WireError};
 /// Most origins that one ASK asks for, and most statements of one SETTLED, which answers it.
 pub const ASKED_MAX: usize = 256;
 
-/// Asks for statements about the calls of some origins, each from a number on. It is about no one call: its
-/// header is [`Header::without_call`](super::Header::without_call). Typically 29 bytes.
+/// Asks for statements about the calls of some origins, each from a number on. It is about no one
+/// call: its header is [`Header::without_call`](super::Header::without_call). Typically 29 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Which origins, and the least call number of each that the answer should be about: one to

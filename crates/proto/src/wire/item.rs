@@ -10,8 +10,8 @@ const FLAG_END: u8 = 0x04;
 const FLAG_PART: u8 = 0x10;
 const FLAG_NO_ITEM: u8 = 0x40;
 
-/// An item of the request of the task named in the header, from the sender of the request. Typically 21
-/// bytes before the payload.
+/// An item of the request of the task named in the header, from the sender of the request.
+/// Typically 21 bytes before the payload.
 ///
 /// Reserved for streams of requests: no request says yet that items follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,16 +8,17 @@ use super::codec::{Out, Reader, WireError};
 /// Most exceptions of one SETTLED, over all its statements.
 pub const EXCEPTIONS_MAX: usize = 1024;
 
-/// Says which calls of some origins are settled, as an ASK wanted to know. It is about no one call: its
-/// header is [`Header::without_call`](super::Header::without_call). Typically 32 bytes, and 1 to 3 for each
-/// exception.
+/// Says which calls of some origins are settled, as an ASK wanted to know. It is about no one call:
+/// its header is [`Header::without_call`](super::Header::without_call). Typically 32 bytes, and 1
+/// to 3 for each exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// What it says: one to [`ASKED_MAX`] statements with [`EXCEPTIONS_MAX`] exceptions in all.
     pub statements: Vec<Statement>,
 }
 
-/// Every call of `origin` with a number from `from` to below `to` is settled, but for the exceptions.
+/// Every call of `origin` with a number from `from` to below `to` is settled, but for the
+/// exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Whose calls.
@@ -51,8 +52,8 @@ impl Settled {
 }
 
 impl Statement {
-    /// Says that every call in `[from, to)` is settled but those of `unsettled`, in any order and maybe repeated.
-    /// Where they are too many for one statement, `to` is lowered.
+    /// Says that every call in `[from, to)` is settled but those of `unsettled`, in any order and
+    /// maybe repeated. Where they are too many for one statement, `to` is lowered.
     pub fn of(
         origin: Incarnation,
         (from, mut to): (u64, u64),

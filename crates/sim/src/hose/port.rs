@@ -8,9 +8,11 @@ use convoke_proto::time::Timestamp;
 /// What a link can carry and hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Capacity in kbit/s, at least 1. `None`, the default, is no limit: a parcel passes in no time.
+    /// Capacity in kbit/s, at least 1. `None`, the default, is no limit: a parcel passes in no
+    /// time.
     pub kbit_per_s: Option<u64>,
-    /// The most bytes that may wait; a parcel beyond it is dropped, unless none waits. Default: no bound.
+    /// The most bytes that may wait; a parcel beyond it is dropped, unless none waits. Default: no
+    /// bound.
     pub queue_bytes_max: u64,
     /// Who is next. Default [`Sharing::Fair`].
     pub sharing: Sharing,
@@ -32,16 +34,17 @@ impl Default for Limits {
 /// Whom a link serves next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// The other ends get equal bytes while they have something waiting, by deficit round robin (Shreedhar and
-    /// Varghese, 1995): ahead of an equal share at most by one parcel and [`QUANTUM_BYTES`].
+    /// The other ends get equal bytes while they have something waiting, by deficit round robin
+    /// (Shreedhar and Varghese, 1995): ahead of an equal share at most by one parcel and
+    /// [`QUANTUM_BYTES`].
     #[default]
     Fair,
     /// Who came first.
     FirstCome,
 }
 
-/// What a flow of a fair link may send in one round. A packet of Ethernet: less costs rounds without
-/// a parcel, more makes shares coarser.
+/// What a flow of a fair link may send in one round. A packet of Ethernet: less costs rounds
+/// without a parcel, more makes shares coarser.
 pub const QUANTUM_BYTES: u64 = 1_500;
 
 /// Nanoseconds a bit takes at 1 kbit/s.
@@ -52,7 +55,8 @@ const NANOS_PER_KBIT: u128 = 1_000_000;
 pub(super) struct Port<S, P> {
     limits: Limits,
     flows: BTreeMap<S, Flow<P>>,
-    /// Flows with something waiting. The first is being served. For [`Sharing::FirstCome`]: one entry a parcel.
+    /// Flows with something waiting. The first is being served. For [`Sharing::FirstCome`]: one
+    /// entry a parcel.
     order: VecDeque<S>,
     waiting_bytes: u64,
     current: Option<(u64, P)>,
@@ -156,7 +160,8 @@ impl<S: Copy + Ord, P> Port<S, P> {
         }
     }
 
-    /// Goes through the rounds at once in which no flow has earned its parcel: a large one would take many.
+    /// Goes through the rounds at once in which no flow has earned its parcel: a large one would
+    /// take many.
     fn skip_rounds(&mut self) {
         let missing = |queue: &Flow<P>| {
             let bytes = queue.waiting.front().map_or(0, |(bytes, _)| *bytes);

@@ -76,8 +76,8 @@ impl Invariant for Cancel {
     }
 }
 
-/// True when the call was given up, outgrew a bound, cancels what is late, or an ancestor failed and took
-/// its branches with it.
+/// True when the call was given up, outgrew a bound, cancels what is late, or an ancestor failed
+/// and took its branches with it.
 fn is_wanted(task: &TaskName, oracle: &Oracle) -> bool {
     let Some(call) = oracle.calls.get(&task.call) else { return false };
     let by_call = call.cancelled_at.is_some()

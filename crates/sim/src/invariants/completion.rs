@@ -1,5 +1,5 @@
-//! A call that says it is complete is: every task finished, every reply is here. With failures, the same
-//! holds for everything that is not at or below a failed branch.
+//! A call that says it is complete is: every task finished, every reply is here. With failures, the
+//! same holds for everything that is not at or below a failed branch.
 
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::id::{CallId, TaskKey};

@@ -1,5 +1,5 @@
-//! Each message reaches the user at most once and as it was sent; items of a stream in order and without
-//! gaps.
+//! Each message reaches the user at most once and as it was sent; items of a stream in order and
+//! without gaps.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Where nothing goes wrong, every call comes to its proper end before its deadline; and once everything
-//! that went wrong has ended, so does every new call.
+//! Where nothing goes wrong, every call comes to its proper end before its deadline; and once
+//! everything that went wrong has ended, so does every new call.
 
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::wire::Cause;

@@ -1,5 +1,5 @@
-//! A user that waits for a quorum has enough with the reply that makes k distinct nodes, neither before nor
-//! after.
+//! A user that waits for a quorum has enough with the reply that makes k distinct nodes, neither
+//! before nor after.
 
 use std::collections::BTreeSet;
 

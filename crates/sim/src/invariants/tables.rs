@@ -1,4 +1,5 @@
-//! No table outgrows its bound, and after the last deadline and the keep-alive timeout all are empty.
+//! No table outgrows its bound, and after the last deadline and the keep-alive timeout all are
+//! empty.
 
 use convoke_proto::limits::Limits;
 use convoke_proto::node::Node;

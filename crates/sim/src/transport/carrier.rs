@@ -1,7 +1,8 @@
-//! Uplinks and downlinks that the connections of a node share: frames on their way through a [`Hose`].
+//! Uplinks and downlinks that the connections of a node share: frames on their way through a
+//! [`Hose`].
 //!
-//! A frame stays in the pipe of its connection; what goes through the hose is a token that says whose
-//! next frame has arrived. Since a pair keeps its order in the hose, it is the right one.
+//! A frame stays in the pipe of its connection; what goes through the hose is a token that says
+//! whose next frame has arrived. Since a pair keeps its order in the hose, it is the right one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub(crate) struct Token {
 #[derive(Debug)]
 pub(crate) struct Carrier {
     hose: Hose<NodeId, Token>,
-    /// Where the hose's time starts: with the first frame, since a network may be made before its clock.
+    /// Where the hose's time starts: with the first frame, since a network may be made before its
+    /// clock.
     start: Option<Instant>,
 }
 
@@ -79,8 +81,8 @@ impl Carrier {
     }
 }
 
-/// Starts what moves frames through the hose, within a runtime. It ends with the network, or when its
-/// runtime does.
+/// Starts what moves frames through the hose, within a runtime. It ends with the network, or when
+/// its runtime does.
 pub(crate) fn start(network: &Arc<Network>) -> JoinHandle<()> {
     tokio::spawn(run(Arc::downgrade(network), Arc::clone(&network.carried)))
 }

@@ -25,8 +25,8 @@ pub struct Conditions {
     /// The probability that a frame is lost, from 0 to 1. Default 0. The connection dies of it at
     /// both ends, since no transport may lose a single frame.
     pub loss: f64,
-    /// What all connections together carry on the data lane, in bytes per second. Default `None`, no
-    /// limit. Control frames are small and urgent: they take no bandwidth.
+    /// What all connections together carry on the data lane, in bytes per second. Default `None`,
+    /// no limit. Control frames are small and urgent: they take no bandwidth.
     pub bandwidth: Option<u64>,
 }
 

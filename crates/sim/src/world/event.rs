@@ -13,7 +13,8 @@ use crate::scenario::Fault;
 
 use super::callers::CallSpec;
 
-/// An entry of the queue. Those with an `End` happen to a node in one life, and wait while it is paused.
+/// An entry of the queue. Those with an `End` happen to a node in one life, and wait while it is
+/// paused.
 #[derive(Debug)]
 pub(super) enum Event {
     Frame {

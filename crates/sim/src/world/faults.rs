@@ -145,7 +145,8 @@ impl World {
         }
     }
 
-    /// `to` has heard nothing over a connection for the keep-alive timeout, if the reason still holds.
+    /// `to` has heard nothing over a connection for the keep-alive timeout, if the reason still
+    /// holds.
     pub(super) fn on_keep_alive(&mut self, link: LinkNonce, to: Place, since: Timestamp) {
         let peer = self.peer_end(link, to);
         let host = &self.hosts[peer.place];

@@ -1,9 +1,9 @@
 //! Completion, checked exhaustively: every small request tree, every order in which its frames can
 //! arrive, one of them twice. The code under test is the initiator's own `proto::tree::Tree`.
 //!
-//! What is modelled is everything around it: which frames the tasks of a tree send (`trees.rs`, rules
-//! R1 to R7 of `proto::task`), and in which order the initiator applies the parts of a frame (as
-//! `proto::call` does). No fault is modelled, so nothing may look like one.
+//! What is modelled is everything around it: which frames the tasks of a tree send (`trees.rs`,
+//! rules R1 to R7 of `proto::task`), and in which order the initiator applies the parts of a frame
+//! (as `proto::call` does). No fault is modelled, so nothing may look like one.
 
 mod trees;
 
@@ -137,7 +137,8 @@ impl Completion {
         Self { scenarios: scenarios(bounds), is_registering_children: true }
     }
 
-    /// As `proto::call` applies a frame: entries of ancestors, the sender itself, its reply, its entry.
+    /// As `proto::call` applies a frame: entries of ancestors, the sender itself, its reply, its
+    /// entry.
     fn apply(&self, state: &mut State, frame: &Frame) -> Result<(), TreeFault> {
         for entry in &frame.inherited {
             self.close(&mut state.tree, entry)?;

@@ -1,8 +1,8 @@
 //! Every request tree within bounds, and the frames its tasks send to the initiator.
 //!
-//! A task that ends its branch opens children, sends replies and then an entry, which travels by one of
-//! the rules of `proto::task`. A task that hands its branch on (R3) sends nothing, and only makes the
-//! next hop.
+//! A task that ends its branch opens children, sends replies and then an entry, which travels by
+//! one of the rules of `proto::task`. A task that hands its branch on (R3) sends nothing, and only
+//! makes the next hop.
 
 use convoke_proto::id::{NodeId, Path, TaskKey};
 
@@ -13,7 +13,8 @@ pub(crate) struct Bounds {
     pub(crate) tasks: usize,
     /// Replies of a tree, at most; of a task at most two.
     pub(crate) replies: u32,
-    /// True when entries travel every way they can, or only the way they do when nothing was flushed early.
+    /// True when entries travel every way they can, or only the way they do when nothing was
+    /// flushed early.
     pub(crate) is_every_rule: bool,
 }
 

@@ -1,7 +1,7 @@
 //! From what a call ended with to what gRPC calls a status.
 //!
-//! The codes are the same ones. What gRPC has no place for, which branch failed, where, and whether it may
-//! have run, is in the message for people and in trailers for programs.
+//! The codes are the same ones. What gRPC has no place for, which branch failed, where, and whether
+//! it may have run, is in the message for people and in trailers for programs.
 
 use convoke_core::wire::{Cause, Executed};
 use convoke_core::{CallError, End, Failure, Outcome};

@@ -1,8 +1,8 @@
 //! How a connection comes about: dialled or accepted, until both ends have introduced themselves.
 //!
-//! The private data of the request and of the reply are the hellos. The dialler introduces itself as soon as it is
-//! accepted; the other end does so when its sink has taken the connection, or closes with the reason. So a dial ends
-//! with both ends open.
+//! The private data of the request and of the reply are the hellos. The dialler introduces itself
+//! as soon as it is accepted; the other end does so when its sink has taken the connection, or
+//! closes with the reason. So a dial ends with both ends open.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -173,7 +173,8 @@ impl<P: Provider> Wire<P> {
         };
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let inline_bytes_max = provider.inline_bytes_max(queue_pair);
-        // The link that keeps the account of them needs the other end's hello, which comes with the reply.
+        // The link that keeps the account of them needs the other end's hello, which comes with the
+        // reply.
         let slots: Vec<u32> = (0..config.receive_slots()).collect();
         let begun = provider
             .post_receives(queue_pair, &slots)

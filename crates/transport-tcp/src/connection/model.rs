@@ -1,6 +1,6 @@
-//! The connection itself, run by loom in every order of events up to a bound: whoever flushes writes for
-//! all, nobody writes beside another, and nothing that was appended and flushed stays behind. A wake-up
-//! that is lost shows as a deadlock.
+//! The connection itself, run by loom in every order of events up to a bound: whoever flushes
+//! writes for all, nobody writes beside another, and nothing that was appended and flushed stays
+//! behind. A wake-up that is lost shows as a deadlock.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -183,8 +183,8 @@ impl Model {
     }
 }
 
-/// Every order with at most two switches where a thread could have gone on: defects of this kind need
-/// one or two.
+/// Every order with at most two switches where a thread could have gone on: defects of this kind
+/// need one or two.
 fn in_every_order(test: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);

@@ -156,7 +156,8 @@ impl Decoder {
         Ok(Some(self.item(head, whole)))
     }
 
-    /// Moves bytes until `total` are there. Grows by doubling, and never for what is only announced.
+    /// Moves bytes until `total` are there. Grows by doubling, and never for what is only
+    /// announced.
     fn carry_over(&mut self, input: &mut Bytes, total: usize) {
         let part = input.split_to(total.saturating_sub(self.carry.len()).min(input.len()));
         if self.carry.capacity() - self.carry.len() < part.len() {

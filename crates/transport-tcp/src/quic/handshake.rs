@@ -250,8 +250,9 @@ fn greeting(
     }
 }
 
-/// The address of this machine that the peer reaches it at: from the system where it tells with each
-/// datagram, else from where it listens, else by asking which way a datagram to the peer would take.
+/// The address of this machine that the peer reaches it at: from the system where it tells with
+/// each datagram, else from where it listens, else by asking which way a datagram to the peer would
+/// take.
 fn local_ip(quic: &quinn::Connection, listening: Option<IpAddr>) -> IpAddr {
     let is_known = |ip: &IpAddr| !ip.is_unspecified();
     let listening = || listening.filter(is_known);

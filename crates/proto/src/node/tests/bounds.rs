@@ -135,8 +135,8 @@ fn all_tasks_of_a_call_share_a_few_timers() {
     assert_eq!((used(&server, Pool::Records), used(&server, Pool::Running)), (0, 0));
 }
 
-/// A node 9 whose task of a call of node 1 has opened `count` branches at node 2, by the connection that
-/// is returned; there is another one.
+/// A node 9 whose task of a call of node 1 has opened `count` branches at node 2, by the connection
+/// that is returned; there is another one.
 fn with_branches_at_two(count: u32) -> (Node, TaskRef, LinkId, LinkId) {
     let mut server = node(9, &Limits::default());
     let one = up(&mut server, 1);

@@ -1,5 +1,5 @@
-//! Who may say what of which task (the table of `admission.rs`): what does not count changes nothing,
-//! whoever says it, whenever, and whatever it shows.
+//! Who may say what of which task (the table of `admission.rs`): what does not count changes
+//! nothing, whoever says it, whenever, and whatever it shows.
 
 use bytes::Bytes;
 
@@ -38,8 +38,8 @@ fn calls(mesh: &Mesh) -> String {
     format!("{:?}", mesh.nodes[&1].initiator())
 }
 
-/// Sends everything that must not count about the calls of node 1: from a node that was not asked and
-/// from one that was, as its own word and as another's.
+/// Sends everything that must not count about the calls of node 1: from a node that was not asked
+/// and from one that was, as its own word and as another's.
 fn forge(mesh: &mut Mesh, call: CallId) {
     let of = |mesh: &Mesh, path| mesh.key_of(call, path);
     let (none, zero, one) = (None, of(mesh, "/0"), of(mesh, "/1"));

@@ -576,8 +576,8 @@ fn the_word_of_a_node_that_sent_nothing_is_not_believed() {
     assert_eq!(mesh.starts.len(), started + 2, "what is asked for later runs all the same");
 }
 
-/// Frames of different calls, lanes and connections pass one another: an answer is about what had come when it
-/// was asked for.
+/// Frames of different calls, lanes and connections pass one another: an answer is about what had
+/// come when it was asked for.
 #[test]
 fn an_answer_is_not_about_requests_that_came_after_the_question() {
     let (mut mesh, _, copy, _) = chain();

@@ -219,7 +219,8 @@ fn a_key_is_shown_only_where_a_branch_speaks() {
         let (bytes, kind) = (golden.frame.to_bytes(), golden.frame.message.kind());
         let decoded = Frame::decode(&with_byte(&bytes, 0, 0xa0 | kind));
         let may_show = [2, 3, 4, 5, 8, 9, 14].contains(&kind);
-        // Where one may be shown, the next bytes are taken for it, and the rest for another message.
+        // Where one may be shown, the next bytes are taken for it, and the rest for another
+        // message.
         assert_eq!(decoded == Err(WireError::Reserved), !may_show, "{}", golden.name);
     }
     let keyed = Frame::keyed(header("/2"), KEY, Message::Reply(Reply::sole(Bytes::new())));
