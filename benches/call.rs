@@ -13,8 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use convoke::{
-    CallBuilder, Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task,
-    TcpTransport,
+    Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task, TcpTransport,
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tokio::runtime::{Builder, Runtime};
@@ -87,7 +86,7 @@ async fn hop(mut payload: Payload, task: Task<Payload>) -> Result<Finish, Status
     let peers = PEERS.take();
     let peer = peers[&next];
     PEERS.set(peers);
-    Ok(task.tail(HOPS.request(payload), &peer).await?)
+    Ok(task.tail(&peer, HOPS.request(payload)).await?)
 }
 
 struct Nodes {
@@ -124,7 +123,7 @@ fn calls(criterion: &mut Criterion) {
 
     criterion.bench_function("call_unary", |bencher| {
         bencher.iter(|| {
-            let call = CallBuilder::new(client).branch(ECHO.request(payload.clone()), &peers[0]);
+            let call = client.call(ECHO, payload.clone()).to(peers[0]);
             black_box(runtime.block_on(call.into_future()).expect("it answers"))
         });
     });
@@ -135,8 +134,7 @@ fn calls(criterion: &mut Criterion) {
         let payload = Payload { route, ..payload.clone() };
         group.bench_with_input(BenchmarkId::from_parameter(hops), &hops, |bencher, _| {
             bencher.iter(|| {
-                let call =
-                    CallBuilder::new(client).branch(HOPS.request(payload.clone()), &peers[0]);
+                let call = client.call(HOPS, payload.clone()).to(peers[0]);
                 black_box(runtime.block_on(call.into_future()).expect("it answers"))
             });
         });
@@ -149,8 +147,7 @@ fn calls(criterion: &mut Criterion) {
             bencher.iter(|| {
                 runtime.block_on(async {
                     for peer in &peers[..*hops] {
-                        let call =
-                            CallBuilder::new(client).branch(ECHO.request(payload.clone()), peer);
+                        let call = client.call(ECHO, payload.clone()).to(peer);
                         black_box(call.await.expect("it answers"));
                     }
                 });
@@ -163,11 +160,9 @@ fn calls(criterion: &mut Criterion) {
     for width in [1, 3, 10] {
         group.bench_with_input(BenchmarkId::from_parameter(width), &width, |bencher, width| {
             bencher.iter(|| {
-                let requests =
-                    peers[..*width].iter().map(|peer| (ECHO.request(payload.clone()), peer));
-                let call = requests.fold(CallBuilder::new(client), |call, (request, peer)| {
-                    call.branch(request, peer)
-                });
+                let branches =
+                    peers[..*width].iter().map(|peer| (peer, ECHO.request(payload.clone())));
+                let call = client.fan_out(branches);
                 let replies = runtime.block_on(call.open().expect("it opens").collect());
                 assert_eq!(replies.expect("they decode").0.len(), *width);
             });

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use alloc_tracker::{Allocator, Session};
 use convoke::quorum::{Configuration, Majority, Member, QuorumExt};
-use convoke::{Context, Endpoint, Invocation, Method, NodeId, Service, Status};
+use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use prost::bytes::Bytes;
 
 #[global_allocator]
@@ -37,7 +37,7 @@ async fn serve(id: u64) -> (Endpoint, Member) {
 
 async fn call(client: &Endpoint, members: &Configuration) {
     let body = Body { bytes: Bytes::from_static(&[7; 100]) };
-    let invocation = Invocation::new(client, ECHO.request(body));
+    let invocation = client.call(ECHO, body);
     match members.members() {
         [one] => invocation.to(one).await.expect("it answers"),
         _ => invocation.to_all(members).quorum(Majority).await.expect("they answer"),

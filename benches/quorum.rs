@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use convoke::quorum::{All, Configuration, Majority, Member, QuorumExt};
-use convoke::{Context, Endpoint, Invocation, Method, NodeId, Service, Status, TcpTransport};
+use convoke::{Context, Endpoint, Method, NodeId, Service, Status, TcpTransport};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tokio::runtime::{Builder, Runtime};
 
@@ -47,11 +47,11 @@ fn quorum(criterion: &mut Criterion) {
     for member in &all {
         runtime.block_on(client.warm_up(member)).expect("it listens");
     }
-    let invoke = || Invocation::new(&client, ECHO.request("x".repeat(100)));
+    let invoke = || client.call(ECHO, "x".repeat(100));
 
     criterion.bench_function("quorum_unary", |bencher| {
         let one = all.members()[0];
-        bencher.iter(|| black_box(runtime.block_on(async { invoke().to(&one).await })));
+        bencher.iter(|| black_box(runtime.block_on(async { invoke().to(one).await })));
     });
     let mut group = criterion.benchmark_group("quorum_majority_members");
     for count in [1, 4, 7] {

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{CallBuilder, Context, Endpoint, Invocation, Method, Service, Status};
+use convoke::{Context, Endpoint, Method, Service, Status};
 
 const STOCK: Method<String, u64> = Method::new("shop.Store/Stock").read_only();
 const ORDERED: Method<u64, u64> = Method::new("shop.Store/Ordered").read_only();
@@ -31,7 +31,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // The same to all, one branch each. Replies come in no order.
-    let mut call = Invocation::new(&client, STOCK.request("lamp".into())).to_all(&peers).open()?;
+    let mut call = client.call(STOCK, "lamp".into()).to_all(&peers).open()?;
     let mut total = 0;
     while let Some(reply) = call.next().await {
         let reply = reply?;
@@ -42,11 +42,12 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(total, 123);
 
     // Different ones, to whom they concern. All of a call are answered with the same type.
-    let call = CallBuilder::new(&client)
-        .branch(STOCK.request("lamp".into()), &peers[0])
-        .branch(ORDERED.request(2), &peers[0])
-        .branch(ORDERED.request(2), &peers[1])
-        .deadline(Duration::from_secs(2));
+    let branches = [
+        (peers[0], STOCK.request("lamp".into())),
+        (peers[0], ORDERED.request(2)),
+        (peers[1], ORDERED.request(2)),
+    ];
+    let call = client.fan_out(branches).deadline(Duration::from_secs(2));
     let (mut replies, outcome) = call.open()?.collect().await?;
     assert!(outcome.is_complete());
     replies.sort_by(|a, b| a.path().cmp(b.path()));

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{Compression, Context, Invocation, Method, Service, Status};
+use convoke::{Compression, Context, Method, Service, Status};
 
 const BOOK: Method<String, String> = Method::new("library.Library/Book").read_only();
 
@@ -29,7 +29,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     for (client, is_small) in [(reader, true), (plain, false)] {
         let peer = client.connect(server.addresses()[0].as_str()).await?;
-        let text = Invocation::new(&client, BOOK.request("Ada's notes".into())).to(&peer).await?;
+        let text = client.call(BOOK, "Ada's notes".into()).to(peer).await?;
         let received = client.counters().bytes_received;
         println!("{} bytes of text, {received} received", text.len());
         assert_eq!(received < 10_000, is_small);

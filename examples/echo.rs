@@ -11,7 +11,7 @@ use convoke::quorum::Configuration;
 use convoke::quorum::echo::{
     EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum, digest_of, echo_phases,
 };
-use convoke::{CallError, Context, Endpoint, Failure, Invocation, Method, NodeId, Service, Status};
+use convoke::{CallError, Context, Endpoint, Failure, Method, NodeId, Service, Status};
 
 const WRITE: Method<String, String> = Method::new("storage.Storage/Write");
 
@@ -47,7 +47,7 @@ async fn write(
     value: &str,
 ) -> Result<(usize, Vec<Failure>), CallError> {
     let request = WRITE.request(value.into());
-    let mut call = Invocation::new(client, request).to_all(members.members()).open()?;
+    let mut call = client.invoke(request).to_all(members.members()).open()?;
     let (mut answers, mut failures) = (0, Vec::new());
     while let Some(reply) = call.next().await {
         match reply {

@@ -62,7 +62,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let desk = Service::new()
         .unary(WELCOME, move |name, task: Context| welcome(name, greeter.clone(), task));
     let desk = convoke::endpoint().serve(desk).start().await?;
-    let call = convoke::Invocation::new(&desk, WELCOME.request("Ada".into())).to(&desk.me());
+    let call = desk.call(WELCOME, "Ada".into()).to(desk.me());
     assert_eq!(call.await?, "hello, Ada, welcome");
 
     edge.shutdown(Duration::from_secs(1)).await;

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::quorum::{Deciding, QuorumError, QuorumExt, Threshold};
-use convoke::{Code, Context, Endpoint, Invocation, Method, Peer, Service, Status};
+use convoke::{Code, Context, Endpoint, Method, Peer, Service, Status};
 
 const READ: Method<String, u64> = Method::new("storage.Replica/Read").read_only();
 
@@ -29,7 +29,8 @@ async fn start_replica(number: u64) -> Result<Endpoint, Box<dyn Error>> {
 
 /// One of the first three answers.
 fn read_from(client: &Endpoint, key: &str, replicas: &[Peer]) -> Deciding<u64, Threshold> {
-    Invocation::new(client, READ.request(key.into()))
+    client
+        .call(READ, key.into())
         .to_all(replicas)
         .members()
         .cancel_late() // the others need not go on: they only read

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{Code, Context, Invocation, Method, Service, Status};
+use convoke::{Code, Context, Method, Service, Status};
 
 /// What both sides agree on: a name, what it takes, what it answers. Messages are protobuf messages;
 /// the plain types, such as `String`, are among them.
@@ -17,7 +17,7 @@ async fn hello(name: String, context: Context) -> Result<String, Status> {
     if name.is_empty() {
         return Err(Status::new(Code::InvalidArgument, "a name is needed"));
     }
-    let polite = context.metadata().any(|(key, value)| (key, value) == ("tone", b"polite"));
+    let polite = context.metadata().text("tone") == Some("polite");
     Ok(if polite { format!("good day, {name}") } else { format!("hello, {name}") })
 }
 
@@ -32,19 +32,18 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let peer = client.connect(server.addresses()[0].as_str()).await?;
 
     // One branch, one reply. Nothing is sent until it is awaited.
-    let answer = Invocation::new(&client, HELLO.request("Ada".into())).to(&peer).await?;
+    let answer = client.call(HELLO, "Ada".into()).to(peer).await?;
     println!("{answer}");
     assert_eq!(answer, "hello, Ada");
 
     // Metadata travels with the request, and so does what is left of the deadline.
-    let request = HELLO.request("Ada".into()).metadata("tone", b"polite");
-    let call = Invocation::new(&client, request).deadline(Duration::from_secs(2)).to(&peer);
-    let answer = call.await?;
+    let call = client.call(HELLO, "Ada".into()).metadata("tone", "polite");
+    let answer = call.deadline(Duration::from_secs(2)).to(peer).await?;
     println!("{answer}");
     assert_eq!(answer, "good day, Ada");
 
     // An error of the service comes back as such, with the branch and the node it comes from.
-    let nobody = Invocation::new(&client, HELLO.request(String::new())).to(&peer).await;
+    let nobody = client.call(HELLO, String::new()).to(peer).await;
     let error = nobody.expect_err("the service refuses it");
     println!("{error}");
     let status = error.status().ok_or("it is the service's own error")?;

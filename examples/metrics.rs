@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{Context, Invocation, Method, Service, Status};
+use convoke::{Context, Method, Service, Status};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello");
@@ -31,7 +31,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let client = convoke::endpoint().start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
     for name in ["Ada", "Grace", "Barbara"] {
-        Invocation::new(&client, HELLO.request(name.into())).to(&peer).await?;
+        client.call(HELLO, name.into()).to(peer).await?;
     }
 
     server.sample_metrics(); // what is open and what was carried, as of now

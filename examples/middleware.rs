@@ -20,9 +20,8 @@ struct User(String);
 
 /// Lets those in who say who they are.
 fn admit(request: Incoming) -> Result<Incoming, BoxError> {
-    let name = request.context().metadata().find(|(key, _)| *key == "user");
-    let name = name.and_then(|(_, name)| String::from_utf8(name.to_vec()).ok());
-    let user = name.ok_or_else(|| Status::new(Code::Unauthenticated, "who are you?"))?;
+    let user = request.context().metadata().text("user").map(str::to_owned);
+    let user = user.ok_or_else(|| Status::new(Code::Unauthenticated, "who are you?"))?;
     request.context().insert(User(user));
     Ok(request)
 }
@@ -76,10 +75,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let peer = client.connect(server.addresses()[0].as_str()).await?;
 
     // Calls to one peer, as a service with layers of its own.
-    let calls = ServiceBuilder::new()
-        .concurrency_limit(8)
-        .retry(Patience(2))
-        .service(client.service(&peer));
+    let calls =
+        ServiceBuilder::new().concurrency_limit(8).retry(Patience(2)).service(client.service(peer));
     let request = WHO_AM_I.request(()).metadata("user", b"Ada");
     let name = calls.clone().oneshot(request).await?;
     println!("you are {name}");

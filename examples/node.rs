@@ -9,7 +9,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::{
-    Context, Endpoint, Invocation, Limits, Method, NodeId, ReplyDial, Service, Status, TcpTransport,
+    Context, Endpoint, Limits, Method, NodeId, ReplyDial, Service, Status, TcpTransport,
 };
 
 const NAME: Method<(), u64> = Method::new("cluster.Node/Name").read_only();
@@ -60,13 +60,13 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let addresses = two.addresses().iter().map(|address| address.as_str());
     let peer = one.peer(two.node(), addresses)?;
     one.warm_up(&peer).await?; // now, so that the first call need not wait for it
-    let name = Invocation::new(&one, NAME.request(())).to(&peer).await?;
+    let name = one.call(NAME, ()).to(peer).await?;
     println!("node {name} answers");
     assert_eq!(name, 2);
 
     // To itself: in process, without a frame.
     let before = one.counters().frames_sent;
-    assert_eq!(Invocation::new(&one, NAME.request(())).to(&one.me()).await?, 1);
+    assert_eq!(one.call(NAME, ()).to(one.me()).await?, 1);
     assert_eq!(one.counters().frames_sent, before);
 
     // An impostor: node 3, where node 1 expects node 2.
@@ -77,10 +77,10 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // Stopping: nothing new is taken, what runs may end, at most for this long.
     let peer = one.peer(two.node(), [two.addresses()[0].as_str()])?;
-    let slow = Invocation::new(&one, SLOW.request(50)).to(&peer).open()?;
-    Invocation::new(&one, NAME.request(())).to(&peer).await?; // behind it, so that has begun
+    let slow = one.call(SLOW, 50).to(peer).open()?;
+    one.call(NAME, ()).to(peer).await?; // behind it, so that has begun
     assert!(two.shutdown(Duration::from_secs(5)).await, "it ended by itself");
-    println!("the slow one was answered: {}", slow.first().await?);
+    println!("the slow one was answered: {}", slow.first().await?.message());
     for node in [one, three] {
         node.shutdown(Duration::from_secs(1)).await;
     }

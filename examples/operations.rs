@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use convoke::health::{CHECK, Health, HealthRequest, ServingState, WATCH};
 use convoke::{
-    Cause, Context, Endpoint, Invocation, Limits, Method, NodeId, PeerState, Service, Status,
-    TcpTransport,
+    Cause, Context, Endpoint, Limits, Method, NodeId, PeerState, Service, Status, TcpTransport,
 };
 
 const SELL: Method<String, String> = Method::new("shop.Shop/Sell");
@@ -51,34 +50,32 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // Dialled now, and again whenever it is lost. Without this, when it is next needed.
     let shop = client.peer(node, [server.addresses()[0].as_str()])?;
-    let _kept = client.keep_connected(&shop);
-    let mut connection = client.watch_peer(&shop);
+    let _kept = client.keep_connected(shop);
+    let mut connection = client.watch_peer(shop);
     connection.wait_for(|state| *state == PeerState::Connected).await?;
 
     // Whoever sends work asks once, or watches.
     let question = HealthRequest::of("shop.Shop");
-    let mut watch = Invocation::new(&client, WATCH.request(question.clone())).to(&shop).open()?;
+    let mut watch = client.call(WATCH, question.clone()).to(shop).open()?;
     health.set("shop.Shop", ServingState::Serving);
     while let Some(reply) = watch.next().await {
         println!("the shop is {:?}", reply?.message().state());
-        if Invocation::new(&client, CHECK.request(question.clone())).to(&shop).await?.state()
-            == ServingState::Serving
-        {
+        if client.call(CHECK, question.clone()).to(shop).await?.state() == ServingState::Serving {
             break;
         }
     }
-    println!("{}", Invocation::new(&client, SELL.request("a book".into())).to(&shop).await?);
+    println!("{}", client.call(SELL, "a book".into()).to(shop).await?);
 
     // Too large, and it says by how much and which setting that was.
     let large = SELL.request("x".repeat(100_000));
-    let refused = Invocation::new(&client, large).to(&shop).await.expect_err("it is too large");
+    let refused = client.invoke(large).to(shop).await.expect_err("it is too large");
     println!("{refused}");
     assert!(refused.to_string().contains("message_bytes_max"));
 
     // The end: the node says so, takes nothing new, lets what runs end, and stops in any case.
     assert!(server.shutdown(Duration::from_secs(5)).await);
     connection.wait_for(|state| *state != PeerState::Connected).await?;
-    let late = Invocation::new(&client, SELL.request("a book".into())).to(&shop).await;
+    let late = client.call(SELL, "a book".into()).to(shop).await;
     let late = late.expect_err("nobody is there");
     println!("{late}");
     assert_eq!(late.failure().map(|failure| failure.cause), Some(Cause::Unreachable));

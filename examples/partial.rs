@@ -7,9 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{
-    Cause, Context, End, Endpoint, Executed, Invocation, Method, NodeId, Service, Status,
-};
+use convoke::{Cause, Context, End, Endpoint, Executed, Method, NodeId, Service, Status};
 
 const TEMPERATURE: Method<String, i64> = Method::new("weather.Station/Temperature").read_only();
 
@@ -41,9 +39,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let [one, two, slow, gone] = stations;
     gone.shutdown(Duration::ZERO).await;
 
-    let call = Invocation::new(&client, TEMPERATURE.request("garden".into()))
-        .deadline(Duration::from_secs(1))
-        .to_all(&peers);
+    let call =
+        client.call(TEMPERATURE, "garden".into()).deadline(Duration::from_secs(1)).to_all(&peers);
     let mut call = call.open()?;
     let mut degrees = Vec::new();
     while let Some(reply) = call.next().await {

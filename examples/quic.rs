@@ -9,7 +9,7 @@ use std::error::Error;
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use convoke::{Context, Endpoint, Identity, Invocation, Method, QuicTransport, Service, Status};
+use convoke::{Context, Endpoint, Identity, Method, QuicTransport, Service, Status};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
 const COUNT: Method<Vec<u8>, u64> = Method::new("store.Store/Count").read_only();
@@ -58,8 +58,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let to_store = client.connect(&address).await?;
 
     // The large request goes over a stream of its own; the small one does not wait for it.
-    let large = Invocation::new(&client, COUNT.request(vec![0; 3 << 20])).to(&to_store);
-    let small = Invocation::new(&client, COUNT.request(vec![0; 100])).to(&to_store);
+    let large = client.call(COUNT, vec![0; 3 << 20]).to(to_store);
+    let small = client.call(COUNT, vec![0; 100]).to(to_store);
     let (large, small) = tokio::join!(large.into_future(), small.into_future());
     assert_eq!((large?, small?), (3 << 20, 100));
 
@@ -67,7 +67,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     for moved in quic.rebind()? {
         println!("now at {moved}");
     }
-    let again = Invocation::new(&client, COUNT.request(vec![0; 10])).to(&to_store).await?;
+    let again = client.call(COUNT, vec![0; 10]).to(to_store).await?;
     assert_eq!(again, 10);
 
     client.shutdown(Duration::from_secs(5)).await;

@@ -12,7 +12,7 @@ use convoke::quorum::{
     All, Configuration, Correction, Gathered, Majority, Member, QuorumExt, Replies, Verdict,
     newest_of,
 };
-use convoke::{CallBuilder, Code, Context, Endpoint, Invocation, Method, NodeId, Service, Status};
+use convoke::{CallBuilder, Code, Context, Endpoint, Method, NodeId, Service, Status};
 use tokio::sync::{mpsc, watch};
 
 /// A value and its version.
@@ -53,11 +53,11 @@ async fn start_replica(id: u64) -> Result<Endpoint, Box<dyn Error>> {
 
 fn write(client: &Endpoint, replicas: &Configuration, version: u64) -> CallBuilder<Versioned> {
     let value = Versioned { version, value: format!("the {version}. value") };
-    Invocation::new(client, WRITE.request(value)).to_all(replicas)
+    client.call(WRITE, value).to_all(replicas)
 }
 
 fn read(client: &Endpoint, replicas: &Configuration) -> CallBuilder<Versioned> {
-    Invocation::new(client, READ.request("the register".into())).to_all(replicas)
+    client.call(READ, "the register".into()).to_all(replicas)
 }
 
 /// Whether all that can reply have the same version, with how many they are.

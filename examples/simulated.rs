@@ -9,9 +9,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::sim::transport::SimNetwork;
-use convoke::{
-    CallError, Cause, Context, Endpoint, Invocation, Method, NodeId, Peer, Service, Status, Task,
-};
+use convoke::{CallError, Cause, Context, Endpoint, Method, NodeId, Peer, Service, Status, Task};
 use tokio::time::{Instant, sleep};
 
 const GET: Method<String, String> = Method::new("cache.Cache/Get").read_only();
@@ -20,7 +18,7 @@ const LOAD: Method<String, String> = Method::new("cache.Store/Load").read_only()
 /// What is to be tested: a cache that has nothing, so that the store behind it answers the client.
 fn cache(store: Peer) -> Service {
     Service::new().tree(GET, move |key: String, task: Task<String>| async move {
-        Ok::<_, Status>(task.tail(LOAD.request(key), &store).await?)
+        Ok::<_, Status>(task.tail(&store, LOAD.request(key)).await?)
     })
 }
 
@@ -47,7 +45,7 @@ async fn start(
 async fn get(client: &Endpoint, cache: &Peer) -> (Result<String, CallError>, u128) {
     let start = Instant::now();
     let request = GET.request("heron".into()).deadline(Duration::from_secs(5));
-    let result = Invocation::new(client, request).to(cache).await;
+    let result = client.invoke(request).to(cache).await;
     (result, start.elapsed().as_millis())
 }
 

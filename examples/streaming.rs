@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use convoke::{Finish, Invocation, Method, Service, Status, Task};
+use convoke::{Finish, Method, Service, Status, Task};
 
 const READINGS: Method<u64, Vec<u8>> = Method::new("sensor.Sensor/Readings").read_only();
 
@@ -38,7 +38,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let peer = client.connect(server.addresses()[0].as_str()).await?;
 
     // Items are replies that have a number.
-    let mut call = Invocation::new(&client, READINGS.request(2_000)).to(&peer).open()?;
+    let mut call = client.call(READINGS, 2_000).to(peer).open()?;
     let mut items = 0;
     while let Some(item) = call.next().await {
         let item = item?;
@@ -50,7 +50,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // Whoever asks for a million and reads ten holds the sender back. Then they lose interest: dropping
     // the call cancels it, and the handler is stopped where it waits.
-    let mut call = Invocation::new(&client, READINGS.request(1_000_000)).to(&peer).open()?;
+    let mut call = client.call(READINGS, 1_000_000).to(peer).open()?;
     for _ in 0..10 {
         call.next().await.ok_or("there are more")??;
     }

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use convoke::{
-    Caller, Code, Context, Endpoint, Executed, Identity, Invocation, Method, NodeId, Service,
-    Status,
+    Caller, Code, Context, Endpoint, Executed, Identity, Method, NodeId, Service, Status,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
@@ -90,14 +89,14 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     // Both ends prove who they are. The client expects node 7 at this address, and nobody else.
     let admin = convoke::secure_endpoint(load(&of_node(1))?).start().await?;
     let to_vault = admin.peer(vault.node(), [&address])?;
-    Invocation::new(&admin, READ.request("plan".into())).to(&to_vault).await?;
-    Invocation::new(&admin, ERASE.request("plan".into())).to(&to_vault).await?;
+    admin.call(READ, "plan".into()).to(to_vault).await?;
+    admin.call(ERASE, "plan".into()).to(to_vault).await?;
 
     // The rule knows its callers; what it denies has not run.
     let guest = convoke::secure_endpoint(load(&of_node(2))?).start().await?;
     let from_guest = guest.peer(vault.node(), [&address])?;
-    Invocation::new(&guest, READ.request("plan".into())).to(&from_guest).await?;
-    let denied = Invocation::new(&guest, ERASE.request("plan".into())).to(&from_guest).await;
+    guest.call(READ, "plan".into()).to(from_guest).await?;
+    let denied = guest.call(ERASE, "plan".into()).to(from_guest).await;
     let denied = denied.expect_err("node 2 is not the admin");
     println!("{denied}");
     assert_eq!(denied.status().map(|status| status.code()), Some(Code::PermissionDenied));
@@ -114,7 +113,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     issue(&authority, 7, &of_node(7))?;
     identity.reload()?; // by hand, or
     let watch = identity.watch(Duration::from_secs(60)); // whenever the files change
-    Invocation::new(&admin, READ.request("plan".into())).to(&to_vault).await?;
+    admin.call(READ, "plan".into()).to(to_vault).await?;
 
     drop(watch);
     for endpoint in [admin, guest, stranger, vault] {

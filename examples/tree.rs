@@ -9,9 +9,7 @@ use std::error::Error;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use convoke::{
-    CallError, Endpoint, Finish, Invocation, Method, NodeId, Peer, Service, Status, Task,
-};
+use convoke::{CallError, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
 
 const FIND: Method<String, String> = Method::new("search.Search/Find").read_only();
 const FIRST: Method<String, String> = Method::new("search.Search/First").read_only();
@@ -19,13 +17,12 @@ const LOOK: Method<String, String> = Method::new("search.Search/Look").read_only
 
 /// At the front: a branch to each shard. What they find does not come back through here.
 async fn find(word: String, task: Task<String>, shards: Vec<Peer>) -> Result<Finish, Status> {
-    let parts = shards.into_iter().map(|shard| (shard, word.clone()));
-    task.fan_out(parts, |word| LOOK.request(word)).await
+    task.fan_out(shards.iter().map(|shard| (shard, LOOK.request(word.clone())))).await
 }
 
 /// At the front: one shard is enough, so the rest of the work is handed to it.
 async fn first(word: String, task: Task<String>, shards: Vec<Peer>) -> Result<Finish, Status> {
-    Ok(task.tail(LOOK.request(word), &shards[0]).await?)
+    Ok(task.tail(&shards[0], LOOK.request(word)).await?)
 }
 
 /// At a shard: everything it has, to the initiator.
@@ -38,7 +35,7 @@ async fn look(word: String, task: Task<String>, lines: &[&str]) -> Result<Finish
 
 /// At the client: answers as they come, from whoever has them.
 async fn search(client: &Endpoint, front: &Peer, word: &str) -> Result<usize, CallError> {
-    let mut call = Invocation::new(client, FIND.request(word.into())).to(front).open()?;
+    let mut call = client.call(FIND, word.into()).to(front).open()?;
     let mut count = 0;
     while let Some(reply) = call.next().await {
         let reply = reply?;
@@ -78,11 +75,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     }
     assert_eq!(search(&client, &to_front, "pond").await?, 2);
 
-    let (replies, outcome) = Invocation::new(&client, FIRST.request("wren".into()))
-        .to(&to_front)
-        .open()?
-        .collect()
-        .await?;
+    let (replies, outcome) =
+        client.call(FIRST, "wren".into()).to(to_front).open()?.collect().await?;
     println!("{replies:?}");
     assert!(outcome.is_complete() && replies[0].from() == birds.node());
 

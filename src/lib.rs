@@ -23,7 +23,7 @@
 //! use std::time::Duration;
 //!
 //! use convoke::{
-//!     CallBuilder, Context, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task,
+//!     Context, Endpoint, Finish, Method, Peer, Service, Status, Task,
 //! };
 //!
 //! #[derive(Clone, PartialEq, prost::Message)]
@@ -69,7 +69,7 @@
 //!         let shards = self.shards.get().expect("set once all have started");
 //!         let (even, odd) = of.friends.into_iter().partition(|id| id % 2 == 0);
 //!         let parts = [(shards[0], even), (shards[1], odd)];
-//!         task.fan_out(parts, |ids| PERSONS.request(Ids { ids })).await
+//!         task.fan_out(parts.map(|(shard, ids)| (shard, PERSONS.request(Ids { ids })))).await
 //!     }
 //! }
 //!
@@ -98,11 +98,11 @@
 //! let peer = client.connect(&even_endpoint.addresses()[0].to_string()).await?;
 //!
 //! // One branch, one reply.
-//! let ada = Invocation::new(&client, PERSON.request(Ids { ids: vec![1] })).to(&peer).await?;
+//! let ada = client.call(PERSON, Ids { ids: vec![1] }).to(&peer).await?;
 //! assert_eq!(ada.friends, [2, 3, 4]);
 //!
 //! // A tree: replies come from whoever has them, in no order.
-//! let mut call = Invocation::new(&client, FRIENDS.request(ada)).to(&peer).open()?;
+//! let mut call = client.call(FRIENDS, ada).to(&peer).open()?;
 //! let mut friends = Vec::new();
 //! while let Some(reply) = call.next().await {
 //!     let reply = reply?;
@@ -116,15 +116,13 @@
 //!
 //! // Several branches, of which the first reply is awaited: what is late is cancelled.
 //! let odd_peer = client.connect(&odd_endpoint.addresses()[0].to_string()).await?;
-//! let call = Invocation::new(&client, PERSON.request(Ids { ids: vec![1] }))
+//! let call = client.call(PERSON, Ids { ids: vec![1] })
 //!     .deadline(Duration::from_secs(5))
 //!     .to_all(&[peer, odd_peer]);
 //! assert_eq!(call.await?.id, 1);
 //!
 //! // Branches that differ, in one call.
-//! let call = CallBuilder::new(&client)
-//!     .branch(PERSON.request(Ids { ids: vec![1] }), &peer)
-//!     .branch(PERSONS.request(Ids { ids: vec![5, 7] }), &odd_peer);
+//! let call = client.fan_out([(&peer, PERSON.request(Ids { ids: vec![1] })), (&odd_peer, PERSONS.request(Ids { ids: vec![5, 7] }))]);
 //! let (replies, outcome) = call.open()?.collect().await?;
 //! assert_eq!((replies.len(), outcome.is_complete()), (3, true));
 //!

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use certificates::Authority;
 use convoke::{
-    CallBuilder, Cause, Context, End, Endpoint, Finish, Identity, Invocation, Method, NodeId, Peer,
-    QuicTransport, Service, Status, Task,
+    Cause, Context, End, Endpoint, Finish, Identity, Method, NodeId, Peer, QuicTransport, Service,
+    Status, Task, Way,
 };
 
 /// Gives back what it got.
@@ -31,7 +31,7 @@ fn identity(authority: &Authority, node: u64) -> Identity {
 }
 
 async fn pass_on(to: u64, task: Task<Vec<u8>>) -> std::result::Result<Finish, Status> {
-    Ok(task.tail(ECHO.request(b"passed on".to_vec()), &Peer::from(node(to))).await?)
+    Ok(task.tail(&Peer::from(node(to)), ECHO.request(b"passed on".to_vec())).await?)
 }
 
 fn service() -> Service {
@@ -60,10 +60,10 @@ async fn a_reply_from_two_hops_away_is_authenticated() -> Result {
     peer(&two, &three);
     peer(&three, &one);
     let to_two = peer(&one, &two);
-    let call = CallBuilder::new(&one).branch(PASS_ON.request(3), &to_two).open()?;
+    let call = one.call(PASS_ON, 3).to(to_two).open()?;
     let (replies, outcome) = call.collect().await?;
     assert_eq!((replies.len(), outcome.end), (1, End::Complete));
-    assert_eq!((replies[0].from(), replies[0].is_authenticated()), (node(3), true));
+    assert_eq!((replies[0].from(), replies[0].way()), (node(3), Way::Direct));
     assert_eq!(replies[0].message(), b"passed on");
     for endpoint in [one, two, three] {
         endpoint.shutdown(Duration::from_secs(5)).await;
@@ -77,14 +77,14 @@ async fn large_and_small_calls_share_a_connection() -> Result {
     let (server, client) = (start(&authority, 1).await, start(&authority, 2).await);
     let to = peer(&client, &server);
     // What may wait for a dial is bounded, so there is a connection first.
-    Invocation::new(&client, ECHO.request(Vec::new())).to(&to).await?;
+    client.call(ECHO, Vec::new()).to(to).await?;
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..200_u8 {
         let (client, to) = (client.clone(), to);
         calls.spawn(async move {
             let len = if number.is_multiple_of(10) { 700_000 } else { 100 };
             let bytes = vec![number; len];
-            let answer = Invocation::new(&client, ECHO.request(bytes.clone())).to(&to).await;
+            let answer = client.call(ECHO, bytes.clone()).to(to).await;
             answer.map(|answer| answer == bytes)
         });
     }
@@ -108,7 +108,7 @@ async fn calls_go_on_while_the_client_moves() -> Result {
         callers.spawn(async move {
             for _ in 0..50 {
                 let request = ECHO.request(vec![number; 1_000]);
-                let answer = Invocation::new(&client, request).to(&to).await?;
+                let answer = client.invoke(request).to(to).await?;
                 assert_eq!(answer, vec![number; 1_000]);
             }
             Ok::<_, convoke::CallError>(())
@@ -116,7 +116,7 @@ async fn calls_go_on_while_the_client_moves() -> Result {
     }
     for _ in 0..5 {
         quic.rebind()?;
-        Invocation::new(&client, ECHO.request(vec![1])).to(&to).await?;
+        client.call(ECHO, vec![1]).to(to).await?;
     }
     for done in callers.join_all().await {
         done?;
@@ -129,8 +129,8 @@ async fn a_node_that_ends_fails_the_calls_it_runs() -> Result {
     let authority = Authority::new();
     let (server, client) = (start(&authority, 1).await, start(&authority, 2).await);
     let to = peer(&client, &server);
-    Invocation::new(&client, ECHO.request(Vec::new())).to(&to).await?;
-    let call = CallBuilder::new(&client).branch(NEVER.request(0), &to).open()?;
+    client.call(ECHO, Vec::new()).to(to).await?;
+    let call = client.call(NEVER, 0).to(to).open()?;
     let ending = tokio::spawn(async move { server.shutdown(Duration::from_millis(50)).await });
     let outcome = call.outcome().await;
     assert!(!outcome.is_complete(), "{outcome:?}");
@@ -143,7 +143,7 @@ async fn a_node_of_another_cluster_cannot_be_called() -> Result {
     let (authority, other) = (Authority::new(), Authority::new());
     let (server, client) = (start(&authority, 1).await, start(&other, 2).await);
     let to = peer(&client, &server);
-    let error = Invocation::new(&client, ECHO.request(Vec::new())).to(&to).await;
+    let error = client.call(ECHO, Vec::new()).to(to).await;
     let error = error.expect_err("neither trusts the other");
     assert!(error.failure().is_some_and(|failure| failure.cause != Cause::Application), "{error}");
     Ok(())

@@ -7,8 +7,7 @@ use std::time::Duration;
 use convoke::rdma::RdmaTransport;
 use convoke::rdma::provider::simulated::{Fabric, SimDevice};
 use convoke::{
-    Context, Endpoint, EndpointBuilder, Invocation, Method, NodeId, Peer, Service, Status,
-    TcpTransport,
+    Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, Service, Status, TcpTransport,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -37,7 +36,7 @@ fn peer(client: &Endpoint, server: &Endpoint) -> Result<Peer> {
 }
 
 async fn echo(client: &Endpoint, peer: &Peer, text: &str) -> Result {
-    let reply = Invocation::new(client, ECHO.request(text.into())).to(peer).await?;
+    let reply = client.call(ECHO, text.into()).to(peer).await?;
     assert_eq!(reply, text);
     Ok(())
 }
@@ -92,7 +91,7 @@ async fn a_connection_is_replaced_over_tcp_when_the_device_is_lost() -> Result {
     let client = builder(2, device.clone()).start().await?;
     let peer = peer(&client, &server)?;
     echo(&client, &peer, "by rdma").await?;
-    let mut state = client.watch_peer(&peer);
+    let mut state = client.watch_peer(peer);
     device.lose();
     state.wait_for(|state| *state == convoke::PeerState::Down).await?;
     echo(&client, &peer, "by tcp").await?;

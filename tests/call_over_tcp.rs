@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use convoke::{CallBuilder, CallError, Cause, Code, End, Executed, Invocation, Limits};
+use convoke::{CallError, Cause, Code, End, Executed, Limits, Way};
 use support::{
     Ask, ECHO, ECHO_PHASE, FAIL, HOPS, LARGE, NEST, ORDERED, SPREAD, STREAM, ask, builder, client,
     peer, server, stop,
@@ -16,7 +16,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 async fn a_unary_call_is_answered() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = client.connect(server.addresses()[0].as_str()).await?;
-    let answer = Invocation::new(&client, ECHO.request(ask("hello"))).to(&to).await?;
+    let answer = client.call(ECHO, ask("hello")).to(to).await?;
     assert_eq!((answer.text.as_str(), answer.node), ("hello", 1));
     Ok(())
 }
@@ -30,12 +30,11 @@ async fn the_last_of_a_chain_answers_the_initiator_directly() -> Result {
         let first = peer(&initiator, &nodes[0]);
         // The nodes reply to whom they know: as members of one cluster do.
         peer(&nodes[2], &initiator);
-        let call =
-            CallBuilder::new(&initiator).branch(HOPS.request(request.clone()), &first).open()?;
+        let call = initiator.call(HOPS, request.clone()).to(first).open()?;
         let (replies, outcome) = call.collect().await?;
         assert_eq!((replies.len(), outcome.end), (1, End::Complete));
         assert_eq!(replies[0].message().node, 3);
-        assert!(replies[0].is_authenticated());
+        assert_eq!(replies[0].way(), Way::Direct);
     }
     let frames: u64 = nodes.iter().chain([&initiator]).map(|n| n.counters().frames_sent).sum();
     assert_eq!(frames, 2 * 4, "three requests and one reply for each call, nothing else");
@@ -48,11 +47,11 @@ async fn an_initiator_that_cannot_be_dialled_gets_its_replies_through_the_parent
     let client = client().await;
     let request = Ask { route: vec![stop(&nodes[1]), stop(&nodes[2])], ..ask("far") };
     let first = peer(&client, &nodes[0]);
-    let call = CallBuilder::new(&client).branch(HOPS.request(request), &first).open()?;
+    let call = client.call(HOPS, request).to(first).open()?;
     let (replies, outcome) = call.collect().await?;
     assert_eq!((replies.len(), outcome.end), (1, End::Complete));
     assert_eq!(replies[0].from().get(), 3);
-    assert!(!replies[0].is_authenticated(), "it came through node 1");
+    assert_eq!(replies[0].way(), Way::Relayed, "it came through node 1");
     assert_eq!(client.counters().frames_sent, 1);
     Ok(())
 }
@@ -64,7 +63,7 @@ async fn a_stream_through_relays_gets_its_credit() -> Result {
     let route = vec![stop(&nodes[1]), stop(&nodes[2])];
     let request = Ask { route, number: 1500, ..ask("x") };
     let first = peer(&client, &nodes[0]);
-    let call = CallBuilder::new(&client).branch(HOPS.request(request), &first).open()?;
+    let call = client.call(HOPS, request).to(first).open()?;
     let (replies, outcome) = call.collect().await?;
     assert_eq!((replies.len(), outcome.end), (1500, End::Complete));
     assert!(replies.iter().zip(0..).all(|(reply, item)| reply.item() == Some(item)));
@@ -78,8 +77,7 @@ async fn handlers_of_an_ordered_method_run_one_at_a_time_for_each_peer() -> Resu
     let run = async |client: &convoke::Endpoint, text: &str, numbers: std::ops::Range<u64>| {
         let to = peer(client, &server);
         let requests = numbers.map(|number| ORDERED.request(Ask { number, ..ask(text) }));
-        let call =
-            requests.fold(CallBuilder::new(client), |call, request| call.branch(request, &to));
+        let call = client.fan_out(requests.map(|request| (to, request)));
         let (replies, _) = call.open()?.collect().await?;
         Ok::<_, CallError>(
             replies.last().map(|reply| reply.message().text.clone()).unwrap_or_default(),
@@ -100,10 +98,10 @@ async fn casts_reach_every_participant_also_before_its_request() -> Result {
     let nodes = [server(1).await, server(2).await, server(3).await];
     let initiator = server(9).await;
     let route: Vec<support::Stop> = nodes.iter().map(stop).collect();
-    let call = nodes.iter().fold(CallBuilder::new(&initiator), |call, node| {
+    let call = initiator.fan_out(nodes.iter().map(|node| {
         let request = ECHO_PHASE.request(Ask { route: route.clone(), ..ask("v") });
-        call.branch(request, &peer(&initiator, node))
-    });
+        (peer(&initiator, node), request)
+    }));
     let (replies, outcome) = call.open()?.collect().await?;
     assert_eq!((replies.len(), outcome.end), (3, End::Complete));
     assert!(replies.iter().all(|reply| reply.message().text == "vvv"));
@@ -119,7 +117,7 @@ async fn everybody_in_a_fan_out_replies_to_the_initiator() -> Result {
     }
     let request = Ask { route: nodes[1..].iter().map(stop).collect(), ..ask("all") };
     let first = peer(&initiator, &nodes[0]);
-    let call = CallBuilder::new(&initiator).branch(SPREAD.request(request), &first).open()?;
+    let call = initiator.call(SPREAD, request).to(first).open()?;
     let (replies, outcome) = call.collect().await?;
     let mut from: Vec<u64> = replies.iter().map(|reply| reply.from().get()).collect();
     from.sort_unstable();
@@ -139,7 +137,7 @@ async fn a_dead_node_is_a_failure_that_names_it_and_the_others_go_on() -> Result
     }
     let request = Ask { route: vec![dead, stop(&nodes[1])], ..ask("all") };
     let first = peer(&initiator, &nodes[0]);
-    let call = CallBuilder::new(&initiator).branch(SPREAD.request(request), &first).open()?;
+    let call = initiator.call(SPREAD, request).to(first).open()?;
     let (replies, outcome) = call.collect().await?;
     assert_eq!((replies.len(), outcome.end), (2, End::Partial));
     let [failure] = &outcome.failures[..] else { panic!("{:?}", outcome.failures) };
@@ -155,7 +153,7 @@ async fn a_stream_arrives_in_order_and_whole() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     let request = STREAM.request(Ask { number: 2000, ..Ask::default() });
-    let mut call = CallBuilder::new(&client).branch(request, &to).open()?;
+    let mut call = client.invoke(request).to(to).open()?;
     let mut next = 0;
     while let Some(reply) = call.next().await {
         let reply = reply?;
@@ -173,7 +171,7 @@ async fn a_reply_above_the_unscheduled_bytes_arrives() -> Result {
     let to = peer(&client, &server);
     for number in [0, 16_000, 17_000, 300_000, 4_000_000] {
         let request = LARGE.request(Ask { number, ..Ask::default() });
-        let answer = CallBuilder::new(&client).branch(request, &to).await?;
+        let answer = client.invoke(request).to(to).await?;
         assert_eq!(answer.filling.len() as u64, number);
     }
     Ok(())
@@ -184,7 +182,7 @@ async fn errors_panics_and_unknown_methods_are_failures_of_their_branch() -> Res
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     let failure = async |text: &str| {
-        let error = Invocation::new(&client, FAIL.request(ask(text))).to(&to).await;
+        let error = client.call(FAIL, ask(text)).to(to).await;
         error.expect_err("it fails")
     };
     let status = failure("status").await.status().expect("the service's own");
@@ -198,7 +196,7 @@ async fn errors_panics_and_unknown_methods_are_failures_of_their_branch() -> Res
     }
     const NOWHERE: convoke::Method<Ask, support::Answer> =
         convoke::Method::new("test.Test/Nowhere");
-    let error = Invocation::new(&client, NOWHERE.request(ask(""))).to(&to).await.unwrap_err();
+    let error = client.call(NOWHERE, ask("")).to(to).await.unwrap_err();
     let failure = error.failure().expect("a branch failed");
     assert_eq!((failure.cause, failure.executed), (Cause::UnknownMethod, Executed::No));
     assert_eq!(failure.node.map(convoke::NodeId::get), Some(1));
@@ -210,7 +208,7 @@ async fn the_deadline_names_what_is_missing() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     let (good, bad) = (ECHO.request(ask("a")), FAIL.request(ask("never")));
-    let call = CallBuilder::new(&client).branch(good, &to).branch(bad, &to);
+    let call = client.fan_out([(&to, good), (&to, bad)]);
     let call = call.deadline(Duration::from_millis(100)).open()?;
     let (replies, outcome) = call.collect().await?;
     assert_eq!((replies.len(), outcome.end), (1, End::Partial));
@@ -223,15 +221,16 @@ async fn the_deadline_names_what_is_missing() -> Result {
 async fn a_decision_ends_the_call_while_others_still_run() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
-    let call = CallBuilder::new(&client)
-        .branch(FAIL.request(ask("never")), &to)
-        .branch(ECHO.request(ask("a")), &to)
-        .branch(ECHO.request(ask("b")), &to);
+    let call = client.fan_out([
+        (&to, FAIL.request(ask("never"))),
+        (&to, ECHO.request(ask("a"))),
+        (&to, ECHO.request(ask("b"))),
+    ]);
     let mut call = call.open()?;
     for _ in 0..2 {
         call.next().await.expect("two answer")?;
     }
-    call.decide();
+    call.let_run();
     let load = client.load();
     assert_eq!((load.calls, load.unsettled), (0, 1), "it is over, and one may still answer");
     Ok(())
@@ -242,7 +241,7 @@ async fn too_large_a_request_is_refused_before_it_is_sent() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     let request = ECHO.request(ask(&"x".repeat(5 << 20)));
-    let error = CallBuilder::new(&client).branch(request, &to).await.unwrap_err();
+    let error = client.invoke(request).to(to).await.unwrap_err();
     assert!(matches!(error, CallError::TooLarge { limit, .. } if limit == 4 << 20), "{error}");
     assert_eq!(client.counters().frames_sent, 0);
     Ok(())
@@ -251,7 +250,7 @@ async fn too_large_a_request_is_refused_before_it_is_sent() -> Result {
 #[tokio::test]
 async fn an_endpoint_asks_itself_in_process() -> Result {
     let server = server(1).await;
-    let answer = Invocation::new(&server, ECHO.request(ask("me"))).to(&server.me()).await?;
+    let answer = server.call(ECHO, ask("me")).to(server.me()).await?;
     assert_eq!(answer.node, 1);
     assert_eq!(server.counters().frames_sent, 0);
     Ok(())
@@ -263,13 +262,13 @@ async fn a_restarted_server_answers_again() -> Result {
     let address = first.addresses()[0].to_string();
     let client = client().await;
     let to = client.connect(&address).await?;
-    Invocation::new(&client, ECHO.request(ask("a"))).to(&to).await?;
+    client.call(ECHO, ask("a")).to(to).await?;
     first.shutdown(Duration::ZERO).await;
     let _again = support::start(builder(1).listen(address)).await;
     // Until the backoff of a failed dial has passed, calls fail at once.
     let answered = async {
         loop {
-            match Invocation::new(&client, ECHO.request(ask("b"))).to(&to).await {
+            match client.call(ECHO, ask("b")).to(to).await {
                 Ok(answer) => return answer.text,
                 Err(_) => tokio::task::yield_now().await,
             }
@@ -283,8 +282,8 @@ async fn a_restarted_server_answers_again() -> Result {
 async fn shutdown_lets_running_handlers_end_and_is_bounded() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
-    let never = CallBuilder::new(&client).branch(FAIL.request(ask("never")), &to).open()?;
-    let answer = CallBuilder::new(&client).branch(ECHO.request(ask("a")), &to).await?;
+    let never = client.call(FAIL, ask("never")).to(to).open()?;
+    let answer = client.call(ECHO, ask("a")).to(to).await?;
     assert_eq!(answer.text, "a");
     assert!(!server.shutdown(Duration::from_millis(50)).await, "one handler never ends");
     let outcome = never.outcome().await;
@@ -303,7 +302,7 @@ async fn a_tree_that_grows_too_deep_or_too_wide_fails_in_that_branch() -> Result
         [(1, Cause::PathTooDeep, "/0".repeat(32)), (9, Cause::TooManyBranches, "/0".to_owned())]
     {
         let request = NEST.request(Ask { number, ..Ask::default() });
-        let call = CallBuilder::new(&client).branch(request, &to).open()?;
+        let call = client.invoke(request).to(to).open()?;
         let (_, outcome) = call.collect().await?;
         let failure = outcome.failures.iter().find(|failure| failure.cause == cause);
         let failure = failure.ok_or_else(|| format!("no {cause:?} in {outcome:?}"))?;
@@ -323,7 +322,7 @@ async fn a_call_with_too_many_branches_is_exhausted() -> Result {
     let client = support::start(builder).await;
     let to = peer(&client, &server);
     let request = NEST.request(Ask { number: 5, ..Ask::default() });
-    let call = CallBuilder::new(&client).branch(request, &to).open()?;
+    let call = client.invoke(request).to(to).open()?;
     assert_eq!(call.outcome().await.end, End::Exhausted);
     Ok(())
 }
@@ -341,11 +340,11 @@ async fn what_cannot_be_decoded_never_ran() -> Result {
     const ECHO_BACK: convoke::Method<Ask, Other> = convoke::Method::new("test.Test/Echo");
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
-    let error = Invocation::new(&client, ECHO_OTHER.request(Other { number: 7 })).to(&to).await;
+    let error = client.call(ECHO_OTHER, Other { number: 7 }).to(to).await;
     let error = error.unwrap_err();
     let failure = error.failure().expect("a branch failed");
     assert_eq!((failure.cause, failure.executed), (Cause::BadRequest, Executed::No));
-    let error = Invocation::new(&client, ECHO_BACK.request(ask("text"))).to(&to).await.unwrap_err();
+    let error = client.call(ECHO_BACK, ask("text")).to(to).await.unwrap_err();
     assert!(matches!(&error, CallError::Decode { from, .. } if from.get() == 1), "{error}");
     Ok(())
 }
@@ -354,7 +353,7 @@ async fn what_cannot_be_decoded_never_ran() -> Result {
 async fn a_budget_of_nothing_is_over_at_once() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
-    let call = Invocation::new(&client, ECHO.request(ask("a"))).deadline(Duration::ZERO).to(&to);
+    let call = client.call(ECHO, ask("a")).deadline(Duration::ZERO).to(to);
     let error = call.await.unwrap_err();
     assert_eq!(error.failure().map(|failure| failure.cause), Some(Cause::Deadline));
     Ok(())
@@ -366,13 +365,13 @@ async fn metadata_reaches_the_whole_tree_or_is_refused() -> Result {
     let to = peer(&client, &server);
     let route = vec![stop(&other)];
     let request = SPREAD.request(Ask { route, ..ask("metadata") }).metadata("key", b"value");
-    let call = CallBuilder::new(&client).branch(request, &to).open()?;
+    let call = client.invoke(request).to(to).open()?;
     let (replies, _) = call.collect().await?;
     let from_other = replies.iter().find(|reply| reply.from() == other.node());
     assert_eq!(from_other.map(|reply| reply.message().text.as_str()), Some("key=5"));
 
-    let large = ECHO.request(ask("a")).metadata("key", &[0; 20_000]);
-    let error = CallBuilder::new(&client).branch(large, &to).await.unwrap_err();
+    let large = ECHO.request(ask("a")).metadata("key", [0; 20_000]);
+    let error = client.invoke(large).to(to).await.unwrap_err();
     assert!(matches!(error, CallError::TooLarge { limit: 16_000, .. }), "{error}");
     Ok(())
 }
@@ -393,7 +392,7 @@ async fn two_that_dial_each_other_at_once_drop_no_call() -> Result {
         let until = tokio::time::Instant::now() + keep_alive * 3;
         let ask_often = async |from: &convoke::Endpoint, to: &convoke::Peer| {
             while tokio::time::Instant::now() < until {
-                Invocation::new(from, ECHO.request(ask("a"))).to(to).await?;
+                from.call(ECHO, ask("a")).to(to).await?;
             }
             Ok::<_, CallError>(())
         };
@@ -409,14 +408,12 @@ async fn tiny_limits_refuse_and_recover() -> Result {
     let server = support::start(builder(1).listen("tcp://127.0.0.1:0").limits(limits)).await;
     let client = client().await;
     let to = peer(&client, &server);
-    let first = CallBuilder::new(&client).branch(FAIL.request(ask("never")), &to).open()?;
-    let error = CallBuilder::new(&client).branch(ECHO.request(ask("a")), &to).await.unwrap_err();
+    let first = client.call(FAIL, ask("never")).to(to).open()?;
+    let error = client.call(ECHO, ask("a")).to(to).await.unwrap_err();
     let failure = error.failure().expect("refused");
     assert_eq!((failure.cause, failure.executed), (Cause::Overloaded, Executed::No));
     drop(first);
-    let answered = async {
-        while CallBuilder::new(&client).branch(ECHO.request(ask("a")), &to).await.is_err() {}
-    };
+    let answered = async { while client.call(ECHO, ask("a")).to(to).await.is_err() {} };
     tokio::time::timeout(Duration::from_secs(10), answered).await?;
     Ok(())
 }

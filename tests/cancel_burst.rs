@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use convoke::{Call, Context, Endpoint, Invocation, Method, Service, Status, TcpTransport};
+use convoke::{Call, Context, Endpoint, Method, Service, Status, TcpTransport};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -36,11 +36,11 @@ async fn cancels_that_find_the_lane_full_wait_and_leave_the_connection_alone() -
     let client = Endpoint::builder().transport(small_reserve).start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
 
-    let open = || Invocation::new(&client, NEVER.request(()).deadline(DEADLINE)).to(&peer).open();
+    let open = || client.invoke(NEVER.request(()).deadline(DEADLINE)).to(peer).open();
     let mut beside = open()?;
     let calls: Vec<Call<()>> = (0..CALLS).map(|_| open()).collect::<std::result::Result<_, _>>()?;
     until(|| server.load().tasks == CALLS + 1).await?;
-    let state = client.watch_peer(&peer);
+    let state = client.watch_peer(peer);
 
     drop(calls);
     until(|| server.load().tasks <= 1).await?;

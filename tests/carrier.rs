@@ -11,8 +11,8 @@ use bytes::Bytes;
 use convoke::carrier::{BodyCarrier, Carried, CarryError};
 use convoke::transport::BoxFuture;
 use convoke::{
-    Announce, CallBuilder, CastBody, Cause, Context, Endpoint, Executed, Invocation, Method,
-    NodeId, Peer, Service, Status, TcpTransport,
+    Announce, CastBody, Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status,
+    TcpTransport,
 };
 use tokio::sync::Notify;
 
@@ -113,7 +113,7 @@ fn all_carry(endpoints: &[&Endpoint], shelf: &Arc<Shelf>, puts: bool) -> Result 
 }
 
 async fn lens(client: &Endpoint, peers: &[Peer], bytes: usize) -> Result<Vec<u64>> {
-    let call = Invocation::new(client, LEN.request(vec![7; bytes])).to_all(peers);
+    let call = client.call(LEN, vec![7; bytes]).to_all(peers);
     let (replies, outcome) = call.open()?.collect().await?;
     assert!(outcome.is_complete(), "{outcome:?}");
     Ok(replies.iter().map(|reply| *reply.message()).collect())
@@ -142,9 +142,10 @@ async fn small_or_single_or_different_messages_are_not_offered() -> Result {
 
     assert_eq!(lens(&client, &peers, 1_000).await?, [1_000; 2]);
     assert_eq!(lens(&client, &peers[..1], 100_000).await?, [100_000]);
-    let call = CallBuilder::new(&client)
-        .branch(LEN.request(vec![1; 50_000]), &peers[0])
-        .branch(LEN.request(vec![1; 50_000]), &peers[1]);
+    let call = client.fan_out([
+        (&peers[0], LEN.request(vec![1; 50_000])),
+        (&peers[1], LEN.request(vec![1; 50_000])),
+    ]);
     assert!(call.open()?.outcome().await.is_complete());
     // This node itself has the message already.
     assert_eq!(lens(&client, &[peers[0], client.me()], 100_000).await?, [100_000; 2]);
@@ -171,7 +172,7 @@ async fn whom_the_carrier_leaves_out_gets_it_with_the_request() -> Result {
 async fn a_node_without_a_carrier_says_so_and_has_not_run_it() -> Result {
     let (_servers, client, peers) = cluster(2).await?;
     all_carry(&[&client], &Arc::default(), true)?;
-    let call = Invocation::new(&client, LEN.request(vec![7; 100_000])).to_all(&peers);
+    let call = client.call(LEN, vec![7; 100_000]).to_all(&peers);
     let outcome = call.open()?.outcome().await;
     assert_eq!(outcome.failures.len(), 2);
     for failure in &outcome.failures {
@@ -186,7 +187,7 @@ async fn a_handler_waits_for_its_message_until_the_deadline() -> Result {
     let (servers, client, peers) = cluster(2).await?;
     let shelf = Arc::new(Shelf::default());
     all_carry(&[&client, &servers[0], &servers[1]], &shelf, false)?;
-    let call = || Invocation::new(&client, LEN.request(vec![7; 100_000])).to_all(&peers);
+    let call = || client.call(LEN, vec![7; 100_000]).to_all(&peers);
 
     let outcome = call().deadline(Duration::from_millis(50)).open()?.outcome().await;
     assert!(!outcome.is_complete(), "{outcome:?}");
@@ -206,7 +207,7 @@ async fn a_message_that_nobody_has_any_more_fails_its_branch_unrun() -> Result {
     let shelf = Arc::new(Shelf::default());
     all_carry(&[&client, &servers[0], &servers[1]], &shelf, false)?;
     shelf.offers.lock().unwrap().resize(254, (Vec::new(), 0));
-    let call = Invocation::new(&client, LEN.request(vec![7; 100_000])).to_all(&peers);
+    let call = client.call(LEN, vec![7; 100_000]).to_all(&peers);
     let outcome = call.open()?.outcome().await;
     assert_eq!(outcome.failures.len(), 2);
     for failure in &outcome.failures {

@@ -3,8 +3,8 @@
 #![cfg(all(feature = "tcp", feature = "zstd"))]
 
 use convoke::{
-    CallError, Compression, Context, Endpoint, EndpointBuilder, Finish, Invocation, Limits, Method,
-    NodeId, Peer, Service, Status, Task, TcpTransport,
+    CallError, Compression, Context, Endpoint, EndpointBuilder, Finish, Limits, Method, NodeId,
+    Peer, Service, Status, Task, TcpTransport,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -17,7 +17,7 @@ const STREAM: Method<String, String> = Method::new("test.Test/Stream");
 /// Delegates to the node 3, which everybody here knows.
 async fn hand_on(text: String, task: Task<String>) -> std::result::Result<Finish, Status> {
     let third = Peer::from(NodeId::new(3).expect("not zero"));
-    Ok(task.tail(ECHO.request(text), &third).await?)
+    Ok(task.tail(&third, ECHO.request(text)).await?)
 }
 
 async fn stream(text: String, task: Task<String>) -> std::result::Result<Finish, Status> {
@@ -52,14 +52,14 @@ async fn pair(
 ) -> Result<(Endpoint, Endpoint, Peer)> {
     let (server, client) = (node(2, at_server).start().await?, node(1, at_client).start().await?);
     let peer = client.connect(server.addresses()[0].as_str()).await?;
-    Invocation::new(&client, ECHO.request("first".into())).to(&peer).await?;
+    client.call(ECHO, "first".into()).to(peer).await?;
     Ok((client, server, peer))
 }
 
 /// Bytes that an exchange takes on the wire, there and back.
 async fn exchange(client: &Endpoint, peer: &Peer) -> Result<(u64, u64)> {
     let before = client.counters();
-    let answer = Invocation::new(client, ECHO.request(text())).to(peer).await?;
+    let answer = client.call(ECHO, text()).to(peer).await?;
     assert_eq!(answer, text());
     let after = client.counters();
     Ok((after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received))
@@ -116,7 +116,7 @@ async fn a_reply_is_compressed_for_the_initiator_however_far_its_task_is() -> Re
     let peer = client.connect(second.addresses()[0].as_str()).await?;
     client.connect(&address).await?;
     let before = client.counters();
-    let answer = Invocation::new(&client, HAND_ON.request(text())).to(&peer).await?;
+    let answer = client.call(HAND_ON, text()).to(peer).await?;
     assert_eq!(answer, text());
     let after = client.counters();
     assert!(after.bytes_received - before.bytes_received < 2_000);
@@ -129,7 +129,7 @@ async fn items_of_a_stream_are_compressed_each() -> Result {
     let how = Some(Compression::zstd_from(1_000));
     let (client, _server, peer) = pair(how, how).await?;
     let before = client.counters();
-    let call = Invocation::new(&client, STREAM.request(text())).to(&peer).open()?;
+    let call = client.call(STREAM, text()).to(peer).open()?;
     let (replies, outcome) = call.collect().await?;
     assert!(outcome.is_complete());
     let items: Vec<&str> = replies.iter().map(|reply| reply.message().as_str()).collect();
@@ -146,15 +146,15 @@ async fn the_limit_counts_what_a_message_is_and_not_what_it_was_packed_to() -> R
     let server = node(2, how).limits(small.clone()).start().await?;
     let client = node(1, how).start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
-    Invocation::new(&client, ECHO.request("first".into())).to(&peer).await?;
+    client.call(ECHO, "first".into()).to(peer).await?;
     // 208 KB, packed to some bytes: a bomb for the server, which alone refuses it.
-    let error = Invocation::new(&client, ECHO.request(text())).to(&peer).await;
+    let error = client.call(ECHO, text()).to(peer).await;
     let error = error.expect_err("it is too large for the server");
     let failure = error.failure().expect("the branch failed");
     assert_eq!(failure.cause, convoke::Cause::BadRequest);
     assert!(failure.text.contains("message_bytes_max, 100000"), "{failure}");
     assert!(error.is_safe_to_repeat());
-    let call = Invocation::new(&client, ECHO.request("after it".into())).to(&peer);
+    let call = client.call(ECHO, "after it".into()).to(peer);
     assert_eq!(call.await?, "after it");
 
     // And the other way round: a reply too large for its initiator.
@@ -163,7 +163,7 @@ async fn the_limit_counts_what_a_message_is_and_not_what_it_was_packed_to() -> R
     let server = server.serve(big).compression(Compression::zstd_from(1_000)).start().await?;
     let client = node(4, how).limits(small).start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
-    let error = Invocation::new(&client, STREAM.request("a".into())).to(&peer).await;
+    let error = client.call(STREAM, "a".into()).to(peer).await;
     let error = error.expect_err("it is too large for the client");
     assert!(matches!(error, CallError::Decode { .. }), "{error}");
     assert!(error.to_string().contains("message_bytes_max, 100000"), "{error}");
@@ -178,9 +178,9 @@ async fn what_packed_requests_take_while_their_tasks_run_is_bounded() -> Result 
     let server = node(2, how).limits(limits).start().await?;
     let client = node(1, how).start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
-    Invocation::new(&client, ECHO.request("first".into())).to(&peer).await?;
-    let ask = || Invocation::new(&client, ECHO.request(text())).to(&peer);
-    let never = || Invocation::new(&client, NEVER.request(text())).to(&peer).open();
+    client.call(ECHO, "first".into()).to(peer).await?;
+    let ask = || client.call(ECHO, text()).to(peer);
+    let never = || client.call(NEVER, text()).to(peer).open();
     let mut held: Vec<_> = (0..19).map(|_| never()).collect::<std::result::Result<_, _>>()?;
     assert_eq!(ask().await?, text(), "there is room for one more");
     held.push(never()?);

@@ -7,7 +7,7 @@ mod support;
 use std::sync::{Arc, OnceLock};
 
 use alloc_tracker::{Allocator, Session};
-use convoke::{Context, Endpoint, Finish, Invocation, Method, Peer, Service, Status, Task};
+use convoke::{Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
 use support::{builder, client, peer};
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -44,7 +44,7 @@ async fn ask(client: &Endpoint, to: &Peer, callers: usize, calls_each: usize) {
             let (client, to) = (client.clone(), *to);
             tokio::spawn(async move {
                 for _ in 0..calls_each {
-                    let answer = Invocation::new(&client, ECHO.request(body())).to(&to).await;
+                    let answer = client.call(ECHO, body()).to(to).await;
                     assert_eq!(answer.unwrap(), body());
                 }
             })
@@ -110,11 +110,7 @@ async fn a_caller_that_is_not_polled_again_strands_nobody() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     ask(&client, &to, 1, 1).await;
-    let call = || {
-        Box::pin(std::future::IntoFuture::into_future(
-            Invocation::new(&client, ECHO.request(body())).to(&to),
-        ))
-    };
+    let call = || Box::pin(std::future::IntoFuture::into_future(client.call(ECHO, body()).to(to)));
     let (mut lone, mut idle) = (call(), call());
     let mut noop = std::task::Context::from_waker(std::task::Waker::noop());
     // The first writes for itself, the second takes the flush on and is left alone with it.
@@ -141,7 +137,7 @@ async fn a_call_over_five_hops_is_six_frames() -> Result {
                     match here.get().copied().flatten() {
                         None => task.answer(&body),
                         Some(next) => {
-                            Ok::<Finish, Status>(task.tail(HOP.request(body), &next).await?)
+                            Ok::<Finish, Status>(task.tail(&next, HOP.request(body)).await?)
                         }
                     }
                 }
@@ -161,7 +157,7 @@ async fn a_call_over_five_hops_is_six_frames() -> Result {
     all.push(client.clone());
     // Where they come: a sender counts a frame when its write has returned, which may be later.
     let frames = || all.iter().map(|endpoint| endpoint.counters().frames_received).sum::<u64>();
-    let call = || Invocation::new(&client, HOP.request(body())).to(&first);
+    let call = || client.call(HOP, body()).to(first);
     for _ in 0..20 {
         call().await?;
     }

@@ -18,6 +18,7 @@ macro_rules! examples {
 
 examples! {
     "tcp": hello in "../examples/hello.rs",
+    "tcp": clients in "../examples/clients.rs",
     "tcp": branches in "../examples/branches.rs",
     "tcp": tree in "../examples/tree.rs",
     "tcp": streaming in "../examples/streaming.rs",

@@ -8,8 +8,7 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use convoke::{
-    CallBuilder, Cause, Context, Endpoint, Executed, Finish, Method, NodeId, Peer, Service, Status,
-    Task,
+    Cause, Context, Endpoint, Executed, Finish, Method, NodeId, Peer, Service, Status, Task,
 };
 use tokio::sync::Notify;
 
@@ -31,15 +30,15 @@ async fn start(service: Service) -> Endpoint {
 /// Goes to the same node again until the number is used up.
 async fn count_down(number: u64, task: Task<u64>) -> Result<Finish, Status> {
     let Some(rest) = number.checked_sub(1) else { return task.answer(&7) };
-    let me = Peer::from(task.context().peer());
-    Ok(task.tail(COUNT.request(rest), &me).await?)
+    let me = task.context().parent();
+    Ok(task.tail(me, COUNT.request(rest)).await?)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_long_chain_within_one_node_does_not_grow_the_stack() {
     let run = async {
         let endpoint = start(Service::new().tree(COUNT, count_down)).await;
-        CallBuilder::new(&endpoint).branch(COUNT.request(20_000), &endpoint.me()).await
+        endpoint.call(COUNT, 20_000).to(endpoint.me()).await
     };
     // On a worker, whose stack is small.
     let answer = tokio::spawn(run).await.expect("it does not overflow");
@@ -63,15 +62,14 @@ async fn a_long_queue_at_an_ordered_method_does_not_grow_the_stack() {
         let endpoint = start(service).await;
         let calls: Vec<_> = (0..10_000)
             .map(|number| {
-                let call =
-                    CallBuilder::new(&endpoint).branch(ORDERED.request(number), &endpoint.me());
+                let call = endpoint.call(ORDERED, number).to(endpoint.me());
                 call.open().expect("there is room")
             })
             .collect();
         gate.notify_one();
         let mut sum = 0;
         for call in calls {
-            sum += call.first().await.expect("each has its turn");
+            sum += call.first().await.expect("each has its turn").into_inner();
         }
         sum
     };
@@ -85,9 +83,7 @@ async fn a_panic_before_the_handler_is_a_future_is_a_failure_of_the_branch() {
         async move { Ok::<_, Status>(number) }
     });
     let endpoint = start(service).await;
-    let ask = async |number| {
-        CallBuilder::new(&endpoint).branch(COUNT.request(number), &endpoint.me()).await
-    };
+    let ask = async |number| endpoint.call(COUNT, number).to(endpoint.me()).await;
     let error = ask(1).await.expect_err("it panics");
     assert_eq!(error.failure().map(|failure| failure.cause), Some(Cause::Panicked));
     assert_eq!(ask(2).await.expect("the endpoint goes on"), 2);
@@ -102,11 +98,8 @@ async fn what_waits_at_an_ordered_method_never_begins_after_shutdown() {
         std::future::pending::<Result<u64, Status>>()
     });
     let endpoint = start(service).await;
-    let request = |number| (ORDERED.request(number), endpoint.me());
-    let builder = (0..3)
-        .map(request)
-        .fold(CallBuilder::new(&endpoint), |call, (request, me)| call.branch(request, &me));
-    let call = builder.open().expect("there is room");
+    let requests = (0..3).map(|number| (endpoint.me(), ORDERED.request(number)));
+    let call = endpoint.fan_out(requests).open().expect("there is room");
     assert!(!endpoint.clone().shutdown(Duration::from_millis(10)).await);
     let outcome = call.outcome().await;
     assert_eq!(begun.load(Ordering::SeqCst), 1);
@@ -125,7 +118,7 @@ fn calls_that_are_joined_in_one_task_are_polled_for_news_alone() {
     let polls = runtime.block_on(async {
         let endpoint = start(Service::new().unary(COUNT, sleepy)).await;
         let call = |millis| {
-            let call = CallBuilder::new(&endpoint).branch(COUNT.request(millis), &endpoint.me());
+            let call = endpoint.call(COUNT, millis).to(endpoint.me());
             call.into_future()
         };
         let mut waiting = [Some(call(5)), Some(call(100))];
@@ -157,7 +150,7 @@ async fn a_reply_from_beside_the_handler_is_not_held_back() {
         std::future::pending().await
     });
     let endpoint = start(service).await;
-    let call = CallBuilder::new(&endpoint).branch(COUNT.request(0), &endpoint.me());
+    let call = endpoint.call(COUNT, 0).to(endpoint.me());
     let mut call = call.deadline(Duration::from_secs(600)).open().expect("there is room");
     let reply = call.next().await.expect("it comes before the handler ends").expect("a reply");
     assert_eq!(reply.into_inner(), 1);
@@ -171,17 +164,15 @@ fn a_call_may_be_opened_outside_the_runtime() {
         Ok::<_, Status>(number)
     });
     let endpoint = runtime.block_on(start(service));
-    let call = CallBuilder::new(&endpoint).branch(COUNT.request(3), &endpoint.me());
+    let call = endpoint.call(COUNT, 3).to(endpoint.me());
     let call = call.open().expect("there is room");
-    assert_eq!(runtime.block_on(call.first()).expect("it answers"), 3);
+    assert_eq!(*runtime.block_on(call.first()).expect("it answers").message(), 3);
 }
 
 #[tokio::test]
 async fn the_first_reply_counts_whatever_fails_before_it() {
     let endpoint = start(Service::new().tree(COUNT, count_down)).await;
     let nobody = Peer::from(NodeId::new(77).expect("not zero"));
-    let call = CallBuilder::new(&endpoint)
-        .branch(COUNT.request(0), &nobody)
-        .branch(COUNT.request(3), &endpoint.me());
+    let call = endpoint.fan_out([(&nobody, COUNT.request(0)), (&endpoint.me(), COUNT.request(3))]);
     assert_eq!(call.await.expect("one of them answers"), 7);
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use convoke::health::{CHECK, Health, HealthReply, HealthRequest, ServingState, WATCH};
-use convoke::{Call, Code, Endpoint, Invocation, Peer, TcpTransport};
+use convoke::{Call, Code, Endpoint, Peer, TcpTransport};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -19,7 +19,7 @@ async fn pair(health: &Health) -> Result<(Endpoint, Endpoint, Peer)> {
 
 async fn check(client: &Endpoint, peer: &Peer, service: &str) -> Result<ServingState> {
     let request = CHECK.request(HealthRequest::of(service));
-    Ok(Invocation::new(client, request).to(peer).await?.state())
+    Ok(client.invoke(request).to(peer).await?.state())
 }
 
 async fn next(watch: &mut Call<HealthReply>) -> Result<Option<ServingState>> {
@@ -32,7 +32,7 @@ async fn a_node_serves_until_it_says_otherwise_and_knows_only_what_it_was_told()
     let (_server, client, peer) = pair(&health).await?;
     assert_eq!(check(&client, &peer, "").await?, ServingState::Serving);
     let request = CHECK.request(HealthRequest::of("shop.Shop"));
-    let unknown = Invocation::new(&client, request).to(&peer).await.expect_err("nobody said it");
+    let unknown = client.invoke(request).to(peer).await.expect_err("nobody said it");
     assert_eq!(unknown.status().map(|status| status.code()), Some(Code::NotFound));
 
     health.set("shop.Shop", ServingState::Serving);
@@ -48,7 +48,7 @@ async fn who_watches_is_told_the_state_now_and_each_change() -> Result {
     let health = Health::new();
     let (_server, client, peer) = pair(&health).await?;
     let request = WATCH.request(HealthRequest::of("shop.Shop"));
-    let mut watch = Invocation::new(&client, request).to(&peer).open()?;
+    let mut watch = client.invoke(request).to(peer).open()?;
     assert_eq!(next(&mut watch).await?, Some(ServingState::ServiceUnknown));
     health.set("shop.Shop", ServingState::Serving);
     assert_eq!(next(&mut watch).await?, Some(ServingState::Serving));
@@ -66,7 +66,7 @@ async fn a_node_that_shuts_down_says_so_first_and_does_not_wait_for_who_watches(
     health.set("shop.Shop", ServingState::Serving);
     let (server, client, peer) = pair(&health).await?;
     let request = WATCH.request(HealthRequest::of("shop.Shop"));
-    let mut watch = Invocation::new(&client, request).to(&peer).open()?;
+    let mut watch = client.invoke(request).to(peer).open()?;
     assert_eq!(next(&mut watch).await?, Some(ServingState::Serving));
     assert!(server.shutdown(Duration::from_secs(60)).await, "nothing else runs");
     assert_eq!(next(&mut watch).await?, Some(ServingState::NotServing));

@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use convoke::{
-    CallBuilder, CallError, Code, Context, Endpoint, EndpointBuilder, Invocation, Method, NodeId,
-    Peer, Service, Status, TcpTransport,
+    CallError, Code, Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, Service, Status,
+    TcpTransport,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
@@ -105,16 +105,16 @@ async fn calls_and_tasks_are_counted_by_method_and_outcome() -> Result {
     let _guard = metrics::set_default_local_recorder(&recorder);
     let (server, client, peer) = pair().await?;
     for _ in 0..3 {
-        Invocation::new(&client, ECHO.request("a".into())).to(&peer).await?;
+        client.call(ECHO, "a".into()).to(peer).await?;
     }
-    let call = Invocation::new(&client, ECHO.request("b".into())).to(&peer).open()?;
+    let call = client.call(ECHO, "b".into()).to(peer).open()?;
     assert!(call.outcome().await.is_complete());
     for how in ["status", "panic"] {
-        let failed = Invocation::new(&client, FAIL.request(how.into())).to(&peer).await;
+        let failed = client.call(FAIL, how.into()).to(peer).await;
         assert!(failed.is_err());
     }
-    let call = Invocation::new(&client, NEVER.request(String::new())).to(&peer).open()?;
-    Invocation::new(&client, ECHO.request("behind it".into())).to(&peer).await?;
+    let call = client.call(NEVER, String::new()).to(peer).open()?;
+    client.call(ECHO, "behind it".into()).to(peer).await?;
     drop(call);
     // The server is idle once the cancelled handler is gone.
     assert!(server.shutdown(Duration::from_secs(60)).await);
@@ -168,16 +168,15 @@ async fn an_awaited_call_is_counted_once_whichever_way_it_takes() -> Result {
     // The first has to dial, the second finds the connection open.
     let peer = client.peer(server.node(), [server.addresses()[0].as_str()])?;
     for _ in 0..2 {
-        Invocation::new(&client, ECHO.request("a".into())).to(&peer).await?;
+        client.call(ECHO, "a".into()).to(peer).await?;
     }
-    let mut dropped =
-        Invocation::new(&client, NEVER.request(String::new())).to(&peer).into_future();
+    let mut dropped = client.call(NEVER, String::new()).to(peer).into_future();
     let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut dropped).poll(cx))).await;
     assert!(polled.is_pending());
     drop(dropped);
     // The bytes of a text that is none.
     let bytes = Method::<Vec<u8>, String>::new("test.Test/Bytes");
-    let garbled = Invocation::new(&client, bytes.request(vec![0xff])).to(&peer).await;
+    let garbled = client.call(bytes, vec![0xff]).to(peer).await;
     assert!(matches!(garbled, Err(CallError::Decode { .. })), "{garbled:?}");
 
     let seen = Recorded::of(&snapshotter);
@@ -204,13 +203,13 @@ async fn refusals_and_failed_dials_are_counted_by_their_reason() -> Result {
     let _guard = metrics::set_default_local_recorder(&recorder);
     let (_server, client, peer) = pair().await?;
     for _ in 0..2 {
-        let refused = Invocation::new(&client, NOT_SERVED.request(String::new())).to(&peer).await;
+        let refused = client.call(NOT_SERVED, String::new()).to(peer).await;
         assert!(refused.is_err());
     }
     // Port 1 is nobody's.
     let nobody = NodeId::new(9).ok_or("a node is never 0")?;
     let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
-    assert!(Invocation::new(&client, ECHO.request(String::new())).to(&nobody).await.is_err());
+    assert!(client.call(ECHO, String::new()).to(nobody).await.is_err());
 
     let seen = Recorded::of(&snapshotter);
     let labels = [("node", "n1"), ("cause", "unknown_method")];
@@ -227,11 +226,10 @@ async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
     let snapshotter = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
     let (server, client, peer) = pair().await?;
-    let call = CallBuilder::new(&client)
-        .branch(NEVER.request(String::new()), &peer)
-        .branch(NEVER.request(String::new()), &peer)
+    let call = client
+        .fan_out([(&peer, NEVER.request(String::new())), (&peer, NEVER.request(String::new()))])
         .open()?;
-    Invocation::new(&client, ECHO.request("behind it".into())).to(&peer).await?;
+    client.call(ECHO, "behind it".into()).to(peer).await?;
     client.sample_metrics();
     server.sample_metrics();
     let carried = client.counters();
@@ -270,7 +268,7 @@ async fn an_endpoint_that_was_not_told_to_counts_nothing() -> Result {
     let server = builder(1).listen("tcp://127.0.0.1:0").start().await?;
     let client = builder(2).start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
-    Invocation::new(&client, ECHO.request("a".into())).to(&peer).await?;
+    client.call(ECHO, "a".into()).to(peer).await?;
     client.sample_metrics();
     assert_eq!(Recorded::of(&snapshotter).0.len(), 0);
     Ok(())
@@ -282,11 +280,11 @@ async fn the_guide_lists_every_metric_with_its_labels_and_no_other() -> Result {
     let snapshotter = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
     let (server, client, peer) = pair().await?;
-    let refused = Invocation::new(&client, NOT_SERVED.request(String::new())).to(&peer).await;
+    let refused = client.call(NOT_SERVED, String::new()).to(peer).await;
     assert!(refused.is_err());
     let nobody = NodeId::new(9).ok_or("a node is never 0")?;
     let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
-    assert!(Invocation::new(&client, ECHO.request(String::new())).to(&nobody).await.is_err());
+    assert!(client.call(ECHO, String::new()).to(nobody).await.is_err());
     let namesake = builder(1).start().await?;
     assert!(namesake.connect(server.addresses()[0].as_str()).await.is_err());
     client.shutdown(Duration::from_secs(60)).await;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use convoke::{
-    CallBuilder, CallError, Code, Context, Endpoint, Executed, Handled, Incoming, Invocation,
-    Method, Peer, Request, Service, Status, TcpTransport,
+    CallError, Code, Context, Endpoint, Executed, Handled, Incoming, Method, Peer, Request,
+    Service, Status, TcpTransport,
 };
 use tower::retry::Policy;
 use tower::{BoxError, Service as _, ServiceBuilder, ServiceExt as _};
@@ -71,10 +71,10 @@ async fn layers_see_requests_from_the_last_added_to_the_first_and_replies_the_ot
     let (_server, client, peer) = pair(service).await?;
 
     // Added behind the layers, it is not wrapped.
-    Invocation::new(&client, FAIL.request("plain".into())).to(&peer).await?;
+    client.call(FAIL, "plain".into()).to(peer).await?;
     assert!(log.lock().expect("nobody panics with it").is_empty());
 
-    let answer = Invocation::new(&client, ECHO.request("hello".into())).to(&peer).await?;
+    let answer = client.call(ECHO, "hello".into()).to(peer).await?;
     assert_eq!(answer, "hello");
     let seen = log.lock().expect("nobody panics with it").clone();
     assert_eq!(seen, ["outer request", "inner request", "inner reply", "outer reply"]);
@@ -96,7 +96,7 @@ async fn middleware_sees_method_and_payload_and_may_change_both_directions() -> 
             Handled::reply(&(text + "!"))
         });
     let (_server, client, peer) = pair(Service::new().unary(ECHO, echo).layer(layer)).await?;
-    let answer = Invocation::new(&client, ECHO.request("hello".into())).to(&peer).await?;
+    let answer = client.call(ECHO, "hello".into()).to(peer).await?;
     assert_eq!(answer, "HELLO!");
     Ok(())
 }
@@ -116,7 +116,7 @@ async fn what_middleware_keeps_in_the_context_the_handler_finds() -> Result {
         Ok(user.to_owned())
     });
     let (_server, client, peer) = pair(service.layer(layer)).await?;
-    let answer = Invocation::new(&client, ECHO.request(String::new())).to(&peer).await?;
+    let answer = client.call(ECHO, String::new()).to(peer).await?;
     assert_eq!(answer, "Ada");
     Ok(())
 }
@@ -134,7 +134,7 @@ async fn a_refusal_of_middleware_says_that_the_task_did_not_run() -> Result {
         size => Err(status(Code::OutOfRange, &format!("{size} bytes are too many"))),
     });
     let (_server, client, peer) = pair(service.layer(guard)).await?;
-    let call = Invocation::new(&client, ECHO.request("much longer than that".into())).to(&peer);
+    let call = client.call(ECHO, "much longer than that".into()).to(peer);
     let error = call.await.expect_err("it is refused");
     let refused = error.status().expect("it is an answer of the service");
     assert_eq!((refused.code(), refused.message()), (Code::OutOfRange, "23 bytes are too many"));
@@ -152,7 +152,7 @@ async fn an_error_of_the_handler_passes_through_layers_as_it_is() -> Result {
     });
     let service = service.layer(ServiceBuilder::new().buffer(4).timeout(Duration::from_secs(60)));
     let (_server, client, peer) = pair(service).await?;
-    let call = Invocation::new(&client, FAIL.request(String::new())).to(&peer);
+    let call = client.call(FAIL, String::new()).to(peer);
     let error = call.await.expect_err("it fails");
     let failed = error.status().expect("it is an answer of the service");
     assert_eq!((failed.code(), failed.message()), (Code::NotFound, "nothing here"));
@@ -168,7 +168,7 @@ async fn a_request_that_cannot_be_decoded_is_still_a_bad_request_behind_layers()
         |request: Incoming| request.with_payload(&b"\x0a\x7f"[..]),
     ));
     let (_server, client, peer) = pair(service).await?;
-    let call = Invocation::new(&client, ECHO.request(String::new())).to(&peer);
+    let call = client.call(ECHO, String::new()).to(peer);
     let error = call.await.expect_err("it is no message");
     let failure = error.failure().expect("the branch failed");
     assert_eq!((failure.cause, failure.executed), (convoke::Cause::BadRequest, Executed::No));
@@ -180,7 +180,7 @@ async fn a_timeout_layer_drops_the_handler_and_says_that_it_may_have_run() -> Re
     let timeout = ServiceBuilder::new().timeout(Duration::from_millis(1));
     let service = Service::new().unary(FAIL, never).layer(timeout);
     let (_server, client, peer) = pair(service).await?;
-    let call = Invocation::new(&client, FAIL.request(String::new())).to(&peer);
+    let call = client.call(FAIL, String::new()).to(peer);
     let error = call.await.expect_err("it takes too long");
     // Without a `map_err` it is an error that the library does not know.
     assert_eq!(error.status().map(|status| status.code()), Some(Code::Unavailable));
@@ -193,12 +193,12 @@ async fn a_limit_counts_the_methods_of_a_service_together() -> Result {
     let limit = ServiceBuilder::new().load_shed().concurrency_limit(1);
     let service = Service::new().unary(FAIL, never).unary(ECHO, echo).layer(limit);
     let (_server, client, peer) = pair(service).await?;
-    let held = Invocation::new(&client, FAIL.request(String::new())).to(&peer).open()?;
-    let error = Invocation::new(&client, ECHO.request(String::new())).to(&peer).await;
+    let held = client.call(FAIL, String::new()).to(peer).open()?;
+    let error = client.call(ECHO, String::new()).to(peer).await;
     assert!(error.expect_err("the limit is reached").is_safe_to_repeat());
     drop(held);
     // The cancelled handler gives its place back.
-    while Invocation::new(&client, ECHO.request(String::new())).to(&peer).await.is_err() {
+    while client.call(ECHO, String::new()).to(peer).await.is_err() {
         tokio::task::yield_now().await;
     }
     Ok(())
@@ -215,13 +215,13 @@ async fn trees_pass_through_layers_with_their_replies() -> Result {
     });
     let service = Service::new()
         .tree(TREE, |text: String, task| async move {
-            let me = task.context().peer().into();
+            let me = task.context().parent();
             task.reply(&text)?;
-            Ok(task.tail(ECHO.request(text), &me).await?)
+            Ok(task.tail(me, ECHO.request(text)).await?)
         })
         .layer(layer);
     let (_server, client, peer) = pair(service).await?;
-    let call = Invocation::new(&client, TREE.request(String::new())).to(&peer).open()?;
+    let call = client.call(TREE, String::new()).to(peer).open()?;
     let (replies, outcome) = call.collect().await?;
     // The second branch goes to the client, which serves nothing.
     assert_eq!((replies.len(), outcome.failures.len()), (1, 1));
@@ -269,7 +269,7 @@ async fn calls_stack_retry_limits_and_buffer() -> Result {
         .concurrency_limit(4)
         .timeout(Duration::from_secs(60))
         .retry(Patience(2))
-        .service(client.service(&peer));
+        .service(client.service(peer));
     let answer = calls.ready().await?.call(ECHO.request("at last".into())).await?;
     assert_eq!(answer, "at last");
     assert_eq!(asked.load(Ordering::SeqCst), 3);
@@ -282,7 +282,7 @@ async fn one_service_calls_all_methods_of_a_peer() -> Result {
         .unary(ECHO, echo)
         .unary(FAIL, |_: String, _| async { Err::<String, _>(Status::new(Code::Aborted, "no")) });
     let (_server, client, peer) = pair(service).await?;
-    let calls = client.service(&peer);
+    let calls = client.service(peer);
     assert_eq!(calls.clone().oneshot(ECHO.request("a".into())).await?, "a");
     let error = calls.oneshot(FAIL.request("b".into())).await.expect_err("it fails");
     assert_eq!(error.status().map(|status| status.code()), Some(Code::Aborted));
@@ -293,7 +293,7 @@ async fn one_service_calls_all_methods_of_a_peer() -> Result {
 async fn a_timeout_around_a_call_cancels_it() -> Result {
     let (server, client, peer) = pair(Service::new().unary(FAIL, never)).await?;
     let service = ServiceBuilder::new().timeout(Duration::from_millis(1));
-    let calls = service.service(client.service(&peer));
+    let calls = service.service(client.service(peer));
     let error = calls.oneshot(FAIL.request(String::new())).await.expect_err("it takes too long");
     assert!(error.is::<tower::timeout::error::Elapsed>(), "{error}");
     // Nothing runs any more, so that the server stops by itself.
@@ -324,9 +324,8 @@ async fn what_is_kept_with_tasks_that_answer_together_may_use_the_endpoint_when_
     };
     let (server, client, peer) = pair(Service::new().unary(ECHO, keeping)).await?;
     let _ = here.set(server.clone());
-    let branches = (0..8).fold(CallBuilder::new(&client), |call, number: u8| {
-        call.branch(ECHO.request(number.to_string()), &peer)
-    });
+    let branches = (0..8).map(|number: u8| (peer, ECHO.request(number.to_string())));
+    let branches = client.fan_out(branches);
     // In time, or the server stands still with its lock held.
     let outcome = tokio::time::timeout(Duration::from_secs(60), branches.open()?.outcome()).await?;
     assert!(outcome.is_complete());

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use convoke::{
-    Context, Endpoint, EndpointBuilder, Invocation, Limits, Method, NodeId, Peer, PeerState,
-    Service, Status, TcpTransport,
+    Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, Peer, PeerState, Service, Status,
+    TcpTransport,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -37,16 +37,16 @@ async fn a_peer_is_down_until_it_is_dialled_and_again_when_it_is_gone() -> Resul
     let server = server("tcp://127.0.0.1:0").await?;
     let client = builder(2).start().await?;
     let peer = peer(&client, server.addresses()[0].as_str())?;
-    let mut state = client.watch_peer(&peer);
+    let mut state = client.watch_peer(peer);
     assert_eq!(*state.borrow_and_update(), PeerState::Down);
-    let call = Invocation::new(&client, ECHO.request("a".into())).to(&peer).open()?;
+    let call = client.call(ECHO, "a".into()).to(peer).open()?;
     state.changed().await?;
     assert_eq!(*state.borrow_and_update(), PeerState::Connecting);
-    assert_eq!(call.first().await?, "a");
+    assert_eq!(call.first().await?.message(), "a");
     state.wait_for(|state| *state == PeerState::Connected).await?;
     // Of this peer the server sees the same, though it was dialled.
     let other = Peer::from(client.node());
-    assert_eq!(*server.watch_peer(&other).borrow(), PeerState::Connected);
+    assert_eq!(*server.watch_peer(other).borrow(), PeerState::Connected);
     server.shutdown(Duration::ZERO).await;
     state.wait_for(|state| *state == PeerState::Down).await?;
     // On demand means that nobody dials before the next call.
@@ -57,7 +57,7 @@ async fn a_peer_is_down_until_it_is_dialled_and_again_when_it_is_gone() -> Resul
 #[tokio::test]
 async fn a_node_is_always_connected_with_itself() -> Result {
     let node = builder(1).start().await?;
-    assert_eq!(*node.watch_peer(&node.me()).borrow(), PeerState::Connected);
+    assert_eq!(*node.watch_peer(node.me()).borrow(), PeerState::Connected);
     Ok(())
 }
 
@@ -65,7 +65,7 @@ async fn a_node_is_always_connected_with_itself() -> Result {
 async fn a_dial_that_fails_is_seen_to_end() -> Result {
     let client = builder(2).start().await?;
     let peer = peer(&client, "tcp://127.0.0.1:1")?; // nobody's port
-    let mut state = client.watch_peer(&peer);
+    let mut state = client.watch_peer(peer);
     assert!(client.warm_up(&peer).await.is_err());
     state.wait_for(|state| *state == PeerState::Down).await?;
     Ok(())
@@ -77,15 +77,15 @@ async fn a_connection_that_is_kept_is_made_without_a_call_and_made_again_after_a
     let address = first.addresses()[0].to_string();
     let client = builder(2).start().await?;
     let peer = peer(&client, &address)?;
-    let kept = client.keep_connected(&peer);
-    let mut state = client.watch_peer(&peer);
+    let kept = client.keep_connected(peer);
+    let mut state = client.watch_peer(peer);
     state.wait_for(|state| *state == PeerState::Connected).await?;
 
     first.shutdown(Duration::ZERO).await;
     state.wait_for(|state| *state != PeerState::Connected).await?;
     let second = server(&address).await?;
     state.wait_for(|state| *state == PeerState::Connected).await?;
-    assert_eq!(Invocation::new(&client, ECHO.request("b".into())).to(&peer).await?, "b");
+    assert_eq!(client.call(ECHO, "b".into()).to(peer).await?, "b");
 
     drop(kept);
     second.shutdown(Duration::ZERO).await;
@@ -97,9 +97,9 @@ async fn a_connection_that_is_kept_is_made_without_a_call_and_made_again_after_a
 async fn a_kept_connection_does_not_outlive_its_endpoint() -> Result {
     let server = server("tcp://127.0.0.1:0").await?;
     let client = builder(2).start().await?;
-    let mut seen = server.watch_peer(&Peer::from(client.node()));
+    let mut seen = server.watch_peer(Peer::from(client.node()));
     let peer = peer(&client, server.addresses()[0].as_str())?;
-    let kept = client.keep_connected(&peer);
+    let kept = client.keep_connected(peer);
     seen.wait_for(|state| *state == PeerState::Connected).await?;
     client.shutdown(Duration::from_secs(60)).await;
     seen.wait_for(|state| *state == PeerState::Down).await?;

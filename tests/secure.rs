@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use certificates::{Authority, DOMAIN};
 use convoke::{
-    CallError, Caller, Code, Context, Endpoint, Executed, Finish, Identity, Invocation, Method,
-    NodeId, Peer, Service, Status, Task, TcpTransport,
+    CallError, Caller, Code, Context, Endpoint, Executed, Finish, Identity, Method, NodeId, Peer,
+    Service, Status, Task, TcpTransport,
 };
 
 const WHO: Method<u64, String> = Method::new("test.Secure/Who");
@@ -31,7 +31,7 @@ fn service(runs: Arc<AtomicU32>) -> Service {
     let who = move |_, context: Context| {
         runs.fetch_add(1, Ordering::Relaxed);
         let caller = context.caller();
-        assert_eq!(caller.node(), context.peer());
+        assert_eq!(caller.node(), context.parent());
         let principal = caller.principal().map(ToString::to_string);
         async move { Ok::<_, Status>(principal.unwrap_or_else(|| "nobody".into())) }
     };
@@ -39,7 +39,7 @@ fn service(runs: Arc<AtomicU32>) -> Service {
 }
 
 async fn pass_on(to: u64, task: Task<String>) -> Result<Finish, Status> {
-    Ok(task.tail(WHO.request(to), &Peer::from(node(to))).await?)
+    Ok(task.tail(&Peer::from(node(to)), WHO.request(to)).await?)
 }
 
 async fn ask(
@@ -48,7 +48,7 @@ async fn ask(
     method: Method<u64, String>,
     to: u64,
 ) -> Result<String, CallError> {
-    Invocation::new(from, method.request(to)).to(at).await
+    from.call(method, to).to(at).await
 }
 
 fn assert_denied(answer: Result<String, CallError>, text: &str) {

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use convoke::{
-    CallError, Cause, Context, Endpoint, Executed, Invocation, Limits, Method, Peer, Service,
-    Status, TcpTransport,
+    CallError, Cause, Context, Endpoint, Executed, Limits, Method, Peer, Service, Status,
+    TcpTransport,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -54,7 +54,7 @@ async fn a_request_above_the_senders_limit_is_an_error_that_names_size_limit_and
 {
     let (_server, client, peer) = pair(Limits::default(), messages_up_to(100_000)).await?;
     let request = SIZE.request(vec![0; 200_000]);
-    let error = Invocation::new(&client, request).to(&peer).await.expect_err("it is too large");
+    let error = client.invoke(request).to(peer).await.expect_err("it is too large");
     assert!(matches!(error, CallError::TooLarge { size: 200_004, limit: 100_000 }), "{error}");
     let text = error.to_string();
     assert!(text.contains("100000") && text.contains("message_bytes_max"), "{text}");
@@ -64,16 +64,16 @@ async fn a_request_above_the_senders_limit_is_an_error_that_names_size_limit_and
 #[tokio::test]
 async fn a_request_above_the_receivers_limit_fails_its_branch_alone_and_says_why() -> Result {
     let (_server, client, peer) = pair(messages_up_to(100_000), Limits::default()).await?;
-    let beside = Invocation::new(&client, NEVER.request(())).to(&peer).open()?;
+    let beside = client.call(NEVER, ()).to(peer).open()?;
     let request = SIZE.request(vec![0; 200_000]);
-    let error = Invocation::new(&client, request).to(&peer).await.expect_err("it is too large");
+    let error = client.invoke(request).to(peer).await.expect_err("it is too large");
     let failure = error.failure().expect("the branch failed");
     assert_eq!(failure.executed, Executed::No);
     assert!(failure.text.contains("message_bytes_max"), "{failure}");
     assert!(failure.text.contains("200") && failure.text.contains("limit of 165536"), "{failure}");
     // The connection and what else runs over it are as before.
     let request = SIZE.request(vec![0; 90_000]);
-    assert_eq!(Invocation::new(&client, request).to(&peer).await?, "90000");
+    assert_eq!(client.invoke(request).to(peer).await?, "90000");
     drop(beside);
     Ok(())
 }
@@ -81,23 +81,23 @@ async fn a_request_above_the_receivers_limit_fails_its_branch_alone_and_says_why
 #[tokio::test]
 async fn a_reply_above_the_senders_limit_is_an_error_of_the_task_that_names_it() -> Result {
     let (_server, client, peer) = pair(messages_up_to(100_000), Limits::default()).await?;
-    let error = Invocation::new(&client, FILL.request(200_000)).to(&peer).await;
+    let error = client.call(FILL, 200_000).to(peer).await;
     let error = error.expect_err("it is too large");
     let status = error.status().expect("it is the service's doing");
     assert!(status.message().contains("message_bytes_max, 100000"), "{status}");
-    assert_eq!(Invocation::new(&client, FILL.request(90_000)).to(&peer).await?.len(), 90_000);
+    assert_eq!(client.call(FILL, 90_000).to(peer).await?.len(), 90_000);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_reply_above_the_receivers_limit_fails_its_branch_alone_and_says_why() -> Result {
     let (_server, client, peer) = pair(Limits::default(), messages_up_to(100_000)).await?;
-    let error = Invocation::new(&client, FILL.request(200_000)).to(&peer).await;
+    let error = client.call(FILL, 200_000).to(peer).await;
     let error = error.expect_err("it is too large");
     let failure = error.failure().expect("the branch failed");
     assert_eq!((failure.cause, failure.executed), (Cause::ResourceExhausted, Executed::Yes));
     assert!(failure.text.contains("message_bytes_max, 100000"), "{failure}");
-    assert_eq!(Invocation::new(&client, FILL.request(90_000)).to(&peer).await?.len(), 90_000);
+    assert_eq!(client.call(FILL, 90_000).to(peer).await?.len(), 90_000);
     Ok(())
 }
 
@@ -105,13 +105,13 @@ async fn a_reply_above_the_receivers_limit_fails_its_branch_alone_and_says_why()
 async fn a_call_that_names_no_deadline_has_the_default_one() -> Result {
     let (_server, client, peer) = pair(Limits::default(), Limits::default()).await?;
     let ten_seconds = 10_000_000;
-    let remaining = Invocation::new(&client, REMAINING.request(())).to(&peer).await?;
+    let remaining = client.call(REMAINING, ()).to(peer).await?;
     assert!(remaining > 0 && remaining <= ten_seconds, "{remaining}");
     let mut limits = Limits::default();
     limits.deadline_default = Duration::from_secs(3600);
     limits.deadline_max = Duration::from_secs(3600);
     let (_server, client, peer) = pair(Limits::default(), limits).await?;
-    let remaining = Invocation::new(&client, REMAINING.request(())).to(&peer).await?;
+    let remaining = client.call(REMAINING, ()).to(peer).await?;
     assert!(remaining > ten_seconds, "{remaining}");
     Ok(())
 }
@@ -123,10 +123,10 @@ async fn a_server_cuts_deadlines_to_what_it_allows() -> Result {
     limits.deadline_default = Duration::from_millis(200);
     let (server, client, peer) = pair(limits, Limits::default()).await?;
     let long = Duration::from_secs(3600);
-    let call = Invocation::new(&client, REMAINING.request(())).deadline(long).to(&peer);
+    let call = client.call(REMAINING, ()).deadline(long).to(peer);
     assert!(call.await? <= 200_000);
     // The handler is stopped when the server's time is up, long before the caller's.
-    let call = Invocation::new(&client, NEVER.request(())).deadline(long).to(&peer);
+    let call = client.call(NEVER, ()).deadline(long).to(peer);
     let error = call.await.expect_err("it never ends by itself");
     let failure = error.failure().expect("the branch failed");
     assert_eq!((failure.cause, failure.executed), (Cause::Deadline, Executed::Maybe));
@@ -137,12 +137,12 @@ async fn a_server_cuts_deadlines_to_what_it_allows() -> Result {
 #[tokio::test]
 async fn a_node_that_drains_refuses_new_work_as_safe_to_repeat_and_ends_in_its_bound() -> Result {
     let (server, client, peer) = pair(Limits::default(), Limits::default()).await?;
-    let held = Invocation::new(&client, NEVER.request(())).to(&peer).open()?;
-    Invocation::new(&client, REMAINING.request(())).to(&peer).await?; // behind it: it has begun
+    let held = client.call(NEVER, ()).to(peer).open()?;
+    client.call(REMAINING, ()).to(peer).await?; // behind it: it has begun
     let draining = tokio::spawn(server.clone().shutdown(Duration::from_millis(500)));
     // Until it drains it answers; from then on it refuses, and says that nothing ran.
     let refused = loop {
-        let answer = Invocation::new(&client, REMAINING.request(())).to(&peer).await;
+        let answer = client.call(REMAINING, ()).to(peer).await;
         match answer {
             Ok(_) => tokio::task::yield_now().await,
             Err(error) => break error,
@@ -169,8 +169,8 @@ async fn a_handler_that_never_waits_for_long_does_not_hold_up_a_shutdown() -> Re
     let server = builder().listen("tcp://127.0.0.1:0").serve(busy).start().await?;
     let client = builder().start().await?;
     let peer = client.connect(server.addresses()[0].as_str()).await?;
-    let call = Invocation::new(&client, BUSY.request(())).to(&peer).open()?;
-    Invocation::new(&client, REMAINING.request(())).to(&peer).await?; // behind it: it has begun
+    let call = client.call(BUSY, ()).to(peer).open()?;
+    client.call(REMAINING, ()).to(peer).await?; // behind it: it has begun
     assert!(!server.shutdown(Duration::from_millis(1)).await);
     let outcome = call.outcome().await;
     assert_eq!(outcome.failures[0].cause, Cause::ShuttingDown);

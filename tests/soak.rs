@@ -11,8 +11,8 @@ use std::future::{IntoFuture, pending};
 use std::time::Duration;
 
 use convoke::{
-    CallError, Cause, Context, Endpoint, Finish, Invocation, Limits, Load, Method, NodeId, Peer,
-    Service, Status, Task, TcpTransport,
+    CallError, Cause, Context, Endpoint, Finish, Limits, Load, Method, NodeId, Peer, Service,
+    Status, Task, TcpTransport,
 };
 use tokio::task::JoinSet;
 
@@ -55,16 +55,15 @@ async fn count(to: u64, task: Task<u64>) -> std::result::Result<Finish, Status> 
 }
 
 fn service() -> Service {
-    let all = || everybody().map(|peer| (peer, ()));
     Service::new()
         .unary(ECHO, |number: u64, _: Context| async move { Ok::<_, Status>(number) })
         .unary(NEVER, |_: u64, _: Context| pending::<std::result::Result<u64, Status>>())
         .tree(SPREAD, move |number, task: Task<u64>| async move {
             task.reply(&number)?;
-            task.fan_out(all(), |()| ECHO.request(number)).await
+            task.fan_out(everybody().map(|peer| (peer, ECHO.request(number)))).await
         })
         .tree(STRAND, move |number, task: Task<u64>| async move {
-            task.fan_out(all(), |()| NEVER.request(number)).await
+            task.fan_out(everybody().map(|peer| (peer, NEVER.request(number)))).await
         })
         .tree(COUNT, count)
 }
@@ -144,19 +143,19 @@ async fn work(endpoint: Endpoint) -> Result<Tally> {
     let mut left_to_deadline = Vec::new();
     for number in 0..REPEATS {
         let peer = everybody()[usize::try_from(number % 3)?];
-        let ask = |method: Method<u64, u64>| Invocation::new(&endpoint, method.request(number));
-        tally.note(ask(ECHO).to(&peer).await);
-        let mut tree = ask(SPREAD).to(&peer).open()?;
+        let ask = |method: Method<u64, u64>| endpoint.call(method, number);
+        tally.note(ask(ECHO).to(peer).await);
+        let mut tree = ask(SPREAD).to(peer).open()?;
         while let Some(reply) = tree.next().await {
             tally.note(reply);
         }
         tally.items += read_some(&endpoint, &peer).await;
-        give_up(ask(NEVER).to(&peer).into_future()).await;
-        give_up(ask(STRAND).to_all(&everybody()).into_future()).await;
-        drop(ask(STRAND).to(&peer).open()?);
-        drop(ask(ECHO).to(&peer).open()?);
+        give_up(ask(NEVER).to(peer).into_future()).await;
+        give_up(ask(STRAND).to_all(everybody()).into_future()).await;
+        drop(ask(STRAND).to(peer).open()?);
+        drop(ask(ECHO).to(peer).open()?);
         if number % 8 == 0 {
-            left_to_deadline.push(ask(STRAND).deadline(DEADLINE / 10).to(&peer).open()?);
+            left_to_deadline.push(ask(STRAND).deadline(DEADLINE / 10).to(peer).open()?);
         }
     }
     for mut call in left_to_deadline {
@@ -169,7 +168,7 @@ async fn work(endpoint: Endpoint) -> Result<Tally> {
 
 /// Reads half of a stream's first half window, or what there is of it, and drops the rest; how many items.
 async fn read_some(endpoint: &Endpoint, peer: &Peer) -> u64 {
-    let call = Invocation::new(endpoint, COUNT.request(STREAM_ITEMS)).to(peer).open();
+    let call = endpoint.call(COUNT, STREAM_ITEMS).to(peer).open();
     let Ok(mut call) = call else { return 0 };
     let mut items = 0;
     while items < STREAM_ITEMS / 2 && matches!(call.next().await, Some(Ok(_))) {
@@ -260,7 +259,7 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_no_waker() -> Result {
     let nodes = cluster().await?;
     let (client, peer) = (&nodes[0], &Peer::from(nodes[1].node()));
     client.warm_up(peer).await?;
-    give_up(Invocation::new(client, NEVER.request(1)).to(peer).into_future()).await;
+    give_up(client.call(NEVER, 1).to(peer).into_future()).await;
     let load = client.load();
     assert_eq!((load.calls, load.waiting, load.unsettled), (0, 0, 1), "{load:?}");
     Ok(())

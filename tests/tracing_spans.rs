@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use convoke::{
-    Code, Context, Endpoint, Finish, Invocation, Method, NodeId, Peer, Propagator, Service, Status,
-    Task, TcpTransport, TraceContext,
+    Code, Context, Endpoint, Finish, Method, NodeId, Peer, Propagator, Service, Status, Task,
+    TcpTransport, TraceContext,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -110,7 +110,7 @@ async fn go_on(own: Own, text: String, task: Task<String>) -> std::result::Resul
         .connect(next)
         .await
         .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
-    Ok(task.tail(GO_ON.request(rest.to_owned()), &next).await?)
+    Ok(task.tail(&next, GO_ON.request(rest.to_owned())).await?)
 }
 
 async fn trace(_: String, context: Context) -> std::result::Result<String, Status> {
@@ -132,9 +132,7 @@ async fn ask(own: Own, address: String) -> std::result::Result<String, Status> {
     tokio::task::yield_now().await;
     let answer = async {
         let peer = endpoint.connect(&address).await?;
-        Ok::<_, Box<dyn std::error::Error>>(
-            Invocation::new(endpoint, TRACE.request(String::new())).to(&peer).await?,
-        )
+        Ok::<_, Box<dyn std::error::Error>>(endpoint.call(TRACE, String::new()).to(peer).await?)
     };
     answer.await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))
 }
@@ -174,9 +172,9 @@ async fn each_hop_of_a_tree_is_a_span_below_the_one_before() -> Result {
     let three = node(4).await?;
     let peer = connect(&client, &one).await?;
     let route = format!("{} {} end", two.addresses()[0], three.addresses()[0]);
-    let call = Invocation::new(&client, GO_ON.request(route)).to(&peer).open()?;
+    let call = client.call(GO_ON, route).to(peer).open()?;
     let id = format!("{:?}", call.id());
-    let answer: TraceContext = call.first().await?.parse()?;
+    let answer: TraceContext = call.first().await?.message().parse()?;
 
     let call = spans.find("call", GO_ON.name(), &client)?;
     let hops = [&one, &two, &three].map(|node| spans.find("task", GO_ON.name(), node));
@@ -210,7 +208,7 @@ async fn a_call_of_a_handler_continues_its_trace_also_after_a_wait() -> Result {
     let (client, one, two) = (node(1).await?, node(2).await?, node(3).await?);
     let peer = connect(&client, &one).await?;
     let request = ASK.request(two.addresses()[0].to_string());
-    let seen: TraceContext = Invocation::new(&client, request).to(&peer).await?.parse()?;
+    let seen: TraceContext = client.invoke(request).to(peer).await?.parse()?;
 
     let outer = spans.find("task", ASK.name(), &one)?;
     let call = spans.find("call", TRACE.name(), &one)?;
@@ -222,7 +220,7 @@ async fn a_call_of_a_handler_continues_its_trace_also_after_a_wait() -> Result {
 
     // What is called outside of any handler is another trace.
     let request = TRACE.request(String::new());
-    let seen: TraceContext = Invocation::new(&client, request).to(&peer).await?.parse()?;
+    let seen: TraceContext = client.invoke(request).to(peer).await?.parse()?;
     assert_ne!(format!("{:032x}", seen.trace_id()), inner.get("trace_id"));
     Ok(())
 }
@@ -235,7 +233,7 @@ async fn a_trace_that_begins_elsewhere_is_continued() -> Result {
     let peer = connect(&client, &server).await?;
     let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
     let request = TRACE.request(String::new()).trace_context(header.parse()?);
-    let seen: TraceContext = Invocation::new(&client, request).to(&peer).await?.parse()?;
+    let seen: TraceContext = client.invoke(request).to(peer).await?.parse()?;
     assert_eq!(seen.trace_id(), 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
     assert!(!seen.is_sampled(), "the flags are handed on");
     let call = spans.find("call", TRACE.name(), &client)?;
@@ -254,7 +252,7 @@ async fn a_span_says_how_its_handler_ended() -> Result {
         let _guard = spans.install();
         let (client, server) = (node(1).await?, node(2).await?);
         let peer = connect(&client, &server).await?;
-        let failed = Invocation::new(&client, FAIL.request(how.to_owned())).to(&peer).await;
+        let failed = client.call(FAIL, how.to_owned()).to(peer).await;
         assert!(failed.is_err());
         let task = spans.find("task", FAIL.name(), &server)?;
         assert_eq!((task.get("outcome"), task.get("otel.status_code")), (outcome, "ERROR"));
@@ -270,8 +268,8 @@ async fn a_cancelled_handler_and_its_call_end_as_such() -> Result {
     let _guard = spans.install();
     let (client, server) = (node(1).await?, node(2).await?);
     let peer = connect(&client, &server).await?;
-    let call = Invocation::new(&client, FAIL.request(String::new())).to(&peer).open()?;
-    let ping = Invocation::new(&client, TRACE.request(String::new())).to(&peer);
+    let call = client.call(FAIL, String::new()).to(peer).open()?;
+    let ping = client.call(TRACE, String::new()).to(peer);
     ping.await?; // behind it, so that it has begun
     drop(call);
     assert_eq!(spans.find("call", FAIL.name(), &client)?.get("outcome"), "dropped");
@@ -303,7 +301,7 @@ async fn a_propagator_decides_the_ids() -> Result {
     let server = node_with(2, |builder| builder.propagator(for_server)).await?;
     let peer = connect(&client, &server).await?;
     let request = TRACE.request(String::new());
-    let seen: TraceContext = Invocation::new(&client, request).to(&peer).await?.parse()?;
+    let seen: TraceContext = client.invoke(request).to(peer).await?.parse()?;
     assert_eq!(seen, TraceContext::new(7, 2, 1)?);
     let parents = counting.0.lock().expect("nobody panics with it").clone();
     assert_eq!(parents, [None, Some(TraceContext::new(7, 1, 1)?)]);

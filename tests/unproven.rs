@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use certificates::{Authority, Issued, new_key, self_signed};
 use convoke::{
-    CallError, Context, Endpoint, EndpointBuilder, Identity, Invocation, Method, NodeId, Peer,
-    PeerState, Service, Status, TcpTransport,
+    CallError, Context, Endpoint, EndpointBuilder, Identity, Method, NodeId, Peer, PeerState,
+    Service, Status, TcpTransport,
 };
 
 const ECHO: Method<String, String> = Method::new("test.Unproven/Echo");
@@ -64,7 +64,7 @@ async fn connect_plain(liar: &Endpoint, server: &Endpoint) -> Result<Peer, Strin
 }
 
 async fn echo(from: &Endpoint, at: &Peer) -> Result<String, CallError> {
-    Invocation::new(from, ECHO.request("hello".into())).to(at).await
+    from.call(ECHO, "hello".into()).to(at).await
 }
 
 fn assert_refused(connected: Result<Peer, String>, id: NodeId) {
@@ -134,7 +134,7 @@ async fn whoever_claimed_it_before_gives_way_to_the_proof() {
     let server = start(server(of_authority(&authority, 1))).await;
     let liar = liar(node(2)).await;
     let from_liar = connect_plain(&liar, &server).await.expect("nobody has proven it yet");
-    let state = liar.watch_peer(&from_liar);
+    let state = liar.watch_peer(from_liar);
     let (honest, peer) = honest(of_authority(&authority, 2), &server).await;
     until(|| *state.borrow() == PeerState::Down).await;
     until(|| server.load().connections == 1).await;

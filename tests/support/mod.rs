@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use convoke::{
     CastBody, Code, Context, Digest, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer,
-    Request, Service, Status, Task, TcpTransport,
+    Service, Status, Task, TcpTransport,
 };
 
 /// A request of the test service: what to do, and on which nodes after this one.
@@ -124,7 +124,8 @@ fn service(cell: Cell) -> Service {
     let log: Log = Log::default();
     Service::new()
         .unary(ECHO, move |ask, context: Context| {
-            let pairs = context.metadata().map(|(key, value)| format!("{key}={}", value.len()));
+            let pairs =
+                context.metadata().iter().map(|(key, value)| format!("{key}={}", value.len()));
             let text = if ask.text == "metadata" { pairs.collect() } else { ask.text };
             let reply = answer(&own(&echo), &text);
             async move { Ok(reply) }
@@ -145,7 +146,7 @@ fn service(cell: Cell) -> Service {
 
 async fn nest(endpoint: Endpoint, ask: Ask, task: Task<Answer>) -> Result<Finish, Status> {
     for _ in 0..ask.number {
-        task.delegate(NEST.request(Ask { number: 1, ..ask.clone() }), &endpoint.me()).await?;
+        task.delegate(&endpoint.me(), NEST.request(Ask { number: 1, ..ask.clone() })).await?;
     }
     // A reply keeps each delegation from being a mere tail, which would not deepen the path.
     task.answer(&Answer::default())
@@ -205,18 +206,15 @@ async fn hop(endpoint: Endpoint, mut ask: Ask, task: Task<Answer>) -> Result<Fin
         return task.answer(&answer);
     }
     let next = to_peer(&endpoint, &ask.route.remove(0));
-    Ok(task.tail(HOPS.request(ask), &next).await?)
+    Ok(task.tail(&next, HOPS.request(ask)).await?)
 }
 
 async fn spread_out(endpoint: Endpoint, ask: Ask, task: Task<Answer>) -> Result<Finish, Status> {
     let node = endpoint.node().get();
     task.reply(&Answer { text: ask.text.clone(), node, filling: Vec::new() })?;
-    let parts: Vec<(Peer, Request<Answer>)> = ask
-        .route
-        .iter()
-        .map(|stop| (to_peer(&endpoint, stop), ECHO.request(self::ask(&ask.text))))
-        .collect();
-    task.fan_out(parts, |request| request).await
+    let route = ask.route.iter();
+    task.fan_out(route.map(|stop| (to_peer(&endpoint, stop), ECHO.request(self::ask(&ask.text)))))
+        .await
 }
 
 async fn stream_items(endpoint: Endpoint, ask: Ask, task: Task<Answer>) -> Result<Finish, Status> {

@@ -169,12 +169,12 @@ impl<'a> ServiceCode<'a> {
         format!(
             "/// Calls `{full_name}`. Cheap to clone.
             #[derive(Clone, Debug)]
-            pub struct {name}Client {{ endpoint: {convoke}::Endpoint }}
+            pub struct {name}Client {{ client: {convoke}::Client }}
 
             impl {name}Client {{
-                /// Makes its calls by this endpoint.
-                pub fn new(endpoint: &{convoke}::Endpoint) -> Self {{
-                    Self {{ endpoint: ::core::clone::Clone::clone(endpoint) }}
+                /// Makes its calls by this client, endpoint, context or task.
+                pub fn new(client: impl ::core::convert::Into<{convoke}::Client>) -> Self {{
+                    Self {{ client: ::core::convert::Into::into(client) }}
                 }}
                 {on}
                 {methods}

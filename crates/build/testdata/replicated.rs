@@ -430,7 +430,7 @@ impl<T: Storage> ::core::convert::From<StorageServer<T>> for ::convoke::Service 
     reason = "generated code"
 )]
 pub struct StorageClient {
-    endpoint: ::convoke::Endpoint,
+    client: ::convoke::Client,
 }
 #[allow(
     warnings,
@@ -443,47 +443,47 @@ pub struct StorageClient {
     reason = "generated code"
 )]
 impl StorageClient {
-    /// Makes its calls by this endpoint.
-    pub fn new(endpoint: &::convoke::Endpoint) -> Self {
+    /// Makes its calls by this client, endpoint, context or task.
+    pub fn new(client: impl ::core::convert::Into<::convoke::Client>) -> Self {
         Self {
-            endpoint: ::core::clone::Clone::clone(endpoint),
+            client: ::core::convert::Into::into(client),
         }
     }
     /// Its calls to the members of a configuration.
     pub fn on(&self, members: &::convoke::quorum::Configuration) -> StorageMembers {
         StorageMembers {
-            endpoint: ::core::clone::Clone::clone(&self.endpoint),
+            client: ::core::clone::Clone::clone(&self.client),
             members: ::core::clone::Clone::clone(members),
         }
     }
     /// What this member has.
     pub fn read(&self, request: Key) -> ::convoke::Invocation<Entry> {
-        ::convoke::Invocation::new(&self.endpoint, storage::READ.request(request))
+        self.client.call(storage::READ, request)
     }
     /// Stores an entry, unless there is a newer one.
     pub fn write(&self, request: Entry) -> ::convoke::Invocation<()> {
-        ::convoke::Invocation::new(&self.endpoint, storage::WRITE.request(request))
+        self.client.call(storage::WRITE, request)
     }
     /// Forgets an entry.
     pub fn forget(&self, request: Key) -> ::convoke::Invocation<()> {
-        ::convoke::Invocation::new(&self.endpoint, storage::FORGET.request(request))
+        self.client.call(storage::FORGET, request)
     }
     /// Says that an entry may be asked for soon.
     pub fn hint(&self, request: Key) -> ::convoke::Invocation<Nothing> {
-        ::convoke::Invocation::new(&self.endpoint, storage::HINT.request(request))
+        self.client.call(storage::HINT, request)
     }
     /// What all members have, by way of one.
     pub fn collect(&self, request: Key) -> ::convoke::Invocation<Entry> {
-        ::convoke::Invocation::new(&self.endpoint, storage::COLLECT.request(request))
+        self.client.call(storage::COLLECT, request)
     }
     /// All versions this member has had.
     pub fn history(&self, request: Key) -> ::convoke::Invocation<Entry> {
-        ::convoke::Invocation::new(&self.endpoint, storage::HISTORY.request(request))
+        self.client.call(storage::HISTORY, request)
     }
     /// Since when a member is there. The client has a function of this name.
     #[deprecated]
     pub fn on_(&self, request: ()) -> ::convoke::Invocation<Entry> {
-        ::convoke::Invocation::new(&self.endpoint, storage::ON.request(request))
+        self.client.call(storage::ON, request)
     }
 }
 ::convoke::requires_quorum!();
@@ -500,7 +500,7 @@ impl StorageClient {
     reason = "generated code"
 )]
 pub struct StorageMembers {
-    endpoint: ::convoke::Endpoint,
+    client: ::convoke::Client,
     members: ::convoke::quorum::Configuration,
 }
 #[allow(
@@ -519,8 +519,7 @@ impl StorageMembers {
     /// Asked of all members.
     pub fn read(&self, request: Key) -> ::convoke::quorum::QuorumBuilder<Entry> {
         ::convoke::quorum::QuorumExt::members(
-            ::convoke::Invocation::new(&self.endpoint, storage::READ.request(request))
-                .to_all(&self.members),
+            self.client.call(storage::READ, request).to_all(&self.members),
         )
     }
     /// Stores an entry, unless there is a newer one.
@@ -528,8 +527,7 @@ impl StorageMembers {
     /// Asked of all members.
     pub fn write(&self, request: Entry) -> ::convoke::quorum::QuorumBuilder<()> {
         ::convoke::quorum::QuorumExt::members(
-            ::convoke::Invocation::new(&self.endpoint, storage::WRITE.request(request))
-                .to_all(&self.members),
+            self.client.call(storage::WRITE, request).to_all(&self.members),
         )
     }
     /// The same, acknowledged by members that know of a majority.
@@ -540,11 +538,7 @@ impl StorageMembers {
         request: Entry,
     ) -> ::convoke::quorum::QuorumBuilder<Stored> {
         ::convoke::quorum::QuorumExt::members(
-            ::convoke::Invocation::new(
-                    &self.endpoint,
-                    storage::WRITE_ECHO.request(request),
-                )
-                .to_all(&self.members),
+            self.client.call(storage::WRITE_ECHO, request).to_all(&self.members),
         )
     }
     /// The same, acknowledged by members that know of a majority that knows of a majority.
@@ -555,11 +549,7 @@ impl StorageMembers {
         request: Entry,
     ) -> ::convoke::quorum::QuorumBuilder<Stored> {
         ::convoke::quorum::QuorumExt::members(
-            ::convoke::Invocation::new(
-                    &self.endpoint,
-                    storage::WRITE_ECHO_ECHO.request(request),
-                )
-                .to_all(&self.members),
+            self.client.call(storage::WRITE_ECHO_ECHO, request).to_all(&self.members),
         )
     }
     /// Adds to a log.
@@ -567,8 +557,7 @@ impl StorageMembers {
     /// Asked of all members.
     pub fn append(&self, request: Entry) -> ::convoke::quorum::QuorumBuilder<()> {
         ::convoke::quorum::QuorumExt::members(
-            ::convoke::Invocation::new(&self.endpoint, storage::APPEND.request(request))
-                .to_all(&self.members),
+            self.client.call(storage::APPEND, request).to_all(&self.members),
         )
     }
     /// Forgets an entry.
@@ -576,8 +565,7 @@ impl StorageMembers {
     /// Sent one-way to all members.
     pub fn forget(&self, request: Key) -> ::convoke::quorum::Multicast<()> {
         ::convoke::quorum::Multicast::new(
-            ::convoke::Invocation::new(&self.endpoint, storage::FORGET.request(request))
-                .to_all(&self.members),
+            self.client.call(storage::FORGET, request).to_all(&self.members),
         )
     }
     /// Says that an entry may be asked for soon.
@@ -585,8 +573,7 @@ impl StorageMembers {
     /// Sent one-way to all members.
     pub fn hint(&self, request: Key) -> ::convoke::quorum::Multicast<Nothing> {
         ::convoke::quorum::Multicast::new(
-            ::convoke::Invocation::new(&self.endpoint, storage::HINT.request(request))
-                .to_all(&self.members),
+            self.client.call(storage::HINT, request).to_all(&self.members),
         )
     }
     /// What all members have, by way of one.
@@ -598,8 +585,7 @@ impl StorageMembers {
         root: &::convoke::Peer,
     ) -> ::convoke::quorum::QuorumBuilder<Entry> {
         ::convoke::quorum::QuorumExt::among(
-            ::convoke::Invocation::new(&self.endpoint, storage::COLLECT.request(request))
-                .to(root),
+            self.client.call(storage::COLLECT, request).to(root),
             &self.members,
         )
     }
@@ -608,8 +594,7 @@ impl StorageMembers {
     /// Asked of all members.
     pub fn history(&self, request: Key) -> ::convoke::quorum::QuorumBuilder<Entry> {
         ::convoke::quorum::QuorumExt::members(
-            ::convoke::Invocation::new(&self.endpoint, storage::HISTORY.request(request))
-                .to_all(&self.members),
+            self.client.call(storage::HISTORY, request).to_all(&self.members),
         )
     }
 }
@@ -742,7 +727,7 @@ impl<T: Rumours> ::core::convert::From<RumoursServer<T>> for ::convoke::Service 
     reason = "generated code"
 )]
 pub struct RumoursClient {
-    endpoint: ::convoke::Endpoint,
+    client: ::convoke::Client,
 }
 #[allow(
     warnings,
@@ -755,22 +740,22 @@ pub struct RumoursClient {
     reason = "generated code"
 )]
 impl RumoursClient {
-    /// Makes its calls by this endpoint.
-    pub fn new(endpoint: &::convoke::Endpoint) -> Self {
+    /// Makes its calls by this client, endpoint, context or task.
+    pub fn new(client: impl ::core::convert::Into<::convoke::Client>) -> Self {
         Self {
-            endpoint: ::core::clone::Clone::clone(endpoint),
+            client: ::core::convert::Into::into(client),
         }
     }
     /// Its calls to the members of a configuration.
     pub fn on(&self, members: &::convoke::quorum::Configuration) -> RumoursMembers {
         RumoursMembers {
-            endpoint: ::core::clone::Clone::clone(&self.endpoint),
+            client: ::core::clone::Clone::clone(&self.client),
             members: ::core::clone::Clone::clone(members),
         }
     }
     /// The method `replicated.Rumours/Tell`.
     pub fn tell(&self, request: Key) -> ::convoke::Invocation<()> {
-        ::convoke::Invocation::new(&self.endpoint, rumours::TELL.request(request))
+        self.client.call(rumours::TELL, request)
     }
 }
 ::convoke::requires_quorum!();
@@ -787,7 +772,7 @@ impl RumoursClient {
     reason = "generated code"
 )]
 pub struct RumoursMembers {
-    endpoint: ::convoke::Endpoint,
+    client: ::convoke::Client,
     members: ::convoke::quorum::Configuration,
 }
 #[allow(
@@ -806,8 +791,7 @@ impl RumoursMembers {
     /// Sent one-way to all members.
     pub fn tell(&self, request: Key) -> ::convoke::quorum::Multicast<()> {
         ::convoke::quorum::Multicast::new(
-            ::convoke::Invocation::new(&self.endpoint, rumours::TELL.request(request))
-                .to_all(&self.members),
+            self.client.call(rumours::TELL, request).to_all(&self.members),
         )
     }
 }

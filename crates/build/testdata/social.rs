@@ -408,7 +408,7 @@ impl<T: Graph> ::core::convert::From<GraphServer<T>> for ::convoke::Service {
     reason = "generated code"
 )]
 pub struct GraphClient {
-    endpoint: ::convoke::Endpoint,
+    client: ::convoke::Client,
 }
 #[allow(
     warnings,
@@ -421,15 +421,15 @@ pub struct GraphClient {
     reason = "generated code"
 )]
 impl GraphClient {
-    /// Makes its calls by this endpoint.
-    pub fn new(endpoint: &::convoke::Endpoint) -> Self {
+    /// Makes its calls by this client, endpoint, context or task.
+    pub fn new(client: impl ::core::convert::Into<::convoke::Client>) -> Self {
         Self {
-            endpoint: ::core::clone::Clone::clone(endpoint),
+            client: ::core::convert::Into::into(client),
         }
     }
     /// The profile of one person. See <https://example.org/profiles>
     pub fn profile(&self, request: ProfileRequest) -> ::convoke::Invocation<Profile> {
-        ::convoke::Invocation::new(&self.endpoint, graph::PROFILE.request(request))
+        self.client.call(graph::PROFILE, request)
     }
     /// The friends of a person who have this name:
     ///
@@ -440,31 +440,31 @@ impl GraphClient {
         &self,
         request: FriendsNamedRequest,
     ) -> ::convoke::Invocation<Profile> {
-        ::convoke::Invocation::new(&self.endpoint, graph::FRIENDS_NAMED.request(request))
+        self.client.call(graph::FRIENDS_NAMED, request)
     }
     /// The profiles with these ids that this shard keeps.
     pub fn profiles(&self, request: ProfilesRequest) -> ::convoke::Invocation<Profile> {
-        ::convoke::Invocation::new(&self.endpoint, graph::PROFILES.request(request))
+        self.client.call(graph::PROFILES, request)
     }
     /// The method `social.Graph/Changes`.
     pub fn changes(&self, request: ()) -> ::convoke::Invocation<Change> {
-        ::convoke::Invocation::new(&self.endpoint, graph::CHANGES.request(request))
+        self.client.call(graph::CHANGES, request)
     }
     /// One person befriends another.
     pub fn befriend(&self, request: Change) -> ::convoke::Invocation<()> {
-        ::convoke::Invocation::new(&self.endpoint, graph::BEFRIEND.request(request))
+        self.client.call(graph::BEFRIEND, request)
     }
     /// How many persons have this name. The name of the method is a keyword of Rust.
     pub fn r#match(
         &self,
         request: ::prost::alloc::string::String,
     ) -> ::convoke::Invocation<u64> {
-        ::convoke::Invocation::new(&self.endpoint, graph::MATCH.request(request))
+        self.client.call(graph::MATCH, request)
     }
     /// Forgets a person.
     #[deprecated]
     pub fn new_(&self, request: ProfileRequest) -> ::convoke::Invocation<()> {
-        ::convoke::Invocation::new(&self.endpoint, graph::NEW.request(request))
+        self.client.call(graph::NEW, request)
     }
 }
 /// The methods of `social.Log`, by which a task delegates to them.
@@ -617,7 +617,7 @@ impl<T: Log> ::core::convert::From<LogServer<T>> for ::convoke::Service {
     reason = "generated code"
 )]
 pub struct LogClient {
-    endpoint: ::convoke::Endpoint,
+    client: ::convoke::Client,
 }
 #[allow(
     warnings,
@@ -630,18 +630,18 @@ pub struct LogClient {
     reason = "generated code"
 )]
 impl LogClient {
-    /// Makes its calls by this endpoint.
-    pub fn new(endpoint: &::convoke::Endpoint) -> Self {
+    /// Makes its calls by this client, endpoint, context or task.
+    pub fn new(client: impl ::core::convert::Into<::convoke::Client>) -> Self {
         Self {
-            endpoint: ::core::clone::Clone::clone(endpoint),
+            client: ::core::convert::Into::into(client),
         }
     }
     /// The method `social.Log/Append`.
     pub fn append(&self, request: Change) -> ::convoke::Invocation<()> {
-        ::convoke::Invocation::new(&self.endpoint, log::APPEND.request(request))
+        self.client.call(log::APPEND, request)
     }
     /// The method `social.Log/Clone`.
     pub fn clone_(&self, request: ()) -> ::convoke::Invocation<Change> {
-        ::convoke::Invocation::new(&self.endpoint, log::CLONE.request(request))
+        self.client.call(log::CLONE, request)
     }
 }

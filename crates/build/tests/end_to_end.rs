@@ -54,11 +54,9 @@ impl Graph for Shard {
     ) -> Result<Finish, Status> {
         let me = *self.me.get().expect("the endpoint has started");
         let name = request.name;
-        let parts = [vec![2, 3], vec![4], vec![]].map(|ids| (me, ids));
-        task.fan_out(parts, |ids| {
-            graph::PROFILES.request(ProfilesRequest { ids, name: name.clone() })
-        })
-        .await
+        let parts = [vec![2, 3], vec![4], vec![]].into_iter();
+        let parts = parts.map(|ids| ProfilesRequest { ids, name: name.clone() });
+        task.fan_out(parts.map(|part| (me, graph::PROFILES.request(part)))).await
     }
 
     async fn profiles(
@@ -130,13 +128,13 @@ async fn stop(endpoint: Endpoint) {
 async fn a_unary_method_answers() {
     let endpoint = start().await;
     let client = GraphClient::new(&endpoint);
-    let answer = client.profile(ProfileRequest { id: 7 }).to(&endpoint.me()).await.unwrap();
+    let answer = client.profile(ProfileRequest { id: 7 }).to(endpoint.me()).await.unwrap();
     assert_eq!(answer, profile(7));
-    let count = client.r#match("Ann".to_owned()).to(&endpoint.me()).await.unwrap();
+    let count = client.r#match("Ann".to_owned()).to(endpoint.me()).await.unwrap();
     assert_eq!(count, 9);
     let change = Change { from: 1, to: 2 };
-    client.befriend(change).to(&endpoint.me()).await.unwrap();
-    LogClient::new(&endpoint).append(change).to(&endpoint.me()).await.unwrap();
+    client.befriend(change).to(endpoint.me()).await.unwrap();
+    LogClient::new(&endpoint).append(change).to(endpoint.me()).await.unwrap();
     stop(endpoint).await;
 }
 
@@ -144,7 +142,7 @@ async fn a_unary_method_answers() {
 async fn a_unary_method_fails_with_its_status() {
     let endpoint = start().await;
     let client = GraphClient::new(&endpoint);
-    let error = client.profile(ProfileRequest { id: 10 }).to(&endpoint.me()).await.unwrap_err();
+    let error = client.profile(ProfileRequest { id: 10 }).to(endpoint.me()).await.unwrap_err();
     assert_eq!(error.status(), Some(Status::new(Code::NotFound, "no person 10")));
     stop(endpoint).await;
 }
@@ -153,8 +151,7 @@ async fn a_unary_method_fails_with_its_status() {
 async fn a_tree_method_delegates_to_another_by_its_constant() {
     let endpoint = start().await;
     let request = FriendsNamedRequest { id: 1, name: "Ann".to_owned() };
-    let call =
-        GraphClient::new(&endpoint).friends_named(request).to(&endpoint.me()).open().unwrap();
+    let call = GraphClient::new(&endpoint).friends_named(request).to(endpoint.me()).open().unwrap();
     let (replies, outcome) = call.collect().await.unwrap();
     assert!(outcome.is_complete(), "{outcome:?}");
     let mut ids: Vec<_> = replies.iter().map(|reply| reply.message().id).collect();
@@ -167,12 +164,12 @@ async fn a_tree_method_delegates_to_another_by_its_constant() {
 #[tokio::test]
 async fn a_method_that_returns_a_stream_streams() {
     let endpoint = start().await;
-    let call = GraphClient::new(&endpoint).changes(()).to(&endpoint.me()).open().unwrap();
+    let call = GraphClient::new(&endpoint).changes(()).to(endpoint.me()).open().unwrap();
     let (items, outcome) = call.collect().await.unwrap();
     assert!(outcome.is_complete(), "{outcome:?}");
     let seen: Vec<_> = items.iter().map(|item| (item.item(), item.message().from)).collect();
     assert_eq!(seen, [(Some(0), 1), (Some(1), 2), (Some(2), 3)]);
-    let copy = LogClient::new(&endpoint).clone().clone_(()).to(&endpoint.me()).await.unwrap();
+    let copy = LogClient::new(&endpoint).clone().clone_(()).to(endpoint.me()).await.unwrap();
     assert_eq!(copy, Change { from: 7, to: 0 });
     stop(endpoint).await;
 }

@@ -1,7 +1,8 @@
-//! What a caller holds: an [`Invocation`] being addressed, a [`Call`] under way.
+//! What a caller holds: a [`Client`], an [`Invocation`] being addressed, a [`Call`] under way.
 
 mod awaited;
 mod call;
+mod common;
 #[cfg(feature = "tower")]
 mod service;
 
@@ -16,56 +17,65 @@ use smallvec::SmallVec;
 use crate::driver::FlushScope;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
+use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
 use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
 use call::begin;
-pub use call::{Call, Outcome, Progress, Reply};
+pub use call::{Call, Outcome, Progress, Reply, Way};
+pub use common::{Client, Outgoing};
 #[cfg(feature = "tower")]
 pub use service::PeerService;
 
-/// A request of an endpoint, on its way to being addressed: `client.method(message)` gives one.
+/// A call on its way to being addressed, as [`Client::call`] and generated clients make it.
+///
+/// Nothing is sent before it is addressed and awaited or opened:
+/// ```compile_fail,E0277
+/// # use convoke_core::{CallError, Client, Method};
+/// # const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello");
+/// async fn greet(client: &Client) -> Result<String, CallError> {
+///     client.call(HELLO, "Ada".into()).await
+/// }
+/// ```
 #[must_use = "nothing is sent until it is addressed with `to` and awaited or opened"]
 pub struct Invocation<Resp> {
-    endpoint: Endpoint,
+    client: Client,
     request: Request<Resp>,
+    deadline: Option<Duration>,
 }
 
-impl<Resp: prost::Message + Default> Invocation<Resp> {
-    /// A request of this endpoint.
-    pub fn new(endpoint: &Endpoint, request: Request<Resp>) -> Self {
-        Self { endpoint: endpoint.clone(), request }
+impl<Resp: Payload> Invocation<Resp> {
+    fn new(client: Client, request: Request<Resp>) -> Self {
+        Self { client, request, deadline: None }
     }
 
-    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    /// Ends the call within `deadline`. Default: that of its client, else the endpoint's
+    /// `deadline_default`, 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.request = self.request.deadline(deadline);
+        self.deadline = Some(deadline);
         self
     }
 
-    /// Adds metadata for the handlers of the whole tree.
-    pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
+    /// Adds metadata for the handlers of the whole tree, as [`Request::metadata`].
+    pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
         self.request = self.request.metadata(key, value);
         self
     }
 
-    /// To one peer.
-    pub fn to(mut self, peer: &Peer) -> CallBuilder<Resp> {
-        CallBuilder {
-            endpoint: self.endpoint,
-            deadline: self.request.deadline.take(),
-            branches: SmallVec::from_buf([(*peer, self.request)]),
-            options: CallOptions::default(),
-        }
+    /// Addresses it to one peer.
+    pub fn to(self, peer: impl Into<Peer>) -> CallBuilder<Resp> {
+        let Self { client, request, deadline } = self;
+        let branches = SmallVec::from_buf([(peer.into(), request)]);
+        CallBuilder { deadline, ..CallBuilder::new(client, branches) }
     }
 
-    /// The same to each of several peers, one branch each.
-    pub fn to_all<'a>(mut self, peers: impl IntoIterator<Item = &'a Peer>) -> CallBuilder<Resp> {
-        let deadline = self.request.deadline.take();
-        let branches = peers.into_iter().map(|peer| (*peer, self.request.clone())).collect();
-        CallBuilder { deadline, branches, ..CallBuilder::new(&self.endpoint) }
+    /// Addresses it to each of several peers, one branch each.
+    pub fn to_all(self, peers: impl IntoIterator<Item: Into<Peer>>) -> CallBuilder<Resp> {
+        let Self { client, request, deadline } = self;
+        let branches = peers.into_iter().map(|peer| (peer.into(), request.clone())).collect();
+        CallBuilder { deadline, ..CallBuilder::new(client, branches) }
     }
 }
 
@@ -82,44 +92,39 @@ type Branches<Resp> = SmallVec<[(Peer, Request<Resp>); 1]>;
 ///
 /// Awaited, it opens the call and resolves to the first reply. [`CallBuilder::open`] gives all of
 /// them.
-///
-/// One call has one type of replies:
-/// ```compile_fail,E0308
-/// # use convoke_core::{CallBuilder, Endpoint, Method, Peer};
-/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask {}
-/// # #[derive(Clone, PartialEq, prost::Message)] struct Apple {}
-/// # #[derive(Clone, PartialEq, prost::Message)] struct Pear {}
-/// # const APPLES: Method<Ask, Apple> = Method::new("fruit.Fruit/Apples");
-/// # const PEARS: Method<Ask, Pear> = Method::new("fruit.Fruit/Pears");
-/// fn call(endpoint: &Endpoint, peer: &Peer) -> CallBuilder<Apple> {
-///     CallBuilder::new(endpoint)
-///         .branch(APPLES.request(Ask {}), peer)
-///         .branch(PEARS.request(Ask {}), peer)
-/// }
-/// ```
+/// Branches that differ are those of [`Client::fan_out`], which have one type of replies.
 #[must_use = "nothing is sent until it is awaited or opened"]
 pub struct CallBuilder<Resp> {
-    endpoint: Endpoint,
+    client: Client,
     branches: Branches<Resp>,
     deadline: Option<Duration>,
     options: CallOptions,
 }
 
-impl<Resp: prost::Message + Default> CallBuilder<Resp> {
-    /// A call without branches.
-    pub fn new(endpoint: &Endpoint) -> Self {
-        let endpoint = endpoint.clone();
-        let options = CallOptions::default();
-        Self { endpoint, branches: SmallVec::new(), deadline: None, options }
+impl<Resp: Payload> CallBuilder<Resp> {
+    fn new(client: Client, branches: Branches<Resp>) -> Self {
+        Self { client, branches, deadline: None, options: CallOptions::default() }
     }
 
     /// Adds a root branch. A deadline of the request is that of this branch alone.
-    pub fn branch(mut self, request: Request<Resp>, peer: &Peer) -> Self {
-        self.branches.push((*peer, request));
+    pub fn branch(mut self, peer: impl Into<Peer>, request: Request<Resp>) -> Self {
+        self.branches.push((peer.into(), request));
         self
     }
 
-    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    /// Adds metadata to the requests of all branches that it has by now.
+    pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
+        let value = value.as_ref();
+        self.branches = self
+            .branches
+            .into_iter()
+            .map(|(peer, request)| (peer, request.metadata(key, value)))
+            .collect();
+        self
+    }
+
+    /// Ends the call within `deadline`. Default: that of its client, else the endpoint's
+    /// `deadline_default`, 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -144,9 +149,9 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         self
     }
 
-    /// The endpoint that makes the call.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    /// The client that makes the call.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// The peers of the root branches, in order, and the requests for them.
@@ -154,9 +159,11 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
         self.branches.iter().map(|(peer, request)| (peer, request))
     }
 
-    /// The deadline it was given, if any.
-    pub fn deadline_set(&self) -> Option<Duration> {
-        self.deadline
+    /// The time it gets: its deadline, else that of its client or endpoint, and in a handler no more
+    /// than remains of the task.
+    pub fn budget(&self) -> Duration {
+        let budget = self.client.budget(self.deadline);
+        budget.unwrap_or_else(|| self.client.endpoint().deadline_default())
     }
 
     /// Sends the requests now, in order, and gives the call to read replies from.
@@ -167,25 +174,28 @@ impl<Resp: prost::Message + Default> CallBuilder<Resp> {
     pub fn open(self) -> Result<Call<Resp>, CallError> {
         let Begun { endpoint, opening, probe, is_read_only } = self.begin()?;
         let scope = FlushScope::enter();
-        let id = endpoint.driver().with_node(|node, now| node.open(now, opening))?;
+        let id = endpoint.driver().open_call(opening)?;
         endpoint.driver().end_scope(scope);
         Ok(Call::new(endpoint, id, probe, is_read_only))
     }
 
     /// Makes the requests what they leave as.
     fn begin(mut self) -> Result<Begun, CallError> {
-        let limit = self.endpoint.limits().message_bytes_max;
+        self.client.prepare(&mut self.branches)?;
+        let budget = self.client.budget(self.deadline);
+        let endpoint = self.client.into_endpoint();
+        let limit = endpoint.limits().message_bytes_max;
         if let Some((size, limit)) = self.branches.iter().find_map(|(_, r)| r.too_large(limit)) {
             return Err(CallError::TooLarge { size, limit });
         }
-        let probe = begin(&self.endpoint, &mut self.branches);
+        let probe = begin(&endpoint, &mut self.branches);
         let is_read_only = self.branches.iter().all(|(_, request)| request.is_read_only);
         let mut branches = node::Branches::new();
         for (peer, request) in self.branches {
             branches.push(request.at(peer.node()));
         }
-        let opening = Opening { budget: self.deadline, options: self.options, branches };
-        Ok(Begun { endpoint: self.endpoint, opening, probe, is_read_only })
+        let opening = Opening { budget, options: self.options, branches };
+        Ok(Begun { endpoint, opening, probe, is_read_only })
     }
 }
 
@@ -206,7 +216,7 @@ impl<Resp> fmt::Debug for CallBuilder<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default + 'static> IntoFuture for CallBuilder<Resp> {
+impl<Resp: Payload + 'static> IntoFuture for CallBuilder<Resp> {
     type Output = Result<Resp, CallError>;
     type IntoFuture = Awaited<Resp>;
 

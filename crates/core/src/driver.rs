@@ -10,6 +10,7 @@ mod caller;
 mod carried;
 mod connections;
 mod dial;
+mod doors;
 mod drain;
 mod flush;
 mod gate;
@@ -44,6 +45,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::carrier::{self, BodyCarrier, Carried};
+use crate::health::Health;
 use crate::packing::Packing;
 use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
@@ -52,6 +54,7 @@ use crate::transport::{Address, Connection, Transport};
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
 use connections::Connections;
+use doors::Doors;
 use drain::Aftermath;
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
@@ -83,6 +86,9 @@ pub(crate) struct Driver {
     pub(crate) packing: Packing,
     carrier: Mutex<Option<Arc<dyn BodyCarrier>>>,
     carried: CarriedCasts,
+    pub(crate) limits: Limits,
+    pub(crate) health: Option<Health>,
+    doors: Doors,
     state: Mutex<State>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
@@ -107,7 +113,18 @@ struct State {
     proofs: Proofs,
     armed: Timestamp,
     is_closing: bool,
+    /// It makes no calls any more.
+    is_closed: bool,
     telemetry: Telemetry,
+}
+
+/// What a driver is made of.
+pub(crate) struct Parts {
+    pub(crate) transports: Vec<Arc<dyn Transport>>,
+    pub(crate) methods: MethodTable,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) packing: Packing,
+    pub(crate) health: Option<Health>,
 }
 
 /// A connection, and what callers that append to it must know.
@@ -129,14 +146,12 @@ impl Attached {
 impl Driver {
     pub(crate) fn new(
         identity: Identity,
-        limits: &Limits,
-        transports: Vec<Arc<dyn Transport>>,
-        methods: MethodTable,
+        limits: Limits,
+        parts: Parts,
         (secret, seed): (Secret, u64),
-        telemetry: Telemetry,
-        packing: Packing,
     ) -> Result<Arc<Self>, LimitsError> {
-        let node = Node::new(identity, secret, limits, seed, Timestamp::ZERO)?;
+        let Parts { transports, methods, telemetry, packing, health } = parts;
+        let node = Node::new(identity, secret, &limits, seed, Timestamp::ZERO)?;
         let headroom = 64 << 10;
         let frame_bytes_max =
             u32::try_from(limits.message_bytes_max + headroom).unwrap_or(u32::MAX);
@@ -153,6 +168,7 @@ impl Driver {
             proofs: Proofs::new(&transports),
             armed: Timestamp::MAX,
             is_closing: false,
+            is_closed: false,
             telemetry: telemetry.clone(),
         };
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
@@ -171,6 +187,9 @@ impl Driver {
             packing,
             carrier: Mutex::default(),
             carried: CarriedCasts::default(),
+            limits,
+            health,
+            doors: Doors::default(),
             state: Mutex::new(state),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),

@@ -13,34 +13,41 @@ use convoke_proto::mailbox::{Announce, CastsDropped, SpaceTaken};
 use convoke_proto::node::Identity;
 
 use crate::carrier::{BodyCarrier, CarrierTaken};
-use crate::driver::{Driver, Load};
+use crate::driver::{Driver, Load, Parts};
 use crate::error::{ConnectError, StartError};
 use crate::health::Health;
 use crate::packing::Packing;
 use crate::peer::Peer;
 use crate::server::{Authorize, Caller, CastSpace, MethodTable, Service};
 use crate::telemetry::Telemetry;
-use crate::transport::{
-    Address, AddressError, CloseReason, Counters, DialError, ListenError, Listener, Sink, Transport,
-};
+use crate::transport::{Address, AddressError, Counters, DialError, ListenError, Sink, Transport};
 
 pub use reconnect::KeepConnected;
 
 /// A node: serves its methods, makes calls, and keeps one connection to each peer for both.
 ///
 /// Cheap to clone. When the last clone and the last call are gone, it stops listening and closes
-/// its connections; [`Endpoint::shutdown`] does so in good order.
+/// its connections; [`Endpoint::shutdown`] does so in good order. Those that handlers have, by
+/// [`Context::endpoint`](crate::Context::endpoint), do not count.
 #[derive(Clone)]
-pub struct Endpoint {
-    inner: Arc<Inner>,
+pub struct Endpoint(Handle);
+
+/// How an endpoint is held.
+#[derive(Clone)]
+enum Handle {
+    /// It stays open for as long.
+    Open(Arc<Guard>),
+    /// By its own handlers: it stays open as long as others hold it.
+    Within(Arc<Driver>),
 }
 
-struct Inner {
-    driver: Arc<Driver>,
-    listeners: parking_lot::Mutex<Vec<Box<dyn Listener>>>,
-    addresses: Vec<Address>,
-    limits: Limits,
-    health: Option<Health>,
+/// Closes the endpoint with its last holder.
+struct Guard(Arc<Driver>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Sets up an [`Endpoint`]. Every default is good for a start.
@@ -231,7 +238,7 @@ impl EndpointBuilder {
             || Secret::new(rand::random(), rand::random()),
             |seed| Secret::new(seed, identity.node.get()),
         );
-        let limits = &self.limits;
+        let limits = self.limits;
         let telemetry = self.telemetry;
         #[cfg(feature = "metrics")]
         let telemetry = telemetry.with_meters(self.has_metrics, identity.node, &methods);
@@ -239,39 +246,29 @@ impl EndpointBuilder {
         let packing = Packing::new(self.compression, limits.message_bytes_max);
         #[cfg(not(feature = "zstd"))]
         let packing = Packing::default();
-        let driver = Driver::new(
-            identity,
-            limits,
-            self.transports,
-            methods,
-            (secret, seed),
-            telemetry,
-            packing,
-        )?;
-        let mut inner = Inner {
-            driver: driver.clone(),
-            listeners: parking_lot::Mutex::default(),
-            addresses: Vec::new(),
-            limits: limits.clone(),
-            health: self.health,
-        };
+        let parts =
+            Parts { transports: self.transports, methods, telemetry, packing, health: self.health };
+        let driver = Driver::new(identity, limits, parts, (secret, seed))?;
+        let guard = Guard(driver.clone());
         driver.with_node(|core, _| core.raise_epoch(self.epoch));
         // Whoever connects first is told all that is known by then.
         for (node, addresses) in peers {
             driver.with_node(|core, _| core.configure(node, addresses));
         }
         driver.advertise(advertise.clone().unwrap_or_default());
+        let mut addresses = Vec::new();
         for address in listen {
             let transport = driver.transport(address.scheme());
             let transport =
                 transport.ok_or_else(|| ListenError::NoTransport { address: address.clone() })?;
             let sink: Arc<dyn Sink> = driver.clone();
             let listener = transport.listen(&address, sink).await?;
-            inner.addresses.push(listener.local_address());
-            inner.listeners.get_mut().push(listener);
+            addresses.push(listener.local_address());
+            driver.keep_listener(listener);
         }
-        driver.advertise(advertise.unwrap_or_else(|| inner.addresses.clone()));
-        Ok(Endpoint { inner: Arc::new(inner) })
+        driver.advertise(advertise.unwrap_or_else(|| addresses.clone()));
+        driver.listens_at(addresses);
+        Ok(Endpoint(Handle::Open(Arc::new(guard))))
     }
 }
 
@@ -326,7 +323,7 @@ impl Endpoint {
 
     /// Where it listens, with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
-        &self.inner.addresses
+        self.driver().addresses()
     }
 
     /// This node as a peer: asking it runs in process.
@@ -375,8 +372,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError::Dial`] when none of its addresses answers.
-    pub async fn warm_up(&self, peer: &Peer) -> Result<(), ConnectError> {
-        let node = peer.node();
+    pub async fn warm_up(&self, peer: impl Into<Peer>) -> Result<(), ConnectError> {
+        let node = peer.into().node();
         if node == self.node() || self.driver().connection_to(node).is_some() {
             return Ok(());
         }
@@ -448,11 +445,9 @@ impl Endpoint {
     /// `grace`, then drops what still runs and closes every connection. Always returns; whether all
     /// ended by themselves.
     pub async fn shutdown(self, grace: Duration) -> bool {
-        for listener in self.inner.listeners.lock().drain(..) {
-            listener.close();
-        }
-        self.inner.health.iter().for_each(Health::stop);
         let driver = self.driver();
+        driver.stop_listening();
+        driver.health.iter().for_each(Health::stop);
         driver.begin_closing();
         let drained = async {
             loop {
@@ -465,39 +460,29 @@ impl Endpoint {
             }
         };
         let is_drained = tokio::time::timeout(grace, drained).await.is_ok();
-        self.inner.close();
+        driver.close();
         is_drained
     }
 
+    /// The endpoint of a handler, which does not keep it open.
+    pub(crate) fn within(driver: Arc<Driver>) -> Self {
+        Self(Handle::Within(driver))
+    }
+
     pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.inner.driver
+        match &self.0 {
+            Handle::Open(guard) => &guard.0,
+            Handle::Within(driver) => driver,
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
-        &self.inner.limits
+        &self.driver().limits
     }
 
     /// How long a call may take that says nothing else.
     pub fn deadline_default(&self) -> Duration {
-        self.inner.limits.deadline_default
-    }
-}
-
-impl Inner {
-    fn close(&self) {
-        for listener in self.listeners.lock().drain(..) {
-            listener.close();
-        }
-        self.driver.stop_all();
-        for connection in self.driver.connections() {
-            connection.close(CloseReason::Local);
-        }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.close();
+        self.limits().deadline_default
     }
 }
 
@@ -505,7 +490,7 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("node", &self.node())
-            .field("addresses", &self.inner.addresses)
+            .field("addresses", &self.addresses())
             .finish_non_exhaustive()
     }
 }

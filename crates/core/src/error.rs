@@ -113,6 +113,15 @@ impl Status {
         self
     }
 
+    /// Says that the task has changed nothing, so that asking again, or another node, runs nothing
+    /// twice: [`CallError::is_safe_to_repeat`] is true of it. For a server that is not the leader, or
+    /// whose queue is full. Default: a task that fails has run.
+    #[must_use]
+    pub fn without_effect(mut self) -> Self {
+        self.executed = Executed::No;
+        self
+    }
+
     /// What kind.
     pub fn code(&self) -> Code {
         self.code
@@ -178,6 +187,39 @@ impl From<TaskRefusal> for Status {
     }
 }
 
+/// A handler that passes on with `?` why a call of its own failed. A service's error keeps code, text
+/// and details. The task that fails so has run, whatever became of its call.
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        if let Some(status) = error.status() {
+            return Self { executed: Executed::Yes, ..status };
+        }
+        let code = match &error {
+            CallError::Branch(failure) => code_of(failure.cause),
+            CallError::Decode { .. } => Code::Internal,
+            CallError::TooLarge { .. }
+            | CallError::NotOpened(_)
+            | CallError::Ended(End::Exhausted) => Code::ResourceExhausted,
+            _ => Code::Unavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// The code for a failure of the runtime, to the caller of the task that met it.
+fn code_of(cause: Cause) -> Code {
+    match cause {
+        Cause::Deadline => Code::DeadlineExceeded,
+        Cause::UnknownMethod => Code::Unimplemented,
+        Cause::BadRequest => Code::Internal,
+        Cause::Overloaded
+        | Cause::PathTooDeep
+        | Cause::TooManyBranches
+        | Cause::ResourceExhausted => Code::ResourceExhausted,
+        _ => Code::Unavailable,
+    }
+}
+
 /// Why a call gave no answer, or not all of them.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -213,6 +255,13 @@ pub enum CallError {
     /// This endpoint has too many calls open, or the call has too many branches. Nothing was sent.
     #[error(transparent)]
     NotOpened(#[from] OpenError),
+    /// A hook of the client, [`Client::before_each`](crate::Client::before_each), ended the call
+    /// before anything was sent.
+    #[error("a hook of the client ended the call unsent: {0}")]
+    Hook(Status),
+    /// The endpoint was shut down. Nothing was sent.
+    #[error("the endpoint was shut down: nothing was sent")]
+    Stopped,
     /// The call ended otherwise: cancelled, or too large for its initiator.
     #[error("the call ended as {0:?}")]
     Ended(End),
@@ -226,6 +275,7 @@ impl CallError {
                 let status = Status::new(Code::from_number(failure.code), failure.text.clone());
                 Some(status.with_details(failure.details.clone()))
             }
+            Self::Hook(status) => Some(status.clone()),
             _ => None,
         }
     }
@@ -242,7 +292,7 @@ impl CallError {
     pub fn is_safe_to_repeat(&self) -> bool {
         match self {
             Self::Branch(failure) => failure.executed == Executed::No,
-            Self::NotOpened(_) => true,
+            Self::NotOpened(_) | Self::Hook(_) | Self::Stopped => true,
             _ => false,
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use convoke_core::health::{CHECK, Health, HealthRequest, ServingState};
-//! use convoke_core::{CallBuilder, Endpoint};
+//! use convoke_core::Endpoint;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,7 +15,7 @@
 //! health.set("shop.Shop", ServingState::NotServing); // until its stock is loaded
 //!
 //! let request = CHECK.request(HealthRequest::of("shop.Shop"));
-//! let reply = CallBuilder::new(&endpoint).branch(request, &endpoint.me()).await?;
+//! let reply = endpoint.invoke(request).to(&endpoint.me()).await?;
 //! assert_eq!(reply.state(), ServingState::NotServing);
 //! # Ok(())
 //! # }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! ```
-//! use convoke_core::{CallBuilder, Context, Endpoint, Method, Service, Status};
+//! use convoke_core::{Context, Endpoint, Method, Service, Status};
 //!
 //! #[derive(Clone, PartialEq, prost::Message)]
 //! struct Number {
@@ -30,7 +30,7 @@
 //! });
 //! let endpoint = Endpoint::builder().serve(math).start().await?;
 //! let request = DOUBLE.request(Number { value: 21 });
-//! let answer = CallBuilder::new(&endpoint).branch(request, &endpoint.me()).await?;
+//! let answer = endpoint.invoke(request).to(&endpoint.me()).await?;
 //! assert_eq!(answer.value, 42);
 //! # Ok(())
 //! # }
@@ -54,6 +54,8 @@ mod driver;
 mod endpoint;
 mod error;
 pub mod health;
+mod message;
+mod metadata;
 mod method;
 mod packing;
 mod peer;
@@ -64,7 +66,9 @@ pub mod transport;
 
 #[cfg(feature = "tower")]
 pub use client::PeerService;
-pub use client::{Awaited, Call, CallBuilder, Invocation, Outcome, Progress, Reply};
+pub use client::{
+    Awaited, Call, CallBuilder, Client, Invocation, Outcome, Outgoing, Progress, Reply, Way,
+};
 pub use convoke_proto as proto;
 pub use convoke_proto::call::End;
 pub use convoke_proto::failure::Failure;
@@ -78,13 +82,15 @@ pub use convoke_proto::{id, time, wire};
 pub use driver::{Load, PeerState};
 pub use endpoint::{Endpoint, EndpointBuilder, KeepConnected};
 pub use error::{CallError, Code, ConnectError, StartError, Status};
+pub use message::{DecodeError, Payload};
+pub use metadata::Metadata;
 pub use method::{Method, RawMessage, Request};
 #[cfg(feature = "zstd")]
 pub use packing::Compression;
 pub use peer::Peer;
 pub use server::{
-    Caller, CastBody, CastPort, CastSpace, Context, Finish, ReceivedCast, Refused, ReplyStream,
-    SendError, Service, Task, Waiting,
+    Caller, CastBody, CastPort, CastSpace, Context, FanOut, Finish, ReceivedCast, Refused,
+    ReplyStream, SendError, Service, Task, Waiting,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};

@@ -9,7 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::call::RootBranch;
 use convoke_proto::id::{MethodId, NodeId};
-use convoke_proto::wire::{Extension, extension};
+use convoke_proto::wire::Extension;
+
+use crate::message::Payload;
+use crate::metadata::{self, Oversize};
 
 pub use raw::RawMessage;
 
@@ -90,14 +93,14 @@ impl<Req, Resp> Method<Req, Resp> {
     }
 }
 
-impl<Req: prost::Message, Resp> Method<Req, Resp> {
+impl<Req: Payload, Resp> Method<Req, Resp> {
     /// A request of this method.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "callers give the message away, as to any call"
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
-        let payload = message.encode_to_vec().into();
+        let payload = message.to_bytes();
         let request = Request::of(self.id(), self.name, self.is_read_only, payload);
         Request { is_idempotent: self.is_idempotent(), ..request }
     }
@@ -126,13 +129,9 @@ pub struct Request<Resp> {
     pub(crate) payload: Bytes,
     pub(crate) extensions: Vec<Extension>,
     pub(crate) deadline: Option<Duration>,
-    /// Size and limit of metadata that was too large.
-    oversize: Option<(usize, usize)>,
+    pub(crate) oversize: Option<Oversize>,
     types: PhantomData<fn() -> Resp>,
 }
-
-/// Most metadata of a request, in bytes.
-const METADATA_BYTES_MAX: usize = 16_000;
 
 impl<Resp> Request<Resp> {
     fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Bytes) -> Self {
@@ -174,11 +173,9 @@ impl<Resp> Request<Resp> {
     }
 
     /// The branch that it opens ends within `deadline`, with [`Cause::Deadline`]; the others go on.
-    /// Default: that of its call or task, which it never exceeds. Asked by itself, of an
-    /// [`Invocation`], it is the call's.
+    /// Default: that of its call or task, which it never exceeds.
     ///
     /// [`Cause::Deadline`]: crate::Cause::Deadline
-    /// [`Invocation`]: crate::Invocation
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -189,18 +186,10 @@ impl<Resp> Request<Resp> {
     /// key of more than 255 bytes, or more than 16,000 bytes in all, makes the call fail as too
     /// large.
     #[must_use]
-    pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
-        let size =
-            key.len() + value.len() + self.extensions.iter().map(|e| e.value.len()).sum::<usize>();
-        let (Ok(key_len), true) = (u8::try_from(key.len()), size <= METADATA_BYTES_MAX) else {
-            self.oversize = Some((size, METADATA_BYTES_MAX));
-            return self;
-        };
-        let mut pair = Vec::with_capacity(1 + size);
-        pair.push(key_len);
-        pair.extend_from_slice(key.as_bytes());
-        pair.extend_from_slice(value);
-        self.extensions.push(Extension { tag: extension::METADATA, value: pair.into() });
+    pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
+        if let Err(oversize) = metadata::push(&mut self.extensions, key, value.as_ref()) {
+            self.oversize = Some(oversize);
+        }
         self
     }
 }
@@ -228,14 +217,4 @@ impl<Resp> fmt::Debug for Request<Resp> {
             .field("payload_bytes", &self.payload.len())
             .finish_non_exhaustive()
     }
-}
-
-/// The metadata pairs among extensions.
-pub(crate) fn metadata(extensions: &[Extension]) -> impl Iterator<Item = (&str, &[u8])> {
-    let pairs = extensions.iter().filter(|extension| extension.tag == extension::METADATA);
-    pairs.filter_map(|extension| {
-        let (len, rest) = extension.value.split_first()?;
-        let (key, value) = rest.split_at_checked((*len).into())?;
-        Some((std::str::from_utf8(key).ok()?, value))
-    })
 }

@@ -73,6 +73,18 @@ impl From<NodeId> for Peer {
     }
 }
 
+impl From<&NodeId> for Peer {
+    fn from(node: &NodeId) -> Self {
+        Self::new(*node)
+    }
+}
+
+impl From<&Self> for Peer {
+    fn from(peer: &Self) -> Self {
+        *peer
+    }
+}
+
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.node, f)

@@ -2,6 +2,7 @@
 
 mod caller;
 mod cast;
+mod fan_out;
 mod hold;
 #[cfg(feature = "tower")]
 mod layer;
@@ -26,8 +27,11 @@ use convoke_proto::wire::{Cause, Executed, Extension};
 use parking_lot::Mutex;
 
 use crate::driver::{Driver, answer_later};
+use crate::endpoint::Endpoint;
 use crate::error::{StartError, Status};
-use crate::method::{Method, metadata};
+use crate::message::Payload;
+use crate::metadata::Metadata;
+use crate::method::Method;
 use crate::packing;
 use crate::telemetry::TaskProbe;
 use crate::trace_context::TraceContext;
@@ -35,6 +39,7 @@ use crate::trace_context::TraceContext;
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
 pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast, Waiting};
+pub use fan_out::FanOut;
 use hold::Hold;
 #[cfg(feature = "tower")]
 pub use layer::{Handled, HandlerService, Incoming};
@@ -110,8 +115,8 @@ impl Service {
     #[must_use]
     pub fn unary<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
     where
-        Req: prost::Message + Default,
-        Resp: prost::Message,
+        Req: Payload,
+        Resp: Payload,
         F: Fn(Req, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Resp, Status>> + Send + 'static,
     {
@@ -119,7 +124,7 @@ impl Service {
             let future = decode(payload).map(|request| handler(request, Context::new(handle)));
             Box::pin(async move {
                 match run(future).await {
-                    Ok(reply) => HandlerResult::Replied(reply.encode_to_vec().into()),
+                    Ok(reply) => HandlerResult::Replied(reply.to_bytes()),
                     Err(failure) => HandlerResult::Failed(failure),
                 }
             })
@@ -131,8 +136,8 @@ impl Service {
     #[must_use]
     pub fn tree<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
     where
-        Req: prost::Message + Default,
-        Resp: prost::Message,
+        Req: Payload,
+        Resp: Payload,
         F: Fn(Req, Task<Resp>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Finish, Status>> + Send + 'static,
     {
@@ -200,7 +205,7 @@ impl fmt::Debug for Service {
     }
 }
 
-fn decode<Req: prost::Message + Default>(payload: Bytes) -> Result<Req, TaskFailure> {
+fn decode<Req: Payload>(payload: Bytes) -> Result<Req, TaskFailure> {
     Req::decode(payload)
         .map_err(|error| TaskFailure::new(Cause::BadRequest, Executed::No, error.to_string()))
 }
@@ -410,9 +415,15 @@ impl Context {
         Self { handle }
     }
 
+    /// The endpoint that serves the task. It does not keep that open: once it is shut down, calls by
+    /// it fail as not run.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::within(self.handle.driver.clone())
+    }
+
     /// Who opened the branch: the initiator, or the parent's node. [`Context::caller`] says whether
     /// its connection proved it.
-    pub fn peer(&self) -> NodeId {
+    pub fn parent(&self) -> NodeId {
         self.handle.start.from
     }
 
@@ -438,8 +449,8 @@ impl Context {
     }
 
     /// The metadata that came with the request, in order.
-    pub fn metadata(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        metadata(self.extensions())
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata::among(self.extensions())
     }
 
     /// The epoch of the configuration that the request was made for; 0 is none.
@@ -468,7 +479,7 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
             .field("task", self.task())
-            .field("peer", &self.peer())
+            .field("parent", &self.parent())
             .finish_non_exhaustive()
     }
 }

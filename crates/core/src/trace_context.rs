@@ -175,6 +175,13 @@ impl<Resp> Request<Resp> {
         self.extensions.push(context.to_extension());
         self
     }
+
+    /// Makes it part of a trace, unless it is of one already.
+    pub(crate) fn join_trace(&mut self, context: TraceContext) {
+        if TraceContext::among(&self.extensions).is_none() {
+            self.extensions.push(context.to_extension());
+        }
+    }
 }
 
 impl Context {

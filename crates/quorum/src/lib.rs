@@ -12,7 +12,7 @@
 //! ```
 //!
 //! ```
-//! use convoke_core::{Context, Endpoint, Invocation, Method, Service, Status};
+//! use convoke_core::{Context, Endpoint, Method, Service, Status};
 //! use convoke_quorum::{Configuration, Majority, QuorumExt, newest_of};
 //!
 //! const READ: Method<String, u64> = Method::new("register.Register/Read").read_only();
@@ -24,7 +24,7 @@
 //! let endpoint = Endpoint::builder().serve(register).start().await?;
 //! // One member, the endpoint itself; most have more.
 //! let members = Configuration::new([endpoint.me()])?;
-//! let read = || Invocation::new(&endpoint, READ.request("x".into())).to_all(&members);
+//! let read = || endpoint.call(READ, "x".into()).to_all(&members);
 //! assert_eq!(read().quorum(Majority).await?, 7);
 //! assert_eq!(read().quorum(newest_of(1, |number: &u64| *number)).await?, 7);
 //! # Ok(())

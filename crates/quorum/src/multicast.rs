@@ -103,7 +103,7 @@ pub enum SendError {
 pub(crate) fn send_and_forget<Resp: prost::Message + Default>(
     call: CallBuilder<Resp>,
 ) -> Result<(), QuorumError> {
-    call.open()?.decide();
+    call.open()?.let_run();
     Ok(())
 }
 
@@ -119,7 +119,7 @@ impl<Resp: prost::Message + Default> Sending<Resp> {
         let State::Ready(builder) = std::mem::replace(&mut self.0, State::Over) else {
             unreachable!("it was seen above");
         };
-        let me = builder.endpoint().node();
+        let me = builder.client().endpoint().node();
         let members: Vec<NodeId> = builder.branches().map(|(peer, _)| peer.node()).collect();
         // What is for this node itself is there already.
         let remote = members.iter().enumerate().filter(|(_, node)| **node != me);
@@ -134,7 +134,7 @@ impl<Resp> Drop for Sending<Resp> {
     /// What was sent stays sent.
     fn drop(&mut self) {
         if let State::Open { call, .. } = std::mem::replace(&mut self.0, State::Over) {
-            call.decide();
+            call.let_run();
         }
     }
 }
@@ -180,7 +180,7 @@ impl<Resp: prost::Message + Default> Future for Sending<Resp> {
         }
         let (members, failed) = (members.len(), std::mem::take(failed));
         if let State::Open { call, .. } = std::mem::replace(&mut this.0, State::Over) {
-            call.decide();
+            call.let_run();
         }
         match failed.is_empty() {
             true => Poll::Ready(Ok(())),

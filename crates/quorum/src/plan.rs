@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, Cause, Code, Endpoint, Failure, Peer, Request};
+use convoke_core::{CallBuilder, Cause, Client, Code, Failure, Peer, Request};
 use tokio::time::{Instant, Sleep};
 
 /// How often the request of a member is sent again, and after what pause; for
@@ -46,7 +46,7 @@ pub(crate) struct Hedge {
 
 /// What is to be sent later.
 pub(crate) struct Plan<Resp> {
-    endpoint: Endpoint,
+    client: Client,
     deadline: Instant,
     requests: Vec<(Peer, Request<Resp>)>,
     retry: Option<Retry>,
@@ -70,9 +70,8 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
         hedge: Option<Hedge>,
     ) -> (CallBuilder<Resp>, Box<Self>) {
         let now = Instant::now();
-        let endpoint = call.endpoint().clone();
-        let budget = call.deadline_set().unwrap_or(endpoint.deadline_default());
-        let budget = budget.min(FAR);
+        let client = call.client().clone();
+        let budget = call.budget().min(FAR);
         let requests: Vec<(Peer, Request<Resp>)> =
             call.branches().map(|(peer, request)| (*peer, request.clone())).collect();
         let first = hedge.map_or(requests.len(), |hedge| hedge.first.max(1).min(requests.len()));
@@ -89,16 +88,13 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
             sleep: Box::pin(tokio::time::sleep_until(deadline)),
             attempts: vec![0; requests.len()],
             is_hedged: hedge.is_some(),
-            endpoint,
+            client,
             deadline,
             requests,
             retry,
             waiting,
         };
-        let now = CallBuilder::new(&plan.endpoint).deadline(budget);
-        let now = plan.requests[..first]
-            .iter()
-            .fold(now, |now, (peer, request)| now.branch(request.clone(), peer));
+        let now = plan.client.fan_out(plan.requests[..first].iter().cloned()).deadline(budget);
         (now, Box::new(plan))
     }
 
@@ -144,7 +140,7 @@ impl<Resp: prost::Message + Default> Plan<Resp> {
         let branch = self.waiting.swap_remove(index).branch;
         let (peer, request) = self.requests.get(branch)?;
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let call = CallBuilder::new(&self.endpoint).branch(request.clone(), peer);
+        let call = self.client.invoke(request.clone()).to(peer);
         Some((branch, call.deadline(left)))
     }
 

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use convoke_core::proto::call::End;
-use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Progress};
+use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Progress, Way};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -138,8 +138,8 @@ impl<Resp: prost::Message + Default> Source<Resp> {
     pub(crate) fn let_run(self) {
         for round in self.rounds {
             match self.cancels_late {
-                true => round.call.decide_and_cancel_late(),
-                false => round.call.decide(),
+                true => round.call.cancel_late(),
+                false => round.call.let_run(),
             }
         }
     }
@@ -156,7 +156,7 @@ impl<Resp: prost::Message + Default> Round<Resp> {
             Progress::Reply(reply) => Event::Reply {
                 branch: self.branch(reply.path())?,
                 from: reply.from(),
-                is_authenticated: reply.is_authenticated(),
+                is_authenticated: reply.way() != Way::Relayed,
                 is_item: reply.item().is_some(),
                 asked_at: self.opened_at,
                 message: reply.into_inner(),

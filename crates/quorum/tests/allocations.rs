@@ -4,7 +4,7 @@
 mod support;
 
 use alloc_tracker::{Allocator, Session};
-use convoke_core::{Context, Endpoint, Invocation, Service, Status};
+use convoke_core::{Context, Endpoint, Service, Status};
 use convoke_quorum::{Configuration, Majority, Member, QuorumExt};
 use convoke_transport_tcp::TcpTransport;
 
@@ -37,7 +37,7 @@ async fn a_majority_of_four_allocates_at_most_six_times_a_member_on_both_sides_t
     members.introduce(&client).unwrap();
     let ask = async |count| {
         for number in 0..count {
-            let call = Invocation::new(&client, ASK.request(number)).to_all(&members);
+            let call = client.call(ASK, number).to_all(&members);
             assert_eq!(call.quorum(Majority).await.unwrap().number, number);
         }
     };

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{
-    Cause, Endpoint, Executed, Finish, Invocation, Limits, Method, Peer, ReplyDial, Service,
-    Status, Task,
+    Cause, Endpoint, Executed, Finish, Limits, Method, Peer, ReplyDial, Service, Status, Task, Way,
 };
 use convoke_quorum::{All, Configuration, Majority, Member, MemberError, QuorumError, QuorumExt};
 use convoke_sim::transport::SimNetwork;
@@ -21,7 +20,7 @@ async fn a_stale_epoch_is_refused_with_the_present_one_and_nothing_runs() {
     let cluster = Cluster::start(3).await;
     let ask = |epoch| {
         let members = cluster.members.with_epoch(epoch);
-        Invocation::new(&cluster.client, ASK.request(epoch)).to_all(&members).quorum(Majority)
+        cluster.client.call(ASK, epoch).to_all(&members).quorum(Majority)
     };
     (1..=2).for_each(|id| cluster.endpoint(id).set_epoch(5));
     let error = ask(4).await.unwrap_err();
@@ -50,7 +49,7 @@ async fn an_epoch_follows_a_request_down_the_tree() {
     cluster.endpoint(3).set_epoch(5);
     cluster.endpoint(4).set_epoch(5);
     let leader = members.members()[0];
-    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let call = cluster.client.call(support::LEAD, 1).to(leader);
     let error = call.among(&members.without([leader.node()])).quorum(Majority).await.unwrap_err();
     assert_eq!(error.current_epoch(), Some(5), "{error}");
     assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes([3, 4]));
@@ -97,9 +96,9 @@ async fn a_reply_through_a_relay_does_not_count_whoever_it_is_said_to_be_from() 
     let client = Endpoint::builder().shared_transport(network.transport()).start().await.unwrap();
     let leader = client.connect("sim://n1").await.unwrap();
     let acceptors = members.without([node(1)]);
-    let call = || Invocation::new(&client, support::LEAD.request(1)).to(&leader);
+    let call = || client.call(support::LEAD, 1).to(leader);
     let (replies, _) = call().open().unwrap().collect().await.unwrap();
-    assert_eq!(replies.iter().filter(|reply| !reply.is_authenticated()).count(), 2);
+    assert_eq!(replies.iter().filter(|reply| reply.way() == Way::Relayed).count(), 2);
     let error = call().among(&acceptors).quorum(Majority).await.unwrap_err();
     let QuorumError::Impossible(short) = &error else { panic!("{error}") };
     assert_eq!((short.replied.len(), short.silent.len()), (0, 2));
@@ -114,7 +113,7 @@ async fn a_node_with_another_id_is_not_taken_for_the_member_at_its_address() {
     let third = Member::at(node(3), "sim://n7").unwrap();
     let members = cluster.members.union(&Configuration::new([third]).unwrap());
     members.introduce(&cluster.client).unwrap();
-    let call = Invocation::new(&cluster.client, ASK.request(1)).to_all(&members);
+    let call = cluster.client.call(ASK, 1).to_all(&members);
     let (replies, failed) = call.members().open().unwrap().collect().await;
     assert_eq!(replies.len(), 2);
     assert_eq!(failed[0].0, node(3));
@@ -127,7 +126,7 @@ async fn five_endpoints_and_many_configurations_share_one_pool_of_connections() 
     let cluster = Cluster::start(4).await;
     let calls = (0..5_u64).map(|round| {
         let members = cluster.members.subset(|member| member.node().get() != round);
-        let call = Invocation::new(&cluster.client, ASK.request(round)).to_all(&members);
+        let call = cluster.client.call(ASK, round).to_all(&members);
         tokio::spawn(async move { call.quorum(All).await.unwrap().number })
     });
     for (round, call) in (0..5).zip(calls.collect::<Vec<_>>()) {
@@ -151,15 +150,15 @@ async fn a_handler_knows_the_epoch_and_one_of_its_own_replaces_it_for_a_branch()
             let me = Peer::from(node(1));
             match hops {
                 0 => task.answer(&epoch),
-                1 => Ok::<Finish, Status>(task.tail(EPOCH.request(0), &me.at_epoch(9)).await?),
-                _ => Ok(task.tail(EPOCH.request(hops - 1), &me).await?),
+                1 => Ok::<Finish, Status>(task.tail(&me.at_epoch(9), EPOCH.request(0)).await?),
+                _ => Ok(task.tail(&me, EPOCH.request(hops - 1)).await?),
             }
         }
     });
     let _one = support::endpoint(&network, 1).serve(service).epoch(4).start().await.unwrap();
     let client = support::endpoint(&network, 2).start().await.unwrap();
     let peer = client.peer(node(1), ["sim://n1"]).unwrap();
-    let call = Invocation::new(&client, EPOCH.request(2)).to(&peer.at_epoch(6));
+    let call = client.call(EPOCH, 2).to(peer.at_epoch(6));
     assert_eq!(call.deadline(Duration::from_secs(5)).await.unwrap(), 9);
     assert_eq!(*heard.lock(), [6, 6, 9]);
 }

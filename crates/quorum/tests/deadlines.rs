@@ -6,7 +6,7 @@ mod support;
 use std::pin::Pin;
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, CallError, Cause, End, Invocation};
+use convoke_core::{CallBuilder, CallError, Cause, End};
 use convoke_quorum::{Majority, QuorumError, QuorumExt, each};
 use tokio::time::Instant;
 
@@ -43,19 +43,15 @@ async fn whichever_way_a_deadline_is_set_it_is_kept() {
     let short = || ASK.request(1).deadline(DEADLINE);
     let ways: [Way<'_>; 7] = [
         ("an invocation", {
-            let invocation = Invocation::new(client, ASK.request(1)).deadline(DEADLINE);
-            Box::pin(call(invocation.to(&peer)))
+            let invocation = client.call(ASK, 1).deadline(DEADLINE);
+            Box::pin(call(invocation.to(peer)))
         }),
-        ("the request of an invocation", {
-            Box::pin(call(Invocation::new(client, short()).to(&peer)))
-        }),
+        ("the request of an invocation", { Box::pin(call(client.invoke(short()).to(peer))) }),
         ("a call", {
-            let asked = CallBuilder::new(client).branch(ASK.request(1), &peer);
+            let asked = client.call(ASK, 1).to(peer);
             Box::pin(call(asked.deadline(DEADLINE)))
         }),
-        ("the request of a branch", {
-            Box::pin(call(CallBuilder::new(client).branch(short(), &peer)))
-        }),
+        ("the request of a branch", { Box::pin(call(client.invoke(short()).to(peer))) }),
         ("a quorum call", {
             let quorum = all().members().deadline(DEADLINE).quorum(Majority);
             Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
@@ -86,10 +82,13 @@ async fn a_branch_that_is_late_ends_alone() {
     let cluster = slow_cluster().await;
     let [one, two, three] = *cluster.members.members() else { panic!("three were started") };
     let start = Instant::now();
-    let mut call = CallBuilder::new(&cluster.client)
-        .branch(ASK.request(1).deadline(DEADLINE), &one)
-        .branch(ASK.request(2), &two)
-        .branch(ASK.request(3).deadline(Duration::from_secs(60)), &three)
+    let mut call = cluster
+        .client
+        .fan_out([
+            (&one, ASK.request(1).deadline(DEADLINE)),
+            (&two, ASK.request(2)),
+            (&three, ASK.request(3).deadline(Duration::from_secs(60))),
+        ])
         .deadline(Duration::from_secs(3))
         .open()
         .expect("there is room");

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_core::{Cause, Endpoint, Executed, Invocation, Method, Peer};
+use convoke_core::{Cause, Endpoint, Executed, Method, Peer};
 use convoke_quorum::{
     All, Configuration, Correction, First, Majority, Member, QuorumError, QuorumExt, Threshold,
     Unsuitable, each,
@@ -40,8 +40,8 @@ async fn defect_2_a_member_that_takes_nothing_delays_no_call_to_the_others() {
     const FILL: Method<String, Answer> = Method::new("test.Replica/Fill");
     let mut refused = None;
     for count in 0..40 {
-        let call = Invocation::new(&cluster.client, FILL.request(large.clone()));
-        let call = call.deadline(Duration::from_secs(2)).to(&cluster.members.members()[2]);
+        let call = cluster.client.call(FILL, large.clone());
+        let call = call.deadline(Duration::from_secs(2)).to(cluster.members.members()[2]);
         let failed = call.send().await;
         if let Err(error) = failed {
             refused = Some((count, error.to_string()));
@@ -108,7 +108,7 @@ async fn defect_2_over_tcp_a_peer_that_accepts_and_stays_silent_is_only_missing(
     let members = Configuration::new(members).unwrap();
     let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
     members.introduce(&client).unwrap();
-    let ask = |number| Invocation::new(&client, ASK.request(number)).to_all(&members);
+    let ask = |number| client.call(ASK, number).to_all(&members);
     assert_eq!(ask(1).quorum(Majority).await.unwrap().number, 1);
     let call = ask(2).deadline(Duration::from_millis(200));
     let error = call.quorum(All).await.unwrap_err();
@@ -125,7 +125,7 @@ async fn defect_3_a_slow_handler_on_the_callers_own_node_holds_up_no_other_call(
     let cluster = Cluster::start(3).await;
     let me = cluster.endpoint(1);
     cluster.will(1, Behaviour::Hang);
-    let ask = |number| Invocation::new(me, ASK.request(number)).to_all(&cluster.members);
+    let ask = |number| me.call(ASK, number).to_all(&cluster.members);
     for number in 0..10 {
         let start = Instant::now();
         assert_eq!(ask(number).quorum(Majority).await.unwrap().number, number);

@@ -6,9 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_core::{
-    CallBuilder, Context, Endpoint, Invocation, Limits, Method, PeerState, Service, Status, Task,
-};
+use convoke_core::{Context, Endpoint, Limits, Method, PeerState, Service, Status, Task};
 use convoke_quorum::{All, Majority, QuorumExt, Retry, each};
 use convoke_sim::transport::SimNetwork;
 use convoke_transport_tcp::TcpTransport;
@@ -34,10 +32,7 @@ async fn ordered_over_tcp() {
     let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
     let peer = client.connect(&server.addresses()[0].to_string()).await.unwrap();
     let count = 6_000;
-    let call = (0..count)
-        .fold(CallBuilder::new(&client), |call, n| call.branch(NOTE.request(n), &peer))
-        .open()
-        .unwrap();
+    let call = client.fan_out((0..count).map(|n| (peer, NOTE.request(n)))).open().unwrap();
     let outcome = call.outcome().await;
     assert!(outcome.is_complete());
     let asked = replica.asked();
@@ -71,7 +66,7 @@ async fn a_full_connection_fails_a_flat_call_not_itself() {
     const FILL: Method<String, Answer> = Method::new("test.Replica/Fill");
     let large = "x".repeat(1 << 20);
     cluster.will(1, Behaviour::Hang);
-    let hanging = Invocation::new(&cluster.client, ASK.request(1)).to(&peer).open().unwrap();
+    let hanging = cluster.client.call(ASK, 1).to(peer).open().unwrap();
     tokio::time::sleep(Duration::from_millis(40)).await;
     cluster.network.partition(node(CLIENT), node(1));
     let mut held = Vec::new();
@@ -79,16 +74,16 @@ async fn a_full_connection_fails_a_flat_call_not_itself() {
         if count == 20 {
             tokio::time::sleep(Duration::from_millis(1)).await; // What there is credit for leaves.
         }
-        let call = Invocation::new(&cluster.client, FILL.request(large.clone()));
-        held.push(call.deadline(Duration::from_secs(2)).to(&peer).open().unwrap());
+        let call = cluster.client.call(FILL, large.clone());
+        held.push(call.deadline(Duration::from_secs(2)).to(peer).open().unwrap());
     }
-    let state = cluster.client.watch_peer(&peer);
+    let state = cluster.client.watch_peer(peer);
     assert_eq!(*state.borrow(), PeerState::Connected);
     // A CANCEL takes the other lane, which has room.
     drop(hanging);
     assert_eq!(*state.borrow(), PeerState::Connected);
-    let call = Invocation::new(&cluster.client, FILL.request(large.clone()));
-    call.deadline(Duration::from_millis(500)).to(&peer).await.unwrap_err();
+    let call = cluster.client.call(FILL, large.clone());
+    call.deadline(Duration::from_millis(500)).to(peer).await.unwrap_err();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(*state.borrow(), PeerState::Connected, "the connection was closed");
 }
@@ -125,7 +120,7 @@ async fn all_fails_as_soon_as_one_reply_is_undecodable() {
     cluster.will(2, Behaviour::Hang);
     cluster.will(3, Behaviour::Hang);
     let start = tokio::time::Instant::now();
-    let call = Invocation::new(&cluster.client, ASK_OTHER.request(1)).to_all(&cluster.members);
+    let call = cluster.client.call(ASK_OTHER, 1).to_all(&cluster.members);
     call.deadline(Duration::from_secs(5)).quorum(All).await.unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
@@ -166,7 +161,7 @@ async fn a_majority_of_large_replies_is_read_as_they_come() {
     }
     network.default_latency(support::HOP);
     let start = tokio::time::Instant::now();
-    let call = Invocation::new(&client, READ.request(1)).to_all(&members);
+    let call = client.call(READ, 1).to_all(&members);
     let read = call.deadline(Duration::from_secs(5)).quorum(Majority).await;
     assert!(read.is_ok() && start.elapsed() < Duration::from_secs(1));
 }
@@ -189,7 +184,7 @@ async fn a_reader_that_waits_for_several_items_is_woken_when_no_more_have_room()
     members.introduce(&client).unwrap();
     client.warm_up(&members.members()[0]).await.unwrap();
     network.default_latency(support::HOP);
-    let call = Invocation::new(&client, READ.request(5)).to(&members.members()[0]);
+    let call = client.call(READ, 5).to(members.members()[0]);
     let mut call = call.deadline(Duration::from_secs(5)).open().unwrap();
     call.wake_after(3);
     let start = tokio::time::Instant::now();

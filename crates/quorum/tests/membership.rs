@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_core::{Endpoint, Invocation};
+use convoke_core::Endpoint;
 use convoke_quorum::{
     All, Configuration, First, Latencies, MemberChange, Membership, QuorumExt, Stopped,
 };
@@ -128,7 +128,7 @@ async fn latencies_are_those_of_the_members_and_say_whom_to_ask_first() {
     assert_eq!(latencies.of(node(2)), before);
     // The fastest are asked first.
     let nearest = latencies.order(&cluster.members);
-    let call = Invocation::new(&cluster.client, ASK.request(5)).to_all(&nearest);
+    let call = cluster.client.call(ASK, 5).to_all(&nearest);
     let hedged = call.members().hedge(2, Duration::from_secs(1));
     assert_eq!(hedged.quorum(First).await.unwrap().node, 3);
     assert_eq!(latencies.nearest(2, &cluster.members).nodes().collect::<Vec<_>>(), nodes([2, 3]));

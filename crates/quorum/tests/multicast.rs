@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_core::{Invocation, Limits};
+use convoke_core::Limits;
 use convoke_quorum::{Majority, QuorumError, QuorumExt, SendError};
 use tokio::time::Instant;
 
@@ -62,7 +62,7 @@ async fn a_multicast_that_is_given_up_stays_sent() {
 async fn a_unicast_is_a_multicast_to_one_and_keeps_its_place_among_calls() {
     let cluster = Cluster::start(2).await;
     let member = cluster.members.members()[0];
-    let note = |number| Invocation::new(&cluster.client, NOTE.request(number)).to(&member);
+    let note = |number| cluster.client.call(NOTE, number).to(member);
     note(1).send().await.unwrap();
     note(2).send_and_forget().unwrap();
     note(3).quorum(Majority).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_unicast_is_a_multicast_to_one_and_keeps_its_place_among_calls() {
 async fn members_that_multicast_to_all_themselves_included_deliver_each_exactly_once() {
     let cluster = Cluster::start(3).await;
     for id in 1..=3 {
-        let call = Invocation::new(cluster.endpoint(id), NOTE.request(id)).to_all(&cluster.members);
+        let call = cluster.endpoint(id).call(NOTE, id).to_all(&cluster.members);
         call.send().await.unwrap();
     }
     cluster.settle().await;

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::{Cause, Endpoint, Executed, Invocation};
+use convoke_core::{Cause, Endpoint, Executed};
 use convoke_quorum::{
     All, Byzantine, First, Gathered, Grid, Majority, MemberError, QuorumError, QuorumExt, Replies,
     Retry, Threshold, Unsuitable, Verdict, Weighted, each, matching, newest_of,
@@ -121,11 +121,11 @@ async fn rules_that_do_not_fit_are_refused_before_anything_is_sent() {
     assert_eq!(unsuitable(newest.unwrap_err()), too_high);
     let same = cluster.all(ASK, 1).quorum(matching(0)).await;
     assert_eq!(unsuitable(same.unwrap_err()), Unsuitable::ThresholdZero);
-    let invoke = || Invocation::new(&cluster.client, ASK.request(1));
+    let invoke = || cluster.client.call(ASK, 1);
     let nobody = invoke().to_all(&none).quorum(First).await;
     assert_eq!(unsuitable(nobody.unwrap_err()), Unsuitable::NoMembers);
     let one = cluster.members.members()[0];
-    let twice = invoke().to_all(&[one, one]).quorum(First).await;
+    let twice = invoke().to_all([one, one]).quorum(First).await;
     let duplicate = Unsuitable::DuplicateMember { node: node(1) };
     assert_eq!(unsuitable(twice.unwrap_err()), duplicate);
     let retried = cluster.all(ASK, 1).members().retry(Retry::times(1)).quorum(First).await;
@@ -265,11 +265,11 @@ async fn exactly_those_who_answered_can_be_asked_again() {
     let cluster = Cluster::start(4).await;
     cluster.will(1, Behaviour::Hang);
     let members = cluster.members.with_epoch(3);
-    let call = Invocation::new(&cluster.client, ASK.request(1)).to_all(&members);
+    let call = cluster.client.call(ASK, 1).to_all(&members);
     let decided = call.quorum(Threshold(3)).detailed().await.unwrap();
     assert_eq!(decided.answered.nodes().collect::<Vec<_>>(), nodes([2, 3, 4]));
     assert_eq!(decided.answered.epoch(), 3);
-    let again = Invocation::new(&cluster.client, ASK.request(2)).to_all(&decided.answered);
+    let again = cluster.client.call(ASK, 2).to_all(&decided.answered);
     again.quorum(All).await.unwrap();
     assert_eq!(cluster.replica(1).asked(), [1]);
     assert_eq!(cluster.replica(4).asked(), [1, 2]);
@@ -386,7 +386,7 @@ async fn a_hundred_calls_arrive_at_each_member_in_order_also_mixed_with_calls_to
             open.push(cluster.all(NOTE, number).members().open().unwrap());
         } else {
             for member in &cluster.members {
-                let invocation = Invocation::new(&cluster.client, NOTE.request(number));
+                let invocation = cluster.client.call(NOTE, number);
                 open.push(invocation.to(member).members().open().unwrap());
             }
         }
@@ -406,7 +406,7 @@ async fn equal_calls_of_two_clients_each_get_their_own_replies() {
     let calls = |client: Endpoint| {
         let members = cluster.members.clone();
         (0..100_u64).map(move |number| {
-            let call = Invocation::new(&client, ASK.request(number)).to_all(&members);
+            let call = client.call(ASK, number).to_all(&members);
             (number, call.quorum(Majority))
         })
     };
@@ -424,7 +424,7 @@ async fn equal_calls_of_two_clients_each_get_their_own_replies() {
 async fn the_endpoint_itself_is_a_member_under_the_same_rules() {
     let cluster = Cluster::start(3).await;
     let me = cluster.endpoint(1);
-    let ask = |number| Invocation::new(me, ASK.request(number)).to_all(&cluster.members);
+    let ask = |number| me.call(ASK, number).to_all(&cluster.members);
     let start = Instant::now();
     let all = ask(4).quorum(Gathered(All)).await.unwrap();
     assert_eq!((all[0].0, start.elapsed()), (node(1), 2 * HOP));

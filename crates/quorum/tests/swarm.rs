@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::{Code, Context, Endpoint, Invocation, Method, Service, Status};
+use convoke_core::{Code, Context, Endpoint, Method, Service, Status};
 use convoke_quorum::{All, Configuration, Gathered, Majority, QuorumError, QuorumExt, newest_of};
 use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
@@ -156,7 +156,7 @@ async fn run(seed: u64) {
             swarm.disturb();
         }
         let start = Instant::now();
-        let call = |request| Invocation::new(&swarm.client, request).to_all(&swarm.members);
+        let call = |request| swarm.client.invoke(request).to_all(&swarm.members);
         let write = call(WRITE.request(version)).deadline(DEADLINE).quorum(Majority).await;
         match write {
             Ok(_) => written = version,
@@ -180,7 +180,7 @@ async fn run(seed: u64) {
     assert!(successes > 0, "seed {seed}: some reads went well");
 
     swarm.heal().await;
-    let call = |request| Invocation::new(&swarm.client, request).to_all(&swarm.members);
+    let call = |request| swarm.client.invoke(request).to_all(&swarm.members);
     let all = call(WRITE.request(1_000)).quorum(Gathered(All)).await;
     assert_eq!(all.unwrap_or_else(|error| panic!("seed {seed}: {error}")).len(), 5);
     for register in &swarm.registers {

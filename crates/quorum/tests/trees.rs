@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::{Code, Context, Endpoint, Invocation, Method, Peer, Service, Status};
+use convoke_core::{Code, Context, Endpoint, Method, Peer, Service, Status};
 use convoke_quorum::{All, Configuration, Gathered, Majority, QuorumError, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ async fn giving_up_reaches_the_handlers_of_all_members_that_live_also_below_a_le
     cluster.crash(4);
     tokio::time::sleep(10 * HOP).await;
     let leader = cluster.members.members()[0];
-    let lead = || Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let lead = || cluster.client.call(support::LEAD, 1).to(leader);
     let acceptors = cluster.members.without([leader.node()]);
     let given_up = tokio::time::timeout(5 * HOP, lead().among(&acceptors).quorum(All)).await;
     // One that is down makes all of them impossible, and what was asked runs on.
@@ -38,7 +38,7 @@ async fn a_quorum_of_the_leaves_takes_three_one_way_delays_and_through_the_leade
     let leader = cluster.members.members()[0];
     let acceptors = cluster.members.without([leader.node()]);
     let lead = |number| {
-        let call = Invocation::new(&cluster.client, support::LEAD.request(number)).to(&leader);
+        let call = cluster.client.call(support::LEAD, number).to(leader);
         call.among(&acceptors)
     };
     let start = Instant::now();
@@ -63,7 +63,7 @@ async fn an_acceptor_counts_once_however_often_it_replies() {
     cluster.will(2, Behaviour::Twice);
     cluster.will(3, Behaviour::Hang);
     cluster.will(4, Behaviour::After(100));
-    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let call = cluster.client.call(support::LEAD, 1).to(leader);
     let acceptors = cluster.members.without([leader.node()]);
     let start = Instant::now();
     let decided = call.among(&acceptors).quorum(Majority).detailed().await.unwrap();
@@ -78,7 +78,7 @@ async fn a_leader_that_is_down_makes_it_impossible_at_once() {
     cluster.crash(1);
     tokio::time::sleep(10 * HOP).await;
     let acceptors = cluster.members.without([leader.node()]);
-    let call = Invocation::new(&cluster.client, support::LEAD.request(1)).to(&leader);
+    let call = cluster.client.call(support::LEAD, 1).to(leader);
     let start = Instant::now();
     let error = call.among(&acceptors).quorum(Majority).await.unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(5));
@@ -101,7 +101,7 @@ async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
             .unary(INNER, |number, _: Context| async move { Ok::<_, Status>(number) })
             .unary(OUTER, move |number, _: Context| {
                 let me = me.get().and_then(std::sync::Weak::upgrade).expect("it has started");
-                let call = Invocation::new(&me, INNER.request(number)).to_all(&all);
+                let call = me.call(INNER, number).to_all(&all);
                 async move {
                     let replies = call.quorum(Gathered(All)).await;
                     replies
@@ -117,7 +117,7 @@ async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
     }
     for endpoint in &replicas {
         let peers: Vec<Peer> = members.members().to_vec();
-        let call = Invocation::new(endpoint, OUTER.request(1)).to_all(&peers);
+        let call = endpoint.call(OUTER, 1).to_all(&peers);
         let (replies, failed) = call.members().open().unwrap().collect().await;
         assert_eq!(
             (replies.iter().map(|(_, n)| *n).collect::<Vec<_>>(), failed.len()),
@@ -140,9 +140,9 @@ async fn a_server_calls_back_clients_that_only_dialled_it() {
         clients.push((client, replica));
     }
     let members = Configuration::new(nodes(1..=3)).unwrap();
-    let call = Invocation::new(&hub, ASK.request(4)).to_all(&members);
+    let call = hub.call(ASK, 4).to_all(&members);
     assert_eq!(call.quorum(Gathered(All)).await.unwrap().len(), 3);
-    Invocation::new(&hub, NOTE.request(5)).to_all(&members).send().await.unwrap();
+    hub.call(NOTE, 5).to_all(&members).send().await.unwrap();
     tokio::time::sleep(HOP).await;
     assert!(clients.iter().all(|(_, replica)| replica.asked() == [4, 5]));
 }

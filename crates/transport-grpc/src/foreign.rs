@@ -132,14 +132,14 @@ impl<Resp: prost::Message + Default> ForeignCall<Resp> {
 
     /// Adds metadata, as headers: a key in lower case; one that ends in `-bin` may have any bytes, others
     /// printable ASCII.
-    pub fn metadata(mut self, key: &str, value: &[u8]) -> Self {
-        self.metadata.push((key.to_owned(), Bytes::copy_from_slice(value)));
+    pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
+        self.metadata.push((key.to_owned(), Bytes::copy_from_slice(value.as_ref())));
         self
     }
 
     /// Takes what is left of a task's deadline, and passes its metadata on, as far as it can be headers.
     pub fn within(mut self, context: &Context) -> Self {
-        let pairs = context.metadata().filter(|(key, value)| header(key, value).is_some());
+        let pairs = context.metadata().iter().filter(|(key, value)| header(key, value).is_some());
         self.metadata
             .extend(pairs.map(|(key, value)| (key.to_owned(), Bytes::copy_from_slice(value))));
         self.deadline(context.remaining())

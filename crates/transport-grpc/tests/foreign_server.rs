@@ -6,7 +6,7 @@ mod echo;
 
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, Code, Context, Endpoint, Method, Service, Status};
+use convoke_core::{Code, Context, Endpoint, Method, Service, Status};
 use convoke_transport_grpc::ForeignServer;
 use echo::{Number, Stage, Text};
 
@@ -83,7 +83,7 @@ async fn a_task_passes_its_deadline_and_metadata_on() {
     });
     let endpoint = Endpoint::builder().serve(proxy).start().await.unwrap();
     let request = PROXY.request(text("")).metadata("tenant", b"shop").metadata("Not A Header", b"");
-    let seen = CallBuilder::new(&endpoint).branch(request, &endpoint.me()).await.unwrap().text;
+    let seen = endpoint.invoke(request).to(endpoint.me()).await.unwrap().text;
     let mut lines: Vec<_> = seen.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["hop=1", "tenant=shop"]);

@@ -45,7 +45,7 @@
 //! ```
 //! use convoke_transport_rdma::provider::simulated::Fabric;
 //! use convoke_transport_rdma::RdmaTransport;
-//! # use convoke_core::{Context, Endpoint, Invocation, Method, Service, Status};
+//! # use convoke_core::{Context, Endpoint, Method, Service, Status};
 //! # use std::time::Duration;
 //! # const ECHO: Method<String, String> = Method::new("test.Test/Echo");
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -60,7 +60,7 @@
 //!     .await?;
 //! let client = Endpoint::builder().transport(RdmaTransport::simulated(&fabric)).start().await?;
 //! let peer = client.connect(server.addresses()[0].as_str()).await?;
-//! let reply = Invocation::new(&client, ECHO.request("hello".into())).to(&peer).await?;
+//! let reply = client.call(ECHO, "hello".into()).to(&peer).await?;
 //! assert_eq!(reply, "hello");
 //! # client.shutdown(Duration::from_secs(1)).await;
 //! # server.shutdown(Duration::from_secs(1)).await;

@@ -5,7 +5,7 @@ use std::future::{Future, IntoFuture as _};
 use std::str::FromStr;
 use std::time::Duration;
 
-use convoke::{Call, CallBuilder, CallError, Endpoint, Failure, Peer};
+use convoke::{Call, CallError, Endpoint, Failure, Peer};
 use tokio::task::JoinSet;
 
 use crate::proto::{Facts, GraphClient, Sight, Step, graph};
@@ -125,13 +125,10 @@ impl Client {
     /// # Errors
     /// [`CallError`] when it cannot be opened.
     pub fn open(&self, query: Query, id: i64, trace: bool) -> Result<Call<Facts>, CallError> {
-        let call = CallBuilder::new(&self.endpoint).deadline(self.deadline);
-        let call = if trace { call.trace() } else { call };
-        let steps = first(query, id, self.sharding);
-        let call = steps.into_iter().fold(call, |call, (shard, step)| {
-            call.branch(graph::WALK.request(step), &self.peers[shard])
-        });
-        call.open()
+        let steps = first(query, id, self.sharding).into_iter();
+        let steps = steps.map(|(shard, step)| (self.peers[shard], graph::WALK.request(step)));
+        let call = self.endpoint.fan_out(steps).deadline(self.deadline);
+        if trace { call.trace().open() } else { call.open() }
     }
 
     async fn walk(&self, query: Query, id: i64) -> Result<(Facts, Vec<Failure>), CallError> {
@@ -163,15 +160,13 @@ impl Client {
         shard: usize,
         step: Step,
     ) -> impl Future<Output = Result<Sight, CallError>> + Send + 'static {
-        self.client.look(step).deadline(self.deadline).to(&self.peers[shard]).into_future()
+        self.client.look(step).deadline(self.deadline).to(self.peers[shard]).into_future()
     }
 
     async fn gather(&self, query: Query, id: i64) -> Result<Facts, CallError> {
-        let call = CallBuilder::new(&self.endpoint).deadline(self.deadline);
-        let steps = first(query, id, self.sharding);
-        let call = steps.into_iter().fold(call, |call, (shard, step)| {
-            call.branch(graph::GATHER.request(step), &self.peers[shard])
-        });
+        let steps = first(query, id, self.sharding).into_iter();
+        let steps = steps.map(|(shard, step)| (self.peers[shard], graph::GATHER.request(step)));
+        let call = self.endpoint.fan_out(steps).deadline(self.deadline);
         let (replies, outcome) = call.open()?.collect().await?;
         match outcome.failures.into_iter().next() {
             Some(failure) => Err(CallError::Branch(failure)),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use convoke::{CallBuilder, Code, Context, Endpoint, Finish, Peer, Status, Task};
+use convoke::{Code, Context, Endpoint, Finish, Peer, Status, Task};
 
 use crate::proto::{Facts, Graph, Next, Sight, Step, UsageReport, UsageRequest, graph};
 use crate::steps::{self, run};
@@ -46,8 +46,8 @@ impl Graph for Node {
             task.reply(&sight.facts)?;
         }
         let (_, peers) = self.others()?;
-        let parts = sight.next.into_iter().map(|(shard, step)| (peers[shard], step));
-        task.fan_out(parts, |step| graph::WALK.request(step)).await
+        let next = sight.next.into_iter();
+        task.fan_out(next.map(|(shard, step)| (peers[shard], graph::WALK.request(step)))).await
     }
 
     async fn look(&self, step: Step, _: &Context) -> Result<Sight, Status> {
@@ -64,14 +64,10 @@ impl Graph for Node {
         if next.is_empty() {
             return Ok(facts);
         }
-        let (endpoint, peers) = self.others()?;
-        let call = CallBuilder::new(endpoint).deadline(context.remaining());
-        let call = next.into_iter().fold(call, |call, (shard, step)| {
-            call.branch(graph::GATHER.request(step), &peers[shard])
-        });
-        let unavailable = |error| Status::new(Code::Unavailable, format!("{error}"));
-        let (replies, outcome) =
-            call.open().map_err(unavailable)?.collect().await.map_err(unavailable)?;
+        let (_, peers) = self.others()?;
+        let next = next.into_iter();
+        let next = next.map(|(shard, step)| (peers[shard], graph::GATHER.request(step)));
+        let (replies, outcome) = context.fan_out(next).open()?.collect().await?;
         if let Some(failure) = outcome.failures.first() {
             return Err(Status::new(Code::Unavailable, failure.to_string()));
         }

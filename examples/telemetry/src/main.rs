@@ -7,13 +7,12 @@
 //! which answers the client. The program prints what was exported, as a tree. It keeps the spans in memory;
 //! in earnest the exporter would be that of `opentelemetry-otlp`, and the rest the same.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use convoke::{
-    Code, Context, Endpoint, Finish, Invocation, Method, NodeId, Peer, Propagator, Service, Status,
-    Task, TraceContext,
+    Context, Endpoint, Finish, Method, NodeId, Peer, Propagator, Service, Status, Task,
+    TraceContext,
 };
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
@@ -57,22 +56,18 @@ async fn node(number: u64, peers: &[&Endpoint], service: Service) -> anyhow::Res
     Ok(builder.listen("tcp://127.0.0.1:0").serve(service).start().await?)
 }
 
-/// The shop and the nodes it needs. Its endpoint is set once it has started.
-#[derive(Clone)]
+/// The nodes that a shop needs.
+#[derive(Clone, Copy)]
 struct Shop {
-    endpoint: Arc<OnceLock<Endpoint>>,
     bank: Peer,
     store: Peer,
 }
 
 async fn order(shop: Shop, goods: String, task: Task<String>) -> Result<Finish, Status> {
-    let Shop { endpoint, bank, store } = shop;
-    let endpoint = endpoint.get().ok_or_else(|| Status::new(Code::Unavailable, "starting"))?;
     // A call made by a handler: its span is below that of the task.
-    let paid = Invocation::new(endpoint, PAY.request(goods)).to(&bank).await;
-    let goods = paid.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+    let paid = task.call(PAY, goods).to(shop.bank).await?;
     // A delegation carries the span of the task.
-    Ok(task.tail(SHIP.request(goods), &store).await?)
+    Ok(task.tail(shop.store, SHIP.request(paid)).await?)
 }
 
 async fn pay(goods: String, context: Context) -> Result<String, Status> {
@@ -91,19 +86,14 @@ async fn main() -> anyhow::Result<()> {
     let ship = |goods, _: Context| async move { Ok::<_, Status>(format!("{goods}, shipped")) };
     let store = node(3, &[], Service::new().unary(SHIP, ship)).await?;
     let bank = node(2, &[], Service::new().unary(PAY, pay)).await?;
-    let cell = Arc::new(OnceLock::new());
-    let own = Shop { endpoint: cell.clone(), bank: bank.node().into(), store: store.node().into() };
-    let service = Service::new().tree(ORDER, move |goods, task| order(own.clone(), goods, task));
+    let own = Shop { bank: bank.node().into(), store: store.node().into() };
+    let service = Service::new().tree(ORDER, move |goods, task| order(own, goods, task));
     let shop = node(1, &[&bank, &store], service).await?;
-    cell.get_or_init(|| shop.clone());
     let client = node(4, &[&shop], Service::new()).await?;
 
     let root = tracing::info_span!("a customer orders");
-    let call = root.in_scope(|| {
-        let order = ORDER.request("a book".to_owned());
-        Invocation::new(&client, order).to(&Peer::from(shop.node())).open()
-    });
-    let answer = call?.first().await?;
+    let call = root.in_scope(|| client.call(ORDER, "a book".to_owned()).to(shop.node()).open());
+    let answer = call?.first().await?.into_inner();
     println!("answer: {answer}");
     ensure!(answer == "a book, paid, shipped", "the nodes did something else");
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use convoke::{Call, Endpoint, Invocation, Peer};
+use convoke::{Call, Endpoint, Peer};
 use serde::{Deserialize, Serialize};
 
 use super::Part;
@@ -95,7 +95,7 @@ impl Client {
         let mut calls = Vec::with_capacity(count);
         for number in 1..=count {
             let request = NEVER.request(vec![0; BODY_BYTES]);
-            let call = Invocation::new(&self.endpoint, request).to(&self.peer).open();
+            let call = self.endpoint.invoke(request).to(self.peer).open();
             calls.push(call.with_context(|| format!("call {number} of {count}"))?);
             if number % BURST == 0 {
                 // Waits its turn behind them.
@@ -126,7 +126,7 @@ impl Client {
 
     async fn small_call(&self) -> Result<()> {
         let request = ECHO.request(vec![0; BODY_BYTES]);
-        let reply = Invocation::new(&self.endpoint, request).to(&self.peer).await?;
+        let reply = self.endpoint.invoke(request).to(self.peer).await?;
         ensure!(reply.len() == BODY_BYTES, "a reply of {} bytes", reply.len());
         Ok(())
     }

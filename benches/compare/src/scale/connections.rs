@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use convoke::{Endpoint, Invocation};
+use convoke::Endpoint;
 use serde::{Deserialize, Serialize};
 
 use super::Part;
@@ -43,7 +43,7 @@ async fn connect(part: &Part, address: &str) -> Result<Endpoint> {
     let endpoint = part.endpoint().transport(part.transport()?).start().await?;
     let peer = endpoint.connect(address).await?;
     // Its buffers are made when they are first needed.
-    Invocation::new(&endpoint, ECHO.request(vec![0; BODY_BYTES])).to(&peer).await?;
+    endpoint.call(ECHO, vec![0; BODY_BYTES]).to(peer).await?;
     Ok(endpoint)
 }
 

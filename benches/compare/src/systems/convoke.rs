@@ -10,8 +10,8 @@ use convoke::quorum::{Gathered, QuorumExt as _, Threshold};
 use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 use convoke::{
-    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Identity, Invocation, Method,
-    Peer, Request, Service, Status, Task,
+    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Identity, Method, Peer, Request,
+    Service, Status, Task,
 };
 
 use crate::authority;
@@ -99,7 +99,7 @@ impl Node {
             return task.answer(&Payload { count: 0, ..request });
         }
         let (_, next) = self.next()?;
-        Ok(task.tail(HOPS.request(one_less(request)), next).await?)
+        Ok(task.tail(next, HOPS.request(one_less(request))).await?)
     }
 
     async fn hops_nested(self, request: Payload, context: Context) -> Result<Payload, Status> {
@@ -108,21 +108,19 @@ impl Node {
         }
         let (endpoint, next) = self.next()?;
         let request = HOPS_NESTED.request(one_less(request));
-        let call = Invocation::new(endpoint, request).deadline(context.remaining()).to(next);
+        let call = endpoint.invoke(request).deadline(context.remaining()).to(next);
         call.await.map_err(unavailable)
     }
 
     async fn fanout(self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
         let (_, leaves) = self.leaves(request.count)?;
-        let parts: Vec<_> = leaves.iter().map(|leaf| (*leaf, plain(&request))).collect();
-        task.fan_out(parts, |part| ECHO.request(part)).await
+        task.fan_out(leaves.iter().map(|leaf| (leaf, ECHO.request(plain(&request))))).await
     }
 
     async fn fanout_nested(self, request: Payload, context: Context) -> Result<Payload, Status> {
         let (endpoint, leaves) = self.leaves(request.count)?;
-        let call = Invocation::new(endpoint, ECHO.request(plain(&request)))
-            .deadline(context.remaining())
-            .to_all(leaves);
+        let call =
+            endpoint.call(ECHO, plain(&request)).deadline(context.remaining()).to_all(leaves);
         let (replies, outcome) =
             call.open().map_err(unavailable)?.collect().await.map_err(unavailable)?;
         if let Some(failure) = outcome.failures.first() {
@@ -228,7 +226,7 @@ impl Client for Caller {
             (Bench::Fanout { leaves }, Form::Client) => {
                 self.echo(&self.peers[0], work).await?;
                 let request = ECHO.request(counted(work, 0));
-                let call = Invocation::new(&self.endpoint, request).to_all(&self.peers[1..]);
+                let call = self.endpoint.invoke(request).to_all(&self.peers[1..]);
                 self.replies(call, work, leaves).await
             }
             (Bench::Fanout { leaves }, Form::Tree) => {
@@ -248,12 +246,12 @@ impl Client for Caller {
 impl Caller {
     async fn echo(&self, peer: &Peer, work: &Work) -> Result<()> {
         let request = ECHO.request(counted(work, 0));
-        let reply = Invocation::new(&self.endpoint, request).to(peer).await?;
+        let reply = self.endpoint.invoke(request).to(peer).await?;
         expect_bytes(&reply, work.payload.len())
     }
 
     fn ask(&self, request: Request<Payload>) -> CallBuilder<Payload> {
-        Invocation::new(&self.endpoint, request).to(&self.peers[0])
+        self.endpoint.invoke(request).to(self.peers[0])
     }
 
     async fn replies(&self, call: CallBuilder<Payload>, work: &Work, count: usize) -> Result<()> {
@@ -268,7 +266,7 @@ impl Caller {
 
     async fn quorum(&self, work: &Work) -> Result<()> {
         let request = ECHO.request(counted(work, 0));
-        let call = Invocation::new(&self.endpoint, request).to_all(&self.peers[..]);
+        let call = self.endpoint.invoke(request).to_all(&self.peers[..]);
         let replies = call.quorum(Gathered(Threshold(QUORUM))).await?;
         replies.iter().try_for_each(|(_, reply)| expect_bytes(reply, work.payload.len()))
     }

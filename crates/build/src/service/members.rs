@@ -23,7 +23,7 @@ impl ServiceCode<'_> {
             "/// Its calls to the members of a configuration.
             pub fn on(&self, members: &{convoke}::quorum::Configuration) -> {name}Members {{
                 {name}Members {{
-                    endpoint: ::core::clone::Clone::clone(&self.endpoint),
+                    client: ::core::clone::Clone::clone(&self.client),
                     members: ::core::clone::Clone::clone(members),
                 }}
             }}"
@@ -44,7 +44,7 @@ impl ServiceCode<'_> {
             /// Calls `{full_name}` at the members of a configuration. Cheap to clone.
             #[derive(Clone, Debug)]
             pub struct {name}Members {{
-                endpoint: {convoke}::Endpoint,
+                client: {convoke}::Client,
                 members: {convoke}::quorum::Configuration,
             }}
 

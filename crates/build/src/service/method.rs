@@ -134,7 +134,7 @@ impl<'a> MethodCode<'a> {
         }
         let Self { name, docs, method, .. } = self;
         let (input, output) = (&method.input_type, &method.output_type);
-        let (deprecated, invocation) = (self.deprecated(), self.invocation(convoke, module));
+        let (deprecated, invocation) = (self.deprecated(), self.invocation(module));
         format!(
             "{docs}
             {deprecated}
@@ -151,7 +151,7 @@ impl<'a> MethodCode<'a> {
         }
         let Self { name, docs, method, .. } = self;
         let (input, output) = (&method.input_type, &method.output_type);
-        let (deprecated, invocation) = (self.deprecated(), self.invocation(convoke, module));
+        let (deprecated, invocation) = (self.deprecated(), self.invocation(module));
         let ext = format!("{convoke}::quorum::QuorumExt");
         let (more, argument, kind, made) = if self.options.is_multicast {
             let made =
@@ -180,9 +180,8 @@ impl<'a> MethodCode<'a> {
         if self.method.options.deprecated() { "#[deprecated]" } else { "" }
     }
 
-    fn invocation(&self, convoke: &str, module: &str) -> String {
-        let constant = &self.constant;
-        format!("{convoke}::Invocation::new(&self.endpoint, {module}::{constant}.request(request))")
+    fn invocation(&self, module: &str) -> String {
+        format!("self.client.call({module}::{}, request)", self.constant)
     }
 }
 

@@ -23,7 +23,7 @@ mod support;
 use std::time::Duration;
 
 use convoke::quorum::{Configuration, MemberError, QuorumError, Retry, newest_of};
-use convoke::{CallBuilder, Code, Endpoint, StartError};
+use convoke::{Code, Endpoint, StartError};
 use tokio::time::Instant;
 
 use replicated::{Key, Rumours, RumoursClient, RumoursServer, StorageServer, Stored, storage};
@@ -115,12 +115,11 @@ async fn a_member_whose_handler_fails_does_not_vote() {
 #[tokio::test(start_paused = true)]
 async fn members_that_were_told_different_things_do_not_answer() {
     let cluster = Cluster::start().await;
-    let call = CallBuilder::new(&cluster.client);
-    let call = cluster.members.members().iter().fold(call, |call, member| {
+    let branches = cluster.members.members().iter().map(|member| {
         let version = member.node().get() % 2;
-        call.branch(storage::WRITE_ECHO.request(entry("heron", version)), member)
+        (member, storage::WRITE_ECHO.request(entry("heron", version)))
     });
-    let mut call = call.open().unwrap();
+    let mut call = cluster.client.fan_out(branches).open().unwrap();
     let mut texts = Vec::new();
     while let Some(reply) = call.next().await {
         texts.push(reply.unwrap_err().to_string());
@@ -277,7 +276,7 @@ async fn a_service_that_only_multicasts_needs_no_members() {
     let alone = Configuration::new([node(1)]).unwrap();
     let rumours = RumoursClient::new(&endpoint);
     rumours.on(&alone).tell(key("heron")).send().await.unwrap();
-    rumours.tell(key("heron")).to(&endpoint.me()).await.unwrap();
+    rumours.tell(key("heron")).to(endpoint.me()).await.unwrap();
     assert!(endpoint.shutdown(Duration::from_secs(10)).await, "something still runs");
 }
 

@@ -127,8 +127,8 @@ impl Storage for Register {
         task.reply(&Self::read(self, &request.key))?;
         // Members 2 to 4 reply to the initiator themselves.
         let others = configuration().without([node(1)]);
-        let parts: Vec<_> = others.members().iter().map(|other| (*other, ())).collect();
-        task.fan_out(parts, |()| storage::READ.request(request.clone())).await
+        let others = others.members().iter();
+        task.fan_out(others.map(|other| (other, storage::READ.request(request.clone())))).await
     }
 
     async fn history(&self, request: Key, task: Task<Entry>) -> Result<Finish, Status> {

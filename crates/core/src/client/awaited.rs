@@ -7,9 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use crate::driver::FlushDuty;
 use crate::error::CallError;
+use crate::message::Payload;
 use crate::transport::{BoxFuture, Lane};
 
-use super::{Begun, Call, CallBuilder};
+use super::{Begun, Call, CallBuilder, Reply};
 
 /// Resolves to the first reply of a call; what still runs then is cancelled. Waits while a
 /// connection has no room.
@@ -46,7 +47,7 @@ impl<Resp> Awaited<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
+impl<Resp: Payload + 'static> Future for Awaited<Resp> {
     type Output = Result<Resp, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -54,7 +55,7 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
             State::Open(open) => {
                 // The second poll: others had their turn to append.
                 drop(open.duty.take());
-                ready!(open.call.poll_first(&mut open.failed, cx))
+                ready!(open.call.poll_first(&mut open.failed, cx)).map(Reply::into_inner)
             }
             state => match ready!(state.open(cx)) {
                 Ok(()) => return Poll::Pending, // Its waker is kept; others may append meanwhile.
@@ -66,7 +67,7 @@ impl<Resp: prost::Message + Default + 'static> Future for Awaited<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default + 'static> State<Resp> {
+impl<Resp: Payload + 'static> State<Resp> {
     /// Opens the call, once there is room for its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let (begun, is_urgent) = match self {

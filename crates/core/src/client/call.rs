@@ -15,10 +15,11 @@ use convoke_proto::wire::Extension;
 use futures_core::Stream;
 
 use crate::carrier;
+use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
+use crate::message::Payload;
 use crate::method::Request;
-use crate::packing::Packing;
 use crate::peer::Peer;
 use crate::telemetry::CallProbe;
 
@@ -56,12 +57,24 @@ impl Outcome {
     }
 }
 
+/// The way a reply came. A sender that is named by a certificate is as sure as its connection; one
+/// whose reply was relayed is what the relay says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// From a task of this very node.
+    Local,
+    /// Over a connection with its sender.
+    Direct,
+    /// Through another node of the tree, for want of a connection with its sender.
+    Relayed,
+}
+
 /// One reply, or one item of a streamed reply.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply<Resp> {
     message: Resp,
     from: NodeId,
-    is_authenticated: bool,
+    way: Way,
     path: Path,
     item: Option<u64>,
 }
@@ -72,9 +85,9 @@ impl<Resp> Reply<Resp> {
         self.from
     }
 
-    /// True when it came over a connection with that node, not through a relay.
-    pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated
+    /// The way it came.
+    pub fn way(&self) -> Way {
+        self.way
     }
 
     /// The branch whose task sent it.
@@ -131,7 +144,7 @@ impl<Resp: fmt::Debug> fmt::Debug for Reply<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default> Call<Resp> {
+impl<Resp: Payload> Call<Resp> {
     /// A call that is open.
     pub(super) fn new(
         endpoint: Endpoint,
@@ -208,7 +221,7 @@ impl<Resp: prost::Message + Default> Call<Resp> {
     ///
     /// # Errors
     /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`].
-    pub async fn first(mut self) -> Result<Resp, CallError> {
+    pub async fn first(mut self) -> Result<Reply<Resp>, CallError> {
         let mut failed = None;
         poll_fn(|cx| self.poll_first(&mut failed, cx)).await
     }
@@ -218,12 +231,12 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         &mut self,
         failed: &mut Option<CallError>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Resp, CallError>> {
+    ) -> Poll<Result<Reply<Resp>, CallError>> {
         while let Some(progress) = ready!(self.poll_progress(cx)) {
             match reply_of(progress) {
                 Some(Ok(reply)) => {
                     self.probe.answered();
-                    return Poll::Ready(Ok(reply.into_inner()));
+                    return Poll::Ready(Ok(reply));
                 }
                 Some(Err(error)) => *failed = failed.take().or(Some(error)),
                 None => {}
@@ -271,8 +284,7 @@ impl<Resp: prost::Message + Default> Call<Resp> {
         self.is_let_go |= last.is_some();
         match event {
             CallEvent::Reply(delivered) => {
-                let packing = &self.endpoint.driver().packing;
-                Poll::Ready(Some(decode(packing, delivered)))
+                Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
             }
             CallEvent::Failure(failure) => {
                 self.probe.branch_failed(&failure);
@@ -321,14 +333,18 @@ pub(super) fn begin<Resp>(
     probe
 }
 
-fn decode<Resp: prost::Message + Default>(
-    packing: &Packing,
-    delivered: Delivered,
-) -> Progress<Resp> {
+fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp> {
     let Delivered { path, item, from, is_authenticated, payload, .. } = delivered;
-    let bytes = packing.unpack(payload);
+    let bytes = driver.packing.unpack(payload);
     match bytes.and_then(|bytes| Resp::decode(bytes).map_err(|error| error.to_string())) {
-        Ok(message) => Progress::Reply(Reply { message, from, is_authenticated, path, item }),
+        Ok(message) => {
+            let way = match is_authenticated {
+                _ if from == driver.identity().node => Way::Local,
+                true => Way::Direct,
+                false => Way::Relayed,
+            };
+            Progress::Reply(Reply { message, from, way, path, item })
+        }
         Err(message) => Progress::Undecodable { path, from, message },
     }
 }
@@ -336,13 +352,13 @@ fn decode<Resp: prost::Message + Default>(
 impl<Resp> Call<Resp> {
     /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a
     /// write still reaches the slow ones.
-    pub fn decide(mut self) {
+    pub fn let_run(mut self) {
         self.end_early(false);
     }
 
-    /// Ends the call with what came until now, and cancels what still runs; [`Self::decide`],
+    /// Ends the call with what came until now, and cancels what still runs; [`Self::let_run`],
     /// unless every branch is of a read-only method.
-    pub fn decide_and_cancel_late(mut self) {
+    pub fn cancel_late(mut self) {
         let cancels_late = self.is_read_only;
         self.end_early(cancels_late);
     }
@@ -361,7 +377,7 @@ impl<Resp> Call<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default> Stream for Call<Resp> {
+impl<Resp: Payload> Stream for Call<Resp> {
     type Item = Result<Reply<Resp>, CallError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

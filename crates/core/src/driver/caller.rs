@@ -58,6 +58,19 @@ impl Promiser for Appender {
 }
 
 impl Driver {
+    /// Opens a call.
+    ///
+    /// # Errors
+    /// [`CallError`]; then nothing was sent.
+    pub(crate) fn open_call(self: &Arc<Self>, opening: Opening) -> Result<CallId, CallError> {
+        self.with_state(|state, now, _| {
+            if state.is_closed {
+                return Err(CallError::Stopped);
+            }
+            Ok(state.node.open(now, opening)?)
+        })
+    }
+
     /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush
     /// for others, too.
     ///
@@ -75,6 +88,9 @@ impl Driver {
             let mut state = self.state.lock();
             if !is_urgent && opening.branches.iter().any(|to| state.full.contains(&to.to)) {
                 return Err(opening);
+            }
+            if state.is_closed {
+                return Ok(Err(CallError::Stopped));
             }
             let call = match state.node.open(now, opening) {
                 Ok(call) => call,

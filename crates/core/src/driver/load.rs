@@ -68,7 +68,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Context, Endpoint, Invocation, Limits, Method, Service, Status};
+    use crate::{Context, Endpoint, Limits, Method, Service, Status};
 
     const NEVER: Method<String, String> = Method::new("test.Test/Never");
 
@@ -80,8 +80,8 @@ mod tests {
         assert_eq!(endpoint.load(), Load::default());
 
         let deadline = Duration::from_secs(1);
-        let request = NEVER.request(String::new()).deadline(deadline);
-        let call = Invocation::new(&endpoint, request).to(&endpoint.me()).open();
+        let call = endpoint.call(NEVER, String::new()).deadline(deadline);
+        let call = call.to(endpoint.me()).open();
         let mut call = call.expect("it is the only one");
         let waits = tokio::time::timeout(Duration::ZERO, call.next()).await;
         assert!(waits.is_err());

@@ -7,10 +7,10 @@ use convoke_proto::id::NodeId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::driver::PeerState;
+use crate::driver::{Driver, PeerState};
 use crate::peer::Peer;
 
-use super::{Endpoint, Inner};
+use super::Endpoint;
 
 /// Keeps a connection up until it is dropped; see [`Endpoint::keep_connected`].
 #[derive(Debug)]
@@ -26,35 +26,35 @@ impl Drop for KeepConnected {
 impl Endpoint {
     /// Whether `peer` can be asked at the moment, as a value to wait for changes of. This node
     /// itself is always [`PeerState::Connected`].
-    pub fn watch_peer(&self, peer: &Peer) -> watch::Receiver<PeerState> {
-        self.driver().watch_peer(peer.node())
+    pub fn watch_peer(&self, peer: impl Into<Peer>) -> watch::Receiver<PeerState> {
+        self.driver().watch_peer(peer.into().node())
     }
 
     /// Dials `peer` now, and again whenever its connection is lost, until what this returns is
     /// dropped or the endpoint stops. Between failed attempts it waits as `Limits::backoff_min` and
     /// `backoff_max` say, doubling, with jitter. Without it a peer is dialled when it is next
     /// needed.
-    pub fn keep_connected(&self, peer: &Peer) -> KeepConnected {
-        let (endpoint, node) = (Arc::downgrade(&self.inner), peer.node());
+    pub fn keep_connected(&self, peer: impl Into<Peer>) -> KeepConnected {
+        let (driver, peer) = (Arc::downgrade(self.driver()), peer.into());
         let state = self.watch_peer(peer);
-        KeepConnected(self.driver().spawn(keep(endpoint, node, state)).abort_handle())
+        KeepConnected(self.driver().spawn(keep(driver, peer.node(), state)).abort_handle())
     }
 }
 
-async fn keep(endpoint: Weak<Inner>, node: NodeId, mut state: watch::Receiver<PeerState>) {
+async fn keep(driver: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerState>) {
     let mut failures = 0;
     loop {
         // The sender goes with the endpoint.
         if state.wait_for(|state| *state == PeerState::Down).await.is_err() {
             return;
         }
-        let Some(inner) = endpoint.upgrade() else { return };
-        if inner.driver.is_closing() {
+        let Some(driver) = driver.upgrade() else { return };
+        if driver.is_closing() {
             return;
         }
-        let limits = inner.limits.clone();
-        let seed = inner.driver.identity().incarnation.0 ^ node.get();
-        let dialled = Endpoint { inner }.warm_up(&Peer::new(node)).await;
+        let limits = driver.limits.clone();
+        let seed = driver.identity().incarnation.0 ^ node.get();
+        let dialled = Endpoint::within(driver).warm_up(node).await;
         match dialled {
             Ok(()) => failures = 0,
             Err(error) => {

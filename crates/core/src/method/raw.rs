@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use convoke_proto::id::MethodId;
 use convoke_proto::wire::Extension;
-use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType, decode_varint, encode_key, encode_varint};
+
+use crate::message::{DecodeError, Payload};
 
 use super::Request;
 
@@ -30,7 +30,7 @@ use super::Request;
 /// // Somebody who has a name and bytes, and no type.
 /// let bytes = String::from("hello").encode_to_vec();
 /// let request = Request::raw("voice.Voice/Shout", bytes.into());
-/// let reply = CallBuilder::new(&endpoint).branch(request, &endpoint.me()).await?;
+/// let reply = endpoint.invoke(request).to(&endpoint.me()).await?;
 /// assert_eq!(String::decode(reply.into_bytes())?, "HELLO");
 /// # Ok(())
 /// # }
@@ -48,12 +48,6 @@ impl RawMessage {
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
-
-    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut bytes = Vec::from(std::mem::take(&mut self.0));
-        write(&mut bytes);
-        self.0 = bytes.into();
-    }
 }
 
 impl From<Bytes> for RawMessage {
@@ -68,64 +62,18 @@ impl AsRef<[u8]> for RawMessage {
     }
 }
 
-impl prost::Message for RawMessage {
-    fn encode_raw(&self, buf: &mut impl BufMut) {
-        buf.put_slice(&self.0);
+impl Payload for RawMessage {
+    fn encode(&self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.0);
     }
 
-    fn encoded_len(&self) -> usize {
-        self.0.len()
+    /// Of a [`Bytes`] this is a slice, not a copy.
+    fn decode(mut bytes: impl Buf) -> Result<Self, DecodeError> {
+        Ok(Self(bytes.copy_to_bytes(bytes.remaining())))
     }
 
-    fn clear(&mut self) {
-        self.0 = Bytes::new();
-    }
-
-    fn decode(mut buf: impl Buf) -> Result<Self, DecodeError> {
-        // Of a `Bytes` this is a slice, not a copy.
-        Ok(Self(buf.copy_to_bytes(buf.remaining())))
-    }
-
-    /// Two encoded messages one behind the other are the encoding of both merged.
-    fn merge(&mut self, buf: impl Buf) -> Result<(), DecodeError> {
-        self.append(|bytes| bytes.put(buf));
-        Ok(())
-    }
-
-    /// Only a message around this one comes here, since `decode` and `merge` take all at once: the
-    /// field is kept as it came.
-    fn merge_field(
-        &mut self,
-        tag: u32,
-        wire_type: WireType,
-        buf: &mut impl Buf,
-        context: DecodeContext,
-    ) -> Result<(), DecodeError> {
-        let fixed = |buf: &mut dyn Buf, len: usize| {
-            (buf.remaining() >= len).then(|| buf.copy_to_bytes(len))
-        };
-        let (number, body) = match wire_type {
-            WireType::Varint => (Some(decode_varint(buf)?), Some(Bytes::new())),
-            WireType::LengthDelimited => {
-                let len = decode_varint(buf)?;
-                (Some(len), usize::try_from(len).ok().and_then(|len| fixed(buf, len)))
-            }
-            WireType::SixtyFourBit => (None, fixed(buf, 8)),
-            WireType::ThirtyTwoBit => (None, fixed(buf, 4)),
-            WireType::StartGroup | WireType::EndGroup => {
-                return prost::encoding::skip_field(wire_type, tag, buf, context);
-            }
-        };
-        let Some(body) = body else {
-            // What prost says of a field that is cut.
-            return prost::encoding::skip_field(WireType::SixtyFourBit, tag, &mut &[][..], context);
-        };
-        self.append(|bytes| {
-            encode_key(tag, wire_type, bytes);
-            number.into_iter().for_each(|number| encode_varint(number, bytes));
-            bytes.put(body);
-        });
-        Ok(())
+    fn to_bytes(&self) -> Bytes {
+        self.0.clone()
     }
 }
 
@@ -166,73 +114,16 @@ impl Request<RawMessage> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use prost::Message;
-
     use super::*;
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Inner {
-        #[prost(string, tag = "1")]
-        name: String,
-        #[prost(sint64, tag = "2")]
-        number: i64,
-        #[prost(double, tag = "3")]
-        weight: f64,
-        #[prost(fixed32, tag = "4")]
-        bits: u32,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Outer {
-        #[prost(message, optional, tag = "1")]
-        inner: Option<Inner>,
-    }
-
-    /// The same to somebody who does not know what is inside.
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Opaque {
-        #[prost(message, optional, tag = "1")]
-        inner: Option<RawMessage>,
-    }
 
     #[test]
     fn bytes_pass_as_they_are_and_uncopied() {
         let bytes = Bytes::from_static(b"\xff not even protobuf");
         let raw = RawMessage::decode(bytes.clone()).unwrap();
         assert_eq!(raw.as_ref().as_ptr(), bytes.as_ptr());
-        assert_eq!((raw.encoded_len(), raw.encode_to_vec()), (bytes.len(), bytes.to_vec()));
-    }
-
-    #[test]
-    fn merging_is_appending() {
-        let (first, second) =
-            (String::from("a").encode_to_vec(), String::from("b").encode_to_vec());
-        let mut raw = RawMessage::new(first.into());
-        raw.merge(&second[..]).unwrap();
-        assert_eq!(String::decode(raw.into_bytes()).unwrap(), "b");
-    }
-
-    #[test]
-    fn a_field_that_is_cut_is_an_error() {
-        for cut in
-            [&b"\x0a\x03\x0a\x05a"[..], b"\x0a\x03\x11ab", b"\x0a\x03\x15ab", b"\x0a\x01\x0b"]
-        {
-            assert!(Opaque::decode(cut).is_err(), "{cut:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn inside_another_message_it_keeps_every_field(
-            name in ".{0,20}", number in any::<i64>(), weight in -1e9..1e9, bits in any::<u32>(),
-        ) {
-            let inner = Inner { name, number, weight, bits };
-            let bytes = Outer { inner: Some(inner.clone()) }.encode_to_vec();
-            let outer = Opaque::decode(&bytes[..]).unwrap();
-            let kept = outer.inner.clone().unwrap().into_bytes();
-            prop_assert_eq!(Inner::decode(kept).unwrap(), inner);
-            prop_assert_eq!(outer.encode_to_vec(), bytes);
-        }
+        assert_eq!(raw.to_bytes().as_ptr(), bytes.as_ptr());
+        let mut out = BytesMut::new();
+        raw.encode(&mut out);
+        assert_eq!(out, bytes);
     }
 }

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tower_layer::Layer;
 
 use crate::error::{Code, Status};
+use crate::message::Payload;
 use crate::transport::BoxFuture;
 
 use super::{Context, Handler, HandlerResult, MethodEntry, Service, TaskHandle};
@@ -77,8 +78,8 @@ pub struct Handled(Option<Bytes>);
 impl Handled {
     /// An answer of the middleware's own, given instead of the handler's. It must be of the message
     /// that the method answers with.
-    pub fn reply(message: &impl prost::Message) -> Self {
-        Self(Some(message.encode_to_vec().into()))
+    pub fn reply(message: &impl Payload) -> Self {
+        Self(Some(message.to_bytes()))
     }
 
     /// The encoded reply of a unary handler. `None` for the handler of a tree, which has sent what

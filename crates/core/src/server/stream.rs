@@ -8,6 +8,8 @@ use std::task::Poll;
 
 use convoke_proto::task::TaskRefusal;
 
+use crate::message::Payload;
+
 use super::TaskHandle;
 
 /// Sends the items of one streamed reply. Dropping it ends the stream.
@@ -20,7 +22,7 @@ pub struct ReplyStream<Resp> {
 /// An item was not taken.
 pub type SendError = TaskRefusal;
 
-impl<Resp: prost::Message> ReplyStream<Resp> {
+impl<Resp: Payload> ReplyStream<Resp> {
     pub(super) fn new(handle: Arc<TaskHandle>, index: u32) -> Self {
         Self { handle, index, types: PhantomData }
     }
@@ -53,7 +55,7 @@ impl<Resp: prost::Message> ReplyStream<Resp> {
             }
         })
         .await?;
-        let payload = handle.packed(item.encode_to_vec().into());
+        let payload = handle.packed(item.to_bytes());
         handle.output(|node, now| node.stream_item(now, handle.task(), index, payload))
     }
 }

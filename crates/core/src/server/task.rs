@@ -1,6 +1,7 @@
 //! The handle of a task of a tree call.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use convoke_proto::visits::Branch;
 use convoke_proto::wire::Extension;
 
 use crate::error::Status;
+use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
-use crate::transport::Lane;
 
+use super::fan_out::poll_writable;
 use super::stream::ReplyStream;
 use super::{Context, TaskHandle};
 
@@ -31,7 +33,7 @@ use super::{Context, TaskHandle};
 /// const PEARS: Method<Ask, Pear> = Method::new("fruit.Fruit/Pears");
 ///
 /// async fn apples(_: Ask, task: Task<Apple>, peer: Peer) -> Result<Finish, Status> {
-///     task.delegate(APPLES.request(Ask {}), &peer).await?;
+///     task.delegate(&peer, APPLES.request(Ask {})).await?;
 ///     Ok(task.finish())
 /// }
 /// ```
@@ -44,7 +46,7 @@ use super::{Context, TaskHandle};
 /// # const APPLES: Method<Ask, Apple> = Method::new("fruit.Fruit/Apples");
 /// # const PEARS: Method<Ask, Pear> = Method::new("fruit.Fruit/Pears");
 /// async fn apples(_: Ask, task: Task<Apple>, peer: Peer) -> Result<Finish, Status> {
-///     task.delegate(PEARS.request(Ask {}), &peer).await?;
+///     task.delegate(&peer, PEARS.request(Ask {})).await?;
 ///     Ok(task.finish())
 /// }
 /// ```
@@ -61,7 +63,7 @@ use super::{Context, TaskHandle};
 /// let service = Service::new().tree(APPLES, apples);
 /// ```
 pub struct Task<Resp> {
-    handle: Arc<TaskHandle>,
+    context: Context,
     types: PhantomData<fn(Resp)>,
 }
 
@@ -100,14 +102,14 @@ impl<Resp> From<Refused<Resp>> for Status {
     }
 }
 
-impl<Resp: prost::Message> Task<Resp> {
+impl<Resp: Payload> Task<Resp> {
     pub(super) fn new(handle: Arc<TaskHandle>) -> Self {
-        Self { handle, types: PhantomData }
+        Self { context: Context::new(handle), types: PhantomData }
     }
 
-    /// What is known of the task.
-    pub fn context(&self) -> Context {
-        Context::new(self.handle.clone())
+    /// What is known of the task, and the calls it can make.
+    pub fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Sends a reply to the initiator. It leaves with the next output, when the handler waits for
@@ -116,7 +118,7 @@ impl<Resp: prost::Message> Task<Resp> {
     /// # Errors
     /// [`TaskRefusal`] when the task has been stopped or the message is too large.
     pub fn reply(&self, reply: &Resp) -> Result<(), TaskRefusal> {
-        self.handle.reply(reply.encode_to_vec().into())
+        self.handle().reply(reply.to_bytes())
     }
 
     /// Sends the last reply and ends.
@@ -138,7 +140,7 @@ impl<Resp: prost::Message> Task<Resp> {
     /// # Errors
     /// [`TaskRefusal::Ended`] when the task has been stopped.
     pub fn stream(&self) -> Result<ReplyStream<Resp>, TaskRefusal> {
-        let handle = &self.handle;
+        let handle = self.handle();
         let index = handle.driver.with_node(|node, now| node.stream(now, handle.task()))?;
         Ok(ReplyStream::new(handle.clone(), index))
     }
@@ -152,9 +154,14 @@ impl<Resp: prost::Message> Task<Resp> {
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no branch was opened.
-    pub async fn delegate(&self, request: Request<Resp>, peer: &Peer) -> Result<(), Refused<Resp>> {
-        self.handle.wait_writable(peer).await;
-        self.handle.delegate(&request, peer).map_err(|reason| Refused { reason, request })
+    pub async fn delegate(
+        &self,
+        peer: impl Into<Peer>,
+        request: Request<Resp>,
+    ) -> Result<(), Refused<Resp>> {
+        let (handle, peer) = (self.handle(), peer.into());
+        poll_fn(|cx| poll_writable(handle, peer, cx)).await;
+        handle.delegate(&request, peer).map_err(|reason| Refused { reason, request })
     }
 
     /// Hands the rest of the work to `peer`. When nothing else was sent, the branch itself moves
@@ -162,38 +169,29 @@ impl<Resp: prost::Message> Task<Resp> {
     ///
     /// # Errors
     /// As [`Task::delegate`].
-    pub async fn tail(self, request: Request<Resp>, peer: &Peer) -> Result<Finish, Refused<Resp>> {
-        self.delegate(request, peer).await?;
+    pub async fn tail(
+        self,
+        peer: impl Into<Peer>,
+        request: Request<Resp>,
+    ) -> Result<Finish, Refused<Resp>> {
+        self.delegate(peer, request).await?;
         Ok(self.finish())
     }
 
-    /// Opens a branch for each part and ends. A peer that is known to be dead is asked all the
-    /// same, so that it becomes a failure record at the initiator and the others go on.
-    ///
-    /// # Errors
-    /// [`Status`] when the task has been stopped or a bound is reached.
-    pub async fn fan_out<Part>(
-        self,
-        parts: impl IntoIterator<Item = (Peer, Part)>,
-        mut request: impl FnMut(Part) -> Request<Resp>,
-    ) -> Result<Finish, Status> {
-        for (peer, part) in parts {
-            self.handle.wait_writable(&peer).await;
-            self.handle.delegate_even_if_dead(&request(part), &peer)?;
-        }
-        Ok(self.finish())
+    pub(super) fn handle(&self) -> &Arc<TaskHandle> {
+        &self.context.handle
     }
 }
 
 impl<Resp> fmt::Debug for Task<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Task").field(self.handle.task()).finish()
+        f.debug_tuple("Task").field(self.context.task()).finish()
     }
 }
 
 /// The extensions of a request to a peer, which may be asked as a member of a configuration.
 /// Without an epoch of its own a branch inherits that of its task.
-fn with_epoch(mut extensions: Vec<Extension>, peer: &Peer) -> Vec<Extension> {
+fn with_epoch(mut extensions: Vec<Extension>, peer: Peer) -> Vec<Extension> {
     if peer.epoch() != 0 {
         extensions.push(Extension::epoch(peer.epoch()));
     }
@@ -206,7 +204,7 @@ impl TaskHandle {
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
-    fn delegate<Resp>(&self, request: &Request<Resp>, peer: &Peer) -> Result<(), TaskRefusal> {
+    fn delegate<Resp>(&self, request: &Request<Resp>, peer: Peer) -> Result<(), TaskRefusal> {
         if let Some((size, limit)) = request.too_large(usize::MAX) {
             return Err(TaskRefusal::MessageTooLarge { size, limit });
         }
@@ -221,22 +219,16 @@ impl TaskHandle {
         self.output(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())
     }
 
-    fn delegate_even_if_dead<Resp>(
+    pub(super) fn delegate_even_if_dead<Resp>(
         &self,
         request: &Request<Resp>,
-        peer: &Peer,
+        peer: Peer,
     ) -> Result<(), TaskRefusal> {
         match self.delegate(request, peer) {
             Err(TaskRefusal::NodeDead) => {
                 self.output(|node, now| node.delegate_to_dead(now, self.task(), peer.node()))
             }
             result => result,
-        }
-    }
-
-    async fn wait_writable(&self, peer: &Peer) {
-        if let Some(connection) = self.driver.connection_to(peer.node()) {
-            std::future::poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::{Code, Context, Digest, Endpoint, Invocation, Method, NodeId, Service, Status};
+use convoke_core::{Code, Context, Digest, Endpoint, Method, NodeId, Service, Status};
 use tokio::time::{sleep, timeout};
 
 use super::digest::digest_of;
@@ -193,7 +193,7 @@ async fn ask(
 ) -> Option<Bytes> {
     let request = PullRequest { digest: Bytes::copy_from_slice(&digest.0) };
     let request = PULL.request(request).deadline(patience);
-    let reply = Invocation::new(endpoint, request).to(&node.into()).await;
+    let reply = endpoint.invoke(request).to(node).await;
     reply.ok().map(|reply| reply.value)
 }
 

@@ -1,9 +1,9 @@
 //! Methods whose replies wait for echo phases, in a service.
 
-use bytes::{Buf, BufMut};
-use convoke_core::{Code, Context, Digest, Method, RawMessage, Service, Status};
-use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType};
+use bytes::{Buf, BytesMut};
+use convoke_core::{
+    Code, Context, DecodeError, Digest, Method, Payload, RawMessage, Service, Status,
+};
 
 use crate::Configuration;
 
@@ -49,8 +49,8 @@ pub trait EchoExt: Sized {
         handler: F,
     ) -> Self
     where
-        Req: prost::Message + Default,
-        Resp: prost::Message,
+        Req: Payload,
+        Resp: Payload,
         F: Fn(Req, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Resp, Status>> + Send + 'static;
 }
@@ -64,8 +64,8 @@ impl EchoExt for Service {
         handler: F,
     ) -> Self
     where
-        Req: prost::Message + Default,
-        Resp: prost::Message,
+        Req: Payload,
+        Resp: Payload,
         F: Fn(Req, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Resp, Status>> + Send + 'static,
     {
@@ -114,46 +114,26 @@ fn digested<Req, Resp>(method: Method<Req, Resp>) -> Method<Digested<Req>, Resp>
 
 /// A message and the digest of the bytes it was decoded from. Encoding it anew need not give these bytes: what
 /// a newer initiator adds is not known here, and members of all versions must vote for the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Digested<M> {
     message: M,
     digest: Digest,
 }
 
-impl<M: prost::Message + Default> prost::Message for Digested<M> {
-    fn decode(buf: impl Buf) -> Result<Self, DecodeError> {
-        let bytes = RawMessage::decode(buf)?.into_bytes();
+impl<M: Payload> Payload for Digested<M> {
+    fn encode(&self, out: &mut BytesMut) {
+        self.message.encode(out);
+    }
+
+    fn decode(bytes: impl Buf) -> Result<Self, DecodeError> {
+        let bytes = RawMessage::decode(bytes)?.into_bytes();
         let digest = digest_of(&bytes);
         Ok(Self { message: M::decode(bytes)?, digest })
-    }
-
-    fn encode_raw(&self, buf: &mut impl BufMut) {
-        self.message.encode_raw(buf);
-    }
-
-    fn merge_field(
-        &mut self,
-        tag: u32,
-        wire_type: WireType,
-        buf: &mut impl Buf,
-        context: DecodeContext,
-    ) -> Result<(), DecodeError> {
-        self.message.merge_field(tag, wire_type, buf, context)
-    }
-
-    fn encoded_len(&self) -> usize {
-        self.message.encoded_len()
-    }
-
-    fn clear(&mut self) {
-        *self = Self::default();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-
     use super::*;
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -172,18 +152,18 @@ mod tests {
 
     #[test]
     fn members_that_know_fewer_fields_have_the_same_digest() {
-        let bytes = New { value: "heron".to_owned(), version: 7 }.encode_to_vec();
+        let bytes = New { value: "heron".to_owned(), version: 7 }.to_bytes();
         let old = Digested::<Old>::decode(&bytes[..]).unwrap();
         let new = Digested::<New>::decode(&bytes[..]).unwrap();
         assert_eq!((old.digest, new.digest), (digest_of(&bytes), digest_of(&bytes)));
         assert_eq!(old.message.value, new.message.value);
-        assert_ne!(old.encode_to_vec(), bytes, "what the old one does not know is gone");
+        assert_ne!(old.to_bytes(), bytes, "what the old one does not know is gone");
     }
 
     #[test]
     fn what_is_no_message_is_refused() {
         let error = Digested::<Old>::decode(&b"\xff"[..]).unwrap_err();
-        assert_eq!(error, Old::decode(&b"\xff"[..]).unwrap_err());
+        assert_eq!(error, <Old as Payload>::decode(&b"\xff"[..]).unwrap_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, Endpoint, Invocation, NodeId, Peer, Request};
+use convoke_core::{CallBuilder, Endpoint, NodeId, Peer, Request};
 
 use crate::correctable::{Correctable, Correction};
 use crate::error::MemberError;
@@ -84,7 +84,7 @@ impl Configuration {
         endpoint: &Endpoint,
         request: Request<Resp>,
     ) -> QuorumBuilder<Resp> {
-        let call = Invocation::new(endpoint, request).to_all(self.members());
+        let call = endpoint.invoke(request).to_all(self.members());
         QuorumBuilder::new(call, Some(self.clone()), false)
     }
 }
@@ -97,9 +97,7 @@ pub fn each<Resp: prost::Message + Default>(
     mut request: impl FnMut(Peer) -> Option<Request<Resp>>,
 ) -> QuorumBuilder<Resp> {
     let asked = members.members().iter().filter_map(|member| Some((member, request(*member)?)));
-    let call = asked
-        .fold(CallBuilder::new(endpoint), |call, (member, request)| call.branch(request, member));
-    QuorumBuilder::new(call, Some(members.clone()), false)
+    QuorumBuilder::new(endpoint.fan_out(asked), Some(members.clone()), false)
 }
 
 /// A quorum call being put together. Nothing is sent until it is opened or awaited; then all requests are sent

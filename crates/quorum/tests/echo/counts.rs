@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use convoke_core::{Context, Endpoint, Invocation, Method, NodeId, Service, Status};
+use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::majority;
 
@@ -75,12 +75,12 @@ fn nested(cells: &[Cell], phases: u16) -> impl Fn(NodeId, Configuration) -> Serv
 
 async fn ask_all(endpoint: &Endpoint, members: &Configuration, text: &str) {
     let needed = majority(members.len());
-    let call = Invocation::new(endpoint, ECHO.request(text.into())).to_all(members.members());
+    let call = endpoint.call(ECHO, text.into()).to_all(members.members());
     let mut call = call.open().expect("one call");
     for _ in 0..needed {
         call.next().await.expect("a majority answers").expect("a reply");
     }
-    call.decide();
+    call.let_run();
 }
 
 #[tokio::test(start_paused = true)]

@@ -87,8 +87,8 @@ async fn a_member_that_comes_back_votes_again_in_later_calls() {
     let service = storage(1)(node(2), cluster.members.clone());
     let again = Cluster::server(&cluster.network, 2, 3).seed(22).serve(service);
     let again = again.start().await.expect("the name is free again");
-    again.warm_up(&node(1).into()).await.expect("it listens");
-    cluster.client.warm_up(&node(2).into()).await.expect("it listens again");
+    again.warm_up(node(1)).await.expect("it listens");
+    cluster.client.warm_up(node(2)).await.expect("it listens again");
     cluster.servers[1] = Some(again);
     let two = [1, 2].map(|id| node(id).into());
     let written = cluster.write_to("heron", &two, Duration::from_secs(5)).await;

@@ -127,7 +127,7 @@ async fn a_member_that_was_cut_off_catches_up_when_votes_are_repeated() {
     cluster.network.heal_all();
     cluster.settle().await;
     for (at, server) in cluster.servers[..3].iter().flatten().enumerate() {
-        server.warm_up(&node(4).into()).await.expect("it listens");
+        server.warm_up(node(4)).await.expect("it listens");
         rounds[at].repeat_to(node(4));
     }
     let agreed = tokio::time::timeout(Duration::from_secs(1), agree(cut_off, digest)).await;
@@ -148,7 +148,7 @@ async fn after_a_restart_a_member_says_what_it_said_before() {
     let again = Cluster::server(&cluster.network, 2, 4).seed(22);
     let again = again.start().await.expect("the name is free again");
     for other in [1, 3, 4] {
-        again.warm_up(&node(other).into()).await.expect("it listens");
+        again.warm_up(node(other)).await.expect("it listens");
     }
     let space = open(&cluster, &again, |space| space);
     let mut second = space.join(0, 1, plan(&cluster.members)).expect("new in this life");

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use convoke_core::{
-    CallError, Context, Endpoint, EndpointBuilder, Failure, Invocation, Method, NodeId, Peer,
-    Service, Status,
+    CallError, Context, Endpoint, EndpointBuilder, Failure, Method, NodeId, Peer, Service, Status,
 };
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::{EchoError, digest_of, echo_phases};
@@ -96,7 +95,7 @@ impl Cluster {
     pub(crate) async fn write_to(&self, text: &str, to: &[Peer], deadline: Duration) -> Written {
         let begun = Instant::now();
         let request = WRITE.request(text.into()).deadline(deadline);
-        let call = Invocation::new(&self.client, request).to_all(to).open();
+        let call = self.client.invoke(request).to_all(to).open();
         let mut call = call.expect("one call");
         let mut written = Written::default();
         while let Some(reply) = call.next().await {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{
-    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Invocation, Limits, Method,
-    NodeId, Peer, Service, Status, Task,
+    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Limits, Method, NodeId, Peer,
+    Service, Status, Task,
 };
 use convoke_quorum::{Configuration, Member};
 use convoke_sim::transport::SimNetwork;
@@ -131,7 +131,7 @@ async fn ask(replica: Arc<Replica>, number: u64, task: Task<Answer>) -> Result<F
         }
         Behaviour::HandOn => {
             running.1 = true;
-            return Ok(task.tail(ASK.request(number), &Peer::from(node(9))).await?);
+            return Ok(task.tail(&Peer::from(node(9)), ASK.request(number)).await?);
         }
     }
     running.1 = true;
@@ -175,8 +175,8 @@ pub(crate) fn service(replica: &Arc<Replica>, others: &Configuration) -> Service
         .tree(LEAD, move |number, task: Task<Answer>| {
             let others = others.without([leader]);
             async move {
-                let parts = others.members().iter().map(|member| (*member, number));
-                task.fan_out(parts.collect::<Vec<_>>(), |number| ASK.request(number)).await
+                let members = others.members().iter();
+                task.fan_out(members.map(|member| (member, ASK.request(number)))).await
             }
         })
 }
@@ -268,7 +268,7 @@ impl Cluster {
 
     /// A request of the client to all replicas.
     pub(crate) fn all(&self, method: Method<u64, Answer>, number: u64) -> CallBuilder<Answer> {
-        Invocation::new(&self.client, method.request(number)).to_all(&self.members)
+        self.client.call(method, number).to_all(&self.members)
     }
 
     pub(crate) async fn settle(&self) {

@@ -185,7 +185,7 @@ impl One {
         let (headers, _, message) = request.into_parts();
         let request = metadata::apply(&headers, Request::raw(&self.method, message))?;
         let deadline = request.deadline_set();
-        let builder = CallBuilder::new(&self.inner.endpoint).branch(request, &self.peer);
+        let builder = self.inner.endpoint.invoke(request).to(self.peer);
         Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
     }
 }

@@ -85,8 +85,10 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
             Ok::<_, Status>(Text { text: text.text.to_uppercase() })
         })
         .unary(METADATA, |_: Text, context: Context| async move {
-            let pairs =
-                context.metadata().map(|(key, value)| format!("{key}={}\n", value.escape_ascii()));
+            let pairs = context
+                .metadata()
+                .iter()
+                .map(|(key, value)| format!("{key}={}\n", value.escape_ascii()));
             Ok::<_, Status>(Text { text: pairs.collect() })
         })
         .unary(WAIT, move |_: Text, _: Context| {
@@ -112,8 +114,8 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
             let others = others.clone();
             async move {
                 task.reply(&Text { text: text.text.clone() })?;
-                let parts = others.into_iter().map(|peer| (peer, text.clone()));
-                task.fan_out(parts, |text| SAY.request(text)).await
+                let others = others.into_iter();
+                task.fan_out(others.map(|peer| (peer, SAY.request(text.clone())))).await
             }
         })
 }

@@ -1,0 +1,52 @@
+//! Where an endpoint listens, and how it closes.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::transport::{Address, CloseReason, Listener};
+
+use super::Driver;
+
+/// What an endpoint listens by.
+#[derive(Debug, Default)]
+pub(super) struct Doors {
+    listeners: Mutex<Vec<Box<dyn Listener>>>,
+    /// Set when all listen.
+    addresses: OnceLock<Vec<Address>>,
+}
+
+impl Driver {
+    /// Accepts by `listener` until the endpoint stops listening.
+    pub(crate) fn keep_listener(&self, listener: Box<dyn Listener>) {
+        self.doors.listeners.lock().push(listener);
+    }
+
+    /// Says, once, where it listens.
+    pub(crate) fn listens_at(&self, addresses: Vec<Address>) {
+        self.doors.addresses.set(addresses).expect("it starts once");
+    }
+
+    /// Where it listens.
+    pub(crate) fn addresses(&self) -> &[Address] {
+        self.doors.addresses.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Accepts no connection any more.
+    pub(crate) fn stop_listening(&self) {
+        for listener in self.doors.listeners.lock().drain(..) {
+            listener.close();
+        }
+    }
+
+    /// Stops all that runs and closes every connection. Calls that are made from now on fail.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.stop_listening();
+        self.begin_closing();
+        self.stop_all();
+        self.state.lock().is_closed = true;
+        for connection in self.connections() {
+            connection.close(CloseReason::Local);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Metadata: pairs of a key and bytes that travel beside a message.
+
+use std::fmt;
+
+use convoke_proto::wire::{Extension, extension};
+
+/// Most metadata of a message, in bytes.
+pub(crate) const METADATA_BYTES_MAX: usize = 16_000;
+
+/// The metadata that came with a request, in the order it was added. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct Metadata<'a>(&'a [Extension]);
+
+impl<'a> Metadata<'a> {
+    pub(crate) fn among(extensions: &'a [Extension]) -> Self {
+        Self(extensions)
+    }
+
+    /// The value under `key`; of several the last.
+    pub fn get(&self, key: &str) -> Option<&'a [u8]> {
+        self.iter().filter(|(of, _)| *of == key).last().map(|(_, value)| value)
+    }
+
+    /// The value under `key`, if it is UTF-8.
+    pub fn text(&self, key: &str) -> Option<&'a str> {
+        self.get(key).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// All pairs, in order. A key may come several times.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        let pairs = self.0.iter().filter(|extension| extension.tag == extension::METADATA);
+        pairs.filter_map(|extension| {
+            let (len, rest) = extension.value.split_first()?;
+            let (key, value) = rest.split_at_checked((*len).into())?;
+            Some((std::str::from_utf8(key).ok()?, value))
+        })
+    }
+}
+
+impl fmt::Debug for Metadata<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// Metadata that is too large to leave: its size and the limit.
+pub(crate) type Oversize = (usize, usize);
+
+/// Adds a pair to the extensions of a message.
+///
+/// # Errors
+/// [`Oversize`]; then nothing was added.
+pub(crate) fn push(
+    extensions: &mut Vec<Extension>,
+    key: &str,
+    value: &[u8],
+) -> Result<(), Oversize> {
+    let size = key.len() + value.len() + bytes_of(extensions);
+    let (Ok(key_len), true) = (u8::try_from(key.len()), size <= METADATA_BYTES_MAX) else {
+        return Err((size, METADATA_BYTES_MAX));
+    };
+    let mut pair = Vec::with_capacity(1 + key.len() + value.len());
+    pair.push(key_len);
+    pair.extend_from_slice(key.as_bytes());
+    pair.extend_from_slice(value);
+    extensions.push(Extension { tag: extension::METADATA, value: pair.into() });
+    Ok(())
+}
+
+/// Puts metadata before the extensions of a message.
+///
+/// # Errors
+/// [`Oversize`]; then nothing was added.
+pub(crate) fn put_before(
+    extensions: &mut Vec<Extension>,
+    metadata: &[Extension],
+) -> Result<(), Oversize> {
+    let size = bytes_of(metadata) + bytes_of(extensions);
+    if size > METADATA_BYTES_MAX {
+        return Err((size, METADATA_BYTES_MAX));
+    }
+    extensions.splice(..0, metadata.iter().cloned());
+    Ok(())
+}
+
+fn bytes_of(extensions: &[Extension]) -> usize {
+    extensions.iter().map(|extension| extension.value.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_several_values_counts_and_all_are_there_in_order() {
+        let mut extensions = vec![Extension::epoch(3)];
+        for (key, value) in [("tone", &b"rude"[..]), ("raw", b"\xff"), ("tone", b"polite")] {
+            push(&mut extensions, key, value).unwrap();
+        }
+        let metadata = Metadata::among(&extensions);
+        assert_eq!((metadata.text("tone"), metadata.text("raw")), (Some("polite"), None));
+        assert_eq!((metadata.get("raw"), metadata.get("none")), (Some(&b"\xff"[..]), None));
+        let keys: Vec<_> = metadata.iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["tone", "raw", "tone"]);
+    }
+
+    #[test]
+    fn what_comes_before_is_overruled_by_what_was_there() {
+        let (mut extensions, mut defaults) = (Vec::new(), Vec::new());
+        push(&mut extensions, "tone", b"polite").unwrap();
+        push(&mut defaults, "tone", b"rude").unwrap();
+        push(&mut defaults, "user", b"ada").unwrap();
+        put_before(&mut extensions, &defaults).unwrap();
+        let metadata = Metadata::among(&extensions);
+        assert_eq!((metadata.text("tone"), metadata.text("user")), (Some("polite"), Some("ada")));
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_added() {
+        let mut extensions = Vec::new();
+        assert!(push(&mut extensions, &"k".repeat(256), b"").is_err());
+        push(&mut extensions, "k", &[0; 10_000]).unwrap();
+        assert_eq!(push(&mut extensions, "k", &[0; 6_000]), Err((16_003, METADATA_BYTES_MAX)));
+        let others = extensions.clone();
+        assert!(put_before(&mut extensions, &others).is_err());
+        assert_eq!(extensions.len(), 1);
+    }
+}

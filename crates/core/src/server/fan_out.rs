@@ -1,0 +1,104 @@
+//! Several branches of a task, opened one after the other.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use smallvec::SmallVec;
+
+use crate::error::Status;
+use crate::message::Payload;
+use crate::method::Request;
+use crate::peer::Peer;
+use crate::transport::Lane;
+
+use super::{Finish, Task, TaskHandle};
+
+/// Opens the branches of [`Task::fan_out`], then finishes the task.
+///
+/// # Cancel safety
+/// Dropped before it resolves, some branches may have been opened. The task ends as any whose handler
+/// returns or fails afterwards.
+#[must_use = "no branch is opened until it is awaited"]
+pub struct FanOut<Resp> {
+    task: Option<Task<Resp>>,
+    branches: smallvec::IntoIter<[(Peer, Request<Resp>); 4]>,
+}
+
+impl<Resp: Payload> Task<Resp> {
+    /// Opens branches and ends. Waits while the connection to a peer has no room. A peer that is
+    /// known to be dead is asked all the same, so that it becomes a failure record at the initiator
+    /// and the others go on.
+    ///
+    /// All branches are taken from the iterator at once; it may borrow from the handler's own:
+    /// ```
+    /// # use convoke_core::{Finish, Method, Peer, Status, Task};
+    /// # const LOOK: Method<String, String> = Method::new("search.Search/Look");
+    /// async fn find(shards: &[Peer], word: &str, task: Task<String>) -> Result<Finish, Status> {
+    ///     task.fan_out(shards.iter().map(|shard| (shard, LOOK.request(word.into())))).await
+    /// }
+    /// ```
+    /// With the guard of a lock in the argument take two statements, so that it is not held while
+    /// this waits: `let all = task.fan_out(known.lock().iter().map(..)); all.await`.
+    ///
+    /// The compiler refuses a branch of a method that answers with something else:
+    /// ```compile_fail,E0271
+    /// # use convoke_core::{Finish, Method, Peer, Status, Task};
+    /// # const LENGTH: Method<String, u64> = Method::new("search.Search/Length");
+    /// async fn find(shards: &[Peer], task: Task<String>) -> Result<Finish, Status> {
+    ///     task.fan_out(shards.iter().map(|shard| (shard, LENGTH.request("heron".into())))).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Status`] when the task has been stopped or a bound is reached.
+    pub fn fan_out<P: Into<Peer>>(
+        self,
+        branches: impl IntoIterator<Item = (P, Request<Resp>)>,
+    ) -> FanOut<Resp> {
+        let branches = branches.into_iter().map(|(peer, request)| (peer.into(), request));
+        let branches: SmallVec<[_; 4]> = branches.collect();
+        FanOut { task: Some(self), branches: branches.into_iter() }
+    }
+}
+
+impl<Resp: Payload> Future for FanOut<Resp> {
+    type Output = Result<Finish, Status>;
+
+    /// # Panics
+    /// When it is polled after it has resolved.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let Self { task, branches } = &mut *self;
+        let handle = task.as_ref().expect("it is polled until it resolves").handle();
+        while let Some((peer, _)) = branches.as_slice().first() {
+            ready!(poll_writable(handle, *peer, cx));
+            let (peer, request) = branches.next().expect("it was just looked at");
+            handle.delegate_even_if_dead(&request, peer)?;
+        }
+        let task = task.take().expect("it was there above");
+        Poll::Ready(Ok(task.finish()))
+    }
+}
+
+/// Ready while the connection to a peer has room, or while there is none.
+pub(super) fn poll_writable(
+    handle: &Arc<TaskHandle>,
+    peer: Peer,
+    cx: &mut TaskContext<'_>,
+) -> Poll<()> {
+    match handle.driver().connection_to(peer.node()) {
+        Some(connection) => connection.poll_writable(Lane::Data, cx),
+        None => Poll::Ready(()),
+    }
+}
+
+impl<Resp> fmt::Debug for FanOut<Resp> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FanOut")
+            .field("task", &self.task)
+            .field("branches", &self.branches.as_slice().len())
+            .finish()
+    }
+}
