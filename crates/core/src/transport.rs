@@ -30,7 +30,7 @@ use bytes::Bytes;
 use convoke_proto::id::NodeId;
 
 pub use convoke_proto::address::{ADDRESS_BYTES_MAX, Address, AddressError};
-pub use convoke_proto::link::{Hello, Lane, Link, ORDER_HEAD_BYTES, Principal};
+pub use convoke_proto::link::{Hello, Lane, Link, ORDER_HEAD_BYTES, PeerName, Principal};
 
 /// A future of the set-up path; no call boxes one.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -49,6 +49,43 @@ pub struct Link {
     pub remote: Option<Arc<str>>,
 }
 
+impl Link {
+    /// Who the peer is, for what it may take of what all peers share.
+    pub fn peer_name(&self) -> PeerName {
+        PeerName::of(self.peer.node, self.principal.as_ref(), self.remote.as_ref())
+    }
+}
+
+/// Who a peer is, for what it may take of what all peers share: its node where the connection
+/// proves that, else the place it connects from, for names are free there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PeerName {
+    /// A node that its connections prove, or one that only claims its name where the transport
+    /// knows no place.
+    Node(NodeId),
+    /// Whoever connects from there: an address without its port.
+    Place(Arc<str>),
+}
+
+impl PeerName {
+    /// The name of who claims to be `node`, by what the transport knows of it.
+    pub fn of(node: NodeId, proven: Option<&Principal>, place: Option<&Arc<str>>) -> Self {
+        match (proven, place) {
+            (None, Some(place)) => Self::Place(place.clone()),
+            _ => Self::Node(node),
+        }
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "{node}"),
+            Self::Place(place) => f.write_str(place),
+        }
+    }
+}
+
 /// Who a peer proved to be when its connection opened, such as `spiffe://shop.example/node/7`: what
 /// the transport found in the peer's certificate. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -15,8 +15,8 @@ use crate::address::Address;
 use crate::call::LinkView;
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, NodeLife};
 use crate::limits::Limits;
-use crate::link::Link;
-use crate::share::{PeerIndex, PeerName, Shares};
+use crate::link::{Link, PeerName};
+use crate::share::{PeerIndex, Shares};
 use crate::time::Timestamp;
 use crate::{Arrival, Outbound};
 
@@ -200,7 +200,7 @@ impl Links {
     ) -> (LinkId, Vec<(Timestamp, Outbound)>) {
         self.clock = self.clock.max(now);
         let peer = NodeLife { node: link.peer.node, life: link.peer.incarnation };
-        let share = self.shares.connect(peer_name(link));
+        let share = self.shares.connect(link.peer_name());
         let (nonce, ignored) = (link.nonce, Ignored::default());
         let id = self.insert(Open { peer, nonce, share, answered_at: None, ignored });
         let neighbour = self.neighbours.entry(peer.node).or_default();
@@ -502,14 +502,6 @@ impl Links {
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-}
-
-/// Who a peer is, for its share: its node where the connection proves that, else the place it connects from.
-fn peer_name(link: &Link) -> PeerName {
-    match (&link.principal, &link.remote) {
-        (None, Some(place)) => PeerName::Place(place.clone()),
-        _ => PeerName::Node(link.peer.node),
     }
 }
 

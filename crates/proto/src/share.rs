@@ -10,22 +10,12 @@
 //! the call's origin.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::id::NodeId;
+use crate::link::PeerName;
 
 /// A peer among those that share: an index that stays while it has a connection or takes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerIndex(u32);
-
-/// Who a peer is, for what it may take.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PeerName {
-    /// A node that its connections prove.
-    Node(NodeId),
-    /// Whoever connects from there: an address without its port.
-    Place(Arc<str>),
-}
 
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -150,7 +150,8 @@ impl GrpcTransportBuilder {
     }
 
     /// How many accepted TCP connections there may be, over all listeners of the transport. Default
-    /// 4,096; further ones are closed at once. Dialled ones do not count.
+    /// 4,096; further ones are closed at once. One address may have as many as are free: half, if it
+    /// is the only one. Dialled ones do not count.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self

@@ -1,6 +1,7 @@
 //! Reaching a node: resolve, connect, speak HTTP/2, shake hands.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -77,6 +78,7 @@ async fn shake_hands(
 ) -> Result<Arc<dyn Connection>, Refusal> {
     let because = |error: String| Refusal::Because(error);
     let local = stream.local_addr().map_err(|error| because(error.to_string()))?;
+    let remote = stream.peer_addr().map_err(|error| because(error.to_string()))?;
     let (http2, kept) = http2::speak(stream, http2_terms(config))
         .await
         .map_err(|error| because(format!("it does not speak HTTP/2: {error}")))?;
@@ -85,7 +87,7 @@ async fn shake_hands(
     let mut goodbye = Goodbye { pipe: &pipe, text: Some("the dial was given up".into()) };
     let (incoming, first) =
         exchange(config, http2.clone(), address, &pipe).await.map_err(because)?;
-    match open(config, &mine, first, expected, &pipe, sink) {
+    match open(config, (&mine, remote.ip()), first, expected, &pipe, sink) {
         Ok((lifetime, terms)) => {
             goodbye.text = None;
             Ok(lifetime.start(incoming, terms, (http2, kept)))
@@ -105,7 +107,7 @@ async fn shake_hands(
 /// Judges the other end by its hello, and opens the connection.
 fn open(
     config: &Config,
-    mine: &Greeting,
+    (mine, remote): (&Greeting, IpAddr),
     hello: Bytes,
     expected: Option<NodeId>,
     pipe: &Arc<Pipe>,
@@ -116,8 +118,8 @@ fn open(
     if let Some(expected) = expected.filter(|expected| *expected != found) {
         return Err(Refusal::WrongNode { expected, found });
     }
-    let connection =
-        handshake::open(config, mine, &theirs, true, pipe, &sink).map_err(Refusal::Because)?;
+    let opened = handshake::open(config, mine, &theirs, (true, remote), pipe, &sink);
+    let connection = opened.map_err(Refusal::Because)?;
     Ok((Lifetime::new(connection, sink), handshake::terms(config, mine, &theirs)))
 }
 

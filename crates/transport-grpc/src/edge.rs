@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::transport::parts::Seats;
 use convoke_core::{Endpoint, Peer};
 use tokio::sync::Semaphore;
 
 use crate::listener::HTTP2_FRAME_BYTES;
-use crate::serve::{Bounds, Handler, Request, Response, Server};
+use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
 use convoke_core::transport::sockets;
 use methods::Methods;
 use service::{Inner, Route};
@@ -173,7 +174,8 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// How many TCP connections there may be. Default 1,024; further ones are closed at once.
+    /// How many TCP connections there may be. Default 1,024; further ones are closed at once. One
+    /// address may have as many as are free: half, if it is the only one, such as a proxy.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
         self
@@ -225,11 +227,11 @@ impl GrpcEdgeBuilder {
     /// nobody can work with.
     pub async fn start(self, address: &str) -> Result<GrpcEdge, EdgeError> {
         let bounds = Arc::new(self.bounds()?);
-        let slots = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
+        let seats = Seats::new(self.connections_max);
         let service = self.into_service().await?;
         let edge = Arc::new(Edge(service.clone()));
         let started = match sockets::resolve(address).await {
-            Ok(sockets) => Server::start(&sockets, edge, bounds, slots),
+            Ok(sockets) => Server::start(&sockets, edge, bounds, seats),
             Err(error) => Err(error),
         };
         let bind = |error: io::Error| EdgeError::Bind {
@@ -285,7 +287,6 @@ impl GrpcEdgeBuilder {
         let connection_window_bytes =
             self.window_bytes.saturating_mul(CONNECTION_WINDOWS).min(WINDOW_BYTES_MAX);
         Ok(Bounds {
-            connections_max: self.connections_max,
             streams_max: self.streams_max,
             resets_max: self.resets_max,
             stream_window_bytes: self.window_bytes,
@@ -307,7 +308,7 @@ const CONNECTION_WINDOWS: u32 = 4;
 struct Edge(EdgeService);
 
 impl Handler for Edge {
-    async fn handle(self: Arc<Self>, request: Request, _: SocketAddr) -> Response {
+    async fn handle(self: Arc<Self>, request: Request, _: Ends) -> Response {
         self.0.clone().answer(request).await
     }
 }

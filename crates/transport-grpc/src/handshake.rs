@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::connection::{Answering, GrpcConnection, Pipe};
 use crate::hello::Greeting;
 use crate::reader::{Lifetime, Terms};
+use crate::serve::Ends;
 use convoke_core::transport::sockets;
 
 /// The hello of this end, reached at or dialling from `local`.
@@ -34,7 +35,7 @@ pub(crate) fn open(
     config: &Config,
     mine: &Greeting,
     theirs: &Greeting,
-    is_dialler: bool,
+    (is_dialler, remote): (bool, IpAddr),
     pipe: &Arc<Pipe>,
     sink: &Arc<dyn Sink>,
 ) -> Result<Arc<GrpcConnection>, String> {
@@ -45,7 +46,7 @@ pub(crate) fn open(
         is_dialler,
         scheme: SCHEME,
         principal: None,
-        remote: None,
+        remote: Some(remote.to_string().into()),
     };
     let connection = Arc::new(GrpcConnection::new(link, Arc::clone(pipe), &config.limits(theirs)));
     sink.on_open(Arc::clone(&connection) as _).inspect_err(|text| {
@@ -69,7 +70,7 @@ pub(crate) fn terms(config: &Config, mine: &Greeting, theirs: &Greeting) -> Term
 pub(crate) async fn accept(
     config: &Config,
     mut incoming: Streaming<Bytes>,
-    local: IpAddr,
+    ends: Ends,
     sink: Arc<dyn Sink>,
 ) -> Result<Answering, Status> {
     let first = timeout(config.handshake_timeout, incoming.message()).await;
@@ -77,10 +78,11 @@ pub(crate) async fn accept(
     let first = first.ok_or_else(|| Status::invalid_argument("the stream has no hello"))?;
     let theirs =
         Greeting::decode(first).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    let mine = greeting(config, &*sink, local);
+    let mine = greeting(config, &*sink, ends.local.ip());
     let pipe = Pipe::greeting(mine.encode());
+    let role = (false, ends.remote.ip());
     let connection =
-        open(config, &mine, &theirs, false, &pipe, &sink).map_err(Status::failed_precondition)?;
+        open(config, &mine, &theirs, role, &pipe, &sink).map_err(Status::failed_precondition)?;
     Lifetime::new(connection, sink).start(incoming, terms(config, &mine, &theirs), ());
     Ok(Answering(pipe.outgoing()))
 }

@@ -100,10 +100,10 @@ mod serve;
 use std::sync::Arc;
 
 use convoke_core::id::NodeId;
+use convoke_core::transport::parts::Seats;
 use convoke_core::transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
-use tokio::sync::Semaphore;
 
 pub use config::{ConfigError, GrpcTransportBuilder};
 pub use edge::{EdgeError, EdgeService, GrpcEdge, GrpcEdgeBuilder};
@@ -122,7 +122,7 @@ use crate::config::Config;
 #[derive(Clone, Debug)]
 pub struct GrpcTransport {
     config: Arc<Config>,
-    slots: Arc<Semaphore>,
+    seats: Arc<Seats>,
 }
 
 impl GrpcTransport {
@@ -137,8 +137,8 @@ impl GrpcTransport {
     }
 
     fn from_config(config: Config) -> Self {
-        let permits = config.connections_max.min(Semaphore::MAX_PERMITS);
-        Self { config: Arc::new(config), slots: Arc::new(Semaphore::new(permits)) }
+        let seats = Seats::new(config.connections_max);
+        Self { config: Arc::new(config), seats }
     }
 }
 
@@ -160,13 +160,13 @@ impl Transport for GrpcTransport {
         address: &Address,
         sink: Arc<dyn Sink>,
     ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
-        let (config, slots) = (Arc::clone(&self.config), Arc::clone(&self.slots));
+        let (config, seats) = (Arc::clone(&self.config), Arc::clone(&self.seats));
         let address = address.clone();
         Box::pin(async move {
             if address.scheme() != SCHEME {
                 return Err(ListenError::NoTransport { address });
             }
-            listener::listen(config, slots, address, sink).await
+            listener::listen(config, seats, address, sink).await
         })
     }
 

@@ -1,12 +1,11 @@
 //! The accepting end: an HTTP/2 server with one method.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_core::transport::parts::Seats;
 use convoke_core::transport::{Address, ListenError, Listener, Sink};
-use tokio::sync::Semaphore;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 
@@ -16,7 +15,7 @@ use crate::config::Config;
 use crate::connection::Answering;
 use crate::handshake;
 use crate::hello::PATH;
-use crate::serve::{Bounds, Handler, Request, Response, Server};
+use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
 use convoke_core::transport::sockets;
 
 /// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens one.
@@ -44,14 +43,14 @@ impl Listener for GrpcListener {
 /// Binds the first socket address of `address` that can be bound, and accepts there.
 pub(crate) async fn listen(
     config: Arc<Config>,
-    slots: Arc<Semaphore>,
+    seats: Arc<Seats>,
     address: Address,
     sink: Arc<dyn Sink>,
 ) -> Result<Box<dyn Listener>, ListenError> {
     let bounds = Arc::new(bounds(&config));
     let frames = Arc::new(Frames { config, sink });
     let started = match sockets::resolve(address.rest()).await {
-        Ok(sockets) => Server::start(&sockets, frames, bounds, slots),
+        Ok(sockets) => Server::start(&sockets, frames, bounds, seats),
         Err(error) => Err(error),
     };
     let server =
@@ -63,7 +62,6 @@ pub(crate) async fn listen(
 
 fn bounds(config: &Config) -> Bounds {
     Bounds {
-        connections_max: config.connections_max,
         streams_max: config.streams_max,
         resets_max: RESETS_MAX,
         stream_window_bytes: config.window_bytes,
@@ -84,7 +82,7 @@ struct Frames {
 }
 
 impl Handler for Frames {
-    async fn handle(self: Arc<Self>, request: Request, local: SocketAddr) -> Response {
+    async fn handle(self: Arc<Self>, request: Request, ends: Ends) -> Response {
         let path = request.uri().path();
         if path != PATH {
             let text = format!("this port carries convoke frames at {PATH}, and nothing at {path}");
@@ -95,13 +93,13 @@ impl Handler for Frames {
         let mut grpc = Grpc::new(BytesCodec::of_a_connection())
             .max_decoding_message_size(limit)
             .max_encoding_message_size(limit);
-        grpc.streaming(Accept { frames: self, local }, request).await
+        grpc.streaming(Accept { frames: self, ends }, request).await
     }
 }
 
 struct Accept {
     frames: Arc<Frames>,
-    local: SocketAddr,
+    ends: Ends,
 }
 
 impl StreamingService<Bytes> for Accept {
@@ -110,10 +108,10 @@ impl StreamingService<Bytes> for Accept {
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Answering>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
-        let (frames, local) = (Arc::clone(&self.frames), self.local.ip());
+        let (frames, ends) = (Arc::clone(&self.frames), self.ends);
         Box::pin(async move {
             let sink = Arc::clone(&frames.sink);
-            let accepted = handshake::accept(&frames.config, request.into_inner(), local, sink);
+            let accepted = handshake::accept(&frames.config, request.into_inner(), ends, sink);
             let answering = accepted.await.inspect_err(|status| {
                 tracing::info!(reason = status.message(), "connection refused");
             })?;

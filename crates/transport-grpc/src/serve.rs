@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use convoke_core::transport::PeerName;
+use convoke_core::transport::parts::Seats;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -21,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -48,7 +50,6 @@ const ERRORS_MAX: usize = 1_024;
 /// The bounds of accepted connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
-    pub(crate) connections_max: usize,
     pub(crate) streams_max: u32,
     /// Streams that the client has reset before they were looked at.
     pub(crate) resets_max: usize,
@@ -64,13 +65,20 @@ pub(crate) struct Bounds {
     pub(crate) grace: Duration,
 }
 
+/// The addresses of an accepted connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
 /// Answers requests. One is shared by all connections.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request, of a connection accepted at this address.
+    /// Answers one request, of a connection between these.
     fn handle(
         self: Arc<Self>,
         request: Request,
-        local: SocketAddr,
+        ends: Ends,
     ) -> impl Future<Output = Response> + Send + 'static;
 }
 
@@ -91,7 +99,7 @@ struct ListeningSocket(Mutex<Option<TcpListener>>);
 struct Acceptor<H> {
     handler: Arc<H>,
     bounds: Arc<Bounds>,
-    slots: Arc<Semaphore>,
+    seats: Arc<Seats>,
     stop: watch::Receiver<Option<Duration>>,
 }
 
@@ -101,13 +109,13 @@ impl Server {
         sockets: &[SocketAddr],
         handler: Arc<H>,
         bounds: Arc<Bounds>,
-        slots: Arc<Semaphore>,
+        seats: Arc<Seats>,
     ) -> io::Result<Self> {
         let listener = bind_first(sockets)?;
         let local = listener.local_addr()?;
         let socket = Arc::new(ListeningSocket(Mutex::new(Some(listener))));
         let (stop, stopped) = watch::channel(None);
-        let acceptor = Acceptor { handler, bounds, slots, stop: stopped };
+        let acceptor = Acceptor { handler, bounds, seats, stop: stopped };
         let accepting = tokio::spawn(acceptor.run(Arc::clone(&socket))).abort_handle();
         Ok(Self { local, socket, accepting, stop })
     }
@@ -187,42 +195,42 @@ impl<H: Handler> Acceptor<H> {
 
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, stream: TcpStream) {
-        let peer = stream.peer_addr().ok();
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            let limit = self.bounds.connections_max;
-            tracing::info!(?peer, limit, "connection refused: too many are open");
-            return;
+        let Ok(peer) = stream.peer_addr() else { return }; // It is gone again.
+        let name = PeerName::Place(peer.ip().to_string().into());
+        let seat = match self.seats.take(name) {
+            Ok(seat) => seat,
+            Err(no) => return tracing::info!(%peer, "connection refused: of those open, {no}"),
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = this.serve(stream).await {
-                tracing::info!(?peer, %error, "connection refused or lost");
+            if let Err(error) = this.serve(stream, peer).await {
+                tracing::info!(%peer, %error, "connection refused or lost");
             }
-            drop(slot);
+            drop(seat);
         });
     }
 
-    async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+    async fn serve(&self, mut stream: TcpStream, remote: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let local = stream.local_addr()?;
+        let ends = Ends { local: stream.local_addr()?, remote };
         let expected = expect_preface(&mut stream);
         timeout(self.bounds.handshake_timeout, expected).await??;
         let (read, write) = stream.into_split();
         let io = tokio::io::join(PREFACE.chain(read), write);
-        self.speak(io, local).await.map_err(io::Error::other)
+        self.speak(io, ends).await.map_err(io::Error::other)
     }
 
     /// Carries streams until the client goes, is idle for too long, or the server stops.
     async fn speak(
         &self,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        local: SocketAddr,
+        ends: Ends,
     ) -> hyper::Result<()> {
         let streams = Arc::new(Streams::default());
         let service = service_fn(|request: Request| {
             let (handler, open) = (Arc::clone(&self.handler), Streams::open(&streams));
             async move {
-                let response = handler.handle(request, local).await;
+                let response = handler.handle(request, ends).await;
                 Ok::<_, Infallible>(response.map(|body| open.until_end_of(body)))
             }
         });

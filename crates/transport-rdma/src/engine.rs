@@ -193,7 +193,9 @@ impl<P: Provider> Engine<P> {
     fn handle_event(self: &Arc<Self>, event: Event<P>) {
         match event {
             Event::Request { listener, request, local, private_data, peer } => {
-                if let Err(error) = self.handle_request(listener, request, local, &private_data) {
+                if let Err(error) =
+                    self.handle_request(listener, request, (local, peer), &private_data)
+                {
                     tracing::info!(%peer, %error, "connection refused");
                 }
             }
@@ -229,7 +231,7 @@ impl<P: Provider> Engine<P> {
         self: &Arc<Self>,
         listener: Tag,
         request: P::Request,
-        local: SocketAddr,
+        (local, peer): (SocketAddr, SocketAddr),
         private_data: &[u8],
     ) -> Result<(), String> {
         let Some(sink) = self.table.lock().sink(listener) else { return Ok(()) };
@@ -247,7 +249,7 @@ impl<P: Provider> Engine<P> {
         let wire = self.add_wire(|tag| Wire::accepting(self, tag, sink, hello, theirs));
         match wire {
             Ok(wire) => {
-                wire.accept(request, local);
+                wire.accept(request, local, peer);
                 self.request(wire.tag());
                 Ok(())
             }

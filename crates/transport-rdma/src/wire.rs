@@ -60,6 +60,8 @@ struct State<P: Provider> {
     theirs: Option<Greeting>,
     /// The address of this end, once known.
     local: Option<SocketAddr>,
+    /// Where the peer asked from; not known of one that was dialled.
+    remote: Option<SocketAddr>,
     /// Once both ends have said hello.
     link: Option<Link>,
     outgoing: Outgoing,
@@ -143,6 +145,7 @@ impl<P: Provider> Wire<P> {
             queue_pair: None,
             memory,
             local: None,
+            remote: None,
             role,
             mine: engine.greeting(&hello),
             advertised: hello.advertised,

@@ -17,6 +17,7 @@ use crate::socket::Security;
 /// | [`data_window_bytes`](Self::data_window_bytes), [`control_window_bytes`](Self::control_window_bytes) | 1 MiB, 64 KiB |
 /// | [`send_buffer_bytes_soft`](Self::send_buffer_bytes_soft), [`send_buffer_bytes_hard`](Self::send_buffer_bytes_hard) | 1 MiB, 16 MiB |
 /// | [`control_reserve_bytes`](Self::control_reserve_bytes) | 1 MiB |
+/// | [`send_bytes_total_max`](Self::send_bytes_total_max) | 256 MiB |
 /// | [`keep_alive_interval`](Self::keep_alive_interval), [`keep_alive_timeout`](Self::keep_alive_timeout) | 3 s, 10 s |
 /// | [`handshakes_max`](Self::handshakes_max), [`connections_max`](Self::connections_max) | 256, 4,096 |
 /// | [`listen_backlog`](Self::listen_backlog), [`close_grace`](Self::close_grace) | 1,024, 1 s |
@@ -44,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) send_buffer_bytes_soft: usize,
     pub(crate) send_buffer_bytes_hard: usize,
     pub(crate) control_reserve_bytes: usize,
+    pub(crate) send_bytes_total_max: usize,
     pub(crate) keep_alive_interval: Duration,
     pub(crate) keep_alive_timeout: Duration,
     pub(crate) handshakes_max: usize,
@@ -65,6 +67,7 @@ impl Default for Config {
             send_buffer_bytes_soft: 1 << 20,
             send_buffer_bytes_hard: 16 << 20,
             control_reserve_bytes: 1 << 20,
+            send_bytes_total_max: 256 << 20,
             keep_alive_interval: Duration::from_secs(3),
             keep_alive_timeout: Duration::from_secs(10),
             handshakes_max: 256,
@@ -155,6 +158,15 @@ impl TcpTransportBuilder {
         self
     }
 
+    /// What all connections of the transport may queue together, in bytes. Default 256 MiB; at least
+    /// four times the largest frame. A connection may have a quarter of what is free, all of one peer
+    /// as much as is free, and each 16 KiB besides. A connection above its share is full, as at the
+    /// bounds of its own: callers wait, requests to it fail, a reply that finds no room closes it.
+    pub fn send_bytes_total_max(mut self, bytes: usize) -> Self {
+        self.config.send_bytes_total_max = bytes;
+        self
+    }
+
     /// After how long without sending a keep-alive is sent. Default 3 s; sooner when the peer's
     /// timeout asks for it.
     pub fn keep_alive_interval(mut self, interval: Duration) -> Self {
@@ -170,14 +182,16 @@ impl TcpTransportBuilder {
     }
 
     /// How many accepted connections may be in their handshake. Default 256; further ones are
-    /// refused at once.
+    /// refused at once. One address may have as many as are free: half, if it is the only one.
     pub fn handshakes_max(mut self, count: usize) -> Self {
         self.config.handshakes_max = count;
         self
     }
 
     /// How many accepted connections may be open, over all listeners of the transport. Default
-    /// 4,096; further ones are refused after their hello. Dialled ones do not count.
+    /// 4,096; further ones are refused after their hello. One peer may have as many as are free:
+    /// half, if it is the only one. A peer is the node that a certificate proves, else the address
+    /// that it connects from. Dialled connections do not count.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self
@@ -238,6 +252,10 @@ impl Config {
                 "send_buffer_bytes_hard is below send_buffer_bytes_soft + frame_bytes_max",
             ),
             (self.control_reserve_bytes < 2, "control_reserve_bytes is below 2"),
+            (
+                self.send_bytes_total_max / 4 < self.frame_bytes_max as usize,
+                "send_bytes_total_max is below four times frame_bytes_max",
+            ),
             (self.keep_alive_interval.is_zero(), "keep_alive_interval is zero"),
             (
                 self.keep_alive_timeout < self.keep_alive_interval.saturating_mul(3),

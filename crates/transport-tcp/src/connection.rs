@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_core::transport::parts::{LiveCounters, Wakers};
+use convoke_core::transport::parts::{LiveCounters, SendShare, Wakers};
 use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
@@ -85,11 +85,12 @@ pub(crate) struct Out<H> {
 
 impl<P: Platform> TcpConnection<P> {
     /// A connection that takes frames and sends none until [`TcpConnection::start`].
-    pub(crate) fn new(link: Link, limits: &Limits) -> Self {
+    /// What it has to send is taken from `share`.
+    pub(crate) fn new(link: Link, limits: &Limits, share: SendShare) -> Self {
         Self {
             link,
             out: Lock::new(Out {
-                queue: SendQueue::new(limits),
+                queue: SendQueue::new(limits, share),
                 duty: Duty::Away,
                 closing: None,
                 flush_wakers: Wakers::default(),

@@ -9,6 +9,7 @@ use convoke_core::transport::{Address, Connection, DialError, Sink};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::admission::Admission;
 use crate::config::Config;
 use crate::handshake;
 use convoke_core::transport::sockets;
@@ -16,6 +17,7 @@ use convoke_core::transport::sockets;
 /// Opens a connection to `address`, with `on_open` called.
 pub(crate) async fn dial(
     config: Arc<Config>,
+    admission: Arc<Admission>,
     address: Address,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
@@ -34,7 +36,7 @@ pub(crate) async fn dial(
     };
     let handshake = async {
         let socket = config.security.dial(stream, &address).await?;
-        handshake::dial(&config, socket, expected, sink).await
+        handshake::dial(&config, &admission, socket, expected, sink).await
     };
     match timeout(config.handshake_timeout, handshake).await {
         Ok(shaken) => shaken.map_err(|error| {

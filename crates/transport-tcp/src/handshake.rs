@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::id::{LinkNonce, NodeId};
-use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Principal, Sink};
+use convoke_core::transport::{
+    Address, CloseReason, Connection, DialError, Link, PeerName, Principal, Sink,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use crate::admission::Admission;
 use crate::config::Config;
 use crate::connection::TcpConnection;
 use crate::framing;
@@ -83,6 +85,7 @@ impl From<io::Error> for HandshakeError {
 /// The dialler's part: hello, the other end's hello, `on_open`.
 pub(crate) async fn dial(
     config: &Config,
+    admission: &Admission,
     mut stream: Socket,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
@@ -100,7 +103,8 @@ pub(crate) async fn dial(
             Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
         }
         (Ok(principal), _) => {
-            open(config, (&mine, &theirs), true, (principal, stream.remote()), &sink)
+            let who = (principal, stream.remote());
+            open((config, admission), (&mine, &theirs), true, who, &sink)
                 .map_err(HandshakeError::RefusedHere)
         }
     };
@@ -123,12 +127,12 @@ pub(crate) async fn dial(
     }
 }
 
-/// The other part: the dialler's hello, `on_open`, hello. What `slot` gives is held while it is
-/// open; without one there are too many.
+/// The other part: the dialler's hello, `on_open`, hello. It holds one of the peer's places while
+/// it is open.
 pub(crate) async fn accept(
     config: &Config,
+    admission: &Admission,
     mut stream: Socket,
-    slot: impl FnOnce() -> Option<OwnedSemaphorePermit>,
     sink: Arc<dyn Sink>,
 ) -> Result<(), HandshakeError> {
     let theirs = match read_greeting(&mut stream).await {
@@ -147,20 +151,19 @@ pub(crate) async fn accept(
             return Err(error);
         }
     };
-    let Some(slot) = slot() else {
-        let text = format!("{} connections are open, which is the limit", config.connections_max);
-        refuse(stream, &text, config).await;
-        return Err(HandshakeError::RefusedHere(text));
-    };
+    let who = (principal, stream.remote());
+    let name = PeerName::of(theirs.hello.node, who.0.as_ref(), who.1.as_ref());
     let mine = greeting(config, &*sink, stream.local_addr()?);
-    let connection =
-        match open(config, (&mine, &theirs), false, (principal, stream.remote()), &sink) {
-            Ok(connection) => connection,
-            Err(text) => {
-                refuse(stream, &text, config).await;
-                return Err(HandshakeError::RefusedHere(text));
-            }
-        };
+    let opened = admission.accept(name).and_then(|slot| {
+        Ok((slot, open((config, admission), (&mine, &theirs), false, who, &sink)?))
+    });
+    let (slot, connection) = match opened {
+        Ok(opened) => opened,
+        Err(text) => {
+            refuse(stream, &text, config).await;
+            return Err(HandshakeError::RefusedHere(text));
+        }
+    };
     let lifetime = Lifetime::new(connection, sink, Some(slot));
     match stream.write_all(&mine.encode()).await {
         Ok(()) => {
@@ -245,7 +248,7 @@ fn greeting(config: &Config, sink: &dyn Sink, local: SocketAddr) -> Greeting {
 
 /// Makes the connection and asks the sink whether it wants it.
 fn open(
-    config: &Config,
+    (config, admission): (&Config, &Admission),
     (mine, theirs): (&Greeting, &Greeting),
     is_dialler: bool,
     (principal, remote): (Option<Principal>, Option<Arc<str>>),
@@ -266,7 +269,8 @@ fn open(
         control: config.control_limits(theirs.control_window),
         data: config.data_limits(theirs.data_window),
     };
-    let connection = Arc::new(TcpConnection::new(link, &limits));
+    let share = admission.share(link.peer_name());
+    let connection = Arc::new(TcpConnection::new(link, &limits, share));
     sink.on_open(Arc::clone(&connection) as _).inspect_err(|_| {
         // A handle the sink kept must not wait for ever.
         connection.end(CloseReason::Local);

@@ -34,6 +34,11 @@
 //! | frames to send, control | reserve, or one frame when that is larger | 1 MiB |
 //! | being written | a batch and a chunk | 192 KiB |
 //!
+//! What all connections have to send or write is at most 256 MiB, beside 16 KiB each. Of that a
+//! connection may have a quarter of what is free, and all connections of one peer, the node that a
+//! certificate proves or else an address, as much as is free. One peer may have as many of the
+//! accepted connections, and of the handshakes, as are free.
+//!
 //! In its handshake it holds at most 8 KiB. What the sink keeps of a frame keeps the read buffer
 //! that the frame is a slice of, so it should copy small frames it keeps for long.
 //!
@@ -114,13 +119,14 @@
 //!
 //! # Modules
 //!
-//! Without I/O: `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`, `duty` (who may
+//! Without I/O: `admission` (what connections share), `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`, `duty` (who may
 //! write). With: `connection`, `platform` (what that stands on), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what
 //! differs with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!
 //! [`Fault`]: convoke_core::transport::CloseReason::Fault
 #![forbid(unsafe_code)]
 
+mod admission;
 mod batch;
 mod config;
 mod connection;
@@ -156,12 +162,13 @@ pub use identity::{Identity, IdentityError, IdentityWatch};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 
+use crate::admission::Admission;
 use crate::config::Config;
-use crate::listener::Admission;
 #[cfg(feature = "tls")]
 use crate::socket::Security;
 
-/// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections.
+/// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections and on what
+/// all connections have to send.
 ///
 /// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
 /// needs I/O and time enabled.
@@ -190,8 +197,10 @@ impl TcpTransport {
     }
 
     fn from_config(config: Config) -> Self {
-        let admission = Arc::new(Admission::new(&config));
-        Self { config: Arc::new(config), admission }
+        let (handshakes_max, connections_max) = (config.handshakes_max, config.connections_max);
+        let admission =
+            Admission::new(handshakes_max, connections_max, config.send_bytes_total_max);
+        Self { config: Arc::new(config), admission: Arc::new(admission) }
     }
 }
 
@@ -239,12 +248,13 @@ impl Transport for TcpTransport {
         expected: Option<NodeId>,
         sink: Arc<dyn Sink>,
     ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
-        let (config, address) = (Arc::clone(&self.config), address.clone());
+        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
+        let address = address.clone();
         Box::pin(async move {
             if address.scheme() != config.security.scheme() {
                 return Err(DialError::NoTransport { address });
             }
-            dial::dial(config, address, expected, sink).await
+            dial::dial(config, admission, address, expected, sink).await
         })
     }
 }

@@ -11,33 +11,16 @@ use convoke_core::transport::{Address, ListenError, Listener, Sink};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::admission::Admission;
 use crate::config::Config;
 use crate::handshake;
 use convoke_core::transport::sockets;
 
 /// How long accepting rests when the process has no file descriptor or memory for one more.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-
-/// How many accepted connections there may be, over all listeners of a transport.
-#[derive(Debug)]
-pub(crate) struct Admission {
-    handshakes: Arc<Semaphore>,
-    connections: Arc<Semaphore>,
-}
-
-impl Admission {
-    pub(crate) fn new(config: &Config) -> Self {
-        let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
-        Self {
-            handshakes: permits(config.handshakes_max),
-            connections: permits(config.connections_max),
-        }
-    }
-}
 
 #[derive(Debug)]
 struct TcpTransportListener {
@@ -157,11 +140,13 @@ impl Acceptor {
 
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, stream: TcpStream) {
-        let Ok(slot) = Arc::clone(&self.admission.handshakes).try_acquire_owned() else {
-            let count = self.config.handshakes_max;
-            let text = format!("{count} connections are in their handshake, which is the limit");
-            tracing::debug!("connection refused: {text}");
-            return handshake::refuse_at_once(&stream, &text);
+        let Ok(peer) = stream.peer_addr() else { return }; // It is gone again.
+        let slot = match self.admission.begin(peer.ip()) {
+            Ok(slot) => slot,
+            Err(text) => {
+                tracing::debug!("connection refused: {text}");
+                return handshake::refuse_at_once(&stream, &text);
+            }
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
@@ -178,8 +163,8 @@ impl Acceptor {
         }
         let handshake = async {
             let socket = self.config.security.accept(stream, self.config.close_grace).await?;
-            let slot = || Arc::clone(&self.admission.connections).try_acquire_owned().ok();
-            handshake::accept(&self.config, socket, slot, Arc::clone(&self.sink)).await
+            let sink = Arc::clone(&self.sink);
+            handshake::accept(&self.config, &self.admission, socket, sink).await
         };
         match timeout(self.config.handshake_timeout, handshake).await {
             Ok(Ok(())) => {}

@@ -50,10 +50,10 @@ use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
 pub use config::{QuicConfigError, QuicTransportBuilder};
 
+use crate::admission::Admission;
 use crate::identity::Identity;
 use crate::quic::config::Config;
 use crate::quic::dial::Dialers;
-use crate::quic::listener::Admission;
 
 pub(crate) const SCHEME: &str = "quic";
 
@@ -118,7 +118,11 @@ impl QuicTransport {
         let shared = Shared {
             client: client_config(&identity, &config),
             server: server_config(&identity, &config),
-            admission: Admission::new(&config),
+            admission: Admission::new(
+                config.handshakes_max,
+                config.connections_max,
+                config.send_bytes_total_max,
+            ),
             dialers: Dialers::default(),
             identity,
             config,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use convoke_core::transport::parts::Seat;
 use convoke_core::transport::{CloseReason, Connection, Lane, Received, Sink};
 use tokio::io::{self, AsyncReadExt};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -48,7 +48,7 @@ pub(crate) struct Lifetime {
     sink: Arc<dyn Sink>,
     reason: CloseReason,
     writer: Option<AbortHandle>,
-    _slot: Option<OwnedSemaphorePermit>,
+    _slot: Option<Seat>,
 }
 
 impl Lifetime {
@@ -56,7 +56,7 @@ impl Lifetime {
     pub(crate) fn new(
         connection: Arc<TcpConnection>,
         sink: Arc<dyn Sink>,
-        slot: Option<OwnedSemaphorePermit>,
+        slot: Option<Seat>,
     ) -> Self {
         // Stands unless the task ends in order: the runtime shut down, or the sink panicked.
         let reason = CloseReason::Local;

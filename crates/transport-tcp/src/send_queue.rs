@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use convoke_core::transport::parts::SendShare;
 use convoke_core::transport::{Appended, Lane, NotWritable};
 
 use crate::batch::{Batch, Completed};
@@ -59,6 +60,10 @@ pub(crate) struct SendQueue {
     credit_due: [u32; 2],
     is_keep_alive_due: bool,
     ending: Ending,
+    /// What the queue and the batch it last filled may have of the room for all connections.
+    share: SendShare,
+    /// Bytes of that batch.
+    batch_bytes: usize,
     /// Where the transport's own frames are encoded.
     scratch: BytesMut,
 }
@@ -74,7 +79,7 @@ enum Ending {
 }
 
 impl SendQueue {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, share: SendShare) -> Self {
         let lane = |lane, of| LaneQueue::new(lane, of, limits.chunk_bytes_max);
         Self {
             frame_bytes_max: limits.frame_bytes_max,
@@ -82,6 +87,8 @@ impl SendQueue {
             credit_due: [0; 2],
             is_keep_alive_due: false,
             ending: Ending::Open,
+            share,
+            batch_bytes: 0,
             scratch: BytesMut::new(),
         }
     }
@@ -102,7 +109,7 @@ impl SendQueue {
             write(&mut body);
             queue.put_large(&[], body.freeze());
         }
-        Ok(queue.appended())
+        Ok(self.appended(lane))
     }
 
     /// Appends a frame of `head` and `body`; a large body is not copied.
@@ -124,7 +131,7 @@ impl SendQueue {
         } else {
             queue.put_large(head, body);
         }
-        Ok(queue.appended())
+        Ok(self.appended(lane))
     }
 
     /// The peer gave credit back.
@@ -146,7 +153,7 @@ impl SendQueue {
     /// after the batch being written.
     pub(crate) fn close(&mut self, text: String, is_kept: bool) {
         if !is_kept {
-            self.lanes.iter_mut().for_each(LaneQueue::clear);
+            self.clear();
         }
         if matches!(self.ending, Ending::Open) {
             self.ending = Ending::Goodbye(text);
@@ -155,11 +162,13 @@ impl SendQueue {
 
     /// Drops everything; nothing goes out any more.
     pub(crate) fn abandon(&mut self) {
-        self.lanes.iter_mut().for_each(LaneQueue::clear);
+        self.batch_bytes = 0;
+        self.clear();
         self.ending = Ending::Finished;
     }
 
-    /// Moves what may go out now into `batch`, which is empty.
+    /// Moves what may go out now into `batch`, which is empty: what was in it is written, and gives
+    /// its room back.
     ///
     /// Control comes first, but data always gets a block in, so that neither starves.
     pub(crate) fn fill(&mut self, batch: &mut Batch) {
@@ -170,7 +179,8 @@ impl SendQueue {
         self.fill_own(batch);
         let [control, data] = &mut self.lanes;
         let used = control.fill(batch, BATCH_BYTES);
-        data.fill(batch, BATCH_BYTES.saturating_sub(used).max(1));
+        self.batch_bytes = used + data.fill(batch, BATCH_BYTES.saturating_sub(used).max(1));
+        self.share.shrink(self.bytes());
         if self.is_empty() {
             self.fill_goodbye(batch);
         }
@@ -186,10 +196,11 @@ impl SendQueue {
         matches!(self.ending, Ending::Finished)
     }
 
-    /// Whether the lane is below its soft bound.
+    /// Whether the lane is below its soft bound, and the connection not near its share of the room for
+    /// all. What it has itself is what makes it wait: so it is woken as that leaves.
     pub(crate) fn is_writable(&self, lane: Lane) -> bool {
         let queue = &self.lanes[index(lane)];
-        queue.queued_bytes < queue.limits.soft_bytes
+        queue.queued_bytes < queue.limits.soft_bytes && self.share.has_room(self.bytes())
     }
 
     /// Whether to wake those who wait for the lane: at half the soft bound, so that they do not
@@ -199,7 +210,7 @@ impl SendQueue {
         queue.queued_bytes <= queue.limits.soft_bytes / 2
     }
 
-    fn admit(&self, lane: Lane, len: usize) -> Result<(), NotWritable> {
+    fn admit(&mut self, lane: Lane, len: usize) -> Result<(), NotWritable> {
         if !matches!(self.ending, Ending::Open) {
             return Err(NotWritable::Closed);
         }
@@ -208,7 +219,26 @@ impl SendQueue {
         }
         let queue = &self.lanes[index(lane)];
         let is_full = queue.queued_bytes + len + WORD_BYTES > queue.limits.hard_bytes;
-        if is_full && queue.queued_bytes > 0 { Err(NotWritable::Full) } else { Ok(()) }
+        if is_full && queue.queued_bytes > 0 {
+            return Err(NotWritable::Full);
+        }
+        let chunks = len.div_ceil(queue.chunk_bytes_max).max(1);
+        let bytes = self.bytes() + len + chunks * WORD_BYTES;
+        if self.share.grow(bytes) { Ok(()) } else { Err(NotWritable::Full) }
+    }
+
+    fn appended(&self, lane: Lane) -> Appended {
+        if self.is_writable(lane) { Appended::Writable } else { Appended::Full }
+    }
+
+    /// What it has, and what of it is being written.
+    fn bytes(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.queued_bytes).sum::<usize>() + self.batch_bytes
+    }
+
+    fn clear(&mut self) {
+        self.lanes.iter_mut().for_each(LaneQueue::clear);
+        self.share.shrink(self.batch_bytes);
     }
 
     fn fill_own(&mut self, batch: &mut Batch) {
@@ -319,10 +349,6 @@ impl LaneQueue {
             self.queued_bytes += block.len();
             self.sealed.push_back(block);
         }
-    }
-
-    fn appended(&self) -> Appended {
-        if self.queued_bytes < self.limits.soft_bytes { Appended::Writable } else { Appended::Full }
     }
 
     /// Moves blocks into `batch` until `budget` bytes are reached or the credit ends.

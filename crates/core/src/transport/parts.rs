@@ -1,9 +1,16 @@
-//! What every transport needs in the same form: tasks that wait for a connection, and what it has carried.
+//! What every transport needs in the same form: tasks that wait for a connection, what it has carried, and what
+//! one peer may take of connections and of send buffers.
+
+mod seats;
+mod send_pool;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use super::Counters;
+
+pub use seats::{NoSeat, Seat, Seats};
+pub use send_pool::{SendPool, SendShare};
 
 /// Tasks waiting for the same thing; one entry per task.
 #[derive(Debug, Default)]

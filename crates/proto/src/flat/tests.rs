@@ -12,7 +12,8 @@ use crate::initiator::Initiator;
 use crate::key;
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::share::{PeerName, Shares};
+use crate::link::PeerName;
+use crate::share::Shares;
 use crate::wire::{Cause, Entry, Executed, Fail, Frame, Header, Manifest, Message, Outcome};
 
 const ORIGIN: Incarnation = Incarnation::of_random(77 << 8);

@@ -140,9 +140,9 @@ impl<P: Provider> Wire<P> {
     }
 
     /// Accepts the request, with all receives posted.
-    pub(crate) fn accept(&self, request: P::Request, local: SocketAddr) {
+    pub(crate) fn accept(&self, request: P::Request, local: SocketAddr, peer: SocketAddr) {
         let mut state = self.state.lock();
-        state.local = Some(local);
+        (state.local, state.remote) = (Some(local), Some(peer));
         state.deadline = Some(Instant::now() + self.engine.config().handshake_timeout);
         if let Err(error) = self.try_accept(&mut state, request) {
             self.fail(&mut state, CloseReason::Network(error.to_string()));
@@ -291,7 +291,7 @@ impl<P: Provider> State<P> {
             is_dialler,
             scheme: crate::SCHEME,
             principal: None,
-            remote: None,
+            remote: self.remote.map(|peer| peer.ip().to_string().into()),
         })
     }
 }

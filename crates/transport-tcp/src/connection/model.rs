@@ -11,6 +11,7 @@ use std::task::Waker;
 
 use convoke_core::id::{Incarnation, LinkNonce, NodeId};
 use convoke_core::transport::Hello;
+use convoke_core::transport::parts::SendPool;
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
@@ -134,7 +135,8 @@ impl Model {
         let lane = LaneLimits { window: 1_000, soft_bytes: 1_000, hard_bytes: 1_000 };
         let limits =
             Limits { frame_bytes_max: 100, chunk_bytes_max: 100, control: lane, data: lane };
-        let connection = Arc::new(TcpConnection::new(link, &limits));
+        let share = SendPool::new(usize::MAX).open(link.peer_name());
+        let connection = Arc::new(TcpConnection::new(link, &limits, share));
         let wire = Arc::new(Wire::default());
         connection.start(LoomHalf(wire.clone()));
         wire.refusals.store(refusals, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use crate::quic::send_lane::LaneLimits;
 /// | [`large_frames_max`](Self::large_frames_max), [`large_bytes_max`](Self::large_bytes_max) | 8, 16 MiB |
 /// | [`send_buffer_bytes_soft`](Self::send_buffer_bytes_soft), [`send_buffer_bytes_hard`](Self::send_buffer_bytes_hard) | 1 MiB, 16 MiB |
 /// | [`control_reserve_bytes`](Self::control_reserve_bytes) | 1 MiB |
+/// | [`send_bytes_total_max`](Self::send_bytes_total_max) | 256 MiB |
 /// | [`keep_alive_timeout`](Self::keep_alive_timeout) | 10 s |
 /// | [`handshakes_max`](Self::handshakes_max), [`connections_max`](Self::connections_max) | 256, 4,096 |
 /// | [`close_grace`](Self::close_grace) | 1 s |
@@ -47,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) send_buffer_bytes_soft: usize,
     pub(crate) send_buffer_bytes_hard: usize,
     pub(crate) control_reserve_bytes: usize,
+    pub(crate) send_bytes_total_max: usize,
     pub(crate) keep_alive_timeout: Duration,
     pub(crate) handshakes_max: usize,
     pub(crate) connections_max: usize,
@@ -71,6 +73,7 @@ impl Default for Config {
             send_buffer_bytes_soft: 1 << 20,
             send_buffer_bytes_hard: 16 << 20,
             control_reserve_bytes: 1 << 20,
+            send_bytes_total_max: 256 << 20,
             keep_alive_timeout: Duration::from_secs(10),
             handshakes_max: 256,
             connections_max: 4_096,
@@ -159,6 +162,15 @@ impl QuicTransportBuilder {
         self
     }
 
+    /// What all connections of the transport may queue together, in bytes. Default 256 MiB; at least
+    /// four times the largest frame. A connection may have a quarter of what is free, all of one peer
+    /// as much as is free, and each lane 16 KiB besides. A connection above its share is full, as at the
+    /// bounds of its own: callers wait, requests to it fail, a reply that finds no room closes it.
+    pub fn send_bytes_total_max(mut self, bytes: usize) -> Self {
+        self.config.send_bytes_total_max = bytes;
+        self
+    }
+
     /// After how long without a packet from the peer the connection is closed; the smaller setting of
     /// both ends counts. Default 10 s, at least 100 ms. A keep-alive goes out after a third of it.
     pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
@@ -167,14 +179,15 @@ impl QuicTransportBuilder {
     }
 
     /// How many accepted connections may be in their handshake. Default 256; further ones are
-    /// refused at once. From half of it on, a peer must first prove that it is at its address.
+    /// refused at once. One address may have as many as are free: half, if it is the only one. From half of it on, a peer must first prove that it is at its address.
     pub fn handshakes_max(mut self, count: usize) -> Self {
         self.config.handshakes_max = count;
         self
     }
 
     /// How many accepted connections may be open, over all listeners of the transport. Default
-    /// 4,096; further ones are refused after their hello. Dialled ones do not count.
+    /// 4,096; further ones are refused after their hello. One node may have as many as are free:
+    /// half, if it is the only one. Dialled ones do not count.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self
@@ -246,6 +259,10 @@ impl Config {
                 "send_buffer_bytes_hard is below send_buffer_bytes_soft + frame_bytes_max",
             ),
             (self.control_reserve_bytes < 2, "control_reserve_bytes is below 2"),
+            (
+                self.send_bytes_total_max / 4 < self.frame_bytes_max as usize,
+                "send_bytes_total_max is below four times frame_bytes_max",
+            ),
             (
                 self.keep_alive_timeout < KEEP_ALIVE_TIMEOUT_MIN,
                 "keep_alive_timeout is below 100 ms",

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_core::transport::parts::{LiveCounters, Wakers};
+use convoke_core::transport::parts::{LiveCounters, SendShare, Wakers};
 use convoke_core::transport::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
@@ -106,15 +106,20 @@ struct LaneOut {
 
 impl QuicConnection {
     /// A connection that takes frames and sends none until [`QuicConnection::start`]. The limits
+    /// and shares
     /// are of the control lane and of the data lane.
-    pub(crate) fn new(link: Link, quic: quinn::Connection, limits: [LaneLimits; 2]) -> Self {
-        let lane = |limits| LaneOut {
-            queue: SendLane::new(limits),
+    pub(crate) fn new(
+        link: Link,
+        quic: quinn::Connection,
+        lanes: [(LaneLimits, SendShare); 2],
+    ) -> Self {
+        let lane = |(limits, share)| LaneOut {
+            queue: SendLane::new(limits, share),
             duty: Duty::Away,
             writable_wakers: Wakers::default(),
         };
         let out = Out {
-            lanes: limits.map(lane),
+            lanes: lanes.map(lane),
             closing: None,
             is_flush_due: false,
             flush_wakers: Wakers::default(),

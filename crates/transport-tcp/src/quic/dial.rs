@@ -91,7 +91,7 @@ pub(crate) async fn dial(
             return Err(DialError::Unreachable { address, message });
         }
     };
-    let shaking = handshake::dial(&shared.config, &shared.identity, &quic, expected, sink);
+    let shaking = handshake::dial(shared, &quic, expected, sink);
     match timeout(shared.config.handshake_timeout, shaking).await {
         Ok(shaken) => shaken.map_err(|error| {
             tracing::debug!(%address, %error, "dial failed");

@@ -8,18 +8,21 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use convoke_core::id::{LinkNonce, NodeId};
-use convoke_core::transport::{Address, CloseReason, Connection, DialError, Link, Principal, Sink};
+use convoke_core::transport::parts::Seat;
+use convoke_core::transport::{
+    Address, CloseReason, Connection, DialError, Link, PeerName, Principal, Sink,
+};
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
-use tokio::sync::OwnedSemaphorePermit;
 
+use crate::admission::Admission;
 use crate::framing::{clean_text, cut_text};
 use crate::hello::{self, Announced, ENVELOPE_BYTES, Greeting, HelloError};
-use crate::identity::{Identity, IdentityMismatch};
-use crate::quic::SCHEME;
+use crate::identity::IdentityMismatch;
 use crate::quic::config::Config;
 use crate::quic::connection::QuicConnection;
 use crate::quic::reader::{Lifetime, Terms};
+use crate::quic::{SCHEME, Shared};
 
 /// The only byte on the data lane that is not of a frame: it makes the stream known.
 const PREFACE: u8 = 0;
@@ -144,8 +147,7 @@ fn alert(lost: &ConnectionError) -> Option<u64> {
 
 /// The dialler's part: hello, the other end's hello, `on_open`.
 pub(crate) async fn dial(
-    config: &Config,
-    identity: &Identity,
+    Shared { config, identity, admission, .. }: &Shared,
     quic: &quinn::Connection,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
@@ -163,20 +165,19 @@ pub(crate) async fn dial(
         if let Some(expected) = expected.filter(|expected| *expected != theirs.hello.node) {
             return Err(HandshakeError::WrongNode { expected, found: theirs.hello.node });
         }
-        let opening = Opening { config, mine: &mine, theirs: &theirs, principal, quic };
+        let (mine, theirs) = (&mine, &theirs);
+        let opening = Opening { config, admission, mine, theirs, principal, quic };
         Ok(opening.open(true, &sink, None)?.start(streams, opening.terms()))
     };
     refused.await.inspect_err(|error| refuse(quic, error))
 }
 
-/// The other part: the dialler's hello, `on_open`, hello. What `slot` gives is held while it is
-/// open; without one there are too many.
+/// The other part: the dialler's hello, `on_open`, hello. It holds one of the peer's places while
+/// it is open.
 pub(crate) async fn accept(
-    config: &Config,
-    identity: &Identity,
+    Shared { config, identity, admission, .. }: &Shared,
     quic: &quinn::Connection,
     listening: IpAddr,
-    slot: impl FnOnce() -> Option<OwnedSemaphorePermit>,
     sink: Arc<dyn Sink>,
 ) -> Result<(), HandshakeError> {
     let refused = async {
@@ -190,13 +191,12 @@ pub(crate) async fn accept(
             return Err(HelloError::Malformed("its data lane begins with something else").into());
         }
         let principal = identity.verify_node(&certificates(quic), theirs.hello.node)?;
-        let slot = slot().ok_or_else(|| {
-            let count = config.connections_max;
-            HandshakeError::RefusedHere(format!("{count} connections are open, which is the limit"))
-        })?;
+        let name = PeerName::Node(theirs.hello.node); // The certificate proves it.
+        let slot = admission.accept(name).map_err(HandshakeError::RefusedHere)?;
         streams.prioritise();
         let mine = greeting(config, &*sink, quic, Some(listening));
-        let opening = Opening { config, mine: &mine, theirs: &theirs, principal, quic };
+        let (mine, theirs) = (&mine, &theirs);
+        let opening = Opening { config, admission, mine, theirs, principal, quic };
         let lifetime = opening.open(false, &sink, Some(slot))?;
         match streams.control.0.write_all(&mine.encode()).await {
             Ok(()) => _ = lifetime.start(streams, opening.terms()),
@@ -270,6 +270,7 @@ fn route_to(peer: SocketAddr) -> std::io::Result<IpAddr> {
 /// What both ends know once the hellos are there.
 struct Opening<'a> {
     config: &'a Config,
+    admission: &'a Admission,
     mine: &'a Greeting,
     theirs: &'a Greeting,
     principal: Principal,
@@ -282,9 +283,9 @@ impl Opening<'_> {
         &self,
         is_dialler: bool,
         sink: &Arc<dyn Sink>,
-        slot: Option<OwnedSemaphorePermit>,
+        slot: Option<Seat>,
     ) -> Result<Lifetime, HandshakeError> {
-        let Self { config, mine, theirs, .. } = self;
+        let Self { config, admission, mine, theirs, .. } = self;
         let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
         let link = Link {
             peer: theirs.hello.clone(),
@@ -298,7 +299,8 @@ impl Opening<'_> {
         let inline = config.lane_frame_bytes_max.min(theirs.chunk_bytes_max) as usize;
         let limits =
             [config.control_limits(frame_bytes_max), config.data_limits(frame_bytes_max, inline)];
-        let connection = Arc::new(QuicConnection::new(link, self.quic.clone(), limits));
+        let lanes = limits.map(|limits| (limits, admission.share(link.peer_name())));
+        let connection = Arc::new(QuicConnection::new(link, self.quic.clone(), lanes));
         sink.on_open(Arc::clone(&connection) as _).map_err(|text| {
             let error = HandshakeError::RefusedHere(text);
             refuse(self.quic, &error);

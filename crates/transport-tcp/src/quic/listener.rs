@@ -7,32 +7,13 @@ use std::sync::Arc;
 use convoke_core::transport::{Address, ListenError, Listener, Sink};
 use parking_lot::Mutex;
 use quinn::{Endpoint, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::quic::config::Config;
 use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
 use crate::quic::{SCHEME, Shared};
 use convoke_core::transport::sockets;
-
-/// How many accepted connections there may be, over all listeners of a transport.
-#[derive(Debug)]
-pub(crate) struct Admission {
-    handshakes: Arc<Semaphore>,
-    connections: Arc<Semaphore>,
-}
-
-impl Admission {
-    pub(crate) fn new(config: &Config) -> Self {
-        let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
-        Self {
-            handshakes: permits(config.handshakes_max),
-            connections: permits(config.connections_max),
-        }
-    }
-}
 
 #[derive(Debug)]
 struct QuicTransportListener {
@@ -111,13 +92,16 @@ impl Acceptor {
 
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, incoming: Incoming) {
-        let handshakes = &self.shared.admission.handshakes;
-        let Ok(slot) = Arc::clone(handshakes).try_acquire_owned() else {
-            tracing::debug!("connection refused: too many are in their handshake");
-            return incoming.refuse();
+        let admission = &self.shared.admission;
+        let slot = match admission.begin(incoming.remote_address().ip()) {
+            Ok(slot) => slot,
+            Err(text) => {
+                tracing::debug!("connection refused: {text}");
+                return incoming.refuse();
+            }
         };
         // A sender of forged addresses must not be able to take all the slots.
-        let is_busy = handshakes.available_permits() < self.shared.config.handshakes_max / 2;
+        let is_busy = admission.handshake_count() > self.shared.config.handshakes_max / 2;
         if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
             // It can always be sent to one that may retry.
             return incoming.retry().unwrap_or_default();
@@ -142,12 +126,7 @@ impl Acceptor {
     }
 
     async fn accept(&self, incoming: Incoming) -> Result<(), HandshakeError> {
-        let Shared { config, identity, admission, .. } = &*self.shared;
         let quic = incoming.accept()?.await?;
-        let slot = || -> Option<OwnedSemaphorePermit> {
-            Arc::clone(&admission.connections).try_acquire_owned().ok()
-        };
-        let sink = Arc::clone(&self.sink);
-        handshake::accept(config, identity, &quic, self.listening, slot, sink).await
+        handshake::accept(&self.shared, &quic, self.listening, Arc::clone(&self.sink)).await
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::transport::parts::Seat;
 use convoke_core::transport::{CloseReason, Connection, Lane, ORDER_HEAD_BYTES, Received, Sink};
 use quinn::{ConnectionError, ReadError, RecvStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -45,7 +45,7 @@ pub(crate) struct Lifetime {
     sink: Arc<dyn Sink>,
     reason: CloseReason,
     writer: Option<AbortHandle>,
-    _slot: Option<OwnedSemaphorePermit>,
+    _slot: Option<Seat>,
 }
 
 impl Lifetime {
@@ -53,7 +53,7 @@ impl Lifetime {
     pub(crate) fn new(
         connection: Arc<QuicConnection>,
         sink: Arc<dyn Sink>,
-        slot: Option<OwnedSemaphorePermit>,
+        slot: Option<Seat>,
     ) -> Self {
         // Stands unless the task ends in order: the runtime shut down, or the sink panicked.
         let reason = CloseReason::Local;

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use convoke_core::transport::parts::SendShare;
 use convoke_core::transport::{Appended, NotWritable};
 
 use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
@@ -68,11 +69,15 @@ pub(crate) struct SendLane {
     queued_bytes: usize,
     /// Bytes of large frames taken to be written, part of `queued_bytes`.
     large_under_way: usize,
+    /// What the lane and the batch it last filled may have of the room for all connections.
+    share: SendShare,
+    /// Bytes of that batch.
+    batch_bytes: usize,
     is_closed: bool,
 }
 
 impl SendLane {
-    pub(crate) fn new(limits: LaneLimits) -> Self {
+    pub(crate) fn new(limits: LaneLimits, share: SendShare) -> Self {
         Self {
             limits,
             sealed: VecDeque::new(),
@@ -82,6 +87,8 @@ impl SendLane {
             large: VecDeque::new(),
             queued_bytes: 0,
             large_under_way: 0,
+            share,
+            batch_bytes: 0,
             is_closed: false,
         }
     }
@@ -139,10 +146,17 @@ impl SendLane {
 
     /// Drops everything, and takes no more.
     pub(crate) fn abandon(&mut self) {
-        *self = Self { is_closed: true, ..Self::new(self.limits) };
+        self.sealed = VecDeque::new();
+        self.open = BytesMut::new();
+        self.large = VecDeque::new();
+        (self.frames, self.transport_frames) = (0, 0);
+        (self.queued_bytes, self.large_under_way, self.batch_bytes) = (0, 0, 0);
+        self.share.shrink(0);
+        self.is_closed = true;
     }
 
-    /// Moves blocks into `batch`, which is empty. Answers whether there were any.
+    /// Moves blocks into `batch`, of which all is written: it gives its room back. Answers whether
+    /// there were any.
     pub(crate) fn fill(&mut self, batch: &mut Batch) -> bool {
         let mut moved = 0;
         batch.blocks.clear();
@@ -153,6 +167,8 @@ impl SendLane {
             batch.blocks.push(block);
         }
         self.queued_bytes -= moved;
+        self.batch_bytes = moved;
+        self.share.shrink(self.queued_bytes + moved);
         let is_last = self.sealed.is_empty() && self.open.is_empty();
         // Which block completes which frame is not kept: they count with the last one.
         (batch.frames, batch.transport_frames) = if is_last {
@@ -174,6 +190,7 @@ impl SendLane {
     pub(crate) fn finish_large(&mut self, bytes: usize) {
         self.large_under_way = self.large_under_way.saturating_sub(bytes);
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        self.share.shrink(self.queued_bytes + self.batch_bytes);
     }
 
     /// Whether a large frame waits for its stream.
@@ -201,9 +218,11 @@ impl SendLane {
         self.is_closed
     }
 
-    /// Whether there is room below the soft bound.
+    /// Whether there is room below the soft bound, and the lane is not near its share of the room for
+    /// all. What it has itself is what makes it wait: so it is woken as that leaves.
     pub(crate) fn is_writable(&self) -> bool {
         self.queued_bytes < self.limits.soft_bytes
+            && self.share.has_room(self.queued_bytes + self.batch_bytes)
     }
 
     /// Whether to wake those who wait for room: at half the soft bound, so that they do not come for
@@ -212,15 +231,18 @@ impl SendLane {
         self.queued_bytes <= self.limits.soft_bytes / 2
     }
 
-    fn admit(&self, len: usize) -> Result<(), NotWritable> {
+    fn admit(&mut self, len: usize) -> Result<(), NotWritable> {
         if self.is_closed {
             return Err(NotWritable::Closed);
         }
         if len > self.limits.frame_bytes_max {
             return Err(NotWritable::TooLarge { size: len, limit: self.limits.frame_bytes_max });
         }
-        let is_full = self.queued_bytes + len + WORD_BYTES > self.limits.hard_bytes;
-        if is_full && self.queued_bytes > 0 { Err(NotWritable::Full) } else { Ok(()) }
+        let bytes = self.queued_bytes + len + WORD_BYTES;
+        if bytes > self.limits.hard_bytes && self.queued_bytes > 0 {
+            return Err(NotWritable::Full);
+        }
+        if self.share.grow(bytes + self.batch_bytes) { Ok(()) } else { Err(NotWritable::Full) }
     }
 
     fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
@@ -302,7 +324,9 @@ impl Drop for Unfinished<'_> {
 mod tests {
     use super::*;
     use crate::quic::framing::{Decoder, Item, LaneRules};
-    use convoke_core::transport::Lane;
+    use convoke_core::id::NodeId;
+    use convoke_core::transport::parts::SendPool;
+    use convoke_core::transport::{Lane, PeerName};
     use proptest::prelude::*;
 
     const LIMITS: LaneLimits = LaneLimits {
@@ -311,6 +335,11 @@ mod tests {
         soft_bytes: 100_000,
         hard_bytes: 300_000,
     };
+
+    fn lane_of(limits: LaneLimits) -> SendLane {
+        let name = PeerName::Node(NodeId::new(1).unwrap());
+        SendLane::new(limits, SendPool::new(usize::MAX).open(name))
+    }
 
     fn drain(lane: &mut SendLane) -> (Vec<u8>, u64) {
         let (mut batch, mut wire, mut frames) = (Batch::default(), Vec::new(), 0);
@@ -326,7 +355,7 @@ mod tests {
         fn what_is_appended_comes_out_in_order_and_is_counted(
             lens in prop::collection::vec((0..30_000_usize, 0..300_usize, any::<bool>()), 1..12),
         ) {
-            let mut lane = SendLane::new(LaneLimits { hard_bytes: 1 << 20, ..LIMITS });
+            let mut lane = lane_of(LaneLimits { hard_bytes: 1 << 20, ..LIMITS });
             let mut expected = Vec::new();
             for (number, (len, head, is_copied)) in lens.into_iter().enumerate() {
                 let frame: Vec<u8> = (0..len).map(|at| u8::try_from((at + number) & 0xff).unwrap()).collect();
@@ -369,7 +398,7 @@ mod tests {
 
     #[test]
     fn bounds_hold_and_a_frame_above_them_is_taken_when_empty() {
-        let mut lane = SendLane::new(LaneLimits { soft_bytes: 50, hard_bytes: 100, ..LIMITS });
+        let mut lane = lane_of(LaneLimits { soft_bytes: 50, hard_bytes: 100, ..LIMITS });
         let append = |lane: &mut SendLane, len| lane.append(len, &mut |_| ());
         assert_eq!(append(&mut lane, 40), Ok(Appended::Writable));
         assert_eq!(append(&mut lane, 40), Ok(Appended::Full));
@@ -387,7 +416,7 @@ mod tests {
 
     #[test]
     fn a_panic_while_a_frame_is_written_leaves_nothing_of_it() {
-        let mut lane = SendLane::new(LIMITS);
+        let mut lane = lane_of(LIMITS);
         lane.append(3, &mut |out| out.copy_from_slice(b"one")).unwrap();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             lane.append(3, &mut |_| panic!("the writer fails"))
@@ -398,12 +427,12 @@ mod tests {
 
     #[test]
     fn a_closed_lane_takes_nothing_and_an_abandoned_one_has_nothing() {
-        let mut lane = SendLane::new(LIMITS);
+        let mut lane = lane_of(LIMITS);
         lane.append(3, &mut |_| ()).unwrap();
         lane.close_with_goodbye("bye");
         assert_eq!(lane.append(0, &mut |_| ()), Err(NotWritable::Closed));
         assert_eq!(drain(&mut lane).0.len(), 4 + 3 + 4 + 3);
-        let mut lane = SendLane::new(LIMITS);
+        let mut lane = lane_of(LIMITS);
         lane.append(50_000, &mut |_| ()).unwrap();
         lane.abandon();
         assert!(lane.is_empty() && lane.is_closed());

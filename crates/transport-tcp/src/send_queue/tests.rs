@@ -1,6 +1,9 @@
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use convoke_core::id::NodeId;
+use convoke_core::transport::PeerName;
+use convoke_core::transport::parts::SendPool;
 use proptest::prelude::*;
 
 use super::*;
@@ -12,6 +15,10 @@ const WINDOW: u32 = 4_096;
 fn limits() -> Limits {
     let lane = LaneLimits { window: WINDOW, soft_bytes: 20_000, hard_bytes: 60_000 };
     Limits { frame_bytes_max: 40_000, chunk_bytes_max: 1_000, control: lane, data: lane }
+}
+
+fn queue_of(limits: &Limits) -> SendQueue {
+    SendQueue::new(limits, SendPool::new(usize::MAX).open(PeerName::Node(NodeId::new(1).unwrap())))
 }
 
 /// A peer: decodes what the queue sends and gives the credit back when asked to.
@@ -114,7 +121,7 @@ proptest! {
     fn frames_come_out_whole_in_order_and_within_credit(
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+        let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
         let (mut sent, mut completed) = ([Vec::new(), Vec::new()], 0);
         for (number, step) in steps.into_iter().enumerate() {
             let fill = u8::try_from(number).unwrap();
@@ -149,7 +156,7 @@ proptest! {
 
 #[test]
 fn control_overtakes_data_that_was_appended_before() {
-    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, &[1; 30_000]).unwrap();
     peer.take_batch(&mut queue, usize::MAX);
     append(&mut queue, Lane::Control, b"now").unwrap();
@@ -163,7 +170,7 @@ fn data_gets_a_block_in_however_much_control_there_is() {
     let mut limits = limits();
     limits.control.window = 1 << 20;
     limits.control.hard_bytes = 1 << 20;
-    let (mut queue, mut batch) = (SendQueue::new(&limits), Batch::default());
+    let (mut queue, mut batch) = (queue_of(&limits), Batch::default());
     for _ in 0..2 * BATCH_BYTES / 1_000 {
         append(&mut queue, Lane::Control, &[0; 1_000]).unwrap();
     }
@@ -175,7 +182,7 @@ fn data_gets_a_block_in_however_much_control_there_is() {
 
 #[test]
 fn a_lane_is_full_at_its_bounds_while_the_other_takes_frames() {
-    let mut queue = SendQueue::new(&limits());
+    let mut queue = queue_of(&limits());
     assert_eq!(append(&mut queue, Lane::Data, &[0; 19_000]), Ok(Appended::Writable));
     assert_eq!(append(&mut queue, Lane::Data, &[0; 39_000]), Ok(Appended::Full));
     assert!(!queue.is_writable(Lane::Data));
@@ -187,14 +194,14 @@ fn a_lane_is_full_at_its_bounds_while_the_other_takes_frames() {
 fn an_empty_lane_takes_any_legal_frame() {
     let mut limits = limits();
     limits.control.hard_bytes = 100;
-    let mut queue = SendQueue::new(&limits);
+    let mut queue = queue_of(&limits);
     assert_eq!(append(&mut queue, Lane::Control, &[0; 20_000]), Ok(Appended::Full));
     assert_eq!(append(&mut queue, Lane::Control, &[0; 1]), Err(NotWritable::Full));
 }
 
 #[test]
 fn a_frame_over_the_peers_limit_is_not_written() {
-    let mut queue = SendQueue::new(&limits());
+    let mut queue = queue_of(&limits());
     let refused = queue.append(Lane::Data, 40_001, &mut |_| unreachable!("it is refused"));
     assert_eq!(refused, Err(NotWritable::TooLarge { size: 40_001, limit: 40_000 }));
 }
@@ -204,7 +211,7 @@ fn a_large_body_is_not_copied() {
     let mut limits = limits();
     limits.chunk_bytes_max = 64 * 1024;
     limits.data.window = 1 << 20;
-    let (mut queue, mut batch) = (SendQueue::new(&limits), Batch::default());
+    let (mut queue, mut batch) = (queue_of(&limits), Batch::default());
     let body = Bytes::from(vec![7; 30_000]);
     queue.append_bytes(Lane::Data, b"head", body.clone()).unwrap();
     queue.fill(&mut batch);
@@ -217,7 +224,7 @@ fn a_large_body_is_not_copied() {
 
 #[test]
 fn a_frame_whose_writer_panics_leaves_no_trace() {
-    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, b"before").unwrap();
     let panicking = || queue.append(Lane::Data, 10, &mut |_| panic!("as the test wants it"));
     assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
@@ -229,7 +236,7 @@ fn a_frame_whose_writer_panics_leaves_no_trace() {
 
 #[test]
 fn the_goodbye_comes_after_what_was_appended() {
-    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, &[1; 9_000]).unwrap();
     queue.close("that is all".into(), true);
     assert_eq!(append(&mut queue, Lane::Data, b"x"), Err(NotWritable::Closed));
@@ -241,7 +248,7 @@ fn the_goodbye_comes_after_what_was_appended() {
 
 #[test]
 fn an_abrupt_close_drops_what_was_appended() {
-    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, &[1; 9_000]).unwrap();
     queue.close("enough".into(), false);
     let completed = peer.take_batch(&mut queue, 1);
@@ -251,7 +258,7 @@ fn an_abrupt_close_drops_what_was_appended() {
 
 #[test]
 fn the_transports_own_frames_need_no_credit_and_do_not_pile_up() {
-    let (mut queue, mut peer) = (SendQueue::new(&limits()), Peer::new());
+    let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, &[0; 39_000]).unwrap();
     peer.take_batch(&mut queue, usize::MAX);
     for _ in 0..100 {
@@ -260,4 +267,42 @@ fn the_transports_own_frames_need_no_credit_and_do_not_pile_up() {
     }
     let completed = peer.take_batch(&mut queue, usize::MAX);
     assert_eq!(completed, Completed { frames: 0, transport_frames: 2 });
+}
+
+/// What is being written counts, too: a peer that reads nothing holds a batch beside its queue.
+#[test]
+fn a_queue_takes_no_more_than_its_share_until_what_it_has_is_written() {
+    let wide = LaneLimits { window: 1 << 20, soft_bytes: 8 << 20, hard_bytes: 16 << 20 };
+    let limits =
+        Limits { frame_bytes_max: 4 << 20, chunk_bytes_max: 64 << 10, control: wide, data: wide };
+    let pool = SendPool::new(1 << 20);
+    let name = PeerName::Node(NodeId::new(1).unwrap());
+    let (mut queue, mut batch) = (SendQueue::new(&limits, pool.open(name)), Batch::default());
+    let append = |queue: &mut SendQueue| queue.append(Lane::Data, 10_000, &mut |_| ());
+    let mut answers = Vec::new();
+    let refused = loop {
+        match append(&mut queue) {
+            Ok(appended) => answers.push(appended),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, NotWritable::Full);
+    // A fifth, by steps of 16 KiB.
+    assert!((15..=22).contains(&answers.len()), "{}", answers.len());
+    assert_eq!(answers.first(), Some(&Appended::Writable));
+    assert_eq!(answers.last(), Some(&Appended::Full), "who can wait is told before");
+    assert!(!queue.is_writable(Lane::Data));
+
+    queue.fill(&mut batch);
+    assert!(!batch.is_empty());
+    assert_eq!(append(&mut queue), Err(NotWritable::Full), "it is not written yet");
+    while !queue.is_empty() {
+        batch = Batch::default();
+        queue.fill(&mut batch);
+    }
+    queue.fill(&mut Batch::default());
+    assert_eq!(pool.used(), 0);
+    assert!(queue.is_writable(Lane::Data) && append(&mut queue).is_ok());
+    drop(queue);
+    assert_eq!(pool.used(), 0);
 }

@@ -4,3 +4,4 @@ mod frames;
 mod handshake;
 mod life;
 mod raw;
+mod shares;

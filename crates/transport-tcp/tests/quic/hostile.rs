@@ -299,7 +299,7 @@ async fn connections_above_the_limit_are_refused_with_the_reason() {
     let Err(DialError::Handshake { message, .. }) = refused else {
         panic!("expected a refusal, not {refused:?}")
     };
-    assert!(message.contains("1 connections are open"), "{message}");
+    assert!(message.contains("open: 1 of 1 are taken"), "{message}");
     held.close(CloseReason::Local);
     sink.closed(held.link().nonce).await;
 }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::{Incarnation, NodeId, NodeLife};
 use crate::limits::Limits;
-use crate::share::{PeerName, Shares};
+use crate::link::PeerName;
+use crate::share::Shares;
 use crate::visits::origins::Origins;
 
 /// What there is to make records of.

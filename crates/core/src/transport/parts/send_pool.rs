@@ -1,0 +1,184 @@
+//! Room in all send buffers of a transport together, and what a connection and a peer may have of
+//! it.
+//!
+//! A connection may have a quarter of what is free, all connections of one peer together as much as
+//! is free. So a peer that never reads, over however many connections, leaves half of the room to
+//! others. What a connection has up to [`FREE_BYTES`] does not count: small frames always find
+//! room, and cost no access to what is shared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::super::PeerName;
+
+/// What each connection has besides, and the unit in which the rest is counted. A batch of 64 small
+/// calls fits.
+const FREE_BYTES: usize = 16 << 10;
+
+/// What part of the free room one connection may have.
+const CONNECTION_PART: usize = 4;
+
+/// A bounded number of bytes, shared by the send buffers of connections.
+#[derive(Debug)]
+pub struct SendPool {
+    max: usize,
+    used: AtomicUsize,
+    peers: Mutex<BTreeMap<PeerName, Arc<AtomicUsize>>>,
+}
+
+/// What one connection has of a pool; given back when it is dropped.
+#[derive(Debug)]
+pub struct SendShare {
+    pool: Arc<SendPool>,
+    name: PeerName,
+    of_peer: Arc<AtomicUsize>,
+    charged: usize,
+}
+
+impl SendPool {
+    /// A pool of `max` bytes.
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, used: AtomicUsize::new(0), peers: Mutex::default() })
+    }
+
+    /// The share of a new connection of a peer.
+    pub fn open(self: &Arc<Self>, name: PeerName) -> SendShare {
+        let of_peer = self.peers.lock().entry(name.clone()).or_default().clone();
+        SendShare { pool: Arc::clone(self), name, of_peer, charged: 0 }
+    }
+
+    /// Bytes that count now.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl SendShare {
+    /// Asks for room, so that the connection has `bytes` in all. False when that is above its
+    /// share; then nothing has changed.
+    #[must_use]
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let charge = charge_of(bytes);
+        let Some(more) = charge.checked_sub(self.charged).filter(|more| *more > 0) else {
+            return true;
+        };
+        // Taken before it is looked at, so that two at once cannot both have the last of it.
+        let used = self.pool.used.fetch_add(more, Ordering::Relaxed);
+        let of_peer = self.of_peer.fetch_add(more, Ordering::Relaxed);
+        let free = self.pool.max.saturating_sub(used);
+        let fits = charge <= free / CONNECTION_PART && of_peer + more <= free;
+        if fits {
+            self.charged = charge;
+        } else {
+            self.give_back(more);
+        }
+        fits
+    }
+
+    /// Gives room back: the connection has `bytes` in all, no more than before.
+    pub fn shrink(&mut self, bytes: usize) {
+        let charge = charge_of(bytes);
+        if charge < self.charged {
+            self.give_back(self.charged - charge);
+            self.charged = charge;
+        }
+    }
+
+    /// True when the connection, which has `bytes`, has less than half of what it may have: below
+    /// that whoever can wait need not.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        if bytes < FREE_BYTES / 2 {
+            return true;
+        }
+        let free = self.pool.max.saturating_sub(self.pool.used());
+        let left_to_peer = free.saturating_sub(self.of_peer.load(Ordering::Relaxed));
+        bytes < (free / CONNECTION_PART).min(self.charged + left_to_peer) / 2
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.pool.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.of_peer.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SendShare {
+    fn drop(&mut self) {
+        self.give_back(self.charged);
+        let mut peers = self.pool.peers.lock();
+        // Those of the map and of this share.
+        if Arc::strong_count(&self.of_peer) == 2 {
+            peers.remove(&self.name);
+        }
+    }
+}
+
+/// What counts of so many bytes.
+const fn charge_of(bytes: usize) -> usize {
+    if bytes <= FREE_BYTES { 0 } else { bytes.next_multiple_of(FREE_BYTES) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 256 << 20;
+
+    fn place(name: u32) -> PeerName {
+        PeerName::Place(name.to_string().into())
+    }
+
+    /// Fills a connection up by frames of this size. How much it then has.
+    fn fill(share: &mut SendShare, frame: usize) -> usize {
+        let mut bytes = 0;
+        while share.grow(bytes + frame) {
+            bytes += frame;
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_connection_gets_a_fifth_and_all_of_one_peer_a_half() {
+        let pool = SendPool::new(MAX);
+        let mut shares: Vec<SendShare> = (0..4_096).map(|_| pool.open(place(1))).collect();
+        let first = fill(&mut shares[0], FREE_BYTES);
+        assert!(first.abs_diff(MAX / 5) <= 2 * FREE_BYTES, "{first}");
+        for share in &mut shares[1..] {
+            fill(share, FREE_BYTES);
+        }
+        assert!(pool.used() <= MAX / 2 && pool.used() > MAX / 2 - (1 << 20), "{}", pool.used());
+        let other = fill(&mut pool.open(place(2)), FREE_BYTES);
+        assert!(other > MAX / 12, "half of the half that is left, and a quarter of that: {other}");
+        drop(shares);
+        assert_eq!(pool.used(), 0);
+        assert!(pool.peers.lock().is_empty());
+    }
+
+    #[test]
+    fn no_number_of_peers_takes_more_than_there_is_and_small_frames_always_fit() {
+        let pool = SendPool::new(MAX);
+        let mut shares: Vec<SendShare> = (0..4_096).map(|peer| pool.open(place(peer))).collect();
+        for share in &mut shares {
+            fill(share, 64 << 10);
+        }
+        assert!(pool.used() <= MAX, "{}", pool.used());
+        let mut late = pool.open(place(9_999));
+        assert!(late.grow(FREE_BYTES) && late.has_room(FREE_BYTES / 2 - 1));
+        assert!(!late.grow(4 << 20));
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let pool = SendPool::new(MAX);
+        let mut share = pool.open(place(1));
+        let most = fill(&mut share, FREE_BYTES);
+        assert!(!share.has_room(most) && share.has_room(most / 4));
+        share.shrink(FREE_BYTES + 1);
+        assert_eq!(pool.used(), 2 * FREE_BYTES);
+        share.shrink(FREE_BYTES);
+        assert_eq!(pool.used(), 0);
+        assert_eq!(fill(&mut share, FREE_BYTES), most);
+    }
+}

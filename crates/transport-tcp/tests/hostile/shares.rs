@@ -1,0 +1,103 @@
+//! Peers that take what they can of what all connections share, and leave enough to others.
+#![cfg(target_os = "linux")] // Elsewhere 127.0.0.2 is no address of every host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::transport::conformance::Recorder;
+use convoke_core::transport::{CloseReason, Connection, Lane, NotWritable};
+use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
+
+use crate::raw::{Raw, Victim, hello};
+
+const FRAME_BYTES_MAX: usize = 1 << 20;
+const TOTAL: usize = 32 << 20;
+/// What the hello of a raw peer lets a connection send before it reads any.
+const WINDOW: usize = 1 << 20;
+
+fn builder() -> TcpTransportBuilder {
+    TcpTransport::builder()
+        .frame_bytes_max(1 << 20)
+        .send_bytes_total_max(TOTAL)
+        .keep_alive_timeout(Duration::from_secs(600))
+}
+
+/// Sends frames of this size until there is no room. How many bytes were taken.
+async fn fill(connection: &Arc<dyn Connection>, frame: &Bytes) -> usize {
+    let mut taken = 0;
+    loop {
+        match connection.append_bytes(Lane::Data, &[], frame.clone()) {
+            Ok(_) => taken += frame.len(),
+            Err(error) => {
+                assert_eq!(error, NotWritable::Full);
+                return taken;
+            }
+        }
+        connection.flush();
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn who_never_reads_leaves_room_to_send_to_others_over_however_many_connections() {
+    const CROWD: usize = 128;
+    let victim = Victim::new(builder()).await;
+    let (mut crowd, mut taken) = (Vec::new(), 0);
+    let frame = Bytes::from(vec![0; 60_000]);
+    for _ in 0..CROWD {
+        let (raw, connection) = victim.attack_after_hello().await;
+        taken += fill(&connection, &frame).await;
+        crowd.push((raw, connection));
+    }
+    let besides = CROWD * (WINDOW + (16 << 10));
+    assert!(taken <= TOTAL / 2 + besides, "a half of the room, and what was written: {taken}");
+    assert!(taken > TOTAL / 3, "what one address may have is taken: {taken}");
+
+    // Another address has what it needs.
+    let (_raw, connection) = attack_from([127, 0, 0, 2], &victim).await;
+    let large = Bytes::from(vec![0; FRAME_BYTES_MAX]);
+    connection.append_bytes(Lane::Data, &[], large.clone()).expect("it has a share of its own");
+
+    // What they had is free again once they are gone.
+    for (raw, connection) in crowd {
+        let nonce = connection.link().nonce;
+        connection.close(CloseReason::Overloaded);
+        drop(raw);
+        victim.sink.closed(nonce).await;
+    }
+    let (_raw, connection) = victim.attack_after_hello().await;
+    let alone = fill(&connection, &large).await;
+    assert!(alone > TOTAL / 8, "a quarter of nearly all of it: {alone}");
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn an_address_that_has_its_share_of_connections_leaves_some_to_others() {
+    let victim = Victim::with(builder().connections_max(16), Recorder::new(1)).await;
+    // The honest one of the victim comes from the same address.
+    let mut crowd = Vec::new();
+    for _ in 1..8 {
+        crowd.push(victim.attack_after_hello().await);
+    }
+    let mut refused = victim.attack().await;
+    refused.send(&hello(66)).await;
+    let text = refused.refusal().await;
+    assert!(text.contains("8 of 16 are taken, 8 of them by 127.0.0.1"), "{text}");
+    let (_raw, connection) = attack_from([127, 0, 0, 2], &victim).await;
+    assert_eq!(connection.link().remote.as_deref(), Some("127.0.0.2"));
+    crowd.clear();
+}
+
+/// After its hello, as from another host.
+async fn attack_from(address: [u8; 4], victim: &Victim) -> (Raw, Arc<dyn Connection>) {
+    let socket = tokio::net::TcpSocket::new_v4().expect("there are sockets");
+    socket.bind((address, 0).into()).expect("all of 127.0.0.0/8 is this host");
+    let to = victim.listener.local_address().rest().parse().expect("it is a socket address");
+    let mut raw = Raw(socket.connect(to).await.expect("the victim listens"));
+    let index = victim.sink.opened_count();
+    raw.send(&hello(67)).await;
+    let (kind, _) = raw.envelope().await.expect("the victim says hello");
+    assert_eq!(kind, 0, "the victim says hello");
+    (raw, victim.sink.opened(index).await)
+}
