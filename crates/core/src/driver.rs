@@ -410,6 +410,7 @@ impl Driver {
             calls: state.node.initiator().open_count(),
             tasks: state.node.visits().running_count(),
             waiting: state.gates.waiting_count(),
+            ignored: state.node.ignored(),
             connections: state.connections.iter().map(|open| open.connection.clone()).collect(),
         }
     }

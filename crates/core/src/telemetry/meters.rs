@@ -12,6 +12,7 @@ use std::time::Duration;
 use convoke_proto::Transmit;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
+use convoke_proto::node::IgnoredCounts;
 use convoke_proto::wire::{Executed, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;
@@ -47,6 +48,7 @@ struct Sampled {
     tasks_running: Gauge,
     tasks_waiting: Gauge,
     connections_open: Gauge,
+    ignored: [Counter; IGNORED.len()],
     carried: [Counter; 6],
 }
 
@@ -79,6 +81,10 @@ impl Meters {
         let tasks = methods.map(|(id, name)| (id, Arc::new(TaskMeters::new(&node, name))));
         let carried = CARRIED
             .map(|(name, ..)| metrics::counter!(name, vec![Label::new("node", node.clone())]));
+        let ignored = IGNORED.map(|(reason, _)| {
+            let labels = [("node", node.clone()), ("reason", reason.to_owned())];
+            metrics::counter!("convoke_frames_ignored_total", &labels)
+        });
         let gauge = |name: &'static str| metrics::gauge!(name, "node" => node.clone());
         Self {
             tasks: tasks.collect(),
@@ -89,6 +95,7 @@ impl Meters {
                 tasks_running: gauge("convoke_tasks_running"),
                 tasks_waiting: gauge("convoke_tasks_waiting"),
                 connections_open: gauge("convoke_connections_open"),
+                ignored,
                 carried,
             },
             ended: Mutex::default(),
@@ -160,11 +167,14 @@ impl Meters {
     /// Takes what is sampled. Counters of connections never fall: those that ended are kept.
     #[expect(clippy::cast_precision_loss, reason = "counts of what is open are small")]
     fn sample(&self, seen: Seen) {
-        let Seen { calls, tasks, waiting, connections } = seen;
+        let Seen { calls, tasks, waiting, ignored, connections } = seen;
         self.sampled.calls_open.set(calls as f64);
         self.sampled.tasks_running.set(tasks as f64);
         self.sampled.tasks_waiting.set(waiting as f64);
         self.sampled.connections_open.set(connections.len() as f64);
+        for ((_, read), counter) in IGNORED.iter().zip(&self.sampled.ignored) {
+            counter.absolute(read(&ignored));
+        }
         let open = connections.iter().map(|connection| connection.counters());
         let carried = open.fold(*self.ended.lock(), std::ops::Add::add);
         for ((_, _, read), counter) in CARRIED.iter().zip(&self.sampled.carried) {
@@ -178,6 +188,7 @@ pub(crate) struct Seen {
     pub(crate) calls: usize,
     pub(crate) tasks: usize,
     pub(crate) waiting: usize,
+    pub(crate) ignored: IgnoredCounts,
     pub(crate) connections: Vec<Arc<dyn Connection>>,
 }
 
@@ -290,6 +301,14 @@ const CARRIED: [(&str, Unit, Read); 6] = [
     ("convoke_reads_total", Unit::Count, |all| all.reads),
 ];
 
+type ReadIgnored = fn(&IgnoredCounts) -> u64;
+
+/// Frames that did not count: the reason as a label, and where its count is.
+const IGNORED: [(&str, ReadIgnored); 2] = [
+    ("speaks_for_other", |counts| counts.speaks_for_other),
+    ("orders_other", |counts| counts.orders_other),
+];
+
 /// Tells the recorder units and meanings.
 fn describe() {
     use metrics::describe_histogram as histogram;
@@ -307,6 +326,7 @@ fn describe() {
     counter!("convoke_connections_opened_total", count, "connections that opened");
     counter!("convoke_connections_closed_total", count, "connections that closed, by reason");
     counter!("convoke_connections_refused_total", count, "connections not taken, by reason");
+    counter!("convoke_frames_ignored_total", count, "frames that did not count, by reason");
     counter!(
         "convoke_dials_failed_total",
         count,
