@@ -386,7 +386,8 @@ impl Visits {
     /// Finished tasks, fences and cancel marks remembered.
     pub fn remembered_count(&self) -> usize {
         let records: usize = self.origins.rings().map(|ring| ring.records.len()).sum();
-        records - self.running + self.refusals.len()
+        // Saturating: the mutant that runs a task twice keeps one record of it.
+        (records + self.refusals.len()).saturating_sub(self.running)
     }
 
     /// Finished tasks of which only enough is left to refuse a copy of their request.

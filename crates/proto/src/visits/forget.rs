@@ -93,7 +93,8 @@ impl Visits {
         let worry_min = self.limits.worry_min;
         let Some(ring) = self.origins.ring_mut(index) else { return };
         let ages = ring.records.oldest_recent().map(|since| since + worry_min);
-        let Some(at) = ages.into_iter().chain(ring.stubs.next_timeout()).min() else { return };
+        let others = ring.stubs.next_timeout().into_iter().chain(ring.again.at);
+        let Some(at) = ages.into_iter().chain(others).min() else { return };
         if ring.armed_at.is_none_or(|armed_at| at < armed_at) {
             ring.armed_at = Some(at);
             self.timers.push(at, (index, 0));
@@ -135,11 +136,12 @@ impl Visits {
         let mut aged = Vec::new();
         ring.records.age(|since| since + worry_min <= now, |seq| aged.push(seq));
         aged.dedup();
+        let is_due = ring.again.at.is_some_and(|at| at <= now);
         for seq in &aged {
             self.look_at_call(now, index, *seq, links);
         }
-        if !aged.is_empty() {
-            self.ask_if_full(now, index, links);
+        if is_due || !aged.is_empty() {
+            self.ask_if_old(now, index, links);
         }
         self.arm_ring(index);
         self.forget_ring(index, links);

@@ -6,6 +6,7 @@
 //! in the way of another's.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::id::{Incarnation, LinkId, NodeId, NodeLife};
 use crate::intervals::Intervals;
@@ -53,6 +54,16 @@ pub(super) struct Asked {
     pub(super) next: Option<u64>,
 }
 
+/// When to ask again while more is remembered than is worth a question: soon after an answer that
+/// settled some, ever later after those that did not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Again {
+    pub(super) at: Option<Timestamp>,
+    pub(super) pause: Duration,
+    /// Records that were over when it was asked last.
+    pub(super) over: usize,
+}
+
 /// What came from one sender for the calls of one life.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -63,6 +74,8 @@ pub(super) struct Ring {
     /// Whose share the stubs are taken from.
     pub(super) payer: PeerIndex,
     pub(super) asked: Asked,
+    /// When it is to be asked again for what is old in it, though nothing new ends.
+    pub(super) again: Again,
     /// The earliest time at which the ring itself is to be looked at.
     pub(super) armed_at: Option<Timestamp>,
 }
@@ -147,6 +160,7 @@ impl Origins {
             stubs: Stubs::default(),
             payer,
             asked: Asked::default(),
+            again: Again::default(),
             armed_at: None,
         };
         let index = RingIndex(put(&mut self.rings, &mut self.free_rings, ring));

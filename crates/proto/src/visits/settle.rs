@@ -167,14 +167,33 @@ impl Visits {
         }
     }
 
-    /// Asks for the origins of a ring in which something has grown old, when memory runs short.
-    pub(super) fn ask_if_full(&mut self, now: Timestamp, ring: RingIndex, links: &mut Links) {
+    /// Asks for the origins of a ring in which something has grown old: while more is over than is
+    /// worth a question, though nothing ends that would ask, and whatever is over when memory runs
+    /// short.
+    ///
+    /// The rule of [`Self::ask_if_many`] alone would let each server of a chain keep twice as much as
+    /// the one before it, for as long as no further call comes.
+    pub(super) fn ask_if_old(&mut self, now: Timestamp, ring: RingIndex, links: &mut Links) {
+        let Limits { ask_min, ask_every: every, worry_max, .. } = self.limits;
         let shares = links.shares();
-        if shares.used(Pool::Records) <= shares.max(Pool::Records) / 16 {
+        let is_short = shares.used(Pool::Records) > shares.max(Pool::Records) / 16;
+        let Some(of_ring) = self.origins.ring_mut(ring) else { return };
+        let (over, again) = (of_ring.over, &mut of_ring.again);
+        if over <= ask_min && !(is_short && over > 0) {
+            again.at = None;
             return;
         }
+        let was_due = again.at;
+        if was_due.is_some_and(|at| at > now) {
+            return;
+        }
+        let has_helped = was_due.is_none() || over < again.over;
+        again.pause = if has_helped { every } else { (2 * again.pause).min(worry_max) };
+        (again.at, again.over) = (Some(now + again.pause), over);
+        if was_due.is_none() && !is_short {
+            return; // The answer to an earlier question may be on its way.
+        }
         let Some(of_ring) = self.origins.ring(ring) else { return };
-        let every = self.limits.ask_every;
         let is_due = |asked: &Asked| asked.is_due(now, every);
         let mut origins: Vec<OriginIndex> =
             of_ring.records.iter().filter(|r| r.is_over()).map(|r| r.origin).collect();

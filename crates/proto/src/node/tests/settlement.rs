@@ -539,6 +539,60 @@ fn a_chain_without_connections_to_the_initiator_forgets_hop_by_hop() {
     assert_eq!(mesh.nodes[&3].visits().origin_count(), 0);
 }
 
+/// The question of each server of a chain was about what had come by then, and nothing ends any more
+/// that would make it ask again.
+#[test]
+fn when_calls_stop_every_server_of_a_chain_forgets_what_is_worth_a_question() {
+    let mut mesh = Mesh::new(6, &Limits::default());
+    for node in 1..6 {
+        mesh.connect(node, node + 1);
+    }
+    for _ in 0..200 {
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all_but("ASK");
+        for (path, next) in [("/0", 3), ("/0/0", 4), ("/0/0/0", 5), ("/0/0/0/0", 6)] {
+            mesh.delegate(path, &[next]);
+            mesh.finish(path);
+            mesh.deliver_all_but("ASK");
+        }
+        mesh.answer("/0/0/0/0/0", b"");
+        mesh.deliver_all_but("ASK");
+        detach(&mut mesh, call);
+        mesh.pass(Duration::from_micros(200));
+    }
+    let all = |mesh: &Mesh| [2, 3, 4, 5, 6].map(|at| remembered(mesh, at));
+    mesh.deliver_all();
+    assert!(all(&mesh)[1..].iter().all(|count| *count > 64), "{:?}", all(&mesh));
+    for _ in 0..100 {
+        mesh.pass(millis(1));
+        mesh.deliver_all();
+    }
+    assert!(all(&mesh).iter().all(|count| *count <= 64), "{:?}", all(&mesh));
+    assert_eq!(stubs(&mesh, 2), 0, "it was told by the initiator");
+    pass(&mut mesh, Duration::from_secs(22));
+    assert_eq!((all(&mesh), shares(&mesh, 6)), ([0; 5], (0, 0)));
+}
+
+/// What cannot be settled is asked for ever more rarely.
+#[test]
+fn what_stays_open_is_asked_for_ever_more_rarely() {
+    let mut mesh = with_an_open_call(0);
+    for _ in 0..100 {
+        mesh.call(1, &[2, 3], CallOptions::default());
+        mesh.deliver_all();
+        mesh.answer("/0", b"");
+        mesh.deliver_all();
+    }
+    let mut asks = 0;
+    for _ in 0..5_000 {
+        mesh.pass(millis(1));
+        asks += mesh.on_wire().iter().filter(|frame| *frame == "2-1 ASK").count();
+        mesh.deliver_all();
+    }
+    assert_eq!(remembered(&mesh, 2), 100, "their other tasks run");
+    assert!((9..=13).contains(&asks), "{asks} questions in five seconds");
+}
+
 #[test]
 fn a_stub_is_of_a_task_and_not_of_its_call() {
     let (mut mesh, _, copy, asks) = chain();
