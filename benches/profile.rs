@@ -40,7 +40,7 @@ async fn call(client: &Endpoint, members: &Configuration) {
     let invocation = client.call(ECHO, body);
     match members.members() {
         [one] => invocation.to(one).await.expect("it answers"),
-        _ => invocation.to_all(members).quorum(Majority).await.expect("they answer"),
+        _ => invocation.to_all(members).acked_by(Majority).await.expect("they answer"),
     };
 }
 

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::overlay::{Delivery, HoseModel, Overlay, Site};
-use convoke::quorum::{All, Configuration};
+use convoke::quorum::{All, Configuration, QuorumExt};
 use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 
 const STORE: Method<Vec<u8>, u64> = Method::new("replica.Replica/Store");
@@ -66,7 +66,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let others = Configuration::new(nodes[1..].to_vec())?;
     for number in 0..10 {
         let block = vec![number; 200_000];
-        let stored = others.broadcast(leader, STORE.request(block)).quorum(All).await?;
+        let stored = leader.call(STORE, block).to_all(&others).acked_by(All).await?;
         assert_eq!(stored, 200_000);
     }
     let copies = site.counters().own_bytes as f64 / 2_000_000.0;

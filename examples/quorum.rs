@@ -9,8 +9,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::quorum::{
-    All, Configuration, Correction, Gathered, Majority, Member, QuorumExt, Replies, Verdict,
-    newest_of,
+    All, Configuration, Majority, Member, QuorumExt, QuorumFunction, Replies, Threshold, Verdict,
+    matching, newest_of,
 };
 use convoke::{CallBuilder, Code, Context, Endpoint, Method, NodeId, Service, Status};
 use tokio::sync::{mpsc, watch};
@@ -84,38 +84,44 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // Resolves with the third reply of four. The fourth replica gets the value all the same, and says so.
     let (late, mut late_replies) = mpsc::unbounded_channel();
-    let call = write(&client, &replicas, 1).members().late(move |member, reply| {
+    let call = write(&client, &replicas, 1).late(move |member, reply| {
         let _ = late.send((member, reply.is_ok()));
     });
-    let decided = call.quorum(Majority).detailed().await?;
+    let decided = call.acked_by(Majority).detailed().await?;
     let (last, is_ok) = late_replies.recv().await.ok_or("the fourth replies, too")?;
     println!("written by {:?}, later by {last}", decided.answered);
     assert!(is_ok && decided.answered.len() == 3 && !decided.answered.contains(last));
 
     // Three have written, so any two of four include one that has.
-    let newest = newest_of(2, |reply: &Versioned| reply.version);
+    let newest = newest_of(Threshold(2), |reply: &Versioned| reply.version);
     let value = read(&client, &replicas).quorum(newest).await?;
     println!("read {:?}", value.value);
     assert_eq!(value.version, 1);
 
-    // A rule of one's own is a function.
-    assert_eq!(read(&client, &replicas).quorum(agreement).await?, (true, 3));
+    // A rule of one's own is a closure.
+    assert_eq!(read(&client, &replicas).quorum_by(agreement).await?, (true, 3));
+
+    // A rule may look at parts of the replies, or let only some of them count.
+    let agreed = matching(2).map(|reply: &Versioned| reply.version);
+    assert_eq!(read(&client, &replicas).quorum(agreed).await?, 1);
+    let written = Majority.filter(|_, reply: &Versioned| reply.version >= 1);
+    assert_eq!(read(&client, &replicas).quorum(written).await?.len(), 3);
 
     // All cannot be had. That is certain with the refusal of replica 4, long before the deadline.
-    let error = read(&client, &replicas).quorum(Gathered(All)).await.expect_err("4 refuses");
-    println!("{error}");
+    let error = read(&client, &replicas).quorum(All).await.expect_err("4 refuses");
+    println!("{error}, and {:?} were there", error.replies::<Versioned>());
     let others = replicas.without(error.failed(|_| true));
-    assert_eq!(read(&client, &others).quorum(Gathered(All)).await?.len(), 3);
+    assert_eq!(read(&client, &others).quorum(All).await?.len(), 3);
 
     // The first reply at once, better ones as they come.
-    let correctable = read(&client, &replicas).members().correctable(|replies| {
+    let correctable = read(&client, &replicas).correctable(|replies| {
         let newest = replies.iter().map(|(_, reply)| reply.version).max();
         match newest {
-            None => Correction::Nothing,
-            Some(version) if replies.reach(&Majority) => Correction::Final(version),
-            Some(version) => Correction::Preliminary(version),
+            None => Verdict::Continue,
+            Some(version) if replies.reach(&Majority) => Verdict::Done(version),
+            Some(version) => Verdict::Preliminary(version),
         }
-    })?;
+    });
     let first = correctable.watch(1).await?;
     println!("version {first} at first, {} for certain", correctable.done().await?);
     assert_eq!(correctable.level(), 3);

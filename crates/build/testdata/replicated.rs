@@ -518,7 +518,7 @@ impl StorageMembers {
     ///
     /// Asked of all members.
     pub fn read(&self, request: Key) -> ::convoke::quorum::QuorumBuilder<Entry> {
-        ::convoke::quorum::QuorumExt::members(
+        ::convoke::quorum::QuorumExt::quorum_call(
             self.client.call(storage::READ, request).to_all(&self.members),
         )
     }
@@ -526,7 +526,7 @@ impl StorageMembers {
     ///
     /// Asked of all members.
     pub fn write(&self, request: Entry) -> ::convoke::quorum::QuorumBuilder<()> {
-        ::convoke::quorum::QuorumExt::members(
+        ::convoke::quorum::QuorumExt::quorum_call(
             self.client.call(storage::WRITE, request).to_all(&self.members),
         )
     }
@@ -537,7 +537,7 @@ impl StorageMembers {
         &self,
         request: Entry,
     ) -> ::convoke::quorum::QuorumBuilder<Stored> {
-        ::convoke::quorum::QuorumExt::members(
+        ::convoke::quorum::QuorumExt::quorum_call(
             self.client.call(storage::WRITE_ECHO, request).to_all(&self.members),
         )
     }
@@ -548,7 +548,7 @@ impl StorageMembers {
         &self,
         request: Entry,
     ) -> ::convoke::quorum::QuorumBuilder<Stored> {
-        ::convoke::quorum::QuorumExt::members(
+        ::convoke::quorum::QuorumExt::quorum_call(
             self.client.call(storage::WRITE_ECHO_ECHO, request).to_all(&self.members),
         )
     }
@@ -556,7 +556,7 @@ impl StorageMembers {
     ///
     /// Asked of all members.
     pub fn append(&self, request: Entry) -> ::convoke::quorum::QuorumBuilder<()> {
-        ::convoke::quorum::QuorumExt::members(
+        ::convoke::quorum::QuorumExt::quorum_call(
             self.client.call(storage::APPEND, request).to_all(&self.members),
         )
     }
@@ -593,7 +593,7 @@ impl StorageMembers {
     ///
     /// Asked of all members.
     pub fn history(&self, request: Key) -> ::convoke::quorum::QuorumBuilder<Entry> {
-        ::convoke::quorum::QuorumExt::members(
+        ::convoke::quorum::QuorumExt::quorum_call(
             self.client.call(storage::HISTORY, request).to_all(&self.members),
         )
     }

@@ -160,6 +160,11 @@ impl<Resp> Request<Resp> {
         self.is_idempotent
     }
 
+    /// True when its method says that it changes nothing.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     /// The branch it opens at `to`.
     pub(crate) fn at(self, to: NodeId) -> RootBranch {
         let Self { method, extensions, payload, deadline, .. } = self;

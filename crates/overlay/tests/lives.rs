@@ -10,7 +10,7 @@ use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_overlay::{
     BroadcastError, Life, Limits, OpId, Overlay, OverlayBuilder, Plan, PullError, Site,
 };
-use convoke_quorum::{All, Configuration};
+use convoke_quorum::{All, Configuration, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -109,7 +109,7 @@ async fn a_site_whose_overlay_is_not_there_gets_its_requests_whole() -> Result {
     let network = SimNetwork::new(1);
     let endpoints = endpoints(&network, 4).await?;
     let all = Configuration::new(endpoints.iter().map(Endpoint::node))?;
-    let large = || all.broadcast(&endpoints[0], LEN.request(vec![7; 100_000])).quorum(All);
+    let large = || endpoints[0].call(LEN, vec![7; 100_000]).to_all(&all).acked_by(All);
     let mut overlays = Vec::new();
     for site in 0..4 {
         assert_eq!(within(SOON, large()).await?, 100_000, "with {site} overlays");
@@ -147,12 +147,12 @@ async fn a_site_that_shuts_down_still_takes_the_messages_of_others() -> Result {
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!leaving.is_finished());
-    let call = all.broadcast(&endpoints[0], LEN.request(vec![7; 100_000]));
-    assert_eq!(within(SOON, call.quorum(All)).await?, 100_000);
+    let call = endpoints[0].call(LEN, vec![7; 100_000]).to_all(&all);
+    assert_eq!(within(SOON, call.acked_by(All)).await?, 100_000);
     leaving.await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let call = all.broadcast(&endpoints[0], LEN.request(vec![7; 100_000]));
-    assert_eq!(within(SOON, call.quorum(All)).await?, 100_000);
+    let call = endpoints[0].call(LEN, vec![7; 100_000]).to_all(&all);
+    assert_eq!(within(SOON, call.acked_by(All)).await?, 100_000);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_overlay::{
     Bounds, Delivery, Fairness, HoseModel, Overlay, OverlayBuilder, Plan, Site, Tree, admit,
 };
-use convoke_quorum::{All, Configuration};
+use convoke_quorum::{All, Configuration, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 
@@ -207,8 +207,8 @@ async fn carried_requests_are_as_fast_when_a_relay_does_not_reach_a_receiver() -
         let mut took = Vec::new();
         for _ in 0..20 {
             let began = Instant::now();
-            let call = others.broadcast(&sites[0].0, LEN.request(vec![7; 100_000]));
-            assert_eq!(call.quorum(All).await?, 100_000);
+            let call = sites[0].0.call(LEN, vec![7; 100_000]).to_all(&others);
+            assert_eq!(call.acked_by(All).await?, 100_000);
             took.push(began.elapsed());
         }
         slowest.push(took.into_iter().max().unwrap_or_default());

@@ -7,7 +7,7 @@ use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_overlay::{
     Delivery, IntroduceError, Overlay, OverlayBuilder, Plan, Site, StartError, Tree,
 };
-use convoke_quorum::{All, Configuration};
+use convoke_quorum::{All, Configuration, QuorumExt};
 use convoke_transport_tcp::TcpTransport;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -114,8 +114,8 @@ async fn large_requests_travel_by_the_overlay_and_nothing_else_changes() -> Resu
     let all = cluster.configuration()?;
     for (size, is_carried) in [(1_000, false), (1_000_000, true)] {
         let (before, own) = (cluster.bytes_sent(0), cluster.overlays[0].counters().own_bytes);
-        let call = all.broadcast(&cluster.endpoints[0], LEN.request(vec![7; size]));
-        assert_eq!(call.quorum(All).await?, size as u64);
+        let call = cluster.endpoints[0].call(LEN, vec![7; size]).to_all(&all);
+        assert_eq!(call.acked_by(All).await?, size as u64);
         let by_calls = cluster.bytes_sent(0) - before;
         let by_overlay = cluster.overlays[0].counters().own_bytes - own;
         if is_carried {
@@ -132,8 +132,8 @@ async fn large_requests_travel_by_the_overlay_and_nothing_else_changes() -> Resu
 async fn a_fan_out_to_some_of_the_sites_goes_by_itself() -> Result {
     let cluster = Cluster::start(4, |builder| builder.plan(by_the_last(4))).await?;
     let some = Configuration::new([node(1), node(2)])?;
-    let call = some.broadcast(&cluster.endpoints[0], LEN.request(vec![7; 100_000]));
-    assert_eq!(call.quorum(All).await?, 100_000);
+    let call = cluster.endpoints[0].call(LEN, vec![7; 100_000]).to_all(&some);
+    assert_eq!(call.acked_by(All).await?, 100_000);
     assert_eq!(cluster.overlays[0].counters().own_frames, 0);
     Ok(())
 }
@@ -181,8 +181,8 @@ async fn after_shutdown_requests_carry_their_messages_again() -> Result {
     cluster.overlays[0].shutdown(Duration::from_secs(20)).await;
     assert_eq!(next(&cluster.overlays[1]).await.0, Site(0));
     assert_eq!(cluster.overlays[0].next().await, None);
-    let call = all.broadcast(&cluster.endpoints[0], LEN.request(vec![7; 100_000]));
-    assert_eq!(call.quorum(All).await?, 100_000);
+    let call = cluster.endpoints[0].call(LEN, vec![7; 100_000]).to_all(&all);
+    assert_eq!(call.acked_by(All).await?, 100_000);
     Ok(())
 }
 

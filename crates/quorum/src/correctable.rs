@@ -3,22 +3,13 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
+use convoke_core::Payload;
 use tokio::sync::watch;
 
 use crate::quorum_call::News;
-use crate::{QuorumCall, QuorumError, Replies};
-
-/// What a rule makes of the replies so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Correction<T> {
-    /// Nothing yet, or nothing new.
-    Nothing,
-    /// An answer that may be corrected.
-    Preliminary(T),
-    /// The answer.
-    Final(T),
-}
+use crate::{QuorumCall, QuorumError, Replies, Verdict};
 
 /// An answer that gets better with every reply, and can be used before it is final.
 ///
@@ -43,17 +34,21 @@ struct State<T> {
 type End = Result<(), Arc<QuorumError>>;
 
 impl<T: Clone + Send + Sync + 'static> Correctable<T> {
-    pub(crate) fn start<Resp, F>(call: QuorumCall<Resp>, function: F) -> Self
+    /// Follows the call, or has ended with the reason why it was not opened.
+    pub(crate) fn start<Resp, C>(call: Result<QuorumCall<Resp>, QuorumError>, decide: C) -> Self
     where
-        Resp: prost::Message + Default + 'static,
-        F: FnMut(&Replies<Resp>) -> Correction<T> + Send + 'static,
+        Resp: Payload + 'static,
+        C: FnMut(&Replies<Resp>) -> Verdict<T> + Send + 'static,
     {
         let (sender, state) = watch::channel(State { level: 0, value: None, end: None });
-        tokio::spawn(correct(call, function, sender));
+        match call {
+            Ok(call) => drop(tokio::spawn(correct(call, decide, sender))),
+            Err(error) => sender.send_modify(|state| state.end = Some(Err(Arc::new(error)))),
+        }
         Self { state }
     }
 
-    /// How many distinct members have replied.
+    /// Number of distinct members that have replied.
     pub fn level(&self) -> usize {
         self.state.borrow().level
     }
@@ -109,13 +104,13 @@ fn finished<T>(value: Option<T>, end: Option<End>) -> Result<T, QuorumError> {
     }
 }
 
-async fn correct<Resp, T, F>(
+async fn correct<Resp, T, C>(
     mut call: QuorumCall<Resp>,
-    mut function: F,
+    mut decide: C,
     sender: watch::Sender<State<T>>,
 ) where
-    Resp: prost::Message + Default,
-    F: FnMut(&Replies<Resp>) -> Correction<T>,
+    Resp: Payload + 'static,
+    C: FnMut(&Replies<Resp>) -> Verdict<T>,
 {
     loop {
         let news = tokio::select! {
@@ -126,24 +121,21 @@ async fn correct<Resp, T, F>(
         };
         let is_over = news.is_none();
         match news {
-            Some(News::Reply(index, message)) => call.replies_mut().store(index, message),
-            Some(News::Lost(..)) => continue,
+            Some(News::Reply(heard, message)) => call.replies_mut().store(heard, message),
+            Some(News::Lost(..)) => {}
             None => call.replies_mut().close(),
         }
         let replies = call.replies_mut();
-        let (correction, level) = (function(replies), replies.len());
-        let is_final = matches!(correction, Correction::Final(_));
-        let end = match (is_final, is_over) {
-            (true, _) => Some(Ok(())),
-            (false, true) => {
-                Some(Err(Arc::new(poll_fn(|cx| std::task::Poll::Ready(call.error(cx))).await)))
-            }
-            (false, false) => None,
+        let (verdict, level) = (decide(replies), replies.len());
+        let end = match &verdict {
+            Verdict::Done(_) => Some(Ok(())),
+            Verdict::Continue | Verdict::Preliminary(_) if !is_over => None,
+            _ => Some(Err(Arc::new(poll_fn(|cx| Poll::Ready(call.error(cx))).await))),
         };
         let is_done = end.is_some();
         sender.send_modify(|state| {
             state.level = level;
-            if let Correction::Preliminary(value) | Correction::Final(value) = correction {
+            if let Verdict::Preliminary(value) | Verdict::Done(value) = verdict {
                 state.value = Some(value);
             }
             state.end = end;

@@ -1,13 +1,15 @@
 //! Why there was no quorum, and what became of each member.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use convoke_core::proto::call::End;
-use convoke_core::{CallError, Cause, Failure, NodeId};
+use convoke_core::{CallError, Cause, Code, Failure, NodeId, Status, Way};
 
 use crate::Unsuitable;
 
-/// Why a member gave no reply that counts.
+/// Reason why a member gave no reply that counts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberError {
@@ -22,16 +24,20 @@ pub enum MemberError {
     },
     /// The reply to its request came from a node that is no member, or through a relay that may claim any
     /// sender. It does not count.
-    #[error("{}", stranger(*from, *is_authenticated))]
+    #[error("{}", stranger(*from, *way))]
     NotItself {
         /// Who is said to have sent it.
         from: NodeId,
-        /// Whether a connection with that node brought it.
-        is_authenticated: bool,
+        /// The way by which it came.
+        way: Way,
     },
     /// It ended its task without a reply: the service's doing.
     #[error("it ended without a reply")]
     Silent,
+    /// The rule's [`filter`](crate::QuorumFunction::filter) does not let its reply count: the
+    /// caller's doing.
+    #[error("its reply was filtered out")]
+    Filtered,
     /// A request that was to be sent later could not be: this endpoint has too many calls open.
     #[error("it was not asked: {reason}")]
     NotSent {
@@ -40,10 +46,10 @@ pub enum MemberError {
     },
 }
 
-fn stranger(from: NodeId, is_authenticated: bool) -> String {
-    match is_authenticated {
-        true => format!("its reply came from {from}, which is not asked"),
-        false => format!("its reply came through a relay, which says it is from {from}"),
+fn stranger(from: NodeId, way: Way) -> String {
+    match way {
+        Way::Relayed => format!("its reply came through a relay, which says it is from {from}"),
+        _ => format!("its reply came from {from}, which is not asked"),
     }
 }
 
@@ -62,8 +68,8 @@ impl MemberError {
     }
 }
 
-/// Who of the members asked did not give a reply that counts, and why as far as known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Members without a counting reply, each with the reason where one is known.
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shortfall {
     /// Members whose reply counts.
@@ -76,6 +82,27 @@ pub struct Shortfall {
     pub skipped: Vec<NodeId>,
     /// Failures of nodes that are no members: of a leader, where members are the leaves of a tree.
     pub others: Vec<Failure>,
+    pub(crate) replies: Option<PartialReplies>,
+}
+
+/// Replies of a type that only the caller knows.
+#[derive(Clone)]
+pub(crate) struct PartialReplies(Arc<dyn Any + Send + Sync>);
+
+impl PartialReplies {
+    pub(crate) fn new<Resp: Send + Sync + 'static>(replies: Vec<(NodeId, Resp)>) -> Self {
+        Self(Arc::new(replies))
+    }
+
+    fn of<Resp: 'static>(&self) -> Option<&[(NodeId, Resp)]> {
+        self.0.downcast_ref::<Vec<(NodeId, Resp)>>().map(Vec::as_slice)
+    }
+}
+
+impl fmt::Debug for PartialReplies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
 }
 
 impl fmt::Display for Shortfall {
@@ -96,7 +123,7 @@ impl fmt::Display for Shortfall {
     }
 }
 
-/// Why a quorum call gave no answer.
+/// Reason why a quorum call gave no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuorumError {
@@ -109,6 +136,16 @@ pub enum QuorumError {
              idempotent, or do not ask for retries"
     )]
     NotIdempotent {
+        /// The method.
+        method: &'static str,
+    },
+    /// Late requests were to be cancelled, and the method does not say that it is read-only. Nothing
+    /// was sent.
+    #[error(
+        "{method} is not read-only, so its late requests are not cancelled: declare the method \
+             read-only, or do not ask for it"
+    )]
+    NotReadOnly {
         /// The method.
         method: &'static str,
     },
@@ -133,7 +170,14 @@ pub enum QuorumError {
 }
 
 impl QuorumError {
-    /// Who did not reply and why, unless nothing was sent.
+    /// The replies of members that came before it ended, in order of arrival: for a caller who can do
+    /// with less than a quorum. `None` when nothing was sent, and for a type that is not that of the
+    /// call's replies.
+    pub fn replies<Resp: 'static>(&self) -> Option<&[(NodeId, Resp)]> {
+        self.shortfall()?.replies.as_ref()?.of()
+    }
+
+    /// The members that did not reply and why, unless nothing was sent.
     pub fn shortfall(&self) -> Option<&Shortfall> {
         match self {
             Self::Impossible(shortfall)
@@ -166,5 +210,23 @@ impl QuorumError {
     pub fn current_epoch(&self) -> Option<u64> {
         let failed = self.shortfall().into_iter().flat_map(|short| &short.failed);
         failed.filter_map(|(_, error)| error.failure()?.current_epoch()).max()
+    }
+}
+
+/// A handler that passes on with `?` why a quorum call of its own failed. The task that fails so has
+/// run, whatever became of its call.
+impl From<QuorumError> for Status {
+    fn from(error: QuorumError) -> Self {
+        let code = match error {
+            QuorumError::NotOpened(error) => return error.into(),
+            QuorumError::Impossible(_) => Code::Unavailable,
+            QuorumError::Deadline(_) => Code::DeadlineExceeded,
+            QuorumError::Ended { .. } => Code::ResourceExhausted,
+            // The handler's own mistake, which asking again does not mend.
+            QuorumError::Unsuitable(_)
+            | QuorumError::NotIdempotent { .. }
+            | QuorumError::NotReadOnly { .. } => Code::Internal,
+        };
+        Self::new(code, error.to_string())
     }
 }

@@ -1,9 +1,10 @@
 //! Calls to a set of members that decide on a quorum of their replies, and echo phases in which the members
 //! vote among themselves.
 //!
-//! A [`Configuration`] is who is asked. A quorum call sends each member one request; a *quorum function* is
-//! asked after every reply and failure whether that is enough, and says *continue*, *done* or *impossible*. It
-//! counts distinct members that a connection has proved to be themselves, never messages.
+//! A [`Configuration`] is the set of members that are asked. A quorum call sends each one request; a
+//! *rule* is asked after every reply and failure whether that is enough, and says *continue*, *done*
+//! or *impossible*. It counts distinct members that a connection has proved to be themselves, never
+//! messages.
 //!
 //! ```text
 //!   caller ──request──▶ member 1 ──reply──▶ ┐
@@ -25,8 +26,8 @@
 //! // One member, the endpoint itself; most have more.
 //! let members = Configuration::new([endpoint.me()])?;
 //! let read = || endpoint.call(READ, "x".into()).to_all(&members);
-//! assert_eq!(read().quorum(Majority).await?, 7);
-//! assert_eq!(read().quorum(newest_of(1, |number: &u64| *number)).await?, 7);
+//! assert_eq!(read().quorum(Majority).await?, [(endpoint.node(), 7)]);
+//! assert_eq!(read().quorum(newest_of(Majority, |number: &u64| *number)).await?, 7);
 //! # Ok(())
 //! # }
 //! ```
@@ -59,16 +60,17 @@ mod source;
 mod system;
 
 pub use configuration::{Configuration, ConfigurationError, Member};
-pub use correctable::{Correctable, Correction};
+pub use correctable::Correctable;
 pub use error::{MemberError, QuorumError, Shortfall};
 pub use latency::{Latencies, LatencyOrder};
 pub use member_set::MemberSet;
 pub use membership::{MemberChange, Membership, Stopped};
-pub use multicast::{Multicast, SendError, SendFailed, Sending, Unsent};
+pub use multicast::{Multicast, MulticastError, Sending};
 pub use plan::Retry;
-pub use quorum_call::{Decided, Deciding, Detailed, QuorumBuilder, QuorumCall, QuorumExt, each};
+pub use quorum_call::{Decided, Deciding, QuorumBuilder, QuorumCall, QuorumExt};
 pub use quorum_function::{
-    Gathered, Matching, NewestOf, Of, QuorumFunction, Verdict, matching, matching_by, newest_of,
+    AckedBy, Closure, Filter, Map, Matching, NewestOf, QuorumFunction, Verdict, matching,
+    matching_by, newest_of,
 };
 pub use replies::Replies;
 pub use system::{

@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::{Call, CallBuilder, Cause, Failure, NodeId, Path, Progress};
+use convoke_core::{
+    Call, CallBuilder, CallError, Cause, Code, Failure, NodeId, Path, Payload, Progress, Status,
+};
 
-use crate::QuorumError;
 use crate::member_set::MemberSet;
 
 /// One-way requests on their way; see [`QuorumBuilder::send`](crate::QuorumBuilder::send).
@@ -20,29 +21,70 @@ pub struct Sending<Resp>(State<Resp>);
 
 enum State<Resp> {
     Ready(CallBuilder<Resp>),
-    Open { call: Call<Resp>, members: Vec<NodeId>, unsent: MemberSet, failed: Vec<Unsent> },
+    /// It was told what only calls with replies are.
+    Refused(MulticastError),
+    Open {
+        call: Call<Resp>,
+        members: Vec<NodeId>,
+        unsent: MemberSet,
+        failed: Vec<(NodeId, Failure)>,
+    },
     Over,
 }
 
-/// A member to which a one-way request was not sent.
-pub type Unsent = (NodeId, Failure);
-
-/// Some one-way requests were not sent; the others were.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} of {members} requests were not sent: {}", failed.len(), Listed(failed))]
+/// Reason why one-way requests were not all sent.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub struct SendFailed {
-    /// How many were to be sent.
-    pub members: usize,
-    /// Those that were not, and why.
-    pub failed: Vec<Unsent>,
+pub enum MulticastError {
+    /// A setting has to do with replies, and nobody reads those of a one-way request: the caller's
+    /// doing. Nothing was sent.
+    #[error("a one-way request has no replies that `{setting}` could be about: leave it out")]
+    NotOneWay {
+        /// The setting, as its method is called.
+        setting: &'static str,
+    },
+    /// The call could not be opened. Nothing was sent.
+    #[error("the requests were not sent: {0}")]
+    NotOpened(#[from] CallError),
+    /// Some requests were not sent; the others were.
+    #[error("{} of {members} requests were not sent: {}", failed.len(), Listed(failed))]
+    Unsent {
+        /// How many were to be sent.
+        members: usize,
+        /// The members whose request was not, each with the reason.
+        failed: Vec<(NodeId, Failure)>,
+    },
+}
+
+/// As that of [`QuorumError`](crate::QuorumError).
+impl From<MulticastError> for Status {
+    fn from(error: MulticastError) -> Self {
+        let code = match error {
+            MulticastError::NotOpened(error) => return error.into(),
+            MulticastError::NotOneWay { .. } => Code::Internal,
+            MulticastError::Unsent { .. } => Code::Unavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+struct Listed<'a>(&'a [(NodeId, Failure)]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (_, failure)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{failure}")?;
+        }
+        Ok(())
+    }
 }
 
 /// A one-way message to members, of a method whose replies say nothing.
 #[must_use = "nothing is sent until it is told how"]
 pub struct Multicast<Resp>(CallBuilder<Resp>);
 
-impl<Resp: prost::Message + Default> Multicast<Resp> {
+impl<Resp: Payload> Multicast<Resp> {
     /// Of the request of each root branch to its peer.
     pub fn new(call: CallBuilder<Resp>) -> Self {
         Self(call)
@@ -56,14 +98,15 @@ impl<Resp: prost::Message + Default> Multicast<Resp> {
     /// Sends it, in order. Resolves when it has been handed to a connection to each member, which is not to say
     /// that it arrived. Nothing is sent until it is awaited.
     pub fn send(self) -> Sending<Resp> {
-        Sending::new(self.0)
+        Sending::new(Ok(self.0))
     }
 
     /// Sends it now, in order, and forgets it. A member that cannot be reached does not get it.
     ///
     /// # Errors
-    /// [`QuorumError::NotOpened`] when there are too many calls or it is too large; nothing was sent then.
-    pub fn send_and_forget(self) -> Result<(), QuorumError> {
+    /// [`MulticastError::NotOpened`] when there are too many calls or it is too large; nothing was
+    /// sent then.
+    pub fn send_and_forget(self) -> Result<(), MulticastError> {
         send_and_forget(self.0)
     }
 }
@@ -74,50 +117,28 @@ impl<Resp> fmt::Debug for Multicast<Resp> {
     }
 }
 
-struct Listed<'a>(&'a [Unsent]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (_, failure)) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{failure}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Why one-way requests were not all sent.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SendError {
-    /// None was.
-    #[error(transparent)]
-    NotOpened(#[from] QuorumError),
-    /// Some were not.
-    #[error(transparent)]
-    Members(#[from] SendFailed),
-}
-
 /// # Errors
-/// [`QuorumError::NotOpened`]; nothing was sent then.
-pub(crate) fn send_and_forget<Resp: prost::Message + Default>(
+/// [`MulticastError::NotOpened`]; nothing was sent then.
+pub(crate) fn send_and_forget<Resp: Payload>(
     call: CallBuilder<Resp>,
-) -> Result<(), QuorumError> {
+) -> Result<(), MulticastError> {
     call.open()?.let_run();
     Ok(())
 }
 
-impl<Resp: prost::Message + Default> Sending<Resp> {
-    pub(crate) fn new(call: CallBuilder<Resp>) -> Self {
-        Self(State::Ready(call))
+impl<Resp: Payload> Sending<Resp> {
+    pub(crate) fn new(call: Result<CallBuilder<Resp>, MulticastError>) -> Self {
+        Self(call.map_or_else(State::Refused, State::Ready))
     }
 
-    fn open(&mut self) -> Result<(), QuorumError> {
-        if !matches!(self.0, State::Ready(_)) {
+    fn open(&mut self) -> Result<(), MulticastError> {
+        if !matches!(self.0, State::Ready(_) | State::Refused(_)) {
             return Ok(());
         }
-        let State::Ready(builder) = std::mem::replace(&mut self.0, State::Over) else {
-            unreachable!("it was seen above");
+        let builder = match std::mem::replace(&mut self.0, State::Over) {
+            State::Ready(builder) => builder,
+            State::Refused(error) => return Err(error),
+            State::Open { .. } | State::Over => unreachable!("it was seen above"),
         };
         let me = builder.client().endpoint().node();
         let members: Vec<NodeId> = builder.branches().map(|(peer, _)| peer.node()).collect();
@@ -143,8 +164,8 @@ fn root_of(path: &Path) -> Option<usize> {
     path.indices().next().map(|index| index as usize)
 }
 
-impl<Resp: prost::Message + Default> Future for Sending<Resp> {
-    type Output = Result<(), SendError>;
+impl<Resp: Payload> Future for Sending<Resp> {
+    type Output = Result<(), MulticastError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -184,7 +205,7 @@ impl<Resp: prost::Message + Default> Future for Sending<Resp> {
         }
         match failed.is_empty() {
             true => Poll::Ready(Ok(())),
-            false => Poll::Ready(Err(SendFailed { members, failed }.into())),
+            false => Poll::Ready(Err(MulticastError::Unsent { members, failed })),
         }
     }
 }
@@ -196,6 +217,7 @@ impl<Resp> fmt::Debug for Sending<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             State::Ready(call) => f.debug_tuple("Sending").field(call).finish(),
+            State::Refused(error) => f.debug_tuple("Sending").field(error).finish(),
             State::Open { unsent, .. } => f.debug_tuple("Sending").field(unsent).finish(),
             State::Over => f.write_str("Sending(over)"),
         }

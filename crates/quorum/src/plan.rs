@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, Cause, Client, Code, Failure, Peer, Request};
+use convoke_core::{CallBuilder, Cause, Client, Code, Failure, Payload, Peer, Request};
 use tokio::time::{Instant, Sleep};
 
 /// How often the request of a member is sent again, and after what pause; for
@@ -62,7 +62,7 @@ struct Waiting {
     is_hedge: bool,
 }
 
-impl<Resp: prost::Message + Default> Plan<Resp> {
+impl<Resp: Payload> Plan<Resp> {
     /// The plan for a call, and what of the call is to be sent now.
     pub(crate) fn new(
         call: CallBuilder<Resp>,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod deciding;
+mod ext;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,20 +10,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use convoke_core::proto::call::End;
-use convoke_core::{Cause, NodeId};
+use convoke_core::{Cause, NodeId, Payload, Way};
 use futures_core::Stream;
 use tokio::time::Instant;
 
-use crate::error::MemberError;
+use crate::error::{MemberError, PartialReplies};
 use crate::latency::Latencies;
-use crate::replies::Replies;
+use crate::replies::{Heard, Replies};
 use crate::roster::Worth;
 use crate::source::{Event, Source};
-use crate::system::{All, First, Majority, Threshold};
-use crate::{Configuration, QuorumError, QuorumFunction, Verdict};
+use crate::{AckedBy, Closure, Configuration, QuorumError, QuorumFunction, QuorumSystem, Verdict};
 
-pub use builder::{QuorumBuilder, QuorumExt, each};
-pub use deciding::{Decided, Deciding, Detailed};
+pub use builder::QuorumBuilder;
+pub use deciding::{Decided, Deciding};
+pub use ext::QuorumExt;
 
 /// A quorum call under way: a stream of members and their answers, as they come.
 ///
@@ -58,62 +59,35 @@ pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>) + Send>;
 
 /// What a quorum call learns of one member.
 pub(crate) enum News<Resp> {
-    Reply(usize, Resp),
+    Reply(Heard, Resp),
     Lost(usize, MemberError),
 }
 
-impl<Resp: prost::Message + Default> QuorumCall<Resp> {
-    /// Decides on the replies that were not read yet: a member whose reply was, counts no more, and shrinks what
-    /// is possible.
-    pub fn quorum<F: QuorumFunction<Resp>>(self, function: F) -> Deciding<Resp, F> {
-        Deciding::of(self, function)
+impl<Resp: Payload + 'static> QuorumCall<Resp> {
+    /// Decides on the replies that were not read yet: a member whose reply was, counts no more, and
+    /// shrinks what is possible.
+    pub fn quorum<F: QuorumFunction<Resp>>(self, rule: F) -> Deciding<Resp, F> {
+        Deciding::of(self, rule)
     }
 
-    /// Decides by a function, whose types are inferred.
-    pub fn quorum_by<T, F>(self, function: F) -> Deciding<Resp, F>
+    /// As [`Self::quorum`], by a closure.
+    pub fn quorum_by<T, C>(self, decide: C) -> Deciding<Resp, Closure<C>>
     where
-        F: FnMut(&Replies<Resp>) -> Verdict<T>,
+        C: FnMut(&Replies<Resp>) -> Verdict<T>,
     {
-        Deciding::of(self, function)
+        Deciding::of(self, Closure(decide))
     }
 
-    /// The reply of whoever is first.
-    ///
-    /// # Errors
-    /// [`QuorumError`] when nobody replies.
-    pub async fn first(self) -> Result<Resp, QuorumError> {
-        self.quorum(First).await
-    }
-
-    /// The first reply, once a majority has replied.
-    ///
-    /// # Errors
-    /// [`QuorumError`] as soon as there can be none.
-    pub async fn majority(self) -> Result<Resp, QuorumError> {
-        self.quorum(Majority).await
-    }
-
-    /// The first reply, once `count` members have replied.
-    ///
-    /// # Errors
-    /// [`QuorumError`] as soon as there cannot be as many.
-    pub async fn threshold(self, count: usize) -> Result<Resp, QuorumError> {
-        self.quorum(Threshold(count)).await
-    }
-
-    /// The first reply, once all have replied.
-    ///
-    /// # Errors
-    /// [`QuorumError`] as soon as one member fails.
-    pub async fn all(self) -> Result<Resp, QuorumError> {
-        self.quorum(All).await
+    /// As [`Self::quorum`], and gives the first reply alone.
+    pub fn acked_by<S: QuorumSystem>(self, system: S) -> Deciding<Resp, AckedBy<S>> {
+        Deciding::of(self, AckedBy(system))
     }
 
     /// Reads to the end: the replies in order of arrival, and who gave none. The last one of each member counts.
     pub async fn collect(mut self) -> (Vec<(NodeId, Resp)>, Vec<(NodeId, MemberError)>) {
         while let Some(news) = poll_fn(|cx| self.poll_news(cx)).await {
-            if let News::Reply(index, message) = news {
-                self.replies.store(index, message);
+            if let News::Reply(heard, message) = news {
+                self.replies.store(heard, message);
             }
         }
         let failed = self.replies.failed().map(|(node, error)| (node, error.clone())).collect();
@@ -168,7 +142,7 @@ impl<Resp: prost::Message + Default> QuorumCall<Resp> {
     ) -> Poll<Option<(NodeId, Result<Resp, MemberError>)>> {
         let Some(news) = ready!(self.poll_news(cx)) else { return Poll::Ready(None) };
         let (index, answer) = match news {
-            News::Reply(index, message) => (index, Ok(message)),
+            News::Reply(heard, message) => (heard.index, Ok(message)),
             News::Lost(index, error) => (index, Err(error)),
         };
         Poll::Ready(self.replies.member(index).map(|member| (member, answer)))
@@ -186,20 +160,25 @@ impl<Resp: prost::Message + Default> QuorumCall<Resp> {
 
     fn take(&mut self, event: Event<Resp>) -> Option<News<Resp>> {
         match event {
-            Event::Reply { branch, from, is_authenticated, is_item, asked_at, message } => {
-                match self.replies.hear(from, is_authenticated) {
+            Event::Reply { branch, from, way, item, asked_at, message } => {
+                let is_item = item.is_some();
+                let heard = |index, is_first| Heard { index, is_first, is_item };
+                match self.replies.hear(from, way != Way::Relayed) {
                     Worth::New(index) => {
-                        if let Some(latencies) = &self.latencies {
+                        // An item is the first that counts, where those before were filtered out.
+                        if let Some(latencies) = &self.latencies
+                            && item.is_none_or(|item| item == 0)
+                        {
                             latencies.observe(from, Instant::now() - asked_at);
                         }
-                        Some(News::Reply(index, message))
+                        Some(News::Reply(heard(index, true), message))
                     }
-                    Worth::Again(index) if is_item => Some(News::Reply(index, message)),
+                    Worth::Again(index) if is_item => {
+                        Some(News::Reply(heard(index, false), message))
+                    }
                     Worth::Again(_) => None,
                     Worth::Nothing if self.is_tree || is_item => None,
-                    Worth::Nothing => {
-                        self.lose(branch, MemberError::NotItself { from, is_authenticated })
-                    }
+                    Worth::Nothing => self.lose(branch, MemberError::NotItself { from, way }),
                 }
             }
             Event::Undecodable { branch, from, message } => {
@@ -246,11 +225,16 @@ impl<Resp: prost::Message + Default> QuorumCall<Resp> {
         }
     }
 
-    /// Why there is no quorum.
+    /// Says why there is no quorum.
     pub(crate) fn error(&mut self, cx: &mut Context<'_>) -> QuorumError {
-        // What failed at the same moment belongs to it, too.
-        while let Poll::Ready(Some(_)) = self.poll_news(cx) {}
-        let shortfall = Box::new(self.replies.shortfall());
+        // What came or failed at the same moment belongs to it, too.
+        while let Poll::Ready(Some(news)) = self.poll_news(cx) {
+            if let News::Reply(heard, message) = news {
+                self.replies.store(heard, message);
+            }
+        }
+        let mut shortfall = Box::new(self.replies.shortfall());
+        shortfall.replies = Some(PartialReplies::new(self.replies.take_all()));
         match self.source.end() {
             end @ End::Exhausted => QuorumError::Ended { end, shortfall },
             _ if self.is_late => QuorumError::Deadline(shortfall),
@@ -263,7 +247,7 @@ impl<Resp: prost::Message + Default> QuorumCall<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default> Stream for QuorumCall<Resp> {
+impl<Resp: Payload + 'static> Stream for QuorumCall<Resp> {
     type Item = (NodeId, Result<Resp, MemberError>);
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

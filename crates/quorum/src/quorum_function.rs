@@ -1,154 +1,168 @@
 //! The rule that turns replies into one answer, or says not yet, or never.
 
+mod adapters;
 mod matching;
 mod newest;
 
 use convoke_core::NodeId;
 
-use crate::system::{All, Byzantine, First, Grid, Majority, Threshold, Weighted};
-use crate::{QuorumSystem, Replies, Unsuitable};
+use crate::system::First;
+use crate::{QuorumSystem, Replies};
 
+pub use adapters::{Filter, Map};
 pub use matching::{Matching, matching, matching_by};
 pub use newest::{NewestOf, newest_of};
 
-/// What a quorum function says of the replies so far.
+/// Judgement of the replies so far, by a rule, a closure or a correctable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<T> {
-    /// Not yet.
+    /// No answer yet, or no better one.
     Continue,
-    /// This is the answer.
+    /// An answer that may be corrected. Where nobody reads such answers, as [`Self::Continue`].
+    Preliminary(T),
+    /// The answer. It ends the call.
     Done(T),
-    /// Whatever still comes, there will be none. The call ends at once.
+    /// There will be no answer, whatever still comes. It ends the call at once.
     Impossible,
 }
 
-/// Decides a quorum call.
+/// A rule that decides a quorum call.
 ///
-/// It is asked on the caller's task after every reply and every failure, and for the last time when nothing
-/// can come any more; where members are skipped also before anything is sent. Any function is one; `quorum_by` of a call infers its types:
+/// It is asked on the caller's task after every reply and every failure, and for the last time when
+/// nothing can come any more; where members are skipped also before anything is sent. Implement it
+/// for a type of your own, or give a closure to `quorum_by`:
 /// ```
-/// use convoke_quorum::{Majority, Replies, Verdict};
+/// use convoke_quorum::{Majority, QuorumFunction, QuorumSystem, Replies, Verdict};
 ///
 /// /// The sum over a majority.
-/// fn sum(replies: &Replies<u64>) -> Verdict<u64> {
-///     match () {
-///         () if replies.reach(&Majority) => Verdict::Done(replies.iter().map(|(_, n)| n).sum()),
-///         () if replies.may_reach(&Majority) => Verdict::Continue,
-///         () => Verdict::Impossible,
+/// struct Sum;
+///
+/// impl QuorumFunction<u64> for Sum {
+///     type Output = u64;
+///
+///     fn system(&self) -> &dyn QuorumSystem {
+///         &Majority
+///     }
+///
+///     fn decide(&mut self, replies: &mut Replies<u64>) -> Verdict<u64> {
+///         match () {
+///             () if replies.reach(&Majority) => Verdict::Done(replies.iter().map(|(_, n)| n).sum()),
+///             () if replies.may_reach(&Majority) => Verdict::Continue,
+///             () => Verdict::Impossible,
+///         }
 ///     }
 /// }
-/// # fn is_function<F: convoke_quorum::QuorumFunction<u64>>(_: F) {}
-/// # is_function(sum);
 /// ```
 ///
-/// Every [`QuorumSystem`] of this crate is one, too: its answer is the reply that came first, once those who
-/// replied are a quorum. [`Gathered`] gives all their replies instead.
+/// Every [`QuorumSystem`] is one, too, also of your own: its answer is all replies of the quorum, in
+/// the order in which they came. [`AckedBy`] gives the first of them alone.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no rule that decides a quorum call",
+    label = "neither a `QuorumSystem` nor a `QuorumFunction`",
+    note = "a closure is given to `.quorum_by(|replies| ..)`",
+    note = "a type implements `QuorumSystem`, which members are enough, or `QuorumFunction`, what \
+            their replies come to"
+)]
 pub trait QuorumFunction<Resp> {
     /// The answer.
     type Output;
 
-    /// Whether these members can give an answer at all. Asked before anything is sent. Default: yes.
-    ///
-    /// # Errors
-    /// [`Unsuitable`] says what does not fit.
-    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
-        let _ = members;
-        Ok(())
-    }
-
-    /// It never decides well on fewer replies of so many members: until then the call need not be woken for
-    /// each. Default 1.
-    fn fewest(&self, members: usize) -> usize {
-        let _ = members;
-        1
+    /// The sets of members on which it decides, or larger ones: checked against the members before
+    /// anything is sent, and nobody is woken for fewer replies. Default: [`First`].
+    fn system(&self) -> &dyn QuorumSystem {
+        &First
     }
 
     /// Decides. It may take the replies it decides on out, and is not asked again then.
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output>;
-}
 
-impl<Resp, T, F: FnMut(&Replies<Resp>) -> Verdict<T>> QuorumFunction<Resp> for F {
-    type Output = T;
+    /// Lets only replies count of which `keep` is true. A member whose reply is filtered out has
+    /// failed, as [`MemberError::Filtered`](crate::MemberError::Filtered); one that streams may still
+    /// send a better item.
+    ///
+    /// ```
+    /// # use convoke_quorum::{Majority, QuorumFunction, newest_of};
+    /// # #[derive(Clone, PartialEq, prost::Message)]
+    /// # struct Versioned { #[prost(uint64, tag = "1")] version: u64 }
+    /// // A member that is behind does not count.
+    /// let rule = Majority.filter(|_member, reply: &Versioned| reply.version >= 7);
+    /// # fn is_rule(_: impl QuorumFunction<Versioned>) {}
+    /// # is_rule(rule);
+    /// ```
+    fn filter<P>(self, keep: P) -> Filter<Self, P>
+    where
+        Self: Sized,
+        P: FnMut(NodeId, &Resp) -> bool,
+    {
+        Filter::new(self, keep)
+    }
 
-    fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<T> {
-        self(replies)
+    /// Decides on what `map` makes of the replies, in place of the replies.
+    ///
+    /// ```
+    /// # use convoke_quorum::{QuorumFunction, matching};
+    /// # #[derive(Clone, PartialEq, prost::Message)]
+    /// # struct Versioned { #[prost(uint64, tag = "1")] version: u64 }
+    /// // The version that two members agree on, whatever else they say.
+    /// let rule = matching(2).map(|reply: &Versioned| reply.version);
+    /// # fn is_rule(_: impl QuorumFunction<Versioned, Output = u64>) {}
+    /// # is_rule(rule);
+    /// ```
+    fn map<Of, M>(self, map: M) -> Map<Self, M, Resp>
+    where
+        Self: Sized,
+        M: FnMut(&Of) -> Resp,
+    {
+        Map::new(self, map)
     }
 }
 
-/// The replies of a quorum of any [`QuorumSystem`], in the order in which they came, with their members.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gathered<S>(pub S);
-
-impl<Resp, S: QuorumSystem> QuorumFunction<Resp> for Gathered<S> {
+impl<Resp, S: QuorumSystem> QuorumFunction<Resp> for S {
     type Output = Vec<(NodeId, Resp)>;
 
-    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
-        self.0.check(members)
-    }
-
-    fn fewest(&self, members: usize) -> usize {
-        self.0.fewest(members)
+    fn system(&self) -> &dyn QuorumSystem {
+        self
     }
 
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output> {
-        verdict(&self.0, replies, |replies| Some(replies.take_all()))
+        replies.decide_by(&*self, |replies| Some(replies.take_all()))
     }
 }
 
-/// The first reply of a quorum of a [`QuorumSystem`] of one's own. Those of this crate need no wrapping.
+/// The first reply, once those who replied are a quorum of a [`QuorumSystem`]: for writes, whose
+/// replies say nothing. Read by it, a value may be stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Of<S>(pub S);
+pub struct AckedBy<S>(pub S);
 
-impl<Resp, S: QuorumSystem> QuorumFunction<Resp> for Of<S> {
+impl<Resp, S: QuorumSystem> QuorumFunction<Resp> for AckedBy<S> {
     type Output = Resp;
 
-    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
-        self.0.check(members)
-    }
-
-    fn fewest(&self, members: usize) -> usize {
-        self.0.fewest(members)
+    fn system(&self) -> &dyn QuorumSystem {
+        &self.0
     }
 
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
-        verdict(&self.0, replies, Replies::take_first)
+        replies.decide_by(&self.0, Replies::take_first)
     }
 }
 
-/// Exact, because a system is monotone.
-pub(crate) fn verdict<Resp, T>(
-    system: &impl QuorumSystem,
-    replies: &mut Replies<Resp>,
-    take: impl FnOnce(&mut Replies<Resp>) -> Option<T>,
-) -> Verdict<T> {
-    if replies.reach(system) {
-        // A quorum of nobody has no reply to give.
-        return take(replies).map_or(Verdict::Impossible, Verdict::Done);
+/// A closure that decides; see [`QuorumExt::quorum_by`](crate::QuorumExt::quorum_by).
+#[derive(Clone, Copy)]
+pub struct Closure<C>(pub(crate) C);
+
+impl<Resp, T, C: FnMut(&Replies<Resp>) -> Verdict<T>> QuorumFunction<Resp> for Closure<C> {
+    type Output = T;
+
+    fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<T> {
+        (self.0)(replies)
     }
-    if replies.may_reach(system) { Verdict::Continue } else { Verdict::Impossible }
 }
 
-macro_rules! functions {
-    ($($system:ty),*) => {$(
-        impl<Resp> QuorumFunction<Resp> for $system {
-            type Output = Resp;
-
-            fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
-                QuorumSystem::check(self, members)
-            }
-
-            fn fewest(&self, members: usize) -> usize {
-                QuorumSystem::fewest(self, members)
-            }
-
-            fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
-                verdict(self, replies, Replies::take_first)
-            }
-        }
-    )*};
+impl<C> std::fmt::Debug for Closure<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Closure")
+    }
 }
-
-functions!(All, Byzantine, First, Grid, Majority, Threshold, Weighted);
 
 #[cfg(test)]
 mod tests;

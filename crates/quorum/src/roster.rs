@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{MemberSet, Unsuitable};
 
 /// The members of one quorum call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Roster {
     members: SmallVec<[NodeId; 8]>,
     /// Sorted by id, so that a member is found by bisection.
@@ -78,6 +78,13 @@ impl Roster {
     /// The reply of this member was given away: it counts no more, and is not possible any more.
     pub(crate) fn discount(&mut self, index: usize) {
         if self.replied.remove(index) {
+            self.lost.insert(index);
+        }
+    }
+
+    /// The reply of this member does not count. It will not send another, unless more may follow.
+    pub(crate) fn reject(&mut self, index: usize, may_follow: bool) {
+        if self.replied.remove(index) && !may_follow {
             self.lost.insert(index);
         }
     }

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use convoke_core::proto::call::End;
-use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Progress, Way};
+use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Payload, Progress, Way};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -33,9 +33,9 @@ pub(crate) enum Event<Resp> {
         /// The root branch it belongs to.
         branch: usize,
         from: NodeId,
-        is_authenticated: bool,
-        /// It is an item of a stream, of which more may come.
-        is_item: bool,
+        way: Way,
+        /// Its number, where it is an item of a stream.
+        item: Option<u64>,
         asked_at: Instant,
         message: Resp,
     },
@@ -49,7 +49,7 @@ pub(crate) enum Event<Resp> {
     NotSent { branch: usize, reason: String },
 }
 
-impl<Resp: prost::Message + Default> Source<Resp> {
+impl<Resp: Payload> Source<Resp> {
     /// Sends the requests, or those that the plan has not put off.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl<Resp: prost::Message + Default> Source<Resp> {
     }
 }
 
-impl<Resp: prost::Message + Default> Round<Resp> {
+impl<Resp: Payload> Round<Resp> {
     fn open(call: CallBuilder<Resp>, first: usize) -> Result<Self, CallError> {
         let opened_at = Instant::now();
         Ok(Self { call: call.tell_silent().open()?, opened_at, first })
@@ -156,8 +156,8 @@ impl<Resp: prost::Message + Default> Round<Resp> {
             Progress::Reply(reply) => Event::Reply {
                 branch: self.branch(reply.path())?,
                 from: reply.from(),
-                is_authenticated: reply.way() != Way::Relayed,
-                is_item: reply.item().is_some(),
+                way: reply.way(),
+                item: reply.item(),
                 asked_at: self.opened_at,
                 message: reply.into_inner(),
             },

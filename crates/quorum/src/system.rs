@@ -9,28 +9,52 @@ use convoke_core::NodeId;
 use crate::MemberSet;
 
 pub use grid::Grid;
-pub(crate) use threshold::check_count;
 pub use threshold::{All, Byzantine, First, Majority, Threshold};
 pub use weighted::Weighted;
 
-/// Which sets of members are enough, whatever they say.
+/// Sets of members that are enough, whatever they say.
 ///
-/// A system is *monotone*: a set that has a quorum in it is one. So it is known at once when none can be
-/// reached any more: when all that have replied and all that still may are none together.
+/// Implement it for a type of your own, and give that to `quorum`, `acked_by` or [`newest_of`] as it
+/// is. A system must be *monotone*: a set that has a quorum in it is one. So it is known at once when
+/// none can be reached any more: when all that have replied and all that still may are none together.
+///
+/// [`newest_of`]: crate::newest_of
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no rule that decides a quorum call",
+    label = "neither a `QuorumSystem` nor a `QuorumFunction`",
+    note = "a closure is given to `.quorum_by(|replies| ..)`",
+    note = "a type implements `QuorumSystem`, which members are enough, or `QuorumFunction`, what \
+            their replies come to"
+)]
 pub trait QuorumSystem {
-    /// Whether these members can form a quorum at all. Asked before anything is sent.
+    /// Refuses members that can form no quorum at all. Asked before anything is sent.
     ///
     /// # Errors
     /// [`Unsuitable`] says what does not fit.
     fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable>;
 
-    /// Whether `present`, by their index among `members`, are a quorum.
+    /// True when `present`, by their index among `members`, are a quorum.
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool;
 
-    /// No fewer of so many members are ever a quorum: until then nobody need be woken. Default 1.
+    /// Size of the smallest quorum of so many members, or less: until as many have replied the caller
+    /// is not woken. Default 1.
     fn fewest(&self, members: usize) -> usize {
         let _ = members;
         1
+    }
+}
+
+impl<S: QuorumSystem + ?Sized> QuorumSystem for &S {
+    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
+        S::check(self, members)
+    }
+
+    fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool {
+        S::is_quorum(self, members, present)
+    }
+
+    fn fewest(&self, members: usize) -> usize {
+        S::fewest(self, members)
     }
 }
 

@@ -70,7 +70,7 @@ async fn the_reply_of_a_stranger_is_no_reply_of_the_member() {
     cluster.will(2, Behaviour::HandOn);
     let error = cluster.all(ASK, 1).quorum(Majority).await.unwrap_err();
     let QuorumError::Impossible(short) = &error else { panic!("{error}") };
-    let not_itself = MemberError::NotItself { from: node(9), is_authenticated: true };
+    let not_itself = MemberError::NotItself { from: node(9), way: Way::Direct };
     assert_eq!(short.failed, [(node(1), not_itself.clone()), (node(2), not_itself)]);
     assert_eq!(stranger.asked(), [1, 1]);
 }
@@ -114,7 +114,7 @@ async fn a_node_with_another_id_is_not_taken_for_the_member_at_its_address() {
     let members = cluster.members.union(&Configuration::new([third]).unwrap());
     members.introduce(&cluster.client).unwrap();
     let call = cluster.client.call(ASK, 1).to_all(&members);
-    let (replies, failed) = call.members().open().unwrap().collect().await;
+    let (replies, failed) = call.quorum_call().open().unwrap().collect().await;
     assert_eq!(replies.len(), 2);
     assert_eq!(failed[0].0, node(3));
     assert_eq!(failed[0].1.cause(), Some(Cause::Unreachable));
@@ -127,7 +127,7 @@ async fn five_endpoints_and_many_configurations_share_one_pool_of_connections() 
     let calls = (0..5_u64).map(|round| {
         let members = cluster.members.subset(|member| member.node().get() != round);
         let call = cluster.client.call(ASK, round).to_all(&members);
-        tokio::spawn(async move { call.quorum(All).await.unwrap().number })
+        tokio::spawn(async move { call.acked_by(All).await.unwrap().number })
     });
     for (round, call) in (0..5).zip(calls.collect::<Vec<_>>()) {
         assert_eq!(call.await.unwrap(), round);

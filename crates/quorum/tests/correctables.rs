@@ -5,17 +5,17 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_quorum::{Correctable, Correction, QuorumError, QuorumExt, Replies};
+use convoke_quorum::{Correctable, Majority, QuorumError, QuorumExt, Replies, Retry, Verdict};
 use tokio::time::Instant;
 
 use support::{ASK, Answer, Behaviour, Cluster, HOP, STREAM};
 
 /// The largest number so far, final once all have replied.
-fn largest(replies: &Replies<Answer>) -> Correction<u64> {
+fn largest(replies: &Replies<Answer>) -> Verdict<u64> {
     match replies.iter().map(|(_, answer)| answer.number).max() {
-        None => Correction::Nothing,
-        Some(number) if replies.remaining() == 0 => Correction::Final(number),
-        Some(number) => Correction::Preliminary(number),
+        None => Verdict::Continue,
+        Some(number) if replies.remaining() == 0 => Verdict::Done(number),
+        Some(number) => Verdict::Preliminary(number),
     }
 }
 
@@ -23,7 +23,7 @@ fn largest(replies: &Replies<Answer>) -> Correction<u64> {
 async fn staggered(count: u64) -> (Cluster, Correctable<u64>) {
     let cluster = Cluster::start(count).await;
     (1..=count).for_each(|id| cluster.will(id, Behaviour::After(100 * id)));
-    let correctable = cluster.all(ASK, 7).members().correctable(largest).unwrap();
+    let correctable = cluster.all(ASK, 7).correctable(largest);
     (cluster, correctable)
 }
 
@@ -60,10 +60,10 @@ async fn too_few_replies_are_an_error_at_the_end_and_lower_levels_keep_their_ans
     let cluster = Cluster::start(3).await;
     (2..=3).for_each(|id| cluster.will(id, Behaviour::Refuse));
     let never_final = |replies: &Replies<Answer>| match replies.len() {
-        3 => Correction::Final(3),
-        level => Correction::Preliminary(level as u64),
+        3 => Verdict::Done(3),
+        level => Verdict::Preliminary(level as u64),
     };
-    let correctable = cluster.all(ASK, 7).members().correctable(never_final).unwrap();
+    let correctable = cluster.all(ASK, 7).correctable(never_final);
     let error = correctable.watch(2).await.unwrap_err();
     assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
     assert_eq!(error.failed(|_| true).count(), 2);
@@ -75,14 +75,13 @@ async fn too_few_replies_are_an_error_at_the_end_and_lower_levels_keep_their_ans
 #[tokio::test(start_paused = true)]
 async fn a_member_that_streams_raises_the_level_once_and_improves_the_value() {
     let cluster = Cluster::start(1).await;
-    let correctable = cluster.all(STREAM, 5).members().correctable(|replies| {
+    let correctable = cluster.all(STREAM, 5).correctable(|replies| {
         match replies.latest().map(|(_, answer)| answer.number) {
-            Some(4) => Correction::Final(4),
-            Some(number) => Correction::Preliminary(number),
-            None => Correction::Nothing,
+            Some(4) => Verdict::Done(4),
+            Some(number) => Verdict::Preliminary(number),
+            None => Verdict::Continue,
         }
     });
-    let correctable = correctable.unwrap();
     assert_eq!(correctable.watch(1).await.unwrap(), 0);
     assert_eq!((correctable.done().await.unwrap(), correctable.level()), (4, 1));
 }
@@ -105,10 +104,34 @@ async fn a_deadline_ends_it() {
     let cluster = Cluster::start(2).await;
     cluster.will(2, Behaviour::Hang);
     let call = cluster.all(ASK, 7).deadline(Duration::from_millis(200));
-    let correctable = call.members().correctable(largest).unwrap();
+    let correctable = call.correctable(largest);
     // At the end nobody remains: what there is becomes the answer of this rule.
     assert_eq!(correctable.watch(2).await.unwrap(), 7);
     let call = cluster.all(ASK, 7).deadline(Duration::from_millis(200));
-    let never = call.members().correctable(|_| Correction::<u64>::Nothing).unwrap();
+    let never = call.correctable(|_| Verdict::<u64>::Continue);
     assert!(matches!(never.done().await, Err(QuorumError::Deadline(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_as_soon_as_it_is_impossible() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::After(30));
+    (2..=3).for_each(|id| cluster.will(id, Behaviour::Refuse));
+    let correctable = cluster.all(ASK, 7).correctable(|replies| match replies.len() {
+        _ if !replies.may_reach(&Majority) => Verdict::Impossible,
+        0 => Verdict::Continue,
+        level => Verdict::Preliminary(level),
+    });
+    let start = Instant::now();
+    let error = correctable.done().await.unwrap_err();
+    assert_eq!(start.elapsed(), 2 * HOP);
+    assert_eq!(error.failed(|_| true).count(), 2, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_opened_says_so_at_its_end() {
+    let cluster = Cluster::start(3).await;
+    let correctable = cluster.all(ASK, 7).retry(Retry::times(1)).correctable(largest);
+    assert!(matches!(correctable.watch(1).await, Err(QuorumError::NotIdempotent { .. })));
+    assert!(matches!(correctable.done().await, Err(QuorumError::NotIdempotent { .. })));
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use convoke_core::{CallBuilder, CallError, Cause, End};
-use convoke_quorum::{Majority, QuorumError, QuorumExt, each};
+use convoke_quorum::{Majority, QuorumError, QuorumExt};
 use tokio::time::Instant;
 
 use support::{ASK, Behaviour, Cluster, HOP};
@@ -53,15 +53,15 @@ async fn whichever_way_a_deadline_is_set_it_is_kept() {
         }),
         ("the request of a branch", { Box::pin(call(client.invoke(short()).to(peer))) }),
         ("a quorum call", {
-            let quorum = all().members().deadline(DEADLINE).quorum(Majority);
+            let quorum = all().quorum_call().deadline(DEADLINE).quorum(Majority);
             Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
         }),
         ("the request to each member", {
-            let quorum = each(client, &cluster.members, |_| Some(short())).quorum(Majority);
+            let quorum = cluster.members.each(client, |_| Some(short())).quorum(Majority);
             Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
         }),
         ("the request to each member, beside a longer one of the call", {
-            let quorum = each(client, &cluster.members, |_| Some(short()));
+            let quorum = cluster.members.each(client, |_| Some(short()));
             let quorum = quorum.deadline(DEADLINE * 2).quorum(Majority);
             Box::pin(async { causes_of(&quorum.await.expect_err("they are late")) })
         }),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use convoke_core::{Cause, Endpoint, Executed, Method, Peer};
 use convoke_quorum::{
-    All, Configuration, Correction, First, Majority, Member, QuorumError, QuorumExt, Threshold,
-    Unsuitable, each,
+    All, Configuration, First, Majority, Member, QuorumError, QuorumExt, Threshold, Unsuitable,
+    Verdict,
 };
 use convoke_transport_tcp::TcpTransport;
 use tokio::time::Instant;
@@ -109,12 +109,12 @@ async fn defect_2_over_tcp_a_peer_that_accepts_and_stays_silent_is_only_missing(
     let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
     members.introduce(&client).unwrap();
     let ask = |number| client.call(ASK, number).to_all(&members);
-    assert_eq!(ask(1).quorum(Majority).await.unwrap().number, 1);
+    assert_eq!(ask(1).acked_by(Majority).await.unwrap().number, 1);
     let call = ask(2).deadline(Duration::from_millis(200));
     let error = call.quorum(All).await.unwrap_err();
     assert!(matches!(error, QuorumError::Deadline(_)), "{error}");
     assert_eq!(error.missing().collect::<Vec<_>>(), nodes([1]));
-    assert_eq!(ask(3).quorum(Majority).await.unwrap().number, 3);
+    assert_eq!(ask(3).acked_by(Majority).await.unwrap().number, 3);
     for endpoint in servers.into_iter().chain([client]) {
         endpoint.shutdown(Duration::ZERO).await;
     }
@@ -128,7 +128,7 @@ async fn defect_3_a_slow_handler_on_the_callers_own_node_holds_up_no_other_call(
     let ask = |number| me.call(ASK, number).to_all(&cluster.members);
     for number in 0..10 {
         let start = Instant::now();
-        assert_eq!(ask(number).quorum(Majority).await.unwrap().number, number);
+        assert_eq!(ask(number).acked_by(Majority).await.unwrap().number, number);
         assert_eq!(start.elapsed(), 2 * HOP);
     }
     let call = ask(10).deadline(Duration::from_millis(100));
@@ -160,7 +160,7 @@ async fn defect_4_a_call_that_is_given_up_while_it_is_sent_repeats_no_other() {
     for number in 0..200 {
         // Left as soon as the majority is in, as is usual; every other one is dropped right after
         // its start.
-        let large = cluster.all(ASK, 1_000 + number).members().open().unwrap();
+        let large = cluster.all(ASK, 1_000 + number).quorum_call().open().unwrap();
         cluster.all(NOTE, number).quorum(Majority).await.unwrap();
         drop(large);
     }
@@ -177,7 +177,7 @@ async fn defect_5_skipped_members_are_no_successes() {
     let cluster = Cluster::start(3).await;
     cluster.will(3, Behaviour::Refuse);
     let only_third = |member: Peer| (member.node() == node(3)).then(|| ASK.request(1));
-    let call = each(&cluster.client, &cluster.members, only_third);
+    let call = cluster.members.each(&cluster.client, only_third);
     let error = call.quorum(Majority).await.unwrap_err();
     assert_eq!(error.shortfall().unwrap().skipped, nodes([1, 2]));
 }
@@ -187,10 +187,10 @@ async fn defect_6_a_level_counts_members_not_messages() {
     let cluster = Cluster::start(3).await;
     (2..=3).for_each(|id| cluster.will(id, Behaviour::Hang));
     // Replica 1 streams a hundred items, the others one each.
-    let call = cluster.all(STREAM, 100).deadline(Duration::from_secs(5)).members();
-    let correctable = call
-        .correctable(|replies| Correction::Preliminary(replies.latest().unwrap().1.number))
-        .unwrap();
+    let call = cluster.all(STREAM, 100).deadline(Duration::from_secs(5));
+    let correctable = call.correctable(|replies| {
+        Verdict::Preliminary(replies.latest().map_or(0, |(_, item)| item.number))
+    });
     tokio::time::sleep(Duration::from_millis(800)).await;
     assert_eq!(correctable.level(), 3);
     assert!(correctable.latest().unwrap() > 50, "most messages are of one member");
@@ -226,11 +226,11 @@ async fn defect_7_not_even_a_hundred_thousand_of_them_do() {
         let calls: Vec<_> = (0..1_000)
             .map(|number| {
                 let call = cluster.all(ASK, number).deadline(Duration::from_millis(60));
-                call.members().open().expect("there are few at once")
+                call.quorum_call().open().expect("there are few at once")
             })
             .collect();
         for call in calls {
-            assert!(matches!(call.majority().await, Err(QuorumError::Deadline(_))));
+            assert!(matches!(call.quorum(Majority).await, Err(QuorumError::Deadline(_))));
         }
     }
     cluster.settle().await;

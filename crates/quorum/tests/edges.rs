@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use convoke_core::{Context, Endpoint, Limits, Method, PeerState, Service, Status, Task};
-use convoke_quorum::{All, Majority, QuorumExt, Retry, each};
+use convoke_quorum::{All, Majority, QuorumExt, Retry};
 use convoke_sim::transport::SimNetwork;
 use convoke_transport_tcp::TcpTransport;
 
@@ -54,7 +54,7 @@ async fn ordered_requests_start_in_order_on_threads() {
 #[tokio::test(start_paused = true)]
 async fn a_hedged_call_of_nobody_has_no_replies() {
     let cluster = Cluster::start(3).await;
-    let nobody = each(&cluster.client, &cluster.members, |_| None::<convoke_core::Request<Answer>>);
+    let nobody = cluster.members.each(&cluster.client, |_| None::<convoke_core::Request<Answer>>);
     let call = nobody.hedge(1, Duration::from_millis(5)).open().unwrap();
     assert!(call.collect().await.0.is_empty());
 }
@@ -131,7 +131,7 @@ async fn a_retried_call_may_have_any_deadline() {
     let call = cluster.all(support::REPEAT, 1).deadline(Duration::MAX);
     call.quorum(Majority).await.unwrap();
     let call = cluster.all(support::REPEAT, 1).deadline(Duration::MAX);
-    call.members().retry(Retry::times(1)).quorum(Majority).await.unwrap();
+    call.retry(Retry::times(1)).quorum(Majority).await.unwrap();
 }
 
 /// Replies that are together more than a call may hold are read one by one.

@@ -112,7 +112,7 @@ async fn latencies_are_those_of_the_members_and_say_whom_to_ask_first() {
         order.iter().map(|peer| peer.node().get()).collect::<Vec<_>>()
     };
     assert_eq!(watcher.next().await.map(order), Some(vec![1, 2, 3]));
-    let measured = || cluster.all(ASK, 1).members().latencies(&latencies);
+    let measured = || cluster.all(ASK, 1).latencies(&latencies);
     measured().quorum(All).await.unwrap();
     let expected = [50, 0, 0].map(|ms| Some(2 * HOP + Duration::from_millis(ms)));
     assert_eq!([1, 2, 3].map(|id| latencies.of(node(id))), expected);
@@ -129,7 +129,7 @@ async fn latencies_are_those_of_the_members_and_say_whom_to_ask_first() {
     // The fastest are asked first.
     let nearest = latencies.order(&cluster.members);
     let call = cluster.client.call(ASK, 5).to_all(&nearest);
-    let hedged = call.members().hedge(2, Duration::from_secs(1));
-    assert_eq!(hedged.quorum(First).await.unwrap().node, 3);
+    let hedged = call.hedge(2, Duration::from_secs(1));
+    assert_eq!(hedged.acked_by(First).await.unwrap().node, 3);
     assert_eq!(latencies.nearest(2, &cluster.members).nodes().collect::<Vec<_>>(), nodes([2, 3]));
 }

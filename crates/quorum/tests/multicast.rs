@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use convoke_core::Limits;
-use convoke_quorum::{Majority, QuorumError, QuorumExt, SendError};
+use convoke_quorum::{Latencies, Majority, MulticastError, QuorumExt, Retry};
 use tokio::time::Instant;
 
 use support::{ASK, Behaviour, Cluster, HOP, NOTE, node, nodes};
@@ -19,9 +19,10 @@ async fn a_waiting_multicast_fails_when_a_member_is_stopped_and_a_forgotten_one_
         tokio::time::sleep(10 * HOP).await;
         let sent = cluster.all(NOTE, 1).send().await;
         assert_eq!(sent.is_ok(), stopped == 0);
-        if let Err(SendError::Members(error)) = sent {
-            let missed: Vec<_> = error.failed.iter().map(|(member, _)| *member).collect();
-            assert_eq!(missed, nodes(1..=stopped), "{error}");
+        if let Err(error) = sent {
+            let MulticastError::Unsent { members, failed } = &error else { panic!("{error}") };
+            let missed: Vec<_> = failed.iter().map(|(member, _)| *member).collect();
+            assert_eq!((*members, missed), (3, nodes(1..=stopped)), "{error}");
         }
         cluster.all(NOTE, 2).send_and_forget().unwrap();
         cluster.settle().await;
@@ -93,12 +94,32 @@ async fn what_cannot_be_opened_is_not_sent_at_all() {
     limits.calls_max = 1;
     let cluster = Cluster::start_with(2, limits).await;
     cluster.will(1, Behaviour::Hang);
-    let _open = cluster.all(ASK, 1).members().open().unwrap();
+    let _open = cluster.all(ASK, 1).quorum_call().open().unwrap();
     let refused = cluster.all(ASK, 2).send_and_forget();
-    assert!(matches!(refused, Err(QuorumError::NotOpened(_))));
-    assert!(matches!(cluster.all(ASK, 3).send().await, Err(SendError::NotOpened(_))));
+    assert!(matches!(refused, Err(MulticastError::NotOpened(_))));
+    assert!(matches!(cluster.all(ASK, 3).send().await, Err(MulticastError::NotOpened(_))));
     tokio::time::sleep(5 * HOP).await;
     assert_eq!(cluster.replica(2).asked(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_are_about_replies_are_refused_of_one_way_requests() {
+    let cluster = Cluster::start(2).await;
+    let refused = |sent: Result<(), MulticastError>| match sent {
+        Err(MulticastError::NotOneWay { setting }) => setting,
+        sent => panic!("{sent:?}"),
+    };
+    let note = || cluster.all(NOTE, 1);
+    assert_eq!(refused(note().retry(Retry::times(1)).send().await), "retry");
+    assert_eq!(refused(note().hedge(1, HOP).send_and_forget()), "hedge");
+    assert_eq!(refused(note().cancel_late().send().await), "cancel_late");
+    assert_eq!(refused(note().late(|_, _| {}).send().await), "late");
+    assert_eq!(refused(note().latencies(&Latencies::new()).send_and_forget()), "latencies");
+    assert_eq!(refused(note().among(&cluster.members).send().await), "among");
+    cluster.settle().await;
+    assert!((1..=2).all(|id| cluster.replica(id).asked().is_empty()));
+    let call = cluster.members.each(&cluster.client, |_| Some(NOTE.request(2)));
+    call.deadline(Duration::from_secs(1)).send().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

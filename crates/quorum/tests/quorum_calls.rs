@@ -6,10 +6,11 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::{Cause, Endpoint, Executed};
+use convoke_core::{Cause, Code, Endpoint, Executed, NodeId, Status};
 use convoke_quorum::{
-    All, Byzantine, First, Gathered, Grid, Majority, MemberError, QuorumError, QuorumExt, Replies,
-    Retry, Threshold, Unsuitable, Verdict, Weighted, each, matching, newest_of,
+    AckedBy, All, Byzantine, First, Grid, Majority, MemberError, MemberSet, QuorumError, QuorumExt,
+    QuorumFunction, QuorumSystem, Replies, Retry, Threshold, Unsuitable, Verdict, Weighted,
+    matching, newest_of,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -21,8 +22,9 @@ async fn a_majority_is_there_after_one_round_trip_and_the_slow_member_still_gets
     let cluster = Cluster::start(3).await;
     cluster.network.latency(node(support::CLIENT), node(3), 50 * HOP);
     let start = Instant::now();
-    let answer = cluster.all(ASK, 7).quorum(Majority).await.unwrap();
-    assert_eq!((answer.number, start.elapsed()), (7, 2 * HOP));
+    let answers = cluster.all(ASK, 7).quorum(Majority).await.unwrap();
+    let answers: Vec<_> = answers.iter().map(|(member, answer)| (*member, answer.number)).collect();
+    assert_eq!((answers, start.elapsed()), (vec![(node(1), 7), (node(2), 7)], 2 * HOP));
     assert!(cluster.replica(3).asked().is_empty());
     cluster.settle().await;
     assert_eq!(cluster.replica(3).asked(), [7]);
@@ -117,7 +119,7 @@ async fn rules_that_do_not_fit_are_refused_before_anything_is_sent() {
     assert!(matches!(unsuitable(faulty.unwrap_err()), Unsuitable::TooManyFaulty { .. }));
     let grid = cluster.all(ASK, 1).quorum(Grid { columns: 3 }).await;
     assert!(matches!(unsuitable(grid.unwrap_err()), Unsuitable::NoGrid { .. }));
-    let newest = cluster.all(ASK, 1).quorum(newest_of(5, |a: &Answer| a.number)).await;
+    let newest = cluster.all(ASK, 1).quorum(newest_of(Threshold(5), |a: &Answer| a.number)).await;
     assert_eq!(unsuitable(newest.unwrap_err()), too_high);
     let same = cluster.all(ASK, 1).quorum(matching(0)).await;
     assert_eq!(unsuitable(same.unwrap_err()), Unsuitable::ThresholdZero);
@@ -128,9 +130,9 @@ async fn rules_that_do_not_fit_are_refused_before_anything_is_sent() {
     let twice = invoke().to_all([one, one]).quorum(First).await;
     let duplicate = Unsuitable::DuplicateMember { node: node(1) };
     assert_eq!(unsuitable(twice.unwrap_err()), duplicate);
-    let retried = cluster.all(ASK, 1).members().retry(Retry::times(1)).quorum(First).await;
+    let retried = cluster.all(ASK, 1).retry(Retry::times(1)).quorum(First).await;
     assert!(matches!(retried, Err(QuorumError::NotIdempotent { method }) if method == ASK.name()));
-    let retried = cluster.all(ASK, 1).members().retry(Retry::times(1)).open();
+    let retried = cluster.all(ASK, 1).retry(Retry::times(1)).open();
     assert!(matches!(retried, Err(QuorumError::NotIdempotent { .. })));
     cluster.settle().await;
     assert_eq!(cluster.network.total_traffic().frames(), before);
@@ -141,14 +143,14 @@ async fn every_system_gives_the_answer_it_should() {
     let cluster = Cluster::start(4).await;
     [5, 9, 9, 2].into_iter().zip(1..).for_each(|(n, id)| cluster.will(id, Behaviour::Say(n)));
     let ask = || cluster.all(ASK, 0);
-    let newest = ask().quorum(newest_of(4, |answer: &Answer| answer.number)).await.unwrap();
+    let newest = ask().quorum(newest_of(All, |answer: &Answer| answer.number)).await.unwrap();
     assert_eq!(newest.number, 9);
     let by_number = |a: &Answer, b: &Answer| a.number == b.number;
     let agreed = convoke_quorum::matching_by(2, by_number);
     assert_eq!(ask().quorum(agreed).await.unwrap().number, 9);
     let torn = convoke_quorum::matching_by(3, by_number);
     assert!(matches!(ask().quorum(torn).await, Err(QuorumError::Impossible(_))));
-    let three = ask().quorum(Gathered(Byzantine { faulty: 1 })).await.unwrap();
+    let three = ask().quorum(Byzantine { faulty: 1 }).await.unwrap();
     assert_eq!(three.len(), 3);
     cluster.will(4, Behaviour::Hang);
     let heavy = Weighted::majority(nodes(1..=4).into_iter().zip([3, 1, 1, 1]));
@@ -156,7 +158,7 @@ async fn every_system_gives_the_answer_it_should() {
     let heavy = Weighted::majority(nodes(1..=4).into_iter().zip([1, 1, 1, 4]));
     let call = ask().deadline(Duration::from_secs(1));
     assert!(matches!(call.quorum(heavy).await, Err(QuorumError::Deadline(_))));
-    assert_eq!(ask().quorum(Grid { columns: 2 }).await.unwrap().number, 5);
+    assert_eq!(ask().acked_by(Grid { columns: 2 }).await.unwrap().number, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +169,7 @@ async fn a_function_of_ones_own_sums_and_stops_at_what_it_asked_for() {
         3 => Verdict::Done(replies.iter().map(|(_, answer)| answer.number).sum::<u64>()),
         _ => Verdict::Continue,
     };
-    assert_eq!(cluster.all(ASK, 0).quorum(sum).await.unwrap(), 60);
+    assert_eq!(cluster.all(ASK, 0).quorum_by(sum).await.unwrap(), 60);
     let total = cluster.all(ASK, 0).quorum_by(|replies| match replies.reach(&Threshold(2)) {
         true => Verdict::Done(replies.len()),
         false => Verdict::Continue,
@@ -180,7 +182,7 @@ async fn a_stream_gives_every_member_once_and_can_be_left_early() {
     let cluster = Cluster::start(4).await;
     cluster.will(2, Behaviour::Refuse);
     cluster.will(3, Behaviour::Twice);
-    let call = cluster.all(ASK, 5).members().open().unwrap();
+    let call = cluster.all(ASK, 5).quorum_call().open().unwrap();
     let (replies, failed) = call.collect().await;
     let mut members: Vec<_> = replies.iter().map(|(member, _)| member.get()).collect();
     members.sort_unstable();
@@ -188,7 +190,7 @@ async fn a_stream_gives_every_member_once_and_can_be_left_early() {
     assert_eq!(failed.iter().map(|(member, _)| *member).collect::<Vec<_>>(), nodes([2]));
     assert_eq!(failed[0].1.failure().unwrap().executed, Executed::Yes);
 
-    let mut call = cluster.all(ASK, 6).members().open().unwrap();
+    let mut call = cluster.all(ASK, 6).quorum_call().open().unwrap();
     let mut good = 0;
     while let Some((_, answer)) = call.next().await {
         good += u64::from(answer.is_ok());
@@ -200,16 +202,15 @@ async fn a_stream_gives_every_member_once_and_can_be_left_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ready_made_ends_of_an_open_call_are_those_of_the_systems() {
+async fn an_open_call_is_decided_by_the_same_rules() {
     let cluster = Cluster::start(3).await;
     cluster.will(3, Behaviour::Refuse);
-    let open = || cluster.all(ASK, 5).members().open().unwrap();
-    assert_eq!(open().first().await.unwrap().number, 5);
-    assert_eq!(open().majority().await.unwrap().number, 5);
-    assert_eq!(open().threshold(2).await.unwrap().number, 5);
-    assert!(matches!(open().all().await, Err(QuorumError::Impossible(_))));
+    let open = || cluster.all(ASK, 5).quorum_call().open().unwrap();
+    assert_eq!(open().acked_by(First).await.unwrap().number, 5);
+    assert_eq!(open().quorum(Majority).await.unwrap().len(), 2);
+    assert!(matches!(open().acked_by(All).await, Err(QuorumError::Impossible(_))));
     assert!(open().quorum_by(|_| Verdict::Done(())).await.is_ok());
-    let zero = open().threshold(0).await;
+    let zero = open().quorum(Threshold(0)).await;
     assert!(matches!(zero, Err(QuorumError::Unsuitable(Unsuitable::ThresholdZero))));
 }
 
@@ -217,14 +218,14 @@ async fn the_ready_made_ends_of_an_open_call_are_those_of_the_systems() {
 async fn a_reply_that_was_read_is_not_decided_on() {
     let cluster = Cluster::start(4).await;
     let open = async |read| {
-        let mut call = cluster.all(ASK, 5).members().open().unwrap();
+        let mut call = cluster.all(ASK, 5).quorum_call().open().unwrap();
         for _ in 0..read {
             assert!(call.next().await.is_some_and(|(_, answer)| answer.is_ok()));
         }
         call
     };
-    assert_eq!(open(1).await.quorum(Gathered(Majority)).await.unwrap().len(), 3);
-    let error = open(2).await.quorum(Gathered(Majority)).await.unwrap_err();
+    assert_eq!(open(1).await.quorum(Majority).await.unwrap().len(), 3);
+    let error = open(2).await.quorum(Majority).await.unwrap_err();
     assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
 }
 
@@ -235,7 +236,7 @@ async fn late_replies_reach_the_callback_and_a_decision_cancels_nothing() {
     cluster.will(3, Behaviour::Refuse);
     let seen: Arc<Mutex<Vec<(u64, bool)>>> = Arc::default();
     let heard = seen.clone();
-    let call = cluster.all(ASK, 5).members().late(move |member, answer| {
+    let call = cluster.all(ASK, 5).late(move |member, answer| {
         heard.lock().push((member.get(), answer.is_ok()));
     });
     call.quorum(First).await.unwrap();
@@ -250,11 +251,14 @@ async fn reads_may_be_cancelled_once_decided_writes_may_not() {
     let cluster = Cluster::start(3).await;
     cluster.will(3, Behaviour::Hang);
     let deadline = Duration::from_secs(5);
-    let write = cluster.all(ASK, 1).deadline(deadline).members().cancel_late();
-    write.quorum(Majority).await.unwrap();
+    let write = cluster.all(ASK, 1).deadline(deadline).cancel_late();
+    let refused = write.quorum(Majority).await;
+    assert!(matches!(refused, Err(QuorumError::NotReadOnly { method }) if method == ASK.name()));
+    assert!(cluster.replica(1).asked().is_empty(), "nothing was sent");
+    cluster.all(ASK, 1).deadline(deadline).quorum(Majority).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(cluster.replica(3).stopped(), 0);
-    let read = cluster.all(READ, 1).deadline(deadline).members().cancel_late();
+    let read = cluster.all(READ, 1).deadline(deadline).cancel_late();
     read.quorum(Majority).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(cluster.replica(3).stopped(), 1);
@@ -282,7 +286,7 @@ async fn each_member_gets_its_own_argument_exactly_once() {
         for round in 0..50 {
             let request =
                 |member: convoke_core::Peer| Some(NOTE.request(round + member.node().get()));
-            let call = each(&cluster.client, &cluster.members, request);
+            let call = cluster.members.each(&cluster.client, request);
             if round % 2 == 0 {
                 call.quorum(All).await.unwrap();
             } else {
@@ -305,7 +309,7 @@ async fn members_without_an_argument_are_not_asked_and_shrink_what_is_possible()
         let odd = |member: convoke_core::Peer| {
             (member.node().get() % 2 == 1 || member.node().get() == 4).then(|| ASK.request(1))
         };
-        each(&cluster.client, &cluster.members, odd)
+        cluster.members.each(&cluster.client, odd)
     };
     ask().quorum(Threshold(2)).await.unwrap();
     let error = ask().quorum(Majority).await.unwrap_err();
@@ -315,7 +319,7 @@ async fn members_without_an_argument_are_not_asked_and_shrink_what_is_possible()
     assert!(matches!(ask().quorum(All).await, Err(QuorumError::Impossible(_))));
     cluster.settle().await;
     assert_eq!(cluster.replica(1).asked().len(), asked, "it was hopeless before it was sent");
-    let nobody = each(&cluster.client, &cluster.members, |_| None::<convoke_core::Request<Answer>>);
+    let nobody = cluster.members.each(&cluster.client, |_| None::<convoke_core::Request<Answer>>);
     assert!(matches!(nobody.quorum(First).await, Err(QuorumError::Impossible(_))));
     assert!(cluster.replica(2).asked().is_empty());
 }
@@ -328,10 +332,10 @@ async fn a_failed_member_is_asked_again_only_where_that_is_safe() {
     cluster.will(3, Behaviour::Refuse);
     tokio::time::sleep(10 * HOP).await;
     let call = cluster.all(REPEAT, 1).deadline(Duration::from_secs(2));
-    let error = call.members().retry(Retry::times(3)).quorum(All).await.unwrap_err();
+    let error = call.retry(Retry::times(3)).quorum(All).await.unwrap_err();
     assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
     let call = cluster.all(REPEAT, 2).deadline(Duration::from_secs(2));
-    let call = call.members().retry(Retry::times(2).pause(Duration::from_millis(5)));
+    let call = call.retry(Retry::times(2).pause(Duration::from_millis(5)));
     let decided = call.quorum(First).detailed().await.unwrap();
     assert_eq!(decided.answered.nodes().collect::<Vec<_>>(), nodes([1]));
     cluster.settle().await;
@@ -344,8 +348,8 @@ async fn a_member_that_stumbles_is_asked_until_it_answers() {
     let cluster = Cluster::start(1).await;
     cluster.will(1, Behaviour::Stumble);
     let start = Instant::now();
-    let call = cluster.all(REPEAT, 1).members().retry(Retry::times(1));
-    assert_eq!(call.quorum(First).await.unwrap().number, 1);
+    let call = cluster.all(REPEAT, 1).retry(Retry::times(1));
+    assert_eq!(call.acked_by(First).await.unwrap().number, 1);
     assert_eq!(start.elapsed(), 4 * HOP + Duration::from_millis(20));
     assert_eq!(cluster.replica(1).asked(), [1, 1]);
 }
@@ -353,14 +357,14 @@ async fn a_member_that_stumbles_is_asked_until_it_answers() {
 #[tokio::test(start_paused = true)]
 async fn a_hedged_call_asks_one_more_only_when_the_first_is_slow_or_fails() {
     let cluster = Cluster::start(3).await;
-    let hedged = || cluster.all(READ, 1).members().hedge(1, Duration::from_millis(50));
-    assert_eq!(hedged().quorum(First).await.unwrap().node, 1);
+    let hedged = || cluster.all(READ, 1).hedge(1, Duration::from_millis(50));
+    assert_eq!(hedged().acked_by(First).await.unwrap().node, 1);
     cluster.settle().await;
     assert!(cluster.replica(2).asked().is_empty());
 
     cluster.will(1, Behaviour::Hang);
     let start = Instant::now();
-    assert_eq!(hedged().cancel_late().quorum(First).await.unwrap().node, 2);
+    assert_eq!(hedged().cancel_late().acked_by(First).await.unwrap().node, 2);
     assert_eq!(start.elapsed(), Duration::from_millis(50) + 2 * HOP);
     assert!(cluster.replica(3).asked().is_empty());
     tokio::time::sleep(2 * HOP).await;
@@ -368,7 +372,7 @@ async fn a_hedged_call_asks_one_more_only_when_the_first_is_slow_or_fails() {
 
     cluster.will(1, Behaviour::Refuse);
     let start = Instant::now();
-    assert_eq!(hedged().quorum(First).await.unwrap().node, 2);
+    assert_eq!(hedged().acked_by(First).await.unwrap().node, 2);
     assert_eq!(start.elapsed(), 4 * HOP);
 
     cluster.will(2, Behaviour::Refuse);
@@ -383,16 +387,16 @@ async fn a_hundred_calls_arrive_at_each_member_in_order_also_mixed_with_calls_to
     let mut open = Vec::new();
     for number in 0..100_u64 {
         if number % 2 == 0 {
-            open.push(cluster.all(NOTE, number).members().open().unwrap());
+            open.push(cluster.all(NOTE, number).quorum_call().open().unwrap());
         } else {
             for member in &cluster.members {
                 let invocation = cluster.client.call(NOTE, number);
-                open.push(invocation.to(member).members().open().unwrap());
+                open.push(invocation.to(member).quorum_call().open().unwrap());
             }
         }
     }
     for call in open {
-        call.all().await.unwrap();
+        call.quorum(All).await.unwrap();
     }
     let expected: Vec<u64> = (0..100).collect();
     assert!((1..=4).all(|id| cluster.replica(id).asked() == expected));
@@ -407,7 +411,7 @@ async fn equal_calls_of_two_clients_each_get_their_own_replies() {
         let members = cluster.members.clone();
         (0..100_u64).map(move |number| {
             let call = client.call(ASK, number).to_all(&members);
-            (number, call.quorum(Majority))
+            (number, call.acked_by(Majority))
         })
     };
     let started: Vec<_> = calls(cluster.client.clone())
@@ -426,7 +430,7 @@ async fn the_endpoint_itself_is_a_member_under_the_same_rules() {
     let me = cluster.endpoint(1);
     let ask = |number| me.call(ASK, number).to_all(&cluster.members);
     let start = Instant::now();
-    let all = ask(4).quorum(Gathered(All)).await.unwrap();
+    let all = ask(4).quorum(All).await.unwrap();
     assert_eq!((all[0].0, start.elapsed()), (node(1), 2 * HOP));
     assert_eq!(cluster.replica(1).asked(), [4]);
     cluster.will(1, Behaviour::Refuse);
@@ -437,7 +441,7 @@ async fn the_endpoint_itself_is_a_member_under_the_same_rules() {
 #[tokio::test(start_paused = true)]
 async fn streamed_replies_are_news_of_one_member_each() {
     let cluster = Cluster::start(3).await;
-    let mut call = cluster.all(STREAM, 3).members().open().unwrap();
+    let mut call = cluster.all(STREAM, 3).quorum_call().open().unwrap();
     let mut items = Vec::new();
     while let Some((member, answer)) = call.next().await {
         items.push((member.get(), answer.unwrap().number));
@@ -451,4 +455,144 @@ async fn streamed_replies_are_news_of_one_member_each() {
         if is_there { Verdict::Done(replies.len()) } else { Verdict::Continue }
     });
     assert_eq!(newest.await.unwrap(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_fails_with_what_a_quorum_call_of_its_own_failed_with() {
+    let cluster = Cluster::start(3).await;
+    (1..=2).for_each(|id| cluster.will(id, Behaviour::Refuse));
+    cluster.will(3, Behaviour::Hang);
+    let ask = || cluster.all(ASK, 1).deadline(Duration::from_millis(500));
+    let status = Status::from(ask().quorum(Majority).await.unwrap_err());
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("0 of 3 members replied"), "{status}");
+    (1..=2).for_each(|id| cluster.will(id, Behaviour::Hang));
+    let status = Status::from(ask().quorum(Majority).await.unwrap_err());
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let status = Status::from(ask().quorum(Threshold(0)).await.unwrap_err());
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    let status = Status::from(ask().retry(Retry::times(1)).send().await.unwrap_err());
+    assert_eq!(status.code(), Code::Internal, "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_way_to_decide_may_be_spawned() {
+    let cluster = Cluster::start(3).await;
+    let ask = || cluster.all(ASK, 5);
+    let all = tokio::spawn(ask().quorum(Majority).detailed()).await.unwrap().unwrap();
+    assert_eq!((all.value.len(), all.failed.len()), (2, 0));
+    let number = |answer: &Answer| answer.number;
+    let odd = matching(2).filter(|_, number| *number % 2 == 1).map(number);
+    assert_eq!(tokio::spawn(ask().quorum(odd)).await.unwrap().unwrap(), 5);
+    let acked = tokio::spawn(ask().acked_by(All).into_future());
+    assert_eq!(acked.await.unwrap().unwrap().number, 5);
+    let count = ask().quorum_by(|replies| match replies.remaining() {
+        0 => Verdict::Done(replies.len()),
+        _ => Verdict::Preliminary(replies.len()),
+    });
+    assert_eq!(tokio::spawn(count).await.unwrap().unwrap(), 3);
+}
+
+/// One of two members is enough.
+struct Either(u64, u64);
+
+impl QuorumSystem for Either {
+    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
+        let is_there = members.iter().any(|member| [self.0, self.1].contains(&member.get()));
+        if is_there { Ok(()) } else { Err(Unsuitable::NoMembers) }
+    }
+
+    fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool {
+        present.iter().any(|index| [self.0, self.1].contains(&members[index].get()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_system_of_ones_own_is_a_rule_as_it_is() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(3, Behaviour::After(100));
+    cluster.will(4, Behaviour::Refuse);
+    let start = Instant::now();
+    let replies = cluster.all(ASK, 5).quorum(Either(3, 4)).await.unwrap();
+    let members: Vec<_> = replies.into_iter().map(|(member, _)| member).collect();
+    assert_eq!(members, nodes(1..=3));
+    assert_eq!(start.elapsed(), 2 * HOP + Duration::from_millis(100));
+    let newest = newest_of(&Either(1, 3), |answer: &Answer| answer.number);
+    assert_eq!(cluster.all(ASK, 5).quorum(newest).await.unwrap().node, 1);
+    let alone = cluster.all(ASK, 5).acked_by(Either(4, 9)).await.unwrap_err();
+    assert!(matches!(alone, QuorumError::Impossible(_)), "{alone}");
+    let nobody = cluster.all(ASK, 5).quorum(Either(8, 9)).await;
+    assert!(matches!(nobody, Err(QuorumError::Unsuitable(Unsuitable::NoMembers))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_replies_that_pass_the_filter_count_and_the_others_are_named() {
+    let cluster = Cluster::start(4).await;
+    [7, 3, 8, 9].into_iter().zip(1..).for_each(|(n, id)| cluster.will(id, Behaviour::Say(n)));
+    let at_least = |least| move |_: NodeId, answer: &Answer| answer.number >= least;
+    let three = cluster.all(ASK, 0).quorum(Majority.filter(at_least(5))).detailed().await.unwrap();
+    let numbers: Vec<_> = three.value.iter().map(|(_, answer)| answer.number).collect();
+    assert_eq!(numbers, [7, 8, 9]);
+    assert_eq!(three.answered.nodes().collect::<Vec<_>>(), nodes([1, 3, 4]));
+    assert_eq!(three.failed, [(node(2), MemberError::Filtered)]);
+
+    // The second that does not count makes it impossible, though the last may still say anything.
+    cluster.will(4, Behaviour::Hang);
+    let start = Instant::now();
+    let error = cluster.all(ASK, 0).quorum(Majority.filter(at_least(8))).await.unwrap_err();
+    assert_eq!(start.elapsed(), 2 * HOP);
+    let filtered = error.failed(|error| *error == MemberError::Filtered);
+    assert_eq!(filtered.collect::<Vec<_>>(), nodes([1, 2]));
+    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
+    assert_eq!((&short.replied, &short.silent), (&nodes([3]), &nodes([4])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_filtered_out_may_be_made_up_for_by_a_later_one() {
+    let cluster = Cluster::start(3).await;
+    let call = cluster.all(STREAM, 4).quorum(All.filter(|_, item: &Answer| item.number == 2));
+    let items = call.await.unwrap();
+    assert!(items.iter().all(|(_, item)| item.number == 2) && items.len() == 3);
+    let never = All.filter(|_, item: &Answer| item.number == 9);
+    let error = cluster.all(STREAM, 4).quorum(never).await.unwrap_err();
+    assert_eq!(error.failed(|error| *error == MemberError::Filtered).count(), 3, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_decides_on_parts_of_the_replies() {
+    let cluster = Cluster::start(4).await;
+    [5, 9, 2, 9].into_iter().zip(1..).for_each(|(n, id)| cluster.will(id, Behaviour::Say(n)));
+    let number = |answer: &Answer| answer.number;
+    let ask = || cluster.all(ASK, 0);
+    // No two answers are alike, for each says who gave it.
+    assert!(matches!(ask().quorum(matching(2)).await, Err(QuorumError::Impossible(_))));
+    assert_eq!(ask().quorum(matching(2).map(number)).await.unwrap(), 9);
+    let all = ask().quorum(All.map(number)).await.unwrap();
+    assert_eq!(all.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [5, 9, 2, 9]);
+    let twice = AckedBy(All).map(|number: &u64| number * 2).map(number);
+    assert_eq!(ask().quorum(twice).await.unwrap(), 10);
+    // Inside, a filter sees the part; outside, the reply.
+    let large = Threshold(2).filter(|_, number| *number > 5).map(number);
+    let large = large.filter(|member, _: &Answer| member != node(2));
+    let error = ask().quorum(large).await.unwrap_err();
+    assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes(1..=3));
+    let [(member, answer)] = error.replies::<Answer>().unwrap() else { panic!("{error:?}") };
+    assert_eq!((*member, answer.number), (node(4), 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_has_the_replies_that_came() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(2, Behaviour::After(50));
+    (3..=4).for_each(|id| cluster.will(id, Behaviour::Hang));
+    let call = cluster.all(ASK, 7).deadline(Duration::from_millis(500));
+    let error = call.quorum(Majority).await.unwrap_err();
+    let came = error.replies::<Answer>().unwrap();
+    assert_eq!(came.iter().map(|(member, _)| *member).collect::<Vec<_>>(), nodes([1, 2]));
+    assert!(error.replies::<u64>().is_none(), "the replies are of another type");
+    let call = cluster.all(ASK, 7).deadline(Duration::from_millis(500));
+    let error = call.quorum_by(|_| Verdict::<()>::Continue).await.unwrap_err();
+    assert_eq!(error.replies::<Answer>().unwrap().len(), 2);
+    let unsent = cluster.all(ASK, 7).quorum(Threshold(0)).await.unwrap_err();
+    assert!(unsent.replies::<Answer>().is_none());
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{Code, Context, Endpoint, Method, Service, Status};
-use convoke_quorum::{All, Configuration, Gathered, Majority, QuorumError, QuorumExt, newest_of};
+use convoke_quorum::{All, Configuration, Majority, QuorumError, QuorumExt, Threshold, newest_of};
 use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -163,7 +163,7 @@ async fn run(seed: u64) {
             Err(error) => check(&error, seed),
         }
         let read = call(READ.request(0)).deadline(DEADLINE);
-        let read = read.quorum(newest_of(3, |value: &u64| *value)).await;
+        let read = read.quorum(newest_of(Threshold(3), |value: &u64| *value)).await;
         match read {
             Ok(value) => {
                 assert!(
@@ -181,7 +181,7 @@ async fn run(seed: u64) {
 
     swarm.heal().await;
     let call = |request| swarm.client.invoke(request).to_all(&swarm.members);
-    let all = call(WRITE.request(1_000)).quorum(Gathered(All)).await;
+    let all = call(WRITE.request(1_000)).quorum(All).await;
     assert_eq!(all.unwrap_or_else(|error| panic!("seed {seed}: {error}")).len(), 5);
     for register in &swarm.registers {
         let twice = register.lock().writes.iter().find(|(_, count)| **count > 1).map(|(v, _)| *v);

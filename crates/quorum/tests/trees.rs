@@ -6,8 +6,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::{Code, Context, Endpoint, Method, Peer, Service, Status};
-use convoke_quorum::{All, Configuration, Gathered, Majority, QuorumError, QuorumExt};
+use convoke_core::{Context, Endpoint, Method, Peer, Service, Status};
+use convoke_quorum::{All, Configuration, Majority, QuorumError, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 
@@ -42,7 +42,7 @@ async fn a_quorum_of_the_leaves_takes_three_one_way_delays_and_through_the_leade
         call.among(&acceptors)
     };
     let start = Instant::now();
-    let answers = lead(7).quorum(Gathered(Majority)).await.unwrap();
+    let answers = lead(7).quorum(Majority).await.unwrap();
     assert_eq!((answers.len(), start.elapsed()), (2, 3 * HOP));
     assert!(answers.iter().all(|(member, answer)| member.get() == answer.node));
 
@@ -102,12 +102,7 @@ async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
             .unary(OUTER, move |number, _: Context| {
                 let me = me.get().and_then(std::sync::Weak::upgrade).expect("it has started");
                 let call = me.call(INNER, number).to_all(&all);
-                async move {
-                    let replies = call.quorum(Gathered(All)).await;
-                    replies
-                        .map(|all| all.len() as u64)
-                        .map_err(|error| Status::new(Code::Internal, error.to_string()))
-                }
+                async move { Ok::<_, Status>(call.quorum(All).await?.len() as u64) }
             });
         let endpoint = support::endpoint(&network, id).serve(service).start().await.unwrap();
         members.introduce(&endpoint).unwrap();
@@ -118,7 +113,7 @@ async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
     for endpoint in &replicas {
         let peers: Vec<Peer> = members.members().to_vec();
         let call = endpoint.call(OUTER, 1).to_all(&peers);
-        let (replies, failed) = call.members().open().unwrap().collect().await;
+        let (replies, failed) = call.quorum_call().open().unwrap().collect().await;
         assert_eq!(
             (replies.iter().map(|(_, n)| *n).collect::<Vec<_>>(), failed.len()),
             (vec![3; 3], 0)
@@ -141,7 +136,7 @@ async fn a_server_calls_back_clients_that_only_dialled_it() {
     }
     let members = Configuration::new(nodes(1..=3)).unwrap();
     let call = hub.call(ASK, 4).to_all(&members);
-    assert_eq!(call.quorum(Gathered(All)).await.unwrap().len(), 3);
+    assert_eq!(call.quorum(All).await.unwrap().len(), 3);
     hub.call(NOTE, 5).to_all(&members).send().await.unwrap();
     tokio::time::sleep(HOP).await;
     assert!(clients.iter().all(|(_, replica)| replica.asked() == [4, 5]));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoke::Endpoint;
-use convoke::quorum::{Configuration, Gathered, Majority, QuorumBuilder, QuorumError};
+use convoke::quorum::{Configuration, Majority, QuorumBuilder, QuorumError};
 
 use crate::form::{Form, Phases};
 use crate::proto::{Key, NestedValue, StorageClient, StorageMembers, Value, WriteResponse};
@@ -67,13 +67,13 @@ impl Client {
     /// Dropped before it resolves, replicas that have the request may have stored the value.
     pub async fn put(&self, form: Form, phases: Phases, value: Value) -> Result<(), QuorumError> {
         if form != Form::Client {
-            self.open(form, phases, value).majority().await?;
+            self.open(form, phases, value).acked_by(Majority).await?;
             return Ok(());
         }
-        self.open(form, phases, value.clone()).majority().await?;
+        self.open(form, phases, value.clone()).acked_by(Majority).await?;
         for _ in 0..phases.count() {
             let echo = self.storage.echo_write(value.clone()).deadline(self.deadline);
-            echo.majority().await?;
+            echo.acked_by(Majority).await?;
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Client {
     /// The newest value of a majority, and whether all of it have that one.
     async fn newest(&self, key: &str) -> Result<(Value, bool), QuorumError> {
         let read = self.storage.read(Key::from(key)).deadline(self.deadline).cancel_late();
-        let values = read.quorum(Gathered(Majority)).await?;
+        let values = read.quorum(Majority).await?;
         let newest = values.iter().map(|(_, value)| value);
         let newest = newest.max_by_key(|value| (value.version(), &value.value));
         let newest = newest.cloned().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use convoke::quorum::{Decided, MemberError, QuorumError};
+use convoke::quorum::{Decided, Majority, MemberError, QuorumError};
 use convoke::{Cause, NodeId};
 use tokio::sync::mpsc;
 
@@ -108,7 +108,7 @@ impl Writing {
             let _ = tell.send((node, answer));
         });
         let begun = Instant::now();
-        let decided = call.majority().detailed().await;
+        let decided = call.acked_by(Majority).detailed().await;
         Self { decided, after: begun.elapsed(), late }
     }
 

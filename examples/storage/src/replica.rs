@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use convoke::quorum::{Configuration, QuorumError};
+use convoke::quorum::{Configuration, Majority};
 use convoke::{Code, Context, Endpoint, Service, Status};
 use parking_lot::Mutex;
 
@@ -110,7 +110,7 @@ impl Storage for Replica {
         let version = self.take(value.clone())?;
         for _ in 0..nested.phases {
             let echo = storage.echo_write(value.clone()).deadline(context.remaining());
-            echo.majority().await.map_err(unavailable)?;
+            echo.acked_by(Majority).await?;
         }
         Ok(version.into())
     }
@@ -130,10 +130,6 @@ impl Storage for Replica {
 
 /// A client may not have the replicas work for ever.
 const NESTED_PHASES_MAX: u32 = 2;
-
-fn unavailable(error: QuorumError) -> Status {
-    Status::new(Code::Unavailable, error.to_string())
-}
 
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use convoke::quorum::{Gathered, QuorumExt as _, Threshold};
+use convoke::quorum::{QuorumExt as _, Threshold};
 use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 use convoke::{
@@ -267,7 +267,7 @@ impl Caller {
     async fn quorum(&self, work: &Work) -> Result<()> {
         let request = ECHO.request(counted(work, 0));
         let call = self.endpoint.invoke(request).to_all(&self.peers[..]);
-        let replies = call.quorum(Gathered(Threshold(QUORUM))).await?;
+        let replies = call.quorum(Threshold(QUORUM)).await?;
         replies.iter().try_for_each(|(_, reply)| expect_bytes(reply, work.payload.len()))
     }
 }

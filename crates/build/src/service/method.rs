@@ -162,7 +162,7 @@ impl<'a> MethodCode<'a> {
             let argument = format!(", root: &{convoke}::Peer");
             ("Asked of `root`, in whose tree the members reply.", argument, "QuorumBuilder", made)
         } else {
-            let made = format!("{ext}::members({invocation}.to_all(&self.members))");
+            let made = format!("{ext}::quorum_call({invocation}.to_all(&self.members))");
             ("Asked of all members.", String::new(), "QuorumBuilder", made)
         };
         format!(

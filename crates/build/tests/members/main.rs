@@ -22,7 +22,9 @@ mod support;
 
 use std::time::Duration;
 
-use convoke::quorum::{Configuration, MemberError, QuorumError, Retry, newest_of};
+use convoke::quorum::{
+    All, Configuration, Majority, MemberError, QuorumError, Retry, Threshold, newest_of,
+};
 use convoke::{Code, Endpoint, StartError};
 use tokio::time::Instant;
 
@@ -33,13 +35,13 @@ use support::{Cluster, Register, configuration, entry, key, node};
 async fn what_is_written_with_no_one_or_two_phases_is_read_from_a_majority() {
     let cluster = Cluster::start().await;
     let replicas = cluster.at_members();
-    replicas.write(entry("heron", 1)).majority().await.unwrap();
-    let stored = replicas.write_echo(entry("stork", 2)).majority().await.unwrap();
+    replicas.write(entry("heron", 1)).acked_by(Majority).await.unwrap();
+    let stored = replicas.write_echo(entry("stork", 2)).acked_by(Majority).await.unwrap();
     assert_eq!(stored, Stored { version: 2 });
-    let stored = replicas.write_echo_echo(entry("crane", 3)).majority().await.unwrap();
+    let stored = replicas.write_echo_echo(entry("crane", 3)).acked_by(Majority).await.unwrap();
     assert_eq!(stored, Stored { version: 3 });
     for (name, version) in [("heron", 1), ("stork", 2), ("crane", 3)] {
-        let newest = newest_of(3, |entry: &replicated::Entry| entry.version);
+        let newest = newest_of(Majority, |entry: &replicated::Entry| entry.version);
         let read = replicas.read(key(name)).quorum(newest).await.unwrap();
         assert_eq!(read, entry(name, version));
     }
@@ -54,9 +56,9 @@ async fn each_phase_takes_one_delay_more() {
     for phases in 0..=2 {
         let begun = Instant::now();
         match phases {
-            0 => replicas.write(entry("heron", 1)).all().await.unwrap(),
-            1 => drop(replicas.write_echo(entry("heron", 2)).all().await.unwrap()),
-            _ => drop(replicas.write_echo_echo(entry("heron", 3)).all().await.unwrap()),
+            0 => replicas.write(entry("heron", 1)).acked_by(All).await.unwrap(),
+            1 => drop(replicas.write_echo(entry("heron", 2)).acked_by(All).await.unwrap()),
+            _ => drop(replicas.write_echo_echo(entry("heron", 3)).acked_by(All).await.unwrap()),
         }
         delays.push(begun.elapsed().as_millis() / support::DELAY.as_millis());
     }
@@ -68,7 +70,7 @@ async fn each_phase_takes_one_delay_more() {
 async fn one_crashed_member_of_four_does_not_matter() {
     let mut cluster = Cluster::start().await;
     cluster.crash(2);
-    let stored = cluster.at_members().write_echo_echo(entry("heron", 1)).majority().await;
+    let stored = cluster.at_members().write_echo_echo(entry("heron", 1)).acked_by(Majority).await;
     assert_eq!(stored.unwrap(), Stored { version: 1 });
     cluster.stop().await;
 }
@@ -93,7 +95,8 @@ async fn a_phase_without_a_quorum_names_itself_and_the_missing_members() {
         assert_eq!(cluster.register(id).read("heron"), entry("heron", 1));
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "at once, not at the deadline");
-    let error = cluster.at_members().write_echo(entry("heron", 2)).majority().await.unwrap_err();
+    let error =
+        cluster.at_members().write_echo(entry("heron", 2)).acked_by(Majority).await.unwrap_err();
     let missing: Vec<_> = error.missing().collect();
     assert!(missing.contains(&node(2)) && missing.contains(&node(3)), "{error}");
     cluster.stop().await;
@@ -103,7 +106,7 @@ async fn a_phase_without_a_quorum_names_itself_and_the_missing_members() {
 async fn a_member_whose_handler_fails_does_not_vote() {
     let cluster = Cluster::start().await;
     cluster.register(1).refuse();
-    let stored = cluster.at_members().write_echo(entry("heron", 1)).threshold(3).await;
+    let stored = cluster.at_members().write_echo(entry("heron", 1)).acked_by(Threshold(3)).await;
     assert_eq!(stored.unwrap(), Stored { version: 1 }, "three are a majority");
     cluster.register(2).refuse();
     let write = cluster.at_members().write_echo(entry("stork", 1)).deadline(support::SOON);
@@ -150,12 +153,12 @@ async fn an_ordered_handler_starts_while_the_phases_of_the_one_before_are_open()
 async fn a_request_for_another_epoch_is_refused_before_the_handler_runs() {
     let cluster = Cluster::start_in_epoch(2).await;
     let later = cluster.members.with_epoch(3);
-    let error = cluster.storage.on(&later).write_echo(entry("heron", 1)).majority().await;
+    let error = cluster.storage.on(&later).write_echo(entry("heron", 1)).acked_by(Majority).await;
     let text = error.unwrap_err().to_string();
     assert!(text.contains("the request is for epoch 3, and this node echoes in epoch 2"), "{text}");
     assert!((1..=4).all(|id| cluster.register(id).read("heron").version == 0));
     let now = cluster.storage.on(&cluster.members.with_epoch(2));
-    now.write_echo(entry("heron", 1)).majority().await.unwrap();
+    now.write_echo(entry("heron", 1)).acked_by(Majority).await.unwrap();
     cluster.stop().await;
 }
 
@@ -191,10 +194,10 @@ async fn a_multicast_says_to_whom_it_was_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn members_reply_in_the_tree_of_one_that_is_asked() {
     let cluster = Cluster::start().await;
-    cluster.at_members().write(entry("heron", 7)).all().await.unwrap();
+    cluster.at_members().write(entry("heron", 7)).acked_by(All).await.unwrap();
     let root = cluster.members.members()[0];
     let collect = cluster.at_members().collect(key("heron"), &root);
-    let newest = newest_of(4, |entry: &replicated::Entry| entry.version);
+    let newest = newest_of(All, |entry: &replicated::Entry| entry.version);
     let decided = collect.quorum(newest).detailed().await.unwrap();
     assert_eq!(decided.value, entry("heron", 7));
     assert_eq!(decided.answered, cluster.members);
@@ -206,7 +209,7 @@ async fn members_may_stream() {
     let cluster = Cluster::start().await;
     let replicas = cluster.at_members();
     for version in 1..=2 {
-        replicas.write(entry("heron", version)).all().await.unwrap();
+        replicas.write(entry("heron", version)).acked_by(All).await.unwrap();
     }
     let (histories, failed) = replicas.history(key("heron")).open().unwrap().collect().await;
     assert_eq!(failed, []);
@@ -219,7 +222,7 @@ async fn members_may_stream() {
 async fn who_echoes_is_not_asked_twice() {
     let cluster = Cluster::start().await;
     let write = cluster.at_members().write_echo(entry("heron", 1)).retry(Retry::times(1));
-    let error = write.majority().await.unwrap_err();
+    let error = write.acked_by(Majority).await.unwrap_err();
     assert!(matches!(error, QuorumError::NotIdempotent { .. }), "{error}");
     assert!(storage::WRITE.is_idempotent() && !storage::WRITE.is_read_only());
     assert!(storage::READ.is_idempotent() && storage::READ.is_read_only());
@@ -284,7 +287,7 @@ async fn a_service_that_only_multicasts_needs_no_members() {
 async fn a_refused_write_says_who_refused() {
     let cluster = Cluster::start().await;
     (1..=4).for_each(|id| cluster.register(id).refuse());
-    let error = cluster.at_members().write(entry("heron", 1)).majority().await.unwrap_err();
+    let error = cluster.at_members().write(entry("heron", 1)).acked_by(Majority).await.unwrap_err();
     let refused = error.failed(|error| matches!(error, MemberError::Failed(_))).count();
     assert!(refused >= 2, "two of four make a majority impossible: {error}");
     cluster.stop().await;

@@ -3,102 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, Endpoint, NodeId, Peer, Request};
+use convoke_core::{CallBuilder, NodeId, Payload};
 
-use crate::correctable::{Correctable, Correction};
+use crate::correctable::Correctable;
 use crate::error::MemberError;
 use crate::latency::Latencies;
-use crate::multicast::{self, Sending};
+use crate::multicast::{self, MulticastError, Sending};
 use crate::plan::{Hedge, Plan, Retry};
 use crate::replies::Replies;
 use crate::roster::Roster;
 use crate::source::Source;
-use crate::system::{All, First, Majority, Threshold};
-use crate::{Configuration, QuorumError, QuorumFunction, Verdict};
+use crate::{AckedBy, Closure, Configuration, QuorumError, QuorumFunction, QuorumSystem, Verdict};
 
 use super::{Deciding, Follow, Members, QuorumCall};
-
-/// Makes quorum calls of calls: `client.method(request).to_all(&configuration).quorum(Majority)`.
-pub trait QuorumExt<Resp>: Sized {
-    /// The same as a quorum call among the peers it is addressed to, to be put together further.
-    fn members(self) -> QuorumBuilder<Resp>;
-
-    /// A quorum call among these members, who need not be those it is addressed to: they may be the leaves of
-    /// the tree that the call opens, each of which replies straight to this node. The initiator then counts
-    /// the members' own replies, one way sooner than if they went through a leader.
-    fn among(self, members: &Configuration) -> QuorumBuilder<Resp>;
-
-    /// Decides on the replies of the peers it is addressed to. Nothing is sent until it is awaited.
-    fn quorum<F: QuorumFunction<Resp>>(self, function: F) -> Deciding<Resp, F>
-    where
-        Resp: prost::Message + Default,
-    {
-        self.members().quorum(function)
-    }
-
-    /// Decides by a function, whose types are inferred.
-    fn quorum_by<T, F>(self, function: F) -> Deciding<Resp, F>
-    where
-        Resp: prost::Message + Default,
-        F: FnMut(&Replies<Resp>) -> Verdict<T>,
-    {
-        self.members().quorum_by(function)
-    }
-
-    /// Sends it one-way; see [`QuorumBuilder::send`].
-    fn send(self) -> Sending<Resp>
-    where
-        Resp: prost::Message + Default,
-    {
-        self.members().send()
-    }
-
-    /// Sends it one-way and forgets it; see [`QuorumBuilder::send_and_forget`].
-    ///
-    /// # Errors
-    /// As [`QuorumBuilder::send_and_forget`].
-    fn send_and_forget(self) -> Result<(), QuorumError>
-    where
-        Resp: prost::Message + Default,
-    {
-        self.members().send_and_forget()
-    }
-}
-
-impl<Resp: prost::Message + Default> QuorumExt<Resp> for CallBuilder<Resp> {
-    fn members(self) -> QuorumBuilder<Resp> {
-        QuorumBuilder::new(self, None, false)
-    }
-
-    fn among(self, members: &Configuration) -> QuorumBuilder<Resp> {
-        QuorumBuilder::new(self, Some(members.clone()), true)
-    }
-}
-
-impl Configuration {
-    /// The same request to every member. Where the endpoint has an overlay, or another
-    /// [carrier](convoke_core::carrier), a large message travels by it, and otherwise, as a small one always,
-    /// once to each.
-    pub fn broadcast<Resp: prost::Message + Default>(
-        &self,
-        endpoint: &Endpoint,
-        request: Request<Resp>,
-    ) -> QuorumBuilder<Resp> {
-        let call = endpoint.invoke(request).to_all(self.members());
-        QuorumBuilder::new(call, Some(self.clone()), false)
-    }
-}
-
-/// A quorum call with a request of its own for each member. A member for which `request` gives none is not
-/// asked: it counts for nothing, and what is possible shrinks.
-pub fn each<Resp: prost::Message + Default>(
-    endpoint: &Endpoint,
-    members: &Configuration,
-    mut request: impl FnMut(Peer) -> Option<Request<Resp>>,
-) -> QuorumBuilder<Resp> {
-    let asked = members.members().iter().filter_map(|member| Some((member, request(*member)?)));
-    QuorumBuilder::new(endpoint.fan_out(asked), Some(members.clone()), false)
-}
 
 /// A quorum call being put together. Nothing is sent until it is opened or awaited; then all requests are sent
 /// at once, in order.
@@ -114,8 +31,12 @@ pub struct QuorumBuilder<Resp> {
     late: Option<Follow<Resp>>,
 }
 
-impl<Resp: prost::Message + Default> QuorumBuilder<Resp> {
-    fn new(call: CallBuilder<Resp>, configuration: Option<Configuration>, is_tree: bool) -> Self {
+impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
+    pub(super) fn new(
+        call: CallBuilder<Resp>,
+        configuration: Option<Configuration>,
+        is_tree: bool,
+    ) -> Self {
         let (retry, hedge, latencies, late) = (None, None, None, None);
         let cancels_late = false;
         Self { call, configuration, is_tree, cancels_late, retry, hedge, latencies, late }
@@ -127,19 +48,19 @@ impl<Resp: prost::Message + Default> QuorumBuilder<Resp> {
         self
     }
 
-    /// Cancels what still runs once it is decided. Ignored unless every method of the call is read-only: a
-    /// write must still reach the slow members.
+    /// Cancels what still runs once it is decided. Only where all methods of the call are
+    /// [read-only](convoke_core::Method::read_only): a write must still reach the slow members.
+    /// Default: it runs on.
     pub fn cancel_late(mut self) -> Self {
         self.cancels_late = true;
         self
     }
 
-    /// Is told, on a task of its own, what members answer after the decision, until all have or the deadline
-    /// has passed. Also, then, where [`Self::cancel_late`] was asked for. It must be decided within a tokio
-    /// runtime.
+    /// Calls `late` with every answer that arrives after the decision. Runs on a spawned task until
+    /// all members have answered or the deadline passes, also where [`Self::cancel_late`] was asked
+    /// for. It must be decided within a tokio runtime.
     pub fn late<F>(mut self, mut late: F) -> Self
     where
-        Resp: 'static,
         F: FnMut(NodeId, Result<Resp, MemberError>) + Send + 'static,
     {
         self.late = Some(Box::new(move |mut call: QuorumCall<Resp>| {
@@ -158,16 +79,16 @@ impl<Resp: prost::Message + Default> QuorumBuilder<Resp> {
         self
     }
 
-    /// Asks a member again whose branch failed in a way that may pass. Only where all methods of the call are
-    /// [idempotent](convoke_core::Method::idempotent). Default: nobody is asked twice.
+    /// Asks a member again whose branch failed in a way that may pass. Only where all methods of the
+    /// call are [idempotent](convoke_core::Method::idempotent). Default: nobody is asked twice.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// Asks the first `first` members it is addressed to at once, and a further one whenever `every` has passed
-    /// without a decision, or at once when one failed. Who it is addressed to in order of
-    /// [latency](Latencies::order) is asked nearest first. Default: all at once.
+    /// Asks the first `first` members it is addressed to at once, and a further one whenever `every`
+    /// has passed without a decision, or at once when one failed. A call that is addressed to members
+    /// in order of [latency](Latencies::order) asks the nearest first. Default: all at once.
     pub fn hedge(mut self, first: usize, every: Duration) -> Self {
         self.hedge = Some(Hedge { first, every });
         self
@@ -176,77 +97,84 @@ impl<Resp: prost::Message + Default> QuorumBuilder<Resp> {
     /// Sends the requests now, in order, and gives the answers as a stream.
     ///
     /// # Errors
-    /// [`QuorumError::Unsuitable`] when nobody is asked or somebody twice, [`QuorumError::NotIdempotent`] when
-    /// retries were asked for, [`QuorumError::NotOpened`] when there are too many calls or a request is too
-    /// large. Nothing was sent then.
+    /// [`QuorumError::Unsuitable`] when nobody is asked or somebody twice;
+    /// [`QuorumError::NotIdempotent`] and [`QuorumError::NotReadOnly`] when retries or cancelling
+    /// were asked for that a method does not allow; [`QuorumError::NotOpened`] when there are too
+    /// many calls or a request is too large. Nothing was sent then.
     pub fn open(self) -> Result<QuorumCall<Resp>, QuorumError> {
         let roster = self.roster()?;
         self.open_with(roster)
     }
 
-    /// Decides on the replies. Nothing is sent until it is awaited.
-    pub fn quorum<F: QuorumFunction<Resp>>(self, function: F) -> Deciding<Resp, F> {
-        Deciding::new(self, function)
+    /// Decides on the replies by a rule; see [`QuorumExt::quorum`](crate::QuorumExt::quorum). Nothing is sent until it is
+    /// awaited.
+    pub fn quorum<F: QuorumFunction<Resp>>(self, rule: F) -> Deciding<Resp, F> {
+        Deciding::new(self, rule)
     }
 
-    /// Decides by a function, whose types are inferred.
-    pub fn quorum_by<T, F>(self, function: F) -> Deciding<Resp, F>
+    /// Decides by a closure, asked after every reply and every failure. Nothing is sent until it is
+    /// awaited.
+    pub fn quorum_by<T, C>(self, decide: C) -> Deciding<Resp, Closure<C>>
     where
-        F: FnMut(&Replies<Resp>) -> Verdict<T>,
+        C: FnMut(&Replies<Resp>) -> Verdict<T>,
     {
-        Deciding::new(self, function)
+        Deciding::new(self, Closure(decide))
     }
 
-    /// The reply of whoever is first.
-    pub fn first(self) -> Deciding<Resp, First> {
-        self.quorum(First)
+    /// Gives the first reply, once those who replied are a quorum: for writes. Nothing is sent until
+    /// it is awaited.
+    pub fn acked_by<S: QuorumSystem>(self, system: S) -> Deciding<Resp, AckedBy<S>> {
+        Deciding::new(self, AckedBy(system))
     }
 
-    /// The first reply, once a majority has replied.
-    pub fn majority(self) -> Deciding<Resp, Majority> {
-        self.quorum(Majority)
-    }
-
-    /// The first reply, once `count` members have replied.
-    pub fn threshold(self, count: usize) -> Deciding<Resp, Threshold> {
-        self.quorum(Threshold(count))
-    }
-
-    /// The first reply, once all have replied.
-    pub fn all(self) -> Deciding<Resp, All> {
-        self.quorum(All)
-    }
-
-    /// Sends the requests now, and gives an answer that gets better with every reply; see [`Correctable`].
-    ///
-    /// # Errors
-    /// As [`Self::open`].
+    /// Sends the requests now, and gives an answer that gets better with every reply: `decide` is
+    /// asked after each, and [`Verdict::Preliminary`] is an answer to go on with. A call that cannot
+    /// be opened has ended with the error that [`Self::open`] gives.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn correctable<T, F>(self, function: F) -> Result<Correctable<T>, QuorumError>
+    pub fn correctable<T, C>(self, decide: C) -> Correctable<T>
     where
         T: Clone + Send + Sync + 'static,
-        F: FnMut(&Replies<Resp>) -> Correction<T> + Send + 'static,
-        Resp: 'static,
+        C: FnMut(&Replies<Resp>) -> Verdict<T> + Send + 'static,
     {
-        Ok(Correctable::start(self.open()?, function))
+        Correctable::start(self.open(), decide)
     }
 
-    /// Sends the requests one-way, in order: what is replied is dropped. Resolves when each has been handed to
-    /// a connection, which is not to say that it arrived. Nothing is sent until it is awaited.
+    /// Sends the requests one-way, in order: what is replied is dropped. Resolves when each has been
+    /// handed to a connection, which is not to say that it arrived. Nothing is sent until it is
+    /// awaited.
     pub fn send(self) -> Sending<Resp> {
-        Sending::new(self.call)
+        Sending::new(self.one_way())
     }
 
-    /// Sends the requests one-way, in order and now, and forgets them. A member that cannot be reached does not
-    /// get its request. A small frame comes back from each that does, by which both sides forget the rest.
+    /// Sends the requests one-way, in order and now, and forgets them. A member that cannot be
+    /// reached does not get its request. A small frame comes back from each that does, by which both
+    /// sides forget the rest.
     ///
     /// # Errors
-    /// [`QuorumError::NotOpened`] when there are too many calls or a request is too large; nothing was sent
-    /// then.
-    pub fn send_and_forget(self) -> Result<(), QuorumError> {
-        multicast::send_and_forget(self.call)
+    /// [`MulticastError::NotOneWay`] when a setting asks for replies, [`MulticastError::NotOpened`]
+    /// when there are too many calls or a request is too large; nothing was sent then.
+    pub fn send_and_forget(self) -> Result<(), MulticastError> {
+        multicast::send_and_forget(self.one_way()?)
+    }
+
+    /// The call, unless what it was told has to do with replies.
+    fn one_way(self) -> Result<CallBuilder<Resp>, MulticastError> {
+        let Self { call, configuration: _, is_tree, cancels_late, retry, hedge, latencies, late } =
+            self;
+        let settings = [
+            (is_tree, "among"),
+            (cancels_late, "cancel_late"),
+            (retry.is_some(), "retry"),
+            (hedge.is_some(), "hedge"),
+            (latencies.is_some(), "latencies"),
+            (late.is_some(), "late"),
+        ];
+        match settings.into_iter().find(|(is_set, _)| *is_set) {
+            Some((_, setting)) => Err(MulticastError::NotOneWay { setting }),
+            None => Ok(call),
+        }
     }
 
     /// The members.
@@ -269,6 +197,10 @@ impl<Resp: prost::Message + Default> QuorumBuilder<Resp> {
             && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_idempotent())
         {
             return Err(QuorumError::NotIdempotent { method: request.method_name() });
+        }
+        if cancels_late && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_read_only())
+        {
+            return Err(QuorumError::NotReadOnly { method: request.method_name() });
         }
         let is_listed = configuration.is_some() && !is_tree;
         let asked = is_listed.then(|| {

@@ -1,11 +1,11 @@
 //! A quorum call that is awaited for its decision.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use convoke_core::NodeId;
+use convoke_core::{NodeId, Payload};
 
 use crate::error::MemberError;
 use crate::replies::Replies;
@@ -31,10 +31,10 @@ enum State<Resp, F> {
     Over,
 }
 
-/// What was decided, and the call as it was then.
+/// The answer, and the call as it was then.
 type Settled<Resp, T> = Result<(T, QuorumCall<Resp>), QuorumError>;
 
-/// A decision, and who had a part in it.
+/// A decision, and the members that had a part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decided<T> {
@@ -46,13 +46,13 @@ pub struct Decided<T> {
     pub failed: Vec<(NodeId, MemberError)>,
 }
 
-impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> {
+impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
     pub(super) fn new(builder: QuorumBuilder<Resp>, function: F) -> Self {
         Self(State::Ready(builder, function))
     }
 
     pub(super) fn of(mut call: QuorumCall<Resp>, function: F) -> Self {
-        Self(match function.check(call.replies.members()) {
+        Self(match function.system().check(call.replies.members()) {
             Ok(()) => {
                 call.replies.discount_taken();
                 State::Open(call, function)
@@ -61,9 +61,19 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
         })
     }
 
-    /// Resolves to the answer together with who replied and who failed.
-    pub fn detailed(self) -> Detailed<Resp, F> {
-        Detailed(self)
+    /// Resolves to the answer together with the members that had replied and those that had failed.
+    ///
+    /// # Errors
+    /// [`QuorumError`], as awaited itself.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, what still runs is cancelled.
+    pub async fn detailed(mut self) -> Result<Decided<F::Output>, QuorumError> {
+        let (value, call) = poll_fn(|cx| self.poll_decision(cx)).await?;
+        let answered = call.answered();
+        let failed = call.replies.failed().map(|(node, error)| (node, error.clone())).collect();
+        call.let_run();
+        Ok(Decided { value, answered, failed })
     }
 
     /// What is decided, and the call as it is then.
@@ -92,11 +102,11 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Deciding<Resp, F> 
         match std::mem::replace(&mut self.0, State::Over) {
             State::Ready(builder, mut function) => {
                 let roster = builder.roster()?;
-                function.check(roster.members())?;
+                function.system().check(roster.members())?;
                 if !roster.skipped().is_empty() {
                     refuse_hopeless(&roster, &mut function)?;
                 }
-                let fewest = function.fewest(roster.members().len());
+                let fewest = function.system().fewest(roster.members().len());
                 // Replies that do not count may make it impossible sooner.
                 let hopeless = (roster.remaining() + 1).saturating_sub(fewest);
                 let call = builder.open_with(roster)?;
@@ -119,11 +129,11 @@ fn refuse_hopeless<Resp, F: QuorumFunction<Resp>>(
     let mut nothing = Replies::new(roster.clone());
     match function.decide(&mut nothing) {
         Verdict::Impossible => Err(QuorumError::Impossible(Box::new(nothing.shortfall()))),
-        Verdict::Continue | Verdict::Done(_) => Ok(()),
+        Verdict::Continue | Verdict::Preliminary(_) | Verdict::Done(_) => Ok(()),
     }
 }
 
-fn poll_verdict<Resp: prost::Message + Default, F: QuorumFunction<Resp>>(
+fn poll_verdict<Resp: Payload + 'static, F: QuorumFunction<Resp>>(
     call: &mut QuorumCall<Resp>,
     function: &mut F,
     cx: &mut Context<'_>,
@@ -132,19 +142,21 @@ fn poll_verdict<Resp: prost::Message + Default, F: QuorumFunction<Resp>>(
         let news = ready!(call.poll_news(cx));
         let is_over = news.is_none();
         match news {
-            Some(News::Reply(index, message)) => call.replies_mut().store(index, message),
+            Some(News::Reply(heard, message)) => call.replies_mut().store(heard, message),
             Some(News::Lost(..)) => {}
             None => call.replies_mut().close(),
         }
         match function.decide(call.replies_mut()) {
             Verdict::Done(value) => return Poll::Ready(Ok(value)),
-            Verdict::Continue if !is_over => {}
-            Verdict::Continue | Verdict::Impossible => return Poll::Ready(Err(call.error(cx))),
+            Verdict::Continue | Verdict::Preliminary(_) if !is_over => {}
+            Verdict::Continue | Verdict::Preliminary(_) | Verdict::Impossible => {
+                return Poll::Ready(Err(call.error(cx)));
+            }
         }
     }
 }
 
-impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Future for Deciding<Resp, F> {
+impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Future for Deciding<Resp, F> {
     type Output = Result<F::Output, QuorumError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -156,28 +168,8 @@ impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Future for Decidin
     }
 }
 
-/// A [`Deciding`] that resolves to a [`Decided`].
-#[must_use = "nothing is sent until it is awaited"]
-pub struct Detailed<Resp, F>(Deciding<Resp, F>);
-
-impl<Resp: prost::Message + Default, F: QuorumFunction<Resp>> Future for Detailed<Resp, F> {
-    type Output = Result<Decided<F::Output>, QuorumError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let decided = ready!(self.get_mut().0.poll_decision(cx));
-        Poll::Ready(decided.map(|(value, call)| {
-            let answered = call.answered();
-            let failed = call.replies.failed().map(|(node, error)| (node, error.clone()));
-            let failed = failed.collect();
-            call.let_run();
-            Decided { value, answered, failed }
-        }))
-    }
-}
-
 // Neither the call nor the function is pinned.
 impl<Resp, F> Unpin for Deciding<Resp, F> {}
-impl<Resp, F> Unpin for Detailed<Resp, F> {}
 
 impl<Resp, F> fmt::Debug for Deciding<Resp, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,11 +179,5 @@ impl<Resp, F> fmt::Debug for Deciding<Resp, F> {
             State::Refused(unsuitable) => f.debug_tuple("Deciding").field(unsuitable).finish(),
             State::Over => f.write_str("Deciding(over)"),
         }
-    }
-}
-
-impl<Resp, F> fmt::Debug for Detailed<Resp, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Detailed").field(&self.0).finish()
     }
 }

@@ -2,41 +2,35 @@
 
 use std::fmt;
 
-use convoke_core::NodeId;
-
-use crate::system::check_count;
-use crate::{QuorumFunction, Replies, Unsuitable, Verdict};
+use crate::{QuorumFunction, QuorumSystem, Replies, Threshold, Verdict};
 
 /// The reply on which a number of members agree; see [`matching`].
 #[derive(Clone, Copy)]
 pub struct Matching<E> {
-    count: usize,
+    enough: Threshold,
     are_equal: E,
 }
 
-/// The reply that `count` members give alike. With up to `f` members that lie, `f + 1` matching replies
-/// include an honest one.
+/// The reply that `count` members give alike. With up to `f` members that lie, `f + 1` matching
+/// replies include an honest one.
 pub fn matching<Resp: PartialEq>(count: usize) -> Matching<fn(&Resp, &Resp) -> bool> {
-    Matching { count, are_equal: Resp::eq }
+    Matching { enough: Threshold(count), are_equal: Resp::eq }
 }
 
 /// As [`matching`], where `are_equal` says which replies are alike. It must be an equivalence.
 pub fn matching_by<Resp, E: Fn(&Resp, &Resp) -> bool>(count: usize, are_equal: E) -> Matching<E> {
-    Matching { count, are_equal }
+    Matching { enough: Threshold(count), are_equal }
 }
 
 impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
     type Output = Resp;
 
-    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
-        check_count(self.count, members.len())
-    }
-
-    fn fewest(&self, _: usize) -> usize {
-        self.count
+    fn system(&self) -> &dyn QuorumSystem {
+        &self.enough
     }
 
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
+        let Threshold(count) = self.enough;
         let count_alike = |reply: &Resp| {
             replies.iter().filter(|(_, other)| (self.are_equal)(reply, other)).count()
         };
@@ -48,11 +42,11 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
             Some((most, member)) => (most, Some(member)),
             None => (0, None),
         };
-        if most >= self.count {
+        if most >= count {
             let agreed = member.and_then(|member| replies.take(member));
             return agreed.map_or(Verdict::Impossible, Verdict::Done);
         }
-        match most + replies.remaining() < self.count {
+        match most + replies.remaining() < count {
             true => Verdict::Impossible,
             false => Verdict::Continue,
         }
@@ -61,6 +55,6 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
 
 impl<E> fmt::Debug for Matching<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Matching({})", self.count)
+        write!(f, "Matching({})", self.enough.0)
     }
 }

@@ -2,51 +2,51 @@
 
 use std::fmt;
 
-use convoke_core::NodeId;
+use crate::{QuorumFunction, QuorumSystem, Replies, Verdict};
 
-use crate::system::check_count;
-use crate::{QuorumFunction, Replies, Unsuitable, Verdict};
-
-/// The newest reply of a number of members; see [`newest_of`].
+/// The newest reply of a quorum; see [`newest_of`].
 #[derive(Clone, Copy)]
-pub struct NewestOf<K> {
-    count: usize,
+pub struct NewestOf<S, K> {
+    system: S,
     version: K,
 }
 
-/// Of `count` members' replies the one with the greatest version: the read of a replicated register whose
-/// writes reach more than `n - count` members.
-pub fn newest_of<Resp, V: Ord, K: Fn(&Resp) -> V>(count: usize, version: K) -> NewestOf<K> {
-    NewestOf { count, version }
+/// Of the replies of a quorum of `system` the one with the greatest version: the read of a
+/// replicated register. Its quorums must meet those of the writes: `Majority` meets `Majority`,
+/// `Threshold(k)` those of more than `n - k` members.
+pub fn newest_of<Resp, S, V, K>(system: S, version: K) -> NewestOf<S, K>
+where
+    S: QuorumSystem,
+    V: Ord,
+    K: Fn(&Resp) -> V,
+{
+    NewestOf { system, version }
 }
 
-impl<Resp, V: Ord, K: Fn(&Resp) -> V> QuorumFunction<Resp> for NewestOf<K> {
+impl<Resp, S, V, K> QuorumFunction<Resp> for NewestOf<S, K>
+where
+    S: QuorumSystem,
+    V: Ord,
+    K: Fn(&Resp) -> V,
+{
     type Output = Resp;
 
-    fn check(&self, members: &[NodeId]) -> Result<(), Unsuitable> {
-        check_count(self.count, members.len())
-    }
-
-    fn fewest(&self, _: usize) -> usize {
-        self.count
+    fn system(&self) -> &dyn QuorumSystem {
+        &self.system
     }
 
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
-        if replies.len() >= self.count {
-            let newest = replies.iter().max_by_key(|(_, reply)| (self.version)(reply));
+        let Self { system, version } = self;
+        replies.decide_by(&*system, |replies| {
+            let newest = replies.iter().max_by_key(|(_, reply)| version(reply));
             let newest = newest.map(|(member, _)| member);
-            let newest = newest.and_then(|member| replies.take(member));
-            return newest.map_or(Verdict::Impossible, Verdict::Done);
-        }
-        match replies.len() + replies.remaining() < self.count {
-            true => Verdict::Impossible,
-            false => Verdict::Continue,
-        }
+            newest.and_then(|member| replies.take(member))
+        })
     }
 }
 
-impl<K> fmt::Debug for NewestOf<K> {
+impl<S: fmt::Debug, K> fmt::Debug for NewestOf<S, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NewestOf({})", self.count)
+        f.debug_tuple("NewestOf").field(&self.system).finish()
     }
 }

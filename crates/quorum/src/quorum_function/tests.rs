@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::MemberError;
+use crate::replies::Heard;
 use crate::roster::{Roster, Worth};
+use crate::system::{All, Byzantine, Grid, Majority, Threshold, Weighted};
 
 /// What may happen to a member: it replies with a small number, or is lost.
 type Fate = Option<u8>;
@@ -20,8 +22,12 @@ fn replies(count: usize) -> Replies<u8> {
 /// A reply of a member. Whether it counts.
 fn say(replies: &mut Replies<u8>, index: usize, is_authenticated: bool, value: u8) -> bool {
     match replies.hear(node(index), is_authenticated) {
-        Worth::New(index) | Worth::Again(index) => {
-            replies.store(index, value);
+        Worth::New(index) => {
+            replies.store(Heard { index, is_first: true, is_item: false }, value);
+            true
+        }
+        Worth::Again(index) => {
+            replies.store(Heard { index, is_first: false, is_item: true }, value);
             true
         }
         Worth::Nothing => false,
@@ -35,32 +41,54 @@ fn apply(replies: &mut Replies<u8>, index: usize, fate: Fate) {
     }
 }
 
-/// Which values the answers of a few members' quorum function may be.
+/// A rule whose answer is a small number.
 type Function = Box<dyn QuorumFunction<u8, Output = u8>>;
 
 fn functions_for(count: usize) -> Vec<fn(usize) -> Function> {
     let mut all: Vec<fn(usize) -> Function> = vec![
-        |_| Box::new(First),
-        |_| Box::new(Majority),
-        |_| Box::new(All),
-        |n| Box::new(Threshold(n.div_ceil(2))),
-        |n| Box::new(Byzantine { faulty: (n - 1) / 3 }),
-        |n| Box::new(Weighted::majority((0..n).map(|i| (node(i), u32::try_from(i).unwrap() + 1)))),
+        |_| Box::new(AckedBy(First)),
+        |_| Box::new(AckedBy(Majority)),
+        |_| Box::new(AckedBy(All)),
+        |n| Box::new(AckedBy(Threshold(n.div_ceil(2)))),
+        |n| Box::new(AckedBy(Byzantine { faulty: (n - 1) / 3 })),
+        |n| {
+            let weights = (0..n).map(|i| (node(i), u32::try_from(i).unwrap() + 1));
+            Box::new(AckedBy(Weighted::majority(weights)))
+        },
         |n| Box::new(matching::<u8>(n / 2 + 1)),
         |_| Box::new(matching::<u8>(1)),
-        |n| Box::new(newest_of(n / 2 + 1, |value: &u8| *value)),
+        |_| Box::new(newest_of(Majority, |value: &u8| *value)),
+        |_| Box::new(AckedBy(Majority).filter(|_, value: &u8| *value > 0)),
+        |n| Box::new(matching(n / 2 + 1).map(|value: &u8| value.min(&1) + 1)),
+        |_| {
+            let rule = newest_of(Majority, |value: &u8| *value).filter(|_, value| *value < 3);
+            Box::new(rule.map(|value: &u8| value + 1).filter(|_, value: &u8| *value > 0))
+        },
     ];
     if count.is_multiple_of(2) {
-        all.push(|_| Box::new(Grid { columns: 2 }));
+        all.push(|_| Box::new(AckedBy(Grid { columns: 2 })));
     }
     all
 }
 
+/// The verdict of a new rule at the end of a history, of which it was told as by a call, or at the
+/// answer.
+fn judge(make: fn(usize) -> Function, count: usize, history: &[(usize, Fate)]) -> Verdict<u8> {
+    let (mut function, mut state) = (make(count), replies(count));
+    let mut verdict = function.decide(&mut state);
+    for (index, fate) in history {
+        if matches!(verdict, Verdict::Done(_)) {
+            break;
+        }
+        apply(&mut state, *index, *fate);
+        verdict = function.decide(&mut state);
+    }
+    verdict
+}
+
 /// Whether some completion of a history gets an answer.
 fn can_be_done(make: fn(usize) -> Function, count: usize, history: &[(usize, Fate)]) -> bool {
-    let mut state = replies(count);
-    history.iter().for_each(|(index, fate)| apply(&mut state, *index, *fate));
-    if matches!(make(count).decide(&mut state), Verdict::Done(_)) {
+    if matches!(judge(make, count, history), Verdict::Done(_)) {
         return true;
     }
     let next = (0..count).find(|index| history.iter().all(|(seen, _)| seen != index));
@@ -91,9 +119,8 @@ proptest! {
     fn impossible_is_said_exactly_when_no_completion_could_be_done((count, events) in history()) {
         for make in functions_for(count) {
             for len in 0..=events.len() {
-                let (mut state, history) = (replies(count), &events[..len]);
-                history.iter().for_each(|(index, fate)| apply(&mut state, *index, *fate));
-                let verdict = make(count).decide(&mut state);
+                let history = &events[..len];
+                let verdict = judge(make, count, history);
                 let is_hopeless = !can_be_done(make, count, history);
                 prop_assert_eq!(verdict == Verdict::Impossible, is_hopeless, "{:?}", history);
             }
@@ -106,10 +133,10 @@ proptest! {
             let mut is_done = false;
             let mut is_impossible = false;
             for len in 0..=events.len() {
-                let mut state = replies(count);
-                events[..len].iter().for_each(|(index, fate)| apply(&mut state, *index, *fate));
-                match make(count).decide(&mut state) {
-                    Verdict::Continue => prop_assert!(!is_done && !is_impossible),
+                match judge(make, count, &events[..len]) {
+                    Verdict::Continue | Verdict::Preliminary(_) => {
+                        prop_assert!(!is_done && !is_impossible);
+                    }
                     Verdict::Done(_) => {
                         prop_assert!(!is_impossible);
                         is_done = true;
@@ -181,13 +208,42 @@ fn answers_are_the_replies_they_should_be() {
     assert_eq!(state.latest(), Some((node(1), &9)));
     let all = vec![(node(2), 5), (node(0), 9), (node(1), 9)];
     assert_eq!(matching::<u8>(2).decide(&mut state), Verdict::Done(9));
-    let mut state = replies(3);
-    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
-    assert_eq!(newest_of(3, |value: &u8| *value).decide(&mut state), Verdict::Done(9));
-    let mut state = replies(3);
-    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
-    assert_eq!(Gathered(Majority).decide(&mut state), Verdict::Done(all.clone()));
-    let mut state = replies(3);
-    said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
-    assert_eq!(First.decide(&mut state), Verdict::Done(5));
+    let state = || {
+        let mut state = replies(3);
+        said.into_iter().for_each(|(i, value)| assert!(say(&mut state, i, true, value)));
+        state
+    };
+    assert_eq!(newest_of(All, |value: &u8| *value).decide(&mut state()), Verdict::Done(9));
+    assert_eq!(Majority.decide(&mut state()), Verdict::Done(all));
+    assert_eq!(AckedBy(Majority).decide(&mut state()), Verdict::Done(5));
+}
+
+#[test]
+fn an_item_that_is_filtered_out_takes_back_what_the_member_said_before() {
+    let item = |state: &mut Replies<u8>, index, value| {
+        let is_first = matches!(state.hear(node(index), true), Worth::New(_));
+        state.store(Heard { index, is_first, is_item: true }, value);
+    };
+    let even = |_: NodeId, value: &u8| value.is_multiple_of(2);
+    let outside = |rule: Threshold| rule.map(|value: &u8| *value).filter(even);
+    let inside = |rule: Threshold| rule.filter(even).map(|value: &u8| *value);
+    type Rule = Box<dyn QuorumFunction<u8, Output = Vec<(NodeId, u8)>>>;
+    let rules: [Rule; 3] = [
+        Box::new(Threshold(2).filter(even)),
+        Box::new(outside(Threshold(2))),
+        Box::new(inside(Threshold(2))),
+    ];
+    for mut rule in rules {
+        let mut state = replies(3);
+        for value in [2, 3] {
+            item(&mut state, 0, value);
+            assert_eq!(rule.decide(&mut state), Verdict::Continue);
+        }
+        assert_eq!((state.len(), state.iter().count(), state.remaining()), (0, 0, 3));
+        item(&mut state, 1, 6);
+        assert_eq!(rule.decide(&mut state), Verdict::Continue);
+        item(&mut state, 0, 4);
+        assert_eq!(rule.decide(&mut state), Verdict::Done(vec![(node(1), 6), (node(0), 4)]));
+        assert_eq!(state.failed().count(), 0);
+    }
 }

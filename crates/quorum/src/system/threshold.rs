@@ -48,7 +48,7 @@ impl Byzantine {
 
 /// # Errors
 /// When fewer than one or more than all are needed.
-pub(crate) fn check_count(needed: usize, members: usize) -> Result<(), Unsuitable> {
+fn check_count(needed: usize, members: usize) -> Result<(), Unsuitable> {
     match needed {
         _ if members == 0 => Err(Unsuitable::NoMembers),
         0 => Err(Unsuitable::ThresholdZero),
