@@ -6,7 +6,6 @@
 //! ```
 
 use std::error::Error;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use convoke::{CallError, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
@@ -15,22 +14,34 @@ const FIND: Method<String, String> = Method::new("search.Search/Find").read_only
 const FIRST: Method<String, String> = Method::new("search.Search/First").read_only();
 const LOOK: Method<String, String> = Method::new("search.Search/Look").read_only();
 
-/// At the front: a branch to each shard. What they find does not come back through here.
-async fn find(word: String, task: Task<String>, shards: Vec<Peer>) -> Result<Finish, Status> {
-    task.fan_out(shards.iter().map(|shard| (shard, LOOK.request(word.clone())))).await
+struct Front {
+    shards: Vec<Peer>,
 }
 
-/// At the front: one shard is enough, so the rest of the work is handed to it.
-async fn first(word: String, task: Task<String>, shards: Vec<Peer>) -> Result<Finish, Status> {
-    Ok(task.tail(&shards[0], LOOK.request(word)).await?)
-}
-
-/// At a shard: everything it has, to the initiator.
-async fn look(word: String, task: Task<String>, lines: &[&str]) -> Result<Finish, Status> {
-    for line in lines.iter().filter(|line| line.contains(&word)) {
-        task.reply(&line.to_string())?;
+impl Front {
+    /// A branch to each shard. What they find does not come back through here.
+    async fn find(&self, word: String, task: Task<String>) -> Result<Finish, Status> {
+        task.fan_out(self.shards.iter().map(|shard| (shard, LOOK.request(word.clone())))).await
     }
-    Ok(task.finish())
+
+    /// One shard is enough, so the rest of the work is handed to it.
+    async fn first(&self, word: String, task: Task<String>) -> Result<Finish, Status> {
+        Ok(task.tail(self.shards[0], LOOK.request(word)).await?)
+    }
+}
+
+struct Shard {
+    lines: &'static [&'static str],
+}
+
+impl Shard {
+    /// Everything it has, to the initiator.
+    async fn look(&self, word: String, task: Task<String>) -> Result<Finish, Status> {
+        for line in self.lines.iter().filter(|line| line.contains(&word)) {
+            task.reply(&line.to_string())?;
+        }
+        Ok(task.finish())
+    }
 }
 
 /// At the client: answers as they come, from whoever has them.
@@ -46,7 +57,7 @@ async fn search(client: &Endpoint, front: &Peer, word: &str) -> Result<usize, Ca
 }
 
 async fn start_shard(node: u64, lines: &'static [&str]) -> Result<Endpoint, Box<dyn Error>> {
-    let shard = Service::new().tree(LOOK, move |word, task| look(word, task, lines));
+    let shard = Service::with(Shard { lines }).tree(LOOK, Shard::look);
     let node = NodeId::new(node).ok_or("a node is never 0")?;
     Ok(convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(shard).start().await?)
 }
@@ -56,16 +67,16 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let birds = start_shard(1, &["a wren in a hedge", "a heron by the pond"]).await?;
     let fish = start_shard(2, &["a pike in the pond", "a trout"]).await?;
 
-    let shards = Arc::new(OnceLock::new());
-    let (of_find, of_first) = (shards.clone(), shards.clone());
-    let known = |shards: &OnceLock<Vec<Peer>>| shards.get().cloned().unwrap_or_default();
-    let service = Service::new()
-        .tree(FIND, move |word, task| find(word, task, known(&of_find)))
-        .tree(FIRST, move |word, task| first(word, task, known(&of_first)));
-    let front = convoke::endpoint().listen("tcp://127.0.0.1:0").serve(service).start().await?;
     let address = |endpoint: &Endpoint| endpoint.addresses()[0].to_string();
-    let peers = [front.connect(&address(&birds)).await?, front.connect(&address(&fish)).await?];
-    shards.set(peers.to_vec()).expect("it is set here alone");
+    let shards = vec![birds.node().into(), fish.node().into()];
+    let service = Service::with(Front { shards }).tree(FIND, Front::find).tree(FIRST, Front::first);
+    let front = convoke::endpoint()
+        .peer(birds.node(), [address(&birds)])
+        .peer(fish.node(), [address(&fish)])
+        .listen("tcp://127.0.0.1:0")
+        .serve(service)
+        .start()
+        .await?;
 
     // Connected to all of them, so that replies come the direct way.
     let client = convoke::endpoint().start().await?;

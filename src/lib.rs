@@ -19,12 +19,9 @@
 //!
 //! ```
 //! # #[cfg(feature = "tcp")] mod example {
-//! use std::sync::{Arc, OnceLock};
 //! use std::time::Duration;
 //!
-//! use convoke::{
-//!     Context, Endpoint, Finish, Method, Peer, Service, Status, Task,
-//! };
+//! use convoke::{Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
 //!
 //! #[derive(Clone, PartialEq, prost::Message)]
 //! struct Ids {
@@ -45,19 +42,21 @@
 //! const PERSONS: Method<Ids, Person> = Method::new("social.Graph/Persons").read_only();
 //! const FRIENDS: Method<Person, Person> = Method::new("social.Graph/Friends").read_only();
 //!
-//! #[derive(Clone, Default)]
+//! /// The shards with the even and the odd ids.
+//! #[derive(Clone, Copy)]
 //! struct Shard {
-//!     shards: Arc<OnceLock<[Peer; 2]>>,
+//!     even: Peer,
+//!     odd: Peer,
 //! }
 //!
 //! impl Shard {
 //!     // One reply.
-//!     async fn person(self, request: Ids, _: Context) -> Result<Person, Status> {
+//!     async fn person(&self, request: Ids, _: Context) -> Result<Person, Status> {
 //!         Ok(Person { id: request.ids[0], friends: vec![2, 3, 4] })
 //!     }
 //!
 //!     // Many replies.
-//!     async fn persons(self, request: Ids, task: Task<Person>) -> Result<Finish, Status> {
+//!     async fn persons(&self, request: Ids, task: Task<Person>) -> Result<Finish, Status> {
 //!         for id in request.ids {
 //!             task.reply(&Person { id, friends: Vec::new() })?;
 //!         }
@@ -65,44 +64,39 @@
 //!     }
 //!
 //!     // Two branches. Were `PERSONS` answered with anything but a `Person`, this would not compile.
-//!     async fn friends(self, of: Person, task: Task<Person>) -> Result<Finish, Status> {
-//!         let shards = self.shards.get().expect("set once all have started");
+//!     async fn friends(&self, of: Person, task: Task<Person>) -> Result<Finish, Status> {
 //!         let (even, odd) = of.friends.into_iter().partition(|id| id % 2 == 0);
-//!         let parts = [(shards[0], even), (shards[1], odd)];
+//!         let parts = [(self.even, even), (self.odd, odd)];
 //!         task.fan_out(parts.map(|(shard, ids)| (shard, PERSONS.request(Ids { ids })))).await
-//!     }
-//! }
-//!
-//! impl From<Shard> for Service {
-//!     fn from(shard: Shard) -> Self {
-//!         let [one, two, three] = [shard.clone(), shard.clone(), shard];
-//!         Service::new()
-//!             .unary(PERSON, move |request, context| one.clone().person(request, context))
-//!             .tree(PERSONS, move |request, task| two.clone().persons(request, task))
-//!             .tree(FRIENDS, move |request, task| three.clone().friends(request, task))
 //!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = |id| convoke::NodeId::new(id).expect("not zero");
 //! // An endpoint is server and client at once, and keeps one connection to each peer for both.
-//! let (even, odd) = (Shard::default(), Shard::default());
-//! let odd_endpoint =
-//!     convoke::endpoint().listen("tcp://127.0.0.1:0").serve(odd.clone()).start().await?;
-//! let even_endpoint =
-//!     convoke::endpoint().listen("tcp://127.0.0.1:0").serve(even.clone()).start().await?;
-//! let odd_peer = even_endpoint.connect(&odd_endpoint.addresses()[0].to_string()).await?;
-//! even.shards.set([even_endpoint.me(), odd_peer]).expect("it was empty");
+//! let (even, odd) = (node(2), node(1));
+//! let shard = Shard { even: even.into(), odd: odd.into() };
+//! let service = || {
+//!     Service::with(shard)
+//!         .unary(PERSON, Shard::person)
+//!         .tree(PERSONS, Shard::persons)
+//!         .tree(FRIENDS, Shard::friends)
+//! };
+//! let listening = || convoke::endpoint().listen("tcp://127.0.0.1:0").serve(service());
+//! let odd_endpoint = listening().node(odd).start().await?;
+//! let at = odd_endpoint.addresses()[0].to_string();
+//! let even_endpoint = listening().node(even).peer(odd, [at]).start().await?;
 //!
 //! let client: Endpoint = convoke::endpoint().start().await?;
 //! let peer = client.connect(&even_endpoint.addresses()[0].to_string()).await?;
 //!
 //! // One branch, one reply.
-//! let ada = client.call(PERSON, Ids { ids: vec![1] }).to(&peer).await?;
+//! let ada = client.call(PERSON, Ids { ids: vec![1] }).to(peer).await?;
 //! assert_eq!(ada.friends, [2, 3, 4]);
 //!
 //! // A tree: replies come from whoever has them, in no order.
-//! let mut call = client.call(FRIENDS, ada).to(&peer).open()?;
+//! let mut call = client.call(FRIENDS, ada).to(peer).open()?;
 //! let mut friends = Vec::new();
 //! while let Some(reply) = call.next().await {
 //!     let reply = reply?;
@@ -110,20 +104,19 @@
 //!     friends.push((reply.message().id, reply.from()));
 //! }
 //! friends.sort();
-//! let (even, odd) = (even_endpoint.node(), odd_endpoint.node());
 //! assert_eq!(friends, [(2, even), (3, odd), (4, even)]);
 //! assert!(call.outcome().await.is_complete());
 //!
 //! // Several branches, of which the first reply is awaited: what is late is cancelled.
 //! let odd_peer = client.connect(&odd_endpoint.addresses()[0].to_string()).await?;
-//! let call = client.call(PERSON, Ids { ids: vec![1] })
-//!     .deadline(Duration::from_secs(5))
-//!     .to_all(&[peer, odd_peer]);
-//! assert_eq!(call.await?.id, 1);
+//! let call = client.call(PERSON, Ids { ids: vec![1] }).deadline(Duration::from_secs(5));
+//! assert_eq!(call.to_all([peer, odd_peer]).await?.id, 1);
 //!
 //! // Branches that differ, in one call.
-//! let call = client.fan_out([(&peer, PERSON.request(Ids { ids: vec![1] })), (&odd_peer, PERSONS.request(Ids { ids: vec![5, 7] }))]);
-//! let (replies, outcome) = call.open()?.collect().await?;
+//! let person = PERSON.request(Ids { ids: vec![1] });
+//! let persons = PERSONS.request(Ids { ids: vec![5, 7] });
+//! let call = client.fan_out([(peer, person), (odd_peer, persons)]).open()?;
+//! let (replies, outcome) = call.collect().await?;
 //! assert_eq!((replies.len(), outcome.is_complete()), (3, true));
 //!
 //! for endpoint in [client, even_endpoint, odd_endpoint] {
@@ -142,13 +135,13 @@
 //!
 //! ```text
 //! impl Graph for Shard {
-//!     async fn person(&self, request: Ids, _: &Context) -> Result<Person, Status> { .. }
+//!     async fn person(&self, request: Ids, _: Context) -> Result<Person, Status> { .. }
 //!     async fn friends(&self, of: Person, task: Task<Person>) -> Result<Finish, Status> { .. }
 //! }
 //!
 //! let endpoint =
 //!     convoke::endpoint().listen("tcp://0.0.0.0:7000").serve(GraphServer::new(shard)).start().await?;
-//! let ada = GraphClient::new(&endpoint).person(request).to(&peer).await?;
+//! let ada = GraphClient::new(&endpoint).person(request).to(peer).await?;
 //! ```
 //!
 //! # What holds
@@ -166,8 +159,8 @@
 //! | to | see |
 //! |---|---|
 //! | set up a node | [`endpoint`], with the transports of this crate's features, and [`EndpointBuilder`] |
-//! | call | [`Invocation`], [`CallBuilder`], [`Call`], [`Reply`], [`Outcome`], [`CallError`] |
-//! | serve | [`Service`], [`Context`], [`Task`], [`ReplyStream`], [`Status`] |
+//! | call | [`Endpoint::call`], [`Client`], [`CallBuilder`], [`Call`], [`Reply`], [`Outcome`], [`CallError`] |
+//! | serve | [`Service`], [`ServiceOf`], [`Context`], [`Task`], [`Deferred`], [`ReplyStream`], [`Status`] |
 //! | name methods | [`Method`], [`Request`] |
 //! | operate | [`health`], [`Endpoint::shutdown`], [`Endpoint::watch_peer`], [`Limits`] |
 //! | write a transport | [`transport`] |

@@ -143,19 +143,19 @@ impl<'a> ServiceCode<'a> {
 
     fn conversion(&self) -> String {
         let Self { convoke, name, full_name, .. } = self;
-        let new = format!("{convoke}::Service::new()");
+        let new = format!("{convoke}::Service::with_arc(self.inner)");
         let ordered =
             if self.is_ordered { format!(".ordered(\"{full_name}\")") } else { String::new() };
         let required = self.require_members();
         let add = |method: &MethodCode<'_>| method.registration(convoke, &self.module, name);
         let methods: String = self.methods.iter().map(add).collect();
         format!(
-            "impl<T: {name}> ::core::convert::From<{name}Server<T>> for {convoke}::Service {{
-                fn from(server: {name}Server<T>) -> Self {{
+            "impl<T: {name}> {convoke}::IntoService for {name}Server<T> {{
+                fn into_service(self) -> {convoke}::Service {{
                     let service = {new}{ordered};
                     {required}
                     {methods}
-                    service
+                    {convoke}::IntoService::into_service(service)
                 }}
             }}"
         )

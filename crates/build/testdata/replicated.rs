@@ -135,7 +135,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn read(
         &self,
         request: Key,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<Entry, ::convoke::Status>,
     > + ::core::marker::Send;
@@ -143,7 +143,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn write(
         &self,
         request: Entry,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -154,7 +154,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn write_echo(
         &self,
         request: Entry,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<Stored, ::convoke::Status>,
     > + ::core::marker::Send;
@@ -165,7 +165,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn write_echo_echo(
         &self,
         request: Entry,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<Stored, ::convoke::Status>,
     > + ::core::marker::Send;
@@ -176,7 +176,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn append(
         &self,
         request: Entry,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -186,7 +186,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn forget(
         &self,
         request: Key,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -196,7 +196,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn hint(
         &self,
         request: Key,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -220,7 +220,7 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn on_(
         &self,
         request: (),
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<Entry, ::convoke::Status>,
     > + ::core::marker::Send;
@@ -295,11 +295,11 @@ impl<T> ::core::fmt::Debug for StorageServer<T> {
     rustdoc::all,
     reason = "generated code"
 )]
-impl<T: Storage> ::core::convert::From<StorageServer<T>> for ::convoke::Service {
-    fn from(server: StorageServer<T>) -> Self {
-        let service = ::convoke::Service::new();
-        let ::core::option::Option::Some(members) = server.members else {
-            return service
+impl<T: Storage> ::convoke::IntoService for StorageServer<T> {
+    fn into_service(self) -> ::convoke::Service {
+        let service = ::convoke::Service::with_arc(self.inner);
+        let ::core::option::Option::Some(members) = self.members else {
+            let service = service
                 .requires(|_| {
                     ::core::result::Result::Err(
                         ::std::string::String::from(
@@ -307,114 +307,52 @@ impl<T: Storage> ::core::convert::From<StorageServer<T>> for ::convoke::Service 
                         ),
                     )
                 });
+            return ::convoke::IntoService::into_service(service);
         };
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                storage::READ,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Storage>::read(&inner, request, &context).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                storage::WRITE,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Storage>::write(&inner, request, &context).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = ::convoke::quorum::echo::EchoExt::echo(
+        let service = service.unary(storage::READ, <T as Storage>::read);
+        let service = service.unary(storage::WRITE, <T as Storage>::write);
+        let service = ::convoke::quorum::echo::EchoOf::echo(
             service,
             storage::WRITE_ECHO,
             1,
             &members,
-            move |request, context: ::convoke::Context| {
-                let inner = ::std::sync::Arc::clone(&inner);
-                async move {
-                    <T as Storage>::write_echo(&inner, request, &context).await
-                }
-            },
+            <T as Storage>::write_echo,
         );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = ::convoke::quorum::echo::EchoExt::echo(
+        let service = ::convoke::quorum::echo::EchoOf::echo(
             service,
             storage::WRITE_ECHO_ECHO,
             2,
             &members,
-            move |request, context: ::convoke::Context| {
-                let inner = ::std::sync::Arc::clone(&inner);
-                async move {
-                    <T as Storage>::write_echo_echo(&inner, request, &context).await
-                }
-            },
+            <T as Storage>::write_echo_echo,
         );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = ::convoke::quorum::echo::EchoExt::echo(
+        let service = ::convoke::quorum::echo::EchoOf::echo(
             service,
             storage::APPEND,
             1,
             &members,
-            move |request, context: ::convoke::Context| {
-                let inner = ::std::sync::Arc::clone(&inner);
-                async move { <T as Storage>::append(&inner, request, &context).await }
-            },
+            <T as Storage>::append,
         );
-        let inner = ::std::sync::Arc::clone(&server.inner);
+        let service = service.unary(storage::FORGET, <T as Storage>::forget);
+        let inner = ::std::sync::Arc::clone(service.state());
         let service = service
-            .unary(
-                storage::FORGET,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move {
-                        <T as Storage>::forget(&inner, request, &context).await
-                    }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                storage::HINT,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move {
-                        <T as Storage>::hint(&inner, request, &context)
-                            .await
-                            .map(|()| ::core::default::Default::default())
-                    }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .tree(
-                storage::COLLECT,
-                move |request, task: ::convoke::Task<_>| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Storage>::collect(&inner, request, task).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .tree(
-                storage::HISTORY,
-                move |request, task: ::convoke::Task<_>| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Storage>::history(&inner, request, task).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                storage::ON,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Storage>::on_(&inner, request, &context).await }
-                },
-            );
-        service
+            .and(|service| {
+                service
+                    .unary(
+                        storage::HINT,
+                        move |request, context| {
+                            let inner = ::std::sync::Arc::clone(&inner);
+                            async move {
+                                let told = <T as Storage>::hint(&inner, request, context)
+                                    .await;
+                                told.map(|()| ::core::default::Default::default())
+                            }
+                        },
+                    )
+            });
+        let service = service.tree(storage::COLLECT, <T as Storage>::collect);
+        let service = service.tree(storage::HISTORY, <T as Storage>::history);
+        let service = service.unary(storage::ON, <T as Storage>::on_);
+        ::convoke::IntoService::into_service(service)
     }
 }
 /// Calls `replicated.Storage`. Cheap to clone.
@@ -635,7 +573,7 @@ pub trait Rumours: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn tell(
         &self,
         request: Key,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -699,19 +637,11 @@ impl<T> ::core::fmt::Debug for RumoursServer<T> {
     rustdoc::all,
     reason = "generated code"
 )]
-impl<T: Rumours> ::core::convert::From<RumoursServer<T>> for ::convoke::Service {
-    fn from(server: RumoursServer<T>) -> Self {
-        let service = ::convoke::Service::new();
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                rumours::TELL,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Rumours>::tell(&inner, request, &context).await }
-                },
-            );
-        service
+impl<T: Rumours> ::convoke::IntoService for RumoursServer<T> {
+    fn into_service(self) -> ::convoke::Service {
+        let service = ::convoke::Service::with_arc(self.inner);
+        let service = service.unary(rumours::TELL, <T as Rumours>::tell);
+        ::convoke::IntoService::into_service(service)
     }
 }
 /// Calls `replicated.Rumours`. Cheap to clone.

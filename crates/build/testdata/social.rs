@@ -206,7 +206,7 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn profile(
         &self,
         request: ProfileRequest,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<Profile, ::convoke::Status>,
     > + ::core::marker::Send;
@@ -242,7 +242,7 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn befriend(
         &self,
         request: Change,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -250,7 +250,7 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn r#match(
         &self,
         request: ::prost::alloc::string::String,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<u64, ::convoke::Status>,
     > + ::core::marker::Send;
@@ -258,7 +258,7 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn new_(
         &self,
         request: ProfileRequest,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -322,77 +322,17 @@ impl<T> ::core::fmt::Debug for GraphServer<T> {
     rustdoc::all,
     reason = "generated code"
 )]
-impl<T: Graph> ::core::convert::From<GraphServer<T>> for ::convoke::Service {
-    fn from(server: GraphServer<T>) -> Self {
-        let service = ::convoke::Service::new();
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                graph::PROFILE,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Graph>::profile(&inner, request, &context).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .tree(
-                graph::FRIENDS_NAMED,
-                move |request, task: ::convoke::Task<_>| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move {
-                        <T as Graph>::friends_named(&inner, request, task).await
-                    }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .tree(
-                graph::PROFILES,
-                move |request, task: ::convoke::Task<_>| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Graph>::profiles(&inner, request, task).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .tree(
-                graph::CHANGES,
-                move |request, task: ::convoke::Task<_>| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Graph>::changes(&inner, request, task).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                graph::BEFRIEND,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move {
-                        <T as Graph>::befriend(&inner, request, &context).await
-                    }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                graph::MATCH,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Graph>::r#match(&inner, request, &context).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                graph::NEW,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Graph>::new_(&inner, request, &context).await }
-                },
-            );
-        service
+impl<T: Graph> ::convoke::IntoService for GraphServer<T> {
+    fn into_service(self) -> ::convoke::Service {
+        let service = ::convoke::Service::with_arc(self.inner);
+        let service = service.unary(graph::PROFILE, <T as Graph>::profile);
+        let service = service.tree(graph::FRIENDS_NAMED, <T as Graph>::friends_named);
+        let service = service.tree(graph::PROFILES, <T as Graph>::profiles);
+        let service = service.tree(graph::CHANGES, <T as Graph>::changes);
+        let service = service.unary(graph::BEFRIEND, <T as Graph>::befriend);
+        let service = service.unary(graph::MATCH, <T as Graph>::r#match);
+        let service = service.unary(graph::NEW, <T as Graph>::new_);
+        ::convoke::IntoService::into_service(service)
     }
 }
 /// Calls `social.Graph`. Cheap to clone.
@@ -508,7 +448,7 @@ pub trait Log: ::core::marker::Send + ::core::marker::Sync + 'static {
     fn append(
         &self,
         request: Change,
-        context: &::convoke::Context,
+        context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
@@ -580,28 +520,12 @@ impl<T> ::core::fmt::Debug for LogServer<T> {
     rustdoc::all,
     reason = "generated code"
 )]
-impl<T: Log> ::core::convert::From<LogServer<T>> for ::convoke::Service {
-    fn from(server: LogServer<T>) -> Self {
-        let service = ::convoke::Service::new().ordered("social.Log");
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .unary(
-                log::APPEND,
-                move |request, context: ::convoke::Context| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Log>::append(&inner, request, &context).await }
-                },
-            );
-        let inner = ::std::sync::Arc::clone(&server.inner);
-        let service = service
-            .tree(
-                log::CLONE,
-                move |request, task: ::convoke::Task<_>| {
-                    let inner = ::std::sync::Arc::clone(&inner);
-                    async move { <T as Log>::clone_(&inner, request, task).await }
-                },
-            );
-        service
+impl<T: Log> ::convoke::IntoService for LogServer<T> {
+    fn into_service(self) -> ::convoke::Service {
+        let service = ::convoke::Service::with_arc(self.inner).ordered("social.Log");
+        let service = service.unary(log::APPEND, <T as Log>::append);
+        let service = service.tree(log::CLONE, <T as Log>::clone_);
+        ::convoke::IntoService::into_service(service)
     }
 }
 /// Calls `social.Log`. Cheap to clone.

@@ -40,7 +40,7 @@ fn profile(id: u64) -> Profile {
 }
 
 impl Graph for Shard {
-    async fn profile(&self, request: ProfileRequest, _: &Context) -> Result<Profile, Status> {
+    async fn profile(&self, request: ProfileRequest, _: Context) -> Result<Profile, Status> {
         match request.id {
             1..=9 => Ok(profile(request.id)),
             id => Err(Status::new(Code::NotFound, format!("no person {id}"))),
@@ -76,21 +76,21 @@ impl Graph for Shard {
         Ok(task.finish())
     }
 
-    async fn befriend(&self, _: Change, _: &Context) -> Result<(), Status> {
+    async fn befriend(&self, _: Change, _: Context) -> Result<(), Status> {
         Ok(())
     }
 
-    async fn r#match(&self, name: String, _: &Context) -> Result<u64, Status> {
+    async fn r#match(&self, name: String, _: Context) -> Result<u64, Status> {
         Ok(if name == "Ann" { 9 } else { 0 })
     }
 
-    async fn new_(&self, _: ProfileRequest, _: &Context) -> Result<(), Status> {
+    async fn new_(&self, _: ProfileRequest, _: Context) -> Result<(), Status> {
         Err(Status::new(Code::Unimplemented, "deprecated"))
     }
 }
 
 impl Log for Shard {
-    async fn append(&self, _: Change, _: &Context) -> Result<(), Status> {
+    async fn append(&self, _: Change, _: Context) -> Result<(), Status> {
         Ok(())
     }
 

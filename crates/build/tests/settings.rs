@@ -20,7 +20,7 @@ fn social(out: &Path, set: impl FnOnce(Builder) -> Builder) -> String {
 fn convoke_may_be_elsewhere() {
     let out = tempfile::tempdir().unwrap();
     let code = social(out.path(), |builder| builder.convoke_path("::other::rpc"));
-    assert!(code.contains("::other::rpc::Service::new()"));
+    assert!(code.contains("::other::rpc::Service::with_arc("));
     assert!(!code.contains("::convoke::"), "{code}");
 }
 

@@ -59,7 +59,7 @@ use drain::Aftermath;
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use gate::Gates;
-use handler::Stopper;
+pub(crate) use handler::Stopper;
 use held::HeldCancels;
 pub use load::Load;
 use parked::Parked;

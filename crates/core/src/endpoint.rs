@@ -18,7 +18,7 @@ use crate::error::{ConnectError, StartError};
 use crate::health::Health;
 use crate::packing::Packing;
 use crate::peer::Peer;
-use crate::server::{Authorize, Caller, CastSpace, MethodTable, Service};
+use crate::server::{Authorize, Caller, CastSpace, IntoService, MethodTable, Service};
 use crate::telemetry::Telemetry;
 use crate::transport::{Address, AddressError, Counters, DialError, ListenError, Sink, Transport};
 
@@ -121,8 +121,8 @@ impl EndpointBuilder {
 
     /// Serves these methods, too.
     #[must_use]
-    pub fn serve(mut self, service: impl Into<Service>) -> Self {
-        self.services.push(service.into());
+    pub fn serve(mut self, service: impl IntoService) -> Self {
+        self.services.push(service.into_service());
         self
     }
 

@@ -89,8 +89,8 @@ pub use method::{Method, RawMessage, Request};
 pub use packing::Compression;
 pub use peer::Peer;
 pub use server::{
-    Caller, CastBody, CastPort, CastSpace, Context, FanOut, Finish, ReceivedCast, Refused,
-    ReplyStream, SendError, Service, Task, Waiting,
+    Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, Handler, IntoService,
+    ReceivedCast, Refused, ReplyStream, SendError, Service, ServiceOf, Task, Waiting,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};

@@ -2,10 +2,12 @@
 
 mod caller;
 mod cast;
+mod deferred;
 mod fan_out;
 mod hold;
 #[cfg(feature = "tower")]
 mod layer;
+mod state;
 mod stream;
 mod task;
 
@@ -20,13 +22,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::Node;
-use convoke_proto::task::TaskFailure;
+use convoke_proto::task::{TaskFailure, TaskRefusal};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed, Extension};
 use parking_lot::Mutex;
 
-use crate::driver::{Driver, answer_later};
+use crate::driver::{Driver, Stopper, answer_later};
 use crate::endpoint::Endpoint;
 use crate::error::{StartError, Status};
 use crate::message::Payload;
@@ -39,10 +41,12 @@ use crate::trace_context::TraceContext;
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
 pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast, Waiting};
+pub use deferred::Deferred;
 pub use fan_out::FanOut;
 use hold::Hold;
 #[cfg(feature = "tower")]
 pub use layer::{Handled, HandlerService, Incoming};
+pub use state::{Handler, IntoService, ServiceOf};
 pub use stream::{ReplyStream, SendError};
 pub use task::{Finish, Refused, Task};
 
@@ -55,18 +59,20 @@ pub(crate) enum HandlerResult {
     Finished,
     /// It returned this reply.
     Replied(Bytes),
+    /// It returned, and the task goes on without it.
+    Deferred(Arc<Stopper>),
     /// It failed.
     Failed(TaskFailure),
 }
 
-type Handler = Box<dyn Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync>;
+type StartHandler = Box<dyn Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync>;
 
 /// One method as it is served.
 pub(crate) struct MethodEntry {
     pub(crate) name: &'static str,
     /// What its handlers are ordered by, if they are.
     pub(crate) order_by: Option<&'static str>,
-    pub(crate) start: Handler,
+    pub(crate) start: StartHandler,
 }
 
 /// Methods and their handlers, to be given to an endpoint.
@@ -145,7 +151,7 @@ impl Service {
             let future = decode(payload).map(|request| handler(request, Task::new(handle)));
             Box::pin(async move {
                 match run(future).await {
-                    Ok(_) => HandlerResult::Finished,
+                    Ok(finish) => finish.into_result(),
                     Err(failure) => HandlerResult::Failed(failure),
                 }
             })
@@ -369,8 +375,33 @@ impl TaskHandle {
             HandlerResult::Failed(failure) => {
                 self.driver.with_node(|node, now| node.fail(now, self.task(), failure));
             }
+            HandlerResult::Deferred(stopper) => return self.defer(stopper),
         }
         self.end();
+    }
+
+    /// The handler is gone, and the task goes on until it is answered or stopped.
+    fn defer(&self, stopper: Arc<Stopper>) {
+        self.note_kept();
+        self.driver.keep_stopper(self.task(), stopper);
+        self.yield_now();
+        self.release();
+    }
+
+    /// Sends the only reply of a task whose handler is gone.
+    fn answer_deferred(&self, payload: Bytes) -> Result<(), TaskRefusal> {
+        let payload = self.packed(payload);
+        let answered = self.driver.with_node(|node, now| node.answer(now, self.task(), payload));
+        let result = match answered {
+            Ok(()) => HandlerResult::Finished,
+            Err(refusal) => HandlerResult::Failed(Status::from(refusal).into()),
+        };
+        self.probe.finished(&result);
+        if let HandlerResult::Failed(failure) = result {
+            self.driver.with_node(|node, now| node.fail(now, self.task(), failure));
+        }
+        self.end();
+        answered
     }
 
     /// Sends the only reply.

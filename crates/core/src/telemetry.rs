@@ -258,6 +258,7 @@ impl TaskProbe {
                 };
                 self.end(end, Some(failure));
             }
+            HandlerResult::Deferred(_) => {}
         }
     }
 

@@ -12,7 +12,8 @@
 //!
 //! # Which kind
 //! - [`echo_phases`]: in a handler, `p` majority phases, one after the other. For crashes only.
-//! - [`EchoExt::echo`]: the same around a handler, which then need not know of it.
+//! - [`EchoExt::echo`]: the same around a handler, which then need not know of it; [`EchoOf::echo`] of a service
+//!   with a state.
 //! - [`EchoRound`]: any phases with any rules ([`EchoPlan`]), in a handler or about a tag.
 //! - [`EchoSpace`]: rounds about names of the application's own, for phases that outlive a call.
 //! - [`EchoCore`]: the same without I/O and clock, for protocols and simulations.
@@ -44,6 +45,6 @@ pub use machine::{EchoCore, EchoVote, Reached};
 pub use payloads::{Payloads, PullError, Pulled};
 pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
 pub use round::{EchoOutcome, EchoRound, echo_phases};
-pub use serve::EchoExt;
+pub use serve::{EchoExt, EchoOf};
 pub use space::{EchoSpace, EchoSpaceBuilder};
 pub use tally::{Evidence, Heard, Refusal, Refused, Vote};

@@ -1,37 +1,22 @@
 //! A shard as a node: the three forms of a step, served by one endpoint.
 
-use std::sync::{Arc, OnceLock};
+use convoke::{Code, Context, Endpoint, Finish, Status, Task};
 
-use convoke::{Code, Context, Endpoint, Finish, Peer, Status, Task};
-
+use crate::cluster::shard_node;
 use crate::proto::{Facts, Graph, Next, Sight, Step, UsageReport, UsageRequest, graph};
 use crate::steps::{self, run};
 use crate::store::Shard;
 
-/// One shard and the way to the others.
+/// One shard. Where the others are is the concern of its endpoint.
 #[derive(Debug)]
 pub struct Node {
     shard: Shard,
-    others: OnceLock<(Endpoint, Vec<Peer>)>,
 }
 
 impl Node {
-    /// A node that does not know the others yet.
-    pub fn new(shard: Shard) -> Arc<Self> {
-        Arc::new(Self { shard, others: OnceLock::new() })
-    }
-
-    /// Tells it the others, itself included, in the order of their numbers.
-    ///
-    /// # Panics
-    /// The second time.
-    pub fn join(&self, endpoint: Endpoint, peers: Vec<Peer>) {
-        self.others.set((endpoint, peers)).expect("a node joins once");
-    }
-
-    fn others(&self) -> Result<&(Endpoint, Vec<Peer>), Status> {
-        let status = || Status::new(Code::Unavailable, "this shard has not joined the others yet");
-        self.others.get().ok_or_else(status)
+    /// The node of this shard.
+    pub fn new(shard: Shard) -> Self {
+        Self { shard }
     }
 
     fn run(&self, step: Step) -> steps::Sight {
@@ -45,12 +30,11 @@ impl Graph for Node {
         if !sight.facts.is_empty() {
             task.reply(&sight.facts)?;
         }
-        let (_, peers) = self.others()?;
         let next = sight.next.into_iter();
-        task.fan_out(next.map(|(shard, step)| (peers[shard], graph::WALK.request(step)))).await
+        task.fan_out(next.map(|(shard, step)| (shard_node(shard), graph::WALK.request(step)))).await
     }
 
-    async fn look(&self, step: Step, _: &Context) -> Result<Sight, Status> {
+    async fn look(&self, step: Step, _: Context) -> Result<Sight, Status> {
         let steps::Sight { facts, next } = self.run(step);
         let next = next.into_iter().map(|(shard, step)| Next {
             shard: u32::try_from(shard).expect("there are few shards"),
@@ -59,14 +43,13 @@ impl Graph for Node {
         Ok(Sight { facts: Some(facts), next: next.collect() })
     }
 
-    async fn gather(&self, step: Step, context: &Context) -> Result<Facts, Status> {
+    async fn gather(&self, step: Step, context: Context) -> Result<Facts, Status> {
         let steps::Sight { mut facts, next } = self.run(step);
         if next.is_empty() {
             return Ok(facts);
         }
-        let (_, peers) = self.others()?;
         let next = next.into_iter();
-        let next = next.map(|(shard, step)| (peers[shard], graph::GATHER.request(step)));
+        let next = next.map(|(shard, step)| (shard_node(shard), graph::GATHER.request(step)));
         let (replies, outcome) = context.fan_out(next).open()?.collect().await?;
         if let Some(failure) = outcome.failures.first() {
             return Err(Status::new(Code::Unavailable, failure.to_string()));
@@ -77,9 +60,8 @@ impl Graph for Node {
         Ok(facts)
     }
 
-    async fn usage(&self, _: UsageRequest, _: &Context) -> Result<UsageReport, Status> {
-        let (endpoint, _) = self.others()?;
-        Ok(usage(endpoint))
+    async fn usage(&self, _: UsageRequest, context: Context) -> Result<UsageReport, Status> {
+        Ok(usage(&context.endpoint()))
     }
 }
 

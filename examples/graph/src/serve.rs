@@ -58,7 +58,6 @@ pub fn transport(delay: Duration) -> Arc<dyn Transport> {
 #[derive(Debug)]
 pub struct Server {
     endpoint: Endpoint,
-    node: Arc<Node>,
 }
 
 impl Server {
@@ -83,13 +82,13 @@ impl Server {
             .shared_transport(transport(delay))
             .node(shard_node(index))
             .listen(listen)
-            .serve(GraphServer::from_arc(node.clone()));
+            .serve(GraphServer::new(node));
         let builder = match advertise {
             Some(address) => builder.advertise([address]),
             None => builder,
         };
         let endpoint = builder.start().await.with_context(|| format!("shard {index}"))?;
-        Ok(Self { endpoint, node })
+        Ok(Self { endpoint })
     }
 
     /// Where it listens.
@@ -102,8 +101,7 @@ impl Server {
     /// # Errors
     /// When an address is none.
     pub fn join(&self, cluster: &Cluster) -> Result<()> {
-        let peers = cluster.peers(&self.endpoint)?;
-        self.node.join(self.endpoint.clone(), peers);
+        cluster.peers(&self.endpoint)?;
         Ok(())
     }
 

@@ -38,7 +38,6 @@ impl World {
         let mut limits = Limits::default();
         limits.ask_min = usize::MAX;
         let mut shards = Vec::new();
-        let mut nodes = Vec::new();
         for part in Part::all(sharding) {
             let node = Node::new(graph.shard(part));
             let endpoint = Endpoint::builder()
@@ -47,17 +46,16 @@ impl World {
                 .seed(part.index() as u64 + 1)
                 .limits(limits.clone())
                 .listen(address(part.index()))
-                .serve(GraphServer::from_arc(node.clone()))
+                .serve(GraphServer::new(node))
                 .start()
                 .await
                 .expect("a simulated address can be listened on");
             shards.push(endpoint);
-            nodes.push(node);
         }
         let endpoint = Endpoint::builder().shared_transport(network.transport()).seed(99);
         let endpoint = endpoint.start().await.expect("nothing can go wrong");
-        for (shard, node) in shards.iter().zip(&nodes) {
-            node.join(shard.clone(), connect(shard).await);
+        for shard in &shards {
+            connect(shard).await;
         }
         let peers = connect(&endpoint).await;
         let client = Client::new(&endpoint, peers, sharding);

@@ -1,14 +1,12 @@
 //! A replica as a node: the write in its forms, served by one endpoint.
 
-use std::sync::{Arc, OnceLock};
-
 use convoke::quorum::{Configuration, Majority};
-use convoke::{Code, Context, Endpoint, Service, Status};
+use convoke::{Code, Context, Endpoint, Status};
 use parking_lot::Mutex;
 
 use crate::proto::{
-    Key, NestedValue, Storage, StorageClient, StorageMembers, StorageServer, UsageReport,
-    UsageRequest, Value, WriteResponse,
+    Key, NestedValue, Storage, StorageClient, StorageServer, UsageReport, UsageRequest, Value,
+    WriteResponse,
 };
 use crate::register::{Refused, Registers, Version};
 
@@ -25,45 +23,25 @@ pub enum Fate {
     CrashesOnWrite,
 }
 
-/// One replica and the way to the others.
+/// One replica. Where the others are is the concern of its endpoint.
 #[derive(Debug)]
 pub struct Replica {
     registers: Mutex<Registers>,
     fate: Fate,
-    joined: OnceLock<Joined>,
-}
-
-#[derive(Debug)]
-struct Joined {
-    storage: StorageMembers,
-    endpoint: Endpoint,
+    members: Configuration,
 }
 
 impl Replica {
-    /// A replica that does not know the others yet.
-    pub fn new(fate: Fate) -> Arc<Self> {
+    /// One of these members.
+    pub fn new(fate: Fate, members: &Configuration) -> Self {
         let registers = Mutex::new(Registers::new(KEYS_MAX));
-        Arc::new(Self { registers, fate, joined: OnceLock::new() })
+        Self { registers, fate, members: members.clone() }
     }
 
-    /// What an endpoint serves, which is one of these members. It echoes among them.
-    pub fn service(self: &Arc<Self>, members: &Configuration) -> Service {
-        StorageServer::from_arc(self.clone()).members(members.clone()).into()
-    }
-
-    /// Tells it the endpoint by which it calls the others, itself included.
-    ///
-    /// # Panics
-    /// The second time.
-    pub fn join(&self, endpoint: &Endpoint, members: &Configuration) {
-        let storage = StorageClient::new(endpoint).on(members);
-        let joined = Joined { storage, endpoint: endpoint.clone() };
-        self.joined.set(joined).expect("a replica joins once");
-    }
-
-    fn joined(&self) -> Result<&Joined, Status> {
-        let status = || Status::new(Code::Unavailable, "this replica does not know the others yet");
-        self.joined.get().ok_or_else(status)
+    /// What its endpoint serves. It echoes among the members.
+    pub fn service(self) -> StorageServer<Self> {
+        let members = self.members.clone();
+        StorageServer::new(self).members(members)
     }
 
     fn store(&self, value: Value) -> Result<Version, Status> {
@@ -84,47 +62,46 @@ impl Replica {
 pub const CRASHED: i32 = 70;
 
 impl Storage for Replica {
-    async fn write(&self, value: Value, _: &Context) -> Result<WriteResponse, Status> {
+    async fn write(&self, value: Value, _: Context) -> Result<WriteResponse, Status> {
         Ok(self.take(value)?.into())
     }
 
     // The phases follow when the value is stored: the generated server leads them.
-    async fn write_echo(&self, value: Value, _: &Context) -> Result<WriteResponse, Status> {
+    async fn write_echo(&self, value: Value, _: Context) -> Result<WriteResponse, Status> {
         Ok(self.take(value)?.into())
     }
 
-    async fn write_echo_echo(&self, value: Value, _: &Context) -> Result<WriteResponse, Status> {
+    async fn write_echo_echo(&self, value: Value, _: Context) -> Result<WriteResponse, Status> {
         Ok(self.take(value)?.into())
     }
 
     async fn nested_write(
         &self,
         nested: NestedValue,
-        context: &Context,
+        context: Context,
     ) -> Result<WriteResponse, Status> {
-        let storage = &self.joined()?.storage;
         let value = nested.value.unwrap_or_default();
         if nested.phases > NESTED_PHASES_MAX {
             return Err(Status::new(Code::InvalidArgument, "there are two phases at most"));
         }
         let version = self.take(value.clone())?;
+        let storage = StorageClient::new(&context).on(&self.members);
         for _ in 0..nested.phases {
-            let echo = storage.echo_write(value.clone()).deadline(context.remaining());
-            echo.acked_by(Majority).await?;
+            storage.echo_write(value.clone()).acked_by(Majority).await?;
         }
         Ok(version.into())
     }
 
-    async fn echo_write(&self, value: Value, _: &Context) -> Result<WriteResponse, Status> {
+    async fn echo_write(&self, value: Value, _: Context) -> Result<WriteResponse, Status> {
         Ok(self.store(value)?.into())
     }
 
-    async fn read(&self, key: Key, _: &Context) -> Result<Value, Status> {
+    async fn read(&self, key: Key, _: Context) -> Result<Value, Status> {
         Ok(self.registers.lock().read(key))
     }
 
-    async fn usage(&self, _: UsageRequest, _: &Context) -> Result<UsageReport, Status> {
-        Ok(usage(&self.joined()?.endpoint))
+    async fn usage(&self, _: UsageRequest, context: Context) -> Result<UsageReport, Status> {
+        Ok(usage(&context.endpoint()))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Runs one replica.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -14,7 +13,6 @@ use crate::replica::{Fate, Replica};
 #[derive(Debug)]
 pub struct Server {
     endpoint: Endpoint,
-    replica: Arc<Replica>,
 }
 
 impl Server {
@@ -23,15 +21,14 @@ impl Server {
     /// # Errors
     /// When it cannot listen there, or is none of the members.
     pub async fn start(at: &ReplicaAddress, members: &Configuration, fate: Fate) -> Result<Self> {
-        let replica = Replica::new(fate);
-        let builder =
-            convoke::endpoint().node(at.node()?).listen(&at.listen).serve(replica.service(members));
+        let service = Replica::new(fate, members).service();
+        let builder = convoke::endpoint().node(at.node()?).listen(&at.listen).serve(service);
         let builder = match &at.advertise {
             Some(address) => builder.advertise([address]),
             None => builder,
         };
         let endpoint = builder.start().await.with_context(|| format!("replica {}", at.id))?;
-        Ok(Self { endpoint, replica })
+        Ok(Self { endpoint })
     }
 
     /// Where it listens.
@@ -47,9 +44,7 @@ impl Server {
     pub fn join(&self, cluster: &Cluster) -> Result<Membership> {
         let members = cluster.members()?;
         members.introduce(&self.endpoint)?;
-        let membership = Membership::keep_connected(&self.endpoint, &members);
-        self.replica.join(&self.endpoint, &members);
-        Ok(membership)
+        Ok(Membership::keep_connected(&self.endpoint, &members))
     }
 
     /// Lets running writes end for up to a second, then stops.

@@ -11,7 +11,7 @@ use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 use convoke::{
     CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Identity, Method, Peer, Request,
-    Service, Status, Task,
+    Service, ServiceOf, Status, Task,
 };
 
 use crate::authority;
@@ -74,65 +74,53 @@ const FANOUT_NESTED: Method<Payload, Payload> = Method::new("compare.Bench/Fanou
 
 /// A server: the nodes after it, once it knows them.
 #[derive(Clone, Debug, Default)]
-struct Node(Arc<OnceLock<(Endpoint, Vec<Peer>)>>);
+struct Node(Arc<OnceLock<Vec<Peer>>>);
 
 impl Node {
-    fn others(&self) -> Result<(&Endpoint, &[Peer]), Status> {
+    fn others(&self) -> Result<&[Peer], Status> {
         let unknown = || Status::new(Code::Unavailable, "the other servers are not known yet");
-        self.0.get().map(|(endpoint, peers)| (endpoint, &peers[..])).ok_or_else(unknown)
+        self.0.get().map(Vec::as_slice).ok_or_else(unknown)
     }
 
-    fn next(&self) -> Result<(&Endpoint, &Peer), Status> {
-        let (endpoint, peers) = self.others()?;
+    fn next(&self) -> Result<&Peer, Status> {
         let last = || Status::new(Code::Unavailable, "there is no server after this one");
-        Ok((endpoint, peers.first().ok_or_else(last)?))
+        self.others()?.first().ok_or_else(last)
     }
 
-    fn leaves(&self, count: u32) -> Result<(&Endpoint, &[Peer]), Status> {
-        let (endpoint, peers) = self.others()?;
+    fn leaves(&self, count: u32) -> Result<&[Peer], Status> {
         let few = || Status::new(Code::Unavailable, "there are not that many servers");
-        Ok((endpoint, peers.get(..count as usize).ok_or_else(few)?))
+        self.others()?.get(..count as usize).ok_or_else(few)
     }
 
-    async fn hops(self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
+    async fn hops(&self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
         if request.count <= 1 {
             return task.answer(&Payload { count: 0, ..request });
         }
-        let (_, next) = self.next()?;
-        Ok(task.tail(next, HOPS.request(one_less(request))).await?)
+        Ok(task.tail(self.next()?, HOPS.request(one_less(request))).await?)
     }
 
-    async fn hops_nested(self, request: Payload, context: Context) -> Result<Payload, Status> {
+    async fn hops_nested(&self, request: Payload, context: Context) -> Result<Payload, Status> {
         if request.count <= 1 {
             return Ok(Payload { count: 0, ..request });
         }
-        let (endpoint, next) = self.next()?;
-        let request = HOPS_NESTED.request(one_less(request));
-        let call = endpoint.invoke(request).deadline(context.remaining()).to(next);
-        call.await.map_err(unavailable)
+        Ok(context.call(HOPS_NESTED, one_less(request)).to(self.next()?).await?)
     }
 
-    async fn fanout(self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
-        let (_, leaves) = self.leaves(request.count)?;
+    async fn fanout(&self, request: Payload, task: Task<Payload>) -> Result<Finish, Status> {
+        let leaves = self.leaves(request.count)?;
         task.fan_out(leaves.iter().map(|leaf| (leaf, ECHO.request(plain(&request))))).await
     }
 
-    async fn fanout_nested(self, request: Payload, context: Context) -> Result<Payload, Status> {
-        let (endpoint, leaves) = self.leaves(request.count)?;
-        let call =
-            endpoint.call(ECHO, plain(&request)).deadline(context.remaining()).to_all(leaves);
-        let (replies, outcome) =
-            call.open().map_err(unavailable)?.collect().await.map_err(unavailable)?;
+    async fn fanout_nested(&self, request: Payload, context: Context) -> Result<Payload, Status> {
+        let leaves = self.leaves(request.count)?;
+        let call = context.call(ECHO, plain(&request)).to_all(leaves).open()?;
+        let (replies, outcome) = call.collect().await?;
         if let Some(failure) = outcome.failures.first() {
-            return Err(unavailable(failure));
+            return Err(Status::new(Code::Unavailable, failure.to_string()));
         }
         let bodies: Vec<_> = replies.iter().map(|reply| &reply.message().body[..]).collect();
         Ok(Payload { body: bodies.concat().into(), ..Payload::default() })
     }
-}
-
-fn unavailable(error: impl fmt::Display) -> Status {
-    Status::new(Code::Unavailable, error.to_string())
 }
 
 fn one_less(request: Payload) -> Payload {
@@ -153,30 +141,30 @@ async fn items(request: Payload, task: Task<Payload>) -> Result<Finish, Status> 
     Ok(task.finish())
 }
 
-impl From<Node> for Service {
-    fn from(node: Node) -> Self {
-        let [hops, hops_nested, fanout, fanout_nested] = std::array::from_fn(|_| node.clone());
-        Self::new()
-            .unary(ECHO, |request, _: Context| async { Ok::<_, Status>(request) })
-            .tree(ITEM_STREAM, items)
-            .tree(HOPS, move |request, task| hops.clone().hops(request, task))
-            .unary(HOPS_NESTED, move |r, context| hops_nested.clone().hops_nested(r, context))
-            .tree(FANOUT, move |request, task| fanout.clone().fanout(request, task))
-            .unary(FANOUT_NESTED, move |r, context| fanout_nested.clone().fanout_nested(r, context))
-    }
+fn service(node: Node) -> ServiceOf<Node> {
+    Service::with(node)
+        .tree(HOPS, Node::hops)
+        .unary(HOPS_NESTED, Node::hops_nested)
+        .tree(FANOUT, Node::fanout)
+        .unary(FANOUT_NESTED, Node::fanout_nested)
+        .and(|service| {
+            service
+                .unary(ECHO, |request, _: Context| async { Ok::<_, Status>(request) })
+                .tree(ITEM_STREAM, items)
+        })
 }
 
 /// Serves all benches.
 pub(crate) async fn serve(wire: &Wire, mut control: Control, delay: Duration) -> Result<()> {
     let node = Node::default();
     let builder = wire.endpoint(authority::named().as_deref(), delay)?;
-    let endpoint = builder.listen(wire.listen).serve(node.clone()).start().await?;
+    let endpoint = builder.listen(wire.listen).serve(service(node.clone())).start().await?;
     control.listening(&endpoint.addresses()[0].to_string())?;
     let mut peers = Vec::new();
     for address in control.peers().await {
         peers.push(endpoint.connect(&address).await?);
     }
-    if node.0.set((endpoint, peers)).is_err() {
+    if node.0.set(peers).is_err() {
         bail!("it knows its peers already");
     }
     control.joined()?;

@@ -78,14 +78,15 @@ impl ServiceCode<'_> {
         if !self.has_echo() {
             return String::new();
         }
-        let Self { name, full_name, .. } = self;
+        let Self { convoke, name, full_name, .. } = self;
         let reason =
             format!("{full_name} has echo phases: say among whom by `{name}Server::members`");
         format!(
-            "let ::core::option::Option::Some(members) = server.members else {{
-                return service.requires(|_| {{
+            "let ::core::option::Option::Some(members) = self.members else {{
+                let service = service.requires(|_| {{
                     ::core::result::Result::Err(::std::string::String::from(\"{reason}\"))
                 }});
+                return {convoke}::IntoService::into_service(service);
             }};"
         )
     }

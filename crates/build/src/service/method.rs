@@ -69,7 +69,7 @@ impl<'a> MethodCode<'a> {
             (format!("task: {convoke}::Task<{output}>"), format!("{convoke}::Finish"))
         } else {
             let answer = if self.options.is_multicast { "()" } else { output };
-            (format!("context: &{convoke}::Context"), answer.to_owned())
+            (format!("context: {convoke}::Context"), answer.to_owned())
         };
         let more = self.handler_docs();
         format!(
@@ -101,30 +101,31 @@ impl<'a> MethodCode<'a> {
     pub(super) fn registration(&self, convoke: &str, module: &str, service: &str) -> String {
         let Self { name, constant, options, .. } = self;
         let method = format!("{module}::{constant}");
-        let (add, argument, passed) = if options.is_tree {
-            (format!("service.tree({method},"), format!("task: {convoke}::Task<_>"), "task")
-        } else {
-            let add = match options.echo_phases {
-                0 => format!("service.unary({method},"),
-                phases => format!(
-                    "{convoke}::quorum::echo::EchoExt::echo(service, {method}, {phases}, &members,"
-                ),
-            };
-            (add, format!("context: {convoke}::Context"), "&context")
-        };
-        let is_unit = self.method.output_type == "()";
-        let answer = if options.is_multicast && !is_unit {
-            ".map(|()| ::core::default::Default::default())"
-        } else {
-            ""
-        };
-        format!(
-            "let inner = ::std::sync::Arc::clone(&server.inner);
-            let service = {add} move |request, {argument}| {{
-                let inner = ::std::sync::Arc::clone(&inner);
-                async move {{ <T as {service}>::{name}(&inner, request, {passed}).await{answer} }}
-            }});"
-        )
+        let handler = format!("<T as {service}>::{name}");
+        if options.is_multicast && self.method.output_type != "()" {
+            // What it returns is nothing, and what leaves is the empty message of its type.
+            return format!(
+                "let inner = ::std::sync::Arc::clone(service.state());
+                let service = service.and(|service| {{
+                    service.unary({method}, move |request, context| {{
+                        let inner = ::std::sync::Arc::clone(&inner);
+                        async move {{
+                            let told = {handler}(&inner, request, context).await;
+                            told.map(|()| ::core::default::Default::default())
+                        }}
+                    }})
+                }});"
+            );
+        }
+        match options.echo_phases {
+            _ if options.is_tree => format!("let service = service.tree({method}, {handler});"),
+            0 => format!("let service = service.unary({method}, {handler});"),
+            phases => format!(
+                "let service = {convoke}::quorum::echo::EchoOf::echo(
+                    service, {method}, {phases}, &members, {handler},
+                );"
+            ),
+        }
     }
 
     /// The call of one node. Where members echo there is none: each must get the request by the same call.

@@ -269,7 +269,7 @@ async fn a_service_that_only_multicasts_needs_no_members() {
     struct Nobody;
 
     impl Rumours for Nobody {
-        async fn tell(&self, _: Key, _: &convoke::Context) -> Result<(), convoke::Status> {
+        async fn tell(&self, _: Key, _: convoke::Context) -> Result<(), convoke::Status> {
             Ok(())
         }
     }

@@ -88,23 +88,23 @@ impl Register {
 }
 
 impl Storage for Register {
-    async fn read(&self, request: Key, _: &Context) -> Result<Entry, Status> {
+    async fn read(&self, request: Key, _: Context) -> Result<Entry, Status> {
         Ok(Self::read(self, &request.key))
     }
 
-    async fn write(&self, request: Entry, _: &Context) -> Result<(), Status> {
+    async fn write(&self, request: Entry, _: Context) -> Result<(), Status> {
         self.store(request).map(drop)
     }
 
-    async fn write_echo(&self, request: Entry, _: &Context) -> Result<Stored, Status> {
+    async fn write_echo(&self, request: Entry, _: Context) -> Result<Stored, Status> {
         self.store(request)
     }
 
-    async fn write_echo_echo(&self, request: Entry, _: &Context) -> Result<Stored, Status> {
+    async fn write_echo_echo(&self, request: Entry, _: Context) -> Result<Stored, Status> {
         self.store(request)
     }
 
-    async fn append(&self, request: Entry, _: &Context) -> Result<(), Status> {
+    async fn append(&self, request: Entry, _: Context) -> Result<(), Status> {
         self.state().log.push(request.key);
         let hangs = self.state().hangs;
         if hangs {
@@ -113,12 +113,12 @@ impl Storage for Register {
         Ok(())
     }
 
-    async fn forget(&self, request: Key, _: &Context) -> Result<(), Status> {
+    async fn forget(&self, request: Key, _: Context) -> Result<(), Status> {
         self.state().log.push(request.key);
         Ok(())
     }
 
-    async fn hint(&self, request: Key, _: &Context) -> Result<(), Status> {
+    async fn hint(&self, request: Key, _: Context) -> Result<(), Status> {
         self.state().log.push(format!("hint {}", request.key));
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Storage for Register {
         Ok(task.finish())
     }
 
-    async fn on_(&self, (): (), _: &Context) -> Result<Entry, Status> {
+    async fn on_(&self, (): (), _: Context) -> Result<Entry, Status> {
         Err(Status::new(Code::Unimplemented, "deprecated"))
     }
 }

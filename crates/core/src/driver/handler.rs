@@ -25,12 +25,22 @@ use super::{Driver, FlushScope, State};
 
 /// Tells a running handler to stop: its future is dropped at the next chance.
 #[derive(Debug, Default)]
-pub(super) struct Stopper {
+pub(crate) struct Stopper {
     is_stopped: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Stopper {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// True when it is stopped; otherwise keeps the waker.
+    pub(crate) fn poll_stopped(&self, cx: &Context<'_>) -> bool {
+        *self.waker.lock() = Some(cx.waker().clone());
+        self.is_stopped()
+    }
+
     pub(super) fn stop(&self) {
         if let Some(waker) = self.stop_later() {
             waker.wake();
@@ -110,7 +120,7 @@ impl Driver {
     }
 
     /// Keeps what stops a handler, unless its task was stopped before it could.
-    fn keep_stopper(&self, task: &TaskRef, stopper: Arc<Stopper>) {
+    pub(crate) fn keep_stopper(&self, task: &TaskRef, stopper: Arc<Stopper>) {
         let mut state = self.state.lock();
         if state.node.is_running(task) {
             state.stoppers.insert(task.clone(), stopper);
@@ -212,13 +222,10 @@ impl Future for Running {
 
 impl Running {
     fn poll_in_scope(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(stopper) = &self.stopper {
-            *stopper.waker.lock() = Some(cx.waker().clone());
-            if stopper.is_stopped.load(Ordering::Acquire) {
-                self.drop_future();
-                self.handle.end();
-                return Poll::Ready(());
-            }
+        if self.stopper.as_ref().is_some_and(|stopper| stopper.poll_stopped(cx)) {
+            self.drop_future();
+            self.handle.end();
+            return Poll::Ready(());
         }
         let Self { handle, future: Some(future), .. } = self else { return Poll::Ready(()) };
         let poll = AssertUnwindSafe(|| handle.polling(|| future.as_mut().poll(cx)));

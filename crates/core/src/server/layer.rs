@@ -22,18 +22,19 @@ use convoke_proto::wire::Executed;
 use parking_lot::Mutex;
 use tower_layer::Layer;
 
+use crate::driver::Stopper;
 use crate::error::{Code, Status};
 use crate::message::Payload;
 use crate::transport::BoxFuture;
 
-use super::{Context, Handler, HandlerResult, MethodEntry, Service, TaskHandle};
+use super::{Context, HandlerResult, MethodEntry, Service, StartHandler, TaskHandle};
 
 /// A request on its way to its handler, as middleware sees it.
 pub struct Incoming {
     method: &'static str,
     context: Context,
     payload: Bytes,
-    handler: Arc<Handler>,
+    handler: Arc<StartHandler>,
 }
 
 impl Incoming {
@@ -73,19 +74,29 @@ impl fmt::Debug for Incoming {
 
 /// How a handler ended well, as middleware sees it.
 #[derive(Clone, Debug)]
-pub struct Handled(Option<Bytes>);
+pub struct Handled(End);
+
+#[derive(Clone, Debug)]
+enum End {
+    Replied(Bytes),
+    Finished,
+    Deferred(Arc<Stopper>),
+}
 
 impl Handled {
     /// An answer of the middleware's own, given instead of the handler's. It must be of the message
     /// that the method answers with.
     pub fn reply(message: &impl Payload) -> Self {
-        Self(Some(message.to_bytes()))
+        Self(End::Replied(message.to_bytes()))
     }
 
     /// The encoded reply of a unary handler. `None` for the handler of a tree, which has sent what
     /// it had to say by itself.
     pub fn payload(&self) -> Option<&Bytes> {
-        self.0.as_ref()
+        match &self.0 {
+            End::Replied(payload) => Some(payload),
+            End::Finished | End::Deferred(_) => None,
+        }
     }
 }
 
@@ -111,8 +122,9 @@ impl tower_service::Service<Incoming> for HandlerService {
             let result = handler(context.handle.clone(), payload).await;
             passage.stage.store(ENDED, Ordering::Release);
             match result {
-                HandlerResult::Replied(payload) => Ok(Handled(Some(payload))),
-                HandlerResult::Finished => Ok(Handled(None)),
+                HandlerResult::Replied(payload) => Ok(Handled(End::Replied(payload))),
+                HandlerResult::Finished => Ok(Handled(End::Finished)),
+                HandlerResult::Deferred(stopper) => Ok(Handled(End::Deferred(stopper))),
                 HandlerResult::Failed(failure) => Err(Status::of_failure(failure)),
             }
         })
@@ -155,14 +167,15 @@ where
 {
     let (method, order_by) = (entry.name, entry.order_by);
     let handler = Arc::new(entry.start);
-    let start: Handler = Box::new(move |handle: Arc<TaskHandle>, payload| {
+    let start: StartHandler = Box::new(move |handle: Arc<TaskHandle>, payload| {
         let context = Context::new(handle.clone());
         let incoming = Incoming { method, context, payload, handler: handler.clone() };
         let service = service();
         Box::pin(async move {
             match run(service, incoming).await {
-                Ok(Handled(Some(payload))) => HandlerResult::Replied(payload),
-                Ok(Handled(None)) => HandlerResult::Finished,
+                Ok(Handled(End::Replied(payload))) => HandlerResult::Replied(payload),
+                Ok(Handled(End::Finished)) => HandlerResult::Finished,
+                Ok(Handled(End::Deferred(stopper))) => HandlerResult::Deferred(stopper),
                 Err(error) => HandlerResult::Failed(failure(&handle.passage, error.as_ref())),
             }
         })

@@ -11,6 +11,7 @@ use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Branch;
 use convoke_proto::wire::Extension;
 
+use crate::driver::Stopper;
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -18,7 +19,7 @@ use crate::peer::Peer;
 
 use super::fan_out::poll_writable;
 use super::stream::ReplyStream;
-use super::{Context, TaskHandle};
+use super::{Context, HandlerResult, TaskHandle};
 
 /// One task of a tree call, answered with `Resp`s: it replies to the initiator, any number of
 /// times, and opens branches at other nodes, whose tasks reply to the initiator in turn.
@@ -72,7 +73,18 @@ pub struct Task<Resp> {
 /// let finish = convoke_core::Finish(());
 /// ```
 #[derive(Debug)]
-pub struct Finish(());
+pub struct Finish(Option<Arc<Stopper>>);
+
+impl Finish {
+    /// The handler returns, and its task is answered later.
+    pub(super) fn deferred(stopper: Arc<Stopper>) -> Self {
+        Self(Some(stopper))
+    }
+
+    pub(super) fn into_result(self) -> HandlerResult {
+        self.0.map_or(HandlerResult::Finished, HandlerResult::Deferred)
+    }
+}
 
 /// A branch that was not opened, with the request for another try elsewhere.
 pub struct Refused<Resp> {
@@ -132,7 +144,7 @@ impl<Resp: Payload> Task<Resp> {
 
     /// Ends the task.
     pub fn finish(self) -> Finish {
-        Finish(())
+        Finish(None)
     }
 
     /// Begins a streamed reply.
@@ -177,7 +189,9 @@ impl<Resp: Payload> Task<Resp> {
         self.delegate(peer, request).await?;
         Ok(self.finish())
     }
+}
 
+impl<Resp> Task<Resp> {
     pub(super) fn handle(&self) -> &Arc<TaskHandle> {
         &self.context.handle
     }

@@ -2,7 +2,8 @@
 
 use bytes::{Buf, BytesMut};
 use convoke_core::{
-    Code, Context, DecodeError, Digest, Method, Payload, RawMessage, Service, Status,
+    Code, Context, DecodeError, Digest, Handler, Method, Payload, RawMessage, Service, ServiceOf,
+    Status,
 };
 
 use crate::Configuration;
@@ -91,6 +92,47 @@ impl EchoExt for Service {
                 round.agree(digest).await?;
                 Ok::<_, Status>(reply)
             }
+        })
+    }
+}
+
+/// Adds methods with echo phases to a [`ServiceOf`], as [`EchoExt`] to a [`Service`].
+pub trait EchoOf<S>: Sized {
+    /// Adds a method whose reply leaves a member only after so many majority echo phases among
+    /// `members`, as [`EchoExt::echo`].
+    #[must_use]
+    fn echo<Req, Resp, F>(
+        self,
+        method: Method<Req, Resp>,
+        phases: u16,
+        members: &Configuration,
+        handler: F,
+    ) -> Self
+    where
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: for<'a> Handler<'a, S, Req, Context, Resp> + Copy + Send + Sync + 'static;
+}
+
+impl<S: Send + Sync + 'static> EchoOf<S> for ServiceOf<S> {
+    fn echo<Req, Resp, F>(
+        self,
+        method: Method<Req, Resp>,
+        phases: u16,
+        members: &Configuration,
+        handler: F,
+    ) -> Self
+    where
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: for<'a> Handler<'a, S, Req, Context, Resp> + Copy + Send + Sync + 'static,
+    {
+        let state = self.state().clone();
+        self.and(|service| {
+            service.echo(method, phases, members, move |request, context| {
+                let state = state.clone();
+                async move { handler(&state, request, context).await }
+            })
         })
     }
 }

@@ -27,11 +27,9 @@ impl World {
         let (network, replicas) = (SimNetwork::new(seed), Vec::new());
         let mut world = Self { network, members, seed, replicas };
         for id in 1..=count {
-            let replica = Replica::new(Fate::Lives);
-            let service = replica.service(&world.members);
+            let service = Replica::new(Fate::Lives, &world.members).service();
             let builder = world.endpoint(id).listen(address(id)).serve(service);
             let endpoint = builder.start().await.expect("the name is free");
-            replica.join(&endpoint, &world.members);
             world.connect(&endpoint, 1..id).await;
             world.replicas.push(Some(endpoint));
         }
