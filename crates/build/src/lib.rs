@@ -131,11 +131,11 @@ pub fn configure() -> Builder {
 /// Where members echo, all of them are asked by one call,
 /// ```
 /// # mod replicated { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/replicated.rs")); }
-/// # use convoke::quorum::{Configuration, QuorumError};
+/// # use convoke::{Status, quorum::{Configuration, Majority}};
 /// # use replicated::{Entry, Key, StorageClient, Stored};
-/// async fn write(storage: &StorageClient, replicas: &Configuration) -> Result<Stored, QuorumError> {
+/// async fn write(storage: &StorageClient, replicas: &Configuration) -> Result<Stored, Status> {
 ///     storage.on(replicas).forget(Key::default()).send_and_forget()?;
-///     storage.on(replicas).write_echo(Entry::default()).majority().await
+///     Ok(storage.on(replicas).write_echo(Entry::default()).acked_by(Majority).await?)
 /// }
 /// ```
 /// never one alone,
@@ -149,10 +149,10 @@ pub fn configure() -> Builder {
 /// and nobody waits for the answers to a multicast.
 /// ```compile_fail,E0599
 /// # mod replicated { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/replicated.rs")); }
-/// # use convoke::quorum::Configuration;
+/// # use convoke::quorum::{Configuration, Majority};
 /// # use replicated::{Key, StorageClient};
 /// fn forget(storage: &StorageClient, replicas: &Configuration) {
-///     let _ = storage.on(replicas).forget(Key::default()).majority();
+///     let _ = storage.on(replicas).forget(Key::default()).quorum(Majority);
 /// }
 /// ```
 #[cfg(doctest)]
