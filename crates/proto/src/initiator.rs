@@ -405,6 +405,14 @@ impl Initiator {
         self.calls.get(&call.seq).map(|armed| &*armed.call)
     }
 
+    /// All that is known of a call that is kept, as text: to see whether something changed it.
+    pub fn snapshot(&self, call: CallId) -> String {
+        match self.flat.get(call.seq) {
+            Some(flat) => format!("{flat:?}"),
+            None => format!("{:?}", self.call(call)),
+        }
+    }
+
     /// Calls that are open, or ended and not read to their end.
     pub fn call_count(&self) -> usize {
         self.calls.len() - self.winding.len() + self.flat.len()

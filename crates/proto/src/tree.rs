@@ -429,6 +429,19 @@ impl Tree {
         }
     }
 
+    /// Gives up the first so many branches of `path`, of which there may be fewer: the number is a
+    /// peer's.
+    pub fn give_up_children(&mut self, path: &Path, children: u32) {
+        let below = self.below(path).map(|(below, _)| below);
+        let meant = below.filter(|below| {
+            let own = below.parent().filter(|(parent, _)| parent == path);
+            own.is_some_and(|(_, index)| index < children)
+        });
+        for child in meant.cloned().collect::<Vec<_>>() {
+            self.give_up(&child);
+        }
+    }
+
     /// Collapses a settled branch into its parent's set, and the parent likewise.
     fn drain(&mut self, path: &Path) {
         let mut path = path.clone();

@@ -59,6 +59,11 @@ pub struct TaskRef {
 }
 
 impl TaskRef {
+    /// The key of its branch, as its request gave it.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
     fn place(&self) -> Place {
         (self.ring, (self.call.seq, self.task.clone(), self.key))
     }
@@ -376,6 +381,13 @@ impl Visits {
     /// True when the handler of a task has not ended and has not been stopped.
     pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
         self.record(&task.place()).is_some_and(Record::is_running)
+    }
+
+    /// All that is known of a task, as text: to see whether something changed it.
+    pub fn snapshot(&self, call: CallId, task: &TaskKey, key: Key) -> String {
+        let records = self.records_of(call).map(|(_, record)| record);
+        let same: Vec<_> = records.filter(|r| (&r.task, r.key) == (task, key)).collect();
+        format!("{same:?}")
     }
 
     /// Tasks whose handler runs, or whose replies wait for credit.

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_proto::id::LinkNonce;
 use convoke_proto::link::Lane;
 use convoke_proto::time::Timestamp;
-use convoke_proto::wire::Frame;
 
 use crate::random::Random;
 
@@ -66,15 +66,14 @@ pub struct Wire {
     /// Latest arrival so far, by receiving end and lane.
     last: [[Timestamp; 2]; 2],
     /// Frames that wait for the end of a partition, by receiving end.
-    stalled: [VecDeque<(Lane, Frame)>; 2],
+    stalled: [VecDeque<(Lane, Bytes)>; 2],
 }
 
 /// What becomes of a frame that has come to its receiver.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Arrival {
     /// The receiver takes it.
-    Taken(Frame),
+    Taken(Bytes),
     /// It waits for the end of a partition.
     Stalled,
     /// Its connection is gone.
@@ -168,7 +167,7 @@ impl Network {
     }
 
     /// A frame has come to the end of its way.
-    pub fn arrive(&mut self, to: Place, link: LinkNonce, lane: Lane, frame: Frame) -> Arrival {
+    pub fn arrive(&mut self, to: Place, link: LinkNonce, lane: Lane, frame: Bytes) -> Arrival {
         let Some(wire) = self.wires.get_mut(&link) else { return Arrival::Dropped };
         let side = wire.side(to);
         if !wire.is_up[side] {
@@ -183,7 +182,7 @@ impl Network {
     }
 
     /// Frames that waited for the end of a partition, in order.
-    pub fn release(&mut self, to: Place, link: LinkNonce) -> Vec<(Lane, Frame)> {
+    pub fn release(&mut self, to: Place, link: LinkNonce) -> Vec<(Lane, Bytes)> {
         let Some(wire) = self.wires.get_mut(&link) else { return Vec::new() };
         let side = wire.side(to);
         wire.stalled[side].drain(..).collect()

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::failure::Failure;
-use convoke_proto::id::{CallId, NodeId, Path, TaskKey};
+use convoke_proto::id::{CallId, Incarnation, NodeId, Path, TaskKey};
+use convoke_proto::key::{Key, Secret};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::{Cause, Frame, Message};
@@ -18,11 +19,20 @@ pub struct TaskName {
     pub call: CallId,
     /// The task.
     pub task: TaskKey,
+    /// The key that somebody made up for it, if it is not the branch's own: another task (T5).
+    pub made_up: Option<Key>,
 }
 
-impl From<&TaskRef> for TaskName {
-    fn from(task: &TaskRef) -> Self {
-        Self { call: task.call, task: task.task.clone() }
+impl TaskName {
+    /// The task that the call's initiator, or those it asked, have opened.
+    pub fn of(call: CallId, task: TaskKey) -> Self {
+        Self { call, task, made_up: None }
+    }
+
+    /// A branch that this task opened.
+    pub fn child(&self, child: TaskKey) -> Self {
+        let index = child.path.parent().map_or(0, |(_, index)| index);
+        Self { call: self.call, task: child, made_up: self.made_up.map(|key| key.child(index)) }
     }
 }
 
@@ -35,6 +45,12 @@ pub struct Oracle {
     pub calls: BTreeMap<CallId, CallTruth>,
     /// Every task that was opened, whether or not it ran.
     pub tasks: BTreeMap<TaskName, TaskTruth>,
+    /// Nodes that do not keep the protocol.
+    pub liars: BTreeSet<NodeId>,
+    /// What the lives of all others make their keys of.
+    pub secrets: BTreeMap<Incarnation, Secret>,
+    /// Branches that were sent to liars: they, and all below, are theirs.
+    pub tainted: BTreeSet<(CallId, Path)>,
     /// Nodes to which a connection broke or could not be made, or that stopped for a while.
     pub troubled: BTreeSet<NodeId>,
     /// Frames sent between nodes, by name.
@@ -73,6 +89,12 @@ pub struct CallTruth {
     pub early: BTreeMap<u32, Timestamp>,
     /// Its user has enough with the replies of so many distinct nodes.
     pub quorum: Option<usize>,
+    /// Its branches open no others.
+    pub is_flat: bool,
+    /// Nodes that keep the protocol and whose reply has come, where each branch sends one.
+    pub heard: BTreeSet<NodeId>,
+    /// When these were as many as its user has enough with.
+    pub quorum_at: Option<Timestamp>,
     /// A decision cancels the rest.
     pub cancels_late: bool,
     /// When its user cancelled or dropped it undecided.
@@ -102,6 +124,8 @@ pub struct TaskTruth {
     pub sent_to: NodeId,
     /// The task that opened it; `None` for a root branch.
     pub parent: Option<TaskKey>,
+    /// All above it keep the protocol.
+    pub is_honest: bool,
     /// Each time it started: where and when.
     pub runs: Vec<(NodeId, Timestamp)>,
     /// When it is stopped at the latest.
@@ -146,11 +170,70 @@ pub enum TaskEnd {
 }
 
 impl Oracle {
+    /// What a task is called.
+    pub fn name(&self, task: &TaskRef) -> TaskName {
+        self.name_of(task.call, &task.task, task.key())
+    }
+
+    /// What the task with this key is called.
+    pub fn name_of(&self, call: CallId, task: &TaskKey, key: Key) -> TaskName {
+        let secret = self.secrets.get(&call.origin);
+        let own = secret.and_then(|secret| secret.branch(call, &task.path));
+        TaskName { call, task: task.clone(), made_up: (own != Some(key)).then_some(key) }
+    }
+
+    /// The truth about a task.
+    pub fn truth(&self, task: &TaskRef) -> Option<&TaskTruth> {
+        self.tasks.get(&self.name(task))
+    }
+
+    /// The same, to be added to.
+    pub fn truth_mut(&mut self, task: &TaskRef) -> Option<&mut TaskTruth> {
+        let name = self.name(task);
+        self.tasks.get_mut(&name)
+    }
+
+    /// True when a branch, or one above it, is held by a node that does not keep the protocol.
+    pub fn is_tainted(&self, call: CallId, path: &Path) -> bool {
+        !self.liars.is_empty()
+            && (!self.calls.contains_key(&call)
+                || path.prefixes().any(|prefix| self.tainted.contains(&(call, prefix))))
+    }
+
+    /// True when a call has but one root branch, and a liar holds something of it.
+    pub fn is_at_mercy(&self, call: CallId) -> bool {
+        let roots = self.tasks_of(call).filter(|(task, _)| task.path.level_count() == 1);
+        let is_any = self.tainted.iter().any(|(of, _)| *of == call);
+        is_any && roots.map(|(task, _)| &task.path).collect::<BTreeSet<_>>().len() == 1
+    }
+
+    /// True when a liar holds something below the same root branch.
+    pub fn is_beside_liar(&self, call: CallId, path: &Path) -> bool {
+        let root = path.prefixes().next().unwrap_or_default();
+        self.tainted.iter().any(|(of, top)| *of == call && root.is_prefix_of(top))
+    }
+
+    /// True when a task is one that nodes which keep the protocol have opened, hold, and answer for.
+    pub fn is_sound(&self, name: &TaskName) -> bool {
+        name.made_up.is_none() && !self.is_tainted(name.call, &name.task.path)
+    }
+
     /// A branch was opened.
     pub fn open(&mut self, task: TaskName, sent_to: NodeId, parent: Option<TaskKey>) {
+        let TaskName { call, made_up, .. } = task;
+        let above = parent.clone().map(|task| TaskName { call, task, made_up });
+        let is_honest = made_up.is_none()
+            && above.is_none_or(|above| {
+                let above = self.tasks.get(&above);
+                above.is_some_and(|above| above.is_honest && !self.liars.contains(&above.sent_to))
+            });
+        if made_up.is_none() && self.liars.contains(&sent_to) {
+            self.tainted.insert((call, task.task.path.clone()));
+        }
         let truth = TaskTruth {
             sent_to,
             parent,
+            is_honest,
             runs: Vec::new(),
             deadline: Timestamp::MAX,
             children: Vec::new(),
@@ -165,10 +248,13 @@ impl Oracle {
         let Some(truth) = self.tasks.get_mut(task) else { return };
         truth.end = Some((self.now, TaskEnd::Tailed));
         let Some(child) = truth.children.pop() else { return };
-        let child = TaskName { call: task.call, task: child };
         let next = TaskKey { path: task.task.path.clone(), hop: task.task.hop + 1 };
-        if let Some(moved) = self.tasks.remove(&child) {
-            self.tasks.insert(TaskName { call: task.call, task: next }, moved);
+        let moved = self.tasks.remove(&task.child(child.clone()));
+        if self.tainted.contains(&(task.call, child.path)) {
+            self.tainted.insert((task.call, next.path.clone()));
+        }
+        if let Some(moved) = moved {
+            self.tasks.insert(TaskName { task: next, ..task.clone() }, moved);
         }
     }
 
@@ -212,12 +298,17 @@ impl Oracle {
         }
     }
 
-    /// The tasks of one call.
+    /// The tasks of one call that its initiator and those it asked have opened.
     pub fn tasks_of(&self, call: CallId) -> impl Iterator<Item = (&TaskKey, &TaskTruth)> {
-        let root = TaskKey { path: Path::root(), hop: 0 };
-        let first = TaskName { call, task: root };
+        let first = TaskName::of(call, TaskKey { path: Path::root(), hop: 0 });
         let tasks = self.tasks.range(first..).take_while(move |(task, _)| task.call == call);
+        let tasks = tasks.filter(|(task, _)| task.made_up.is_none());
         tasks.map(|(task, truth)| (&task.task, truth))
+    }
+
+    /// Those of them that no liar has any part in.
+    pub fn sound_tasks_of(&self, call: CallId) -> impl Iterator<Item = (&TaskKey, &TaskTruth)> {
+        self.tasks_of(call).filter(move |(task, _)| !self.is_tainted(call, &task.path))
     }
 
     /// True when a task at or above `path` failed and took its branches with it.
@@ -226,6 +317,13 @@ impl Oracle {
             matches!(truth.end, Some((_, TaskEnd::Failed { aborts: true, .. })))
         };
         self.tasks_of(call).any(|(at, truth)| at.path.is_prefix_of(path) && aborts(truth))
+    }
+}
+
+impl TaskTruth {
+    /// True when it started where it was sent.
+    pub fn has_run(&self) -> bool {
+        self.runs.iter().any(|(node, _)| *node == self.sent_to)
     }
 }
 

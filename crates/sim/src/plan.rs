@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::id::{CallId, MethodId, NodeId, TaskKey};
 
+use crate::oracle::TaskName;
 use crate::random::{DIGEST_START, Random, digest};
 
 /// One thing a handler does.
@@ -132,8 +133,10 @@ fn size(random: &mut Random, shape: &Shape) -> usize {
 }
 
 /// The payload of one message: different for each, so that none can stand for another.
-pub fn payload(call: CallId, task: &TaskKey, index: u32, item: u64, len: usize) -> Bytes {
-    let name = name(call, task) ^ (u64::from(index) << 32) ^ item.wrapping_mul(0x9e37_79b9);
+pub fn payload(task: &TaskName, index: u32, item: u64, len: usize) -> Bytes {
+    let made_up = task.made_up.map_or(0, |key| key.0 | 1);
+    let name = name(task.call, &task.task) ^ made_up;
+    let name = name ^ (u64::from(index) << 32) ^ item.wrapping_mul(0x9e37_79b9);
     let mut bytes = vec![(name >> 56) as u8; len];
     for (at, byte) in name.to_le_bytes().into_iter().enumerate().take(len) {
         bytes[at] = byte;

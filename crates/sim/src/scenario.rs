@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use convoke_proto::limits::{Limits, ReplyDial};
 
-use crate::network::Conditions;
+use crate::network::{Conditions, Place};
 use crate::plan::Shape;
 use crate::random::Random;
 
@@ -44,11 +44,13 @@ pub enum Kind {
     Overload,
     /// All of it.
     Storm,
+    /// Some nodes do not keep the protocol.
+    Liars,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Calm,
         Self::AnyOrder,
         Self::Lossy,
@@ -63,6 +65,7 @@ impl Kind {
         Self::Quorums,
         Self::Overload,
         Self::Storm,
+        Self::Liars,
     ];
 
     /// Its name on the command line.
@@ -82,6 +85,7 @@ impl Kind {
             Self::Quorums => "quorums",
             Self::Overload => "overload",
             Self::Storm => "storm",
+            Self::Liars => "liars",
         }
     }
 
@@ -149,6 +153,10 @@ pub struct Scenario {
     pub heal_at: Duration,
     /// A bound of a table may refuse work.
     pub has_tiny_limits: bool,
+    /// Nodes that do not keep the protocol: servers, which are asked, and clients, which are not.
+    pub liars: Vec<Place>,
+    /// So many servers may lie, or be silent, and quorum calls still decide.
+    pub tolerates: usize,
 }
 
 impl Scenario {
@@ -235,6 +243,8 @@ impl Scenario {
             faults: Vec::new(),
             heal_at: Duration::from_secs(2),
             has_tiny_limits: false,
+            liars: Vec::new(),
+            tolerates: 0,
         }
     }
 
@@ -287,6 +297,7 @@ impl Scenario {
             }
             Kind::Overload => self.shrink_limits(random),
             Kind::Storm => self.spoil_all(random),
+            Kind::Liars => self.add_liars(random),
         }
     }
 
@@ -308,7 +319,8 @@ impl Scenario {
         let shape = &self.shape;
         let quorums = self.workload.quorum_percent + self.workload.decided_percent;
         let percents = [shape.failure_percent, shape.large_percent, shape.stream_percent, quorums];
-        self.is_fault_free() && percents == [0; 4] && shape.depth_max <= 4
+        let is_kept = self.liars.is_empty();
+        self.is_fault_free() && is_kept && percents == [0; 4] && shape.depth_max <= 4
     }
 
     fn spoil_order(&mut self, random: &mut Random) {
@@ -350,6 +362,28 @@ impl Scenario {
         self.workload.calls_after = 0;
     }
 
+    /// Up to two servers that are asked, and maybe a client that never is.
+    fn add_liars(&mut self, random: &mut Random) {
+        self.tolerates = 1 + random.index(2);
+        self.servers = 3 * self.tolerates + 1;
+        self.clients = 2 + random.index(2);
+        self.clients_listen = random.chance(70);
+        let count = random.index(self.tolerates + 1);
+        let mut servers: Vec<Place> = (0..self.servers).collect();
+        for _ in 0..count {
+            self.liars.push(servers.swap_remove(random.index(servers.len())));
+        }
+        if count == 0 || random.chance(50) {
+            self.liars.push(self.servers + random.index(self.clients));
+        }
+        self.limits.deadline_max = Duration::from_secs(10);
+        self.limits.branches_max = 400;
+        self.workload.quorum_percent = 40;
+        self.workload.slow_reader_percent = 0;
+        self.shape.large_percent = 0;
+        self.shape.depth_max = 1 + random.index(3);
+    }
+
     fn spoil_all(&mut self, random: &mut Random) {
         self.conditions.jitter_us = random.within(0..5_000);
         self.conditions.dial_failure_percent = 10;
@@ -363,11 +397,6 @@ impl Scenario {
         }
         self.conditions.loss_per_mille = if random.chance(50) { 20 } else { 0 };
         self.conditions.copies_per_mille = if random.chance(50) { 50 } else { 0 };
-        if self.conditions.copies_per_mille > 0 {
-            // A full table has no place for what it refuses, so a copy that comes when there is
-            // room again runs. No connection of ours delivers copies.
-            self.limits.remembered_max = Limits::default().remembered_max;
-        }
         self.conditions.is_fifo = random.chance(70);
         self.workload.budget_us = 50_000..4_000_000;
         self.workload.cancel_percent = 10;

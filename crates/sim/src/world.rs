@@ -8,6 +8,7 @@ mod event;
 mod faults;
 mod handlers;
 mod host;
+mod liars;
 mod links;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::trace::Trace;
 pub use callers::Outcome;
 use event::Event;
 use host::Host;
+use liars::Liars;
 
 /// A run in progress.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub struct World {
     hosts: Vec<Host>,
     random: Random,
     oracle: Oracle,
+    liars: Liars,
     invariants: Vec<Box<dyn Invariant>>,
     trace: Trace,
     violation: Option<Violation>,
@@ -95,6 +98,7 @@ impl World {
             hosts: Vec::new(),
             random: Random::of(scenario.seed, 4),
             oracle: Oracle::default(),
+            liars: Liars::new(scenario.seed),
             invariants: all_invariants(&scenario),
             trace,
             violation: None,
@@ -106,9 +110,11 @@ impl World {
         for place in 0..world.scenario.servers + world.scenario.clients {
             let host = Host::new(place, &world.scenario, world.now);
             world.hosts.push(host);
+            world.note_life(place);
         }
         (0..world.hosts.len()).for_each(|place| world.settle(place));
         world.plan_faults();
+        world.plan_lies();
         world.plan_calls();
         world
     }
@@ -149,13 +155,19 @@ impl World {
     /// When nothing that a correct node knows should be left.
     fn ends_at(&self) -> Timestamp {
         let healed = Timestamp::ZERO + self.scenario.heal_at;
-        self.last_deadline.max(healed)
+        // A liar may give its tasks as much time as anybody may.
+        let longest = match self.scenario.liars.is_empty() {
+            true => Duration::ZERO,
+            false => self.scenario.limits.deadline_max * 2,
+        };
+        self.last_deadline.max(healed + longest)
             + self.scenario.limits.keep_alive_timeout
             + Duration::from_secs(2)
     }
 
     fn finish(&mut self) {
-        let nodes: Vec<&Node> = self.hosts.iter().filter_map(|host| host.node.as_ref()).collect();
+        let honest = self.hosts.iter().filter(|host| !self.oracle.liars.contains(&host.id));
+        let nodes: Vec<&Node> = honest.filter_map(|host| host.node.as_ref()).collect();
         let seen = Observation::Quiet { nodes: &nodes };
         observe(&mut self.invariants, &seen, &self.oracle, &mut self.violation);
     }
@@ -168,6 +180,16 @@ impl World {
             events: self.event_count,
             hash: self.trace.hash(),
             outcomes: callers::outcomes(&self.oracle),
+        }
+    }
+
+    /// What the oracle must know of the present life of a node.
+    fn note_life(&mut self, place: Place) {
+        let host = &self.hosts[place];
+        if self.scenario.liars.contains(&place) {
+            self.oracle.liars.insert(host.id);
+        } else {
+            self.oracle.secrets.insert(host.incarnation(), host.secret(&self.scenario));
         }
     }
 
@@ -192,7 +214,7 @@ impl World {
             }
         }
         match event {
-            Event::Frame { to, link, lane, frame } => self.on_frame(to, link, lane, *frame),
+            Event::Frame { to, link, lane, frame } => self.on_frame(to, link, lane, frame),
             Event::Accept { from, to, back, succeeds } => self.on_accept(from, to, back, succeeds),
             Event::LinkUp { end, link } => self.on_link_up(end, link),
             Event::LinkDown { end, link } => self.on_link_down(end, link),
@@ -203,6 +225,8 @@ impl World {
             Event::Cancel { end, call } => self.cancel_call(end.place, call),
             Event::Drop { end, call } => self.drop_call(end.place, call),
             Event::Read { end, call } => self.read_call(end.place, call),
+            Event::Lie { end, about } => self.lie(end.place, about),
+            Event::Meet { end, node } => self.meet(end.place, node),
             Event::Fault(fault) => self.on_fault(&fault),
             Event::Restart(place) => self.restart(place),
             Event::Resume(place) => self.resume(place),
@@ -283,8 +307,10 @@ impl World {
             let seen = Observation::Call { id: *id, call };
             observe(&mut self.invariants, &seen, oracle, &mut self.violation);
         }
-        let seen = Observation::Node { node, limits: &self.scenario.limits };
-        observe(&mut self.invariants, &seen, oracle, &mut self.violation);
+        if !oracle.liars.contains(&host.id) {
+            let seen = Observation::Node { node, limits: &self.scenario.limits };
+            observe(&mut self.invariants, &seen, oracle, &mut self.violation);
+        }
     }
 
     fn observe(&mut self, seen: &Observation<'_>) {
@@ -300,6 +326,8 @@ impl World {
                     self.reset(place, nonce);
                 }
             }
+            // A node that a liar has asked in another's name speaks for that without its knowing.
+            NodeEvent::Ignored { .. } if !self.scenario.liars.is_empty() => {}
             NodeEvent::Ignored { node, why, .. } => {
                 self.violate(
                     "T9: nothing of a correct node is ignored",

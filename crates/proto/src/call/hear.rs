@@ -165,7 +165,7 @@ impl Call {
         let is_over =
             |branch: &Branch| branch.state == BranchState::Failed && branch.hop <= task.hop;
         if fail.aborts_children && self.tree.get(&task.path).is_some_and(is_over) {
-            (0..children).for_each(|index| self.give_up_child(&task.path, index));
+            self.tree.give_up_children(&task.path, children);
         }
         self.settle(now);
     }
@@ -190,12 +190,6 @@ impl Call {
             }),
         };
         before.is_some_and(|before| self.is_holder(by, &before))
-    }
-
-    fn give_up_child(&mut self, path: &Path, index: u32) {
-        if let Ok(child) = path.child(index) {
-            self.tree.give_up(&child);
-        }
     }
 
     /// A LINK_DOWN that counts.

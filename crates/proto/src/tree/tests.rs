@@ -36,6 +36,23 @@ fn a_reply_before_its_entry_is_counted_once() {
     assert!(tree.get(&path("/0")).is_none(), "it is drained");
 }
 
+/// Seed 25 of the simulated liars: each of the four thousand millions was looked for.
+#[test]
+fn as_many_children_are_given_up_as_there_are() {
+    let mut tree = tree(&["/0", "/1"]);
+    for below in ["/0/0", "/0/2", "/0/2/1", "/1/0"] {
+        tree.ensure(&path(below)).unwrap();
+    }
+    tree.give_up_children(&path("/0"), 1);
+    let given_up = |tree: &Tree| {
+        let all = tree.iter().filter(|(_, branch)| branch.state == BranchState::GivenUp);
+        all.map(|(path, _)| path.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(given_up(&tree), ["/0/0"]);
+    tree.give_up_children(&path("/0"), u32::MAX);
+    assert_eq!(given_up(&tree), ["/0/0", "/0/2", "/0/2/1"]);
+}
+
 #[test]
 fn an_entry_opens_its_children_before_it_closes() {
     let mut tree = tree(&["/0"]);

@@ -12,7 +12,8 @@ use super::{TaskKey, Visits};
 
 pub(super) struct Refusal {
     pub(super) failure: TaskFailure,
-    /// It is not remembered. A transport delivers a request once, so no copy of it can run after this.
+    /// It is not remembered. A connection delivers a request once, so no copy of it can run after
+    /// this; a table of what was refused would be full whenever this is.
     pub(super) unrecorded: bool,
 }
 

@@ -29,7 +29,10 @@ impl Causes {
 
     fn check(&self, call: CallId, failure: &Failure, oracle: &Oracle) -> Result<(), String> {
         let told = &oracle.calls[&call];
-        let task = TaskName { call, task: failure.task.clone() };
+        if oracle.is_tainted(call, &failure.task.path) {
+            return Ok(());
+        }
+        let task = TaskName::of(call, failure.task.clone());
         let truth = oracle.tasks.get(&task);
         let end = truth.and_then(|truth| truth.end).map(|(_, end)| end);
         let has_trouble = self.is_unfaithful || !oracle.troubled.is_empty();
@@ -57,6 +60,7 @@ impl Causes {
             // What waits for a dial is bounded, too.
             Cause::Unreachable if self.has_tiny_limits => true,
             Cause::Unreachable => oracle.troubled.contains(&truth.map_or(told.node, |t| t.sent_to)),
+            Cause::ResourceExhausted if oracle.is_beside_liar(call, &failure.task.path) => true,
             Cause::Overloaded | Cause::TooManyBranches | Cause::ResourceExhausted => {
                 self.has_tiny_limits
             }

@@ -20,7 +20,7 @@ impl Invariant for Completion {
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         match seen {
             Observation::Call { id, call } if call.end() == Some(End::Complete) => {
-                let mut tasks = oracle.tasks_of(*id);
+                let mut tasks = oracle.sound_tasks_of(*id);
                 tasks.try_for_each(|(task, truth)| has_finished(task, truth))
             }
             Observation::Learned {
@@ -41,7 +41,7 @@ fn has_finished(task: &TaskKey, truth: &TaskTruth) -> Result<(), String> {
 
 fn has_everything(call: CallId, oracle: &Oracle) -> Result<(), String> {
     let told = &oracle.calls[&call];
-    for (task, truth) in oracle.tasks_of(call) {
+    for (task, truth) in oracle.sound_tasks_of(call) {
         if told.is_under_failure(&task.path) {
             continue;
         }

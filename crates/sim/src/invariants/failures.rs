@@ -22,9 +22,9 @@ impl Invariant for Failures {
         "I9: one failure a branch, none for a settled one"
     }
 
-    fn observe(&mut self, seen: &Observation<'_>, _: &Oracle) -> Result<(), String> {
+    fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         match seen {
-            Observation::Call { id, call } => self.note(*id, call),
+            Observation::Call { id, call } => self.note(*id, call, oracle),
             Observation::Learned { call, event: CallEvent::Failure(failure) } => {
                 let path = failure.task.path.clone();
                 if self.failed.insert((*call, path)) {
@@ -40,9 +40,12 @@ impl Invariant for Failures {
 
 impl Failures {
     /// A branch that was closed with all its replies must never be seen as failed.
-    fn note(&mut self, id: CallId, call: &Call) -> Result<(), String> {
+    fn note(&mut self, id: CallId, call: &Call, oracle: &Oracle) -> Result<(), String> {
         let settled = self.settled.entry(id).or_default();
         for (path, branch) in call.tree().iter() {
+            if oracle.is_tainted(id, path) {
+                continue;
+            }
             match branch.state {
                 BranchState::Closed { .. } if branch.missing() == 0 => {
                     settled.insert(path.clone());

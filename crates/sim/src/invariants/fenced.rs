@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use convoke_proto::call::CallEvent;
 use convoke_proto::wire::Executed;
 
-use crate::oracle::{Oracle, TaskName};
+use crate::oracle::{Oracle, TaskName, TaskTruth};
 
 use super::{Invariant, Observation};
 
-/// I11.
+/// I11, and I39 of `trust.md`.
 #[derive(Debug, Default)]
 pub(super) struct Fenced {
     never: BTreeSet<TaskName>,
@@ -25,13 +25,19 @@ impl Invariant for Fenced {
             Observation::Learned { call, event: CallEvent::Failure(failure) }
                 if failure.executed == Executed::No =>
             {
-                let task = TaskName { call: *call, task: failure.task.clone() };
-                let has_run = oracle.tasks.get(&task).is_some_and(|truth| !truth.runs.is_empty());
-                self.never.insert(task);
+                let task = TaskName::of(*call, failure.task.clone());
+                // A liar may say so of what it holds or has sent, and of nothing else.
+                let answers =
+                    |truth: &&TaskTruth| truth.is_honest && !oracle.liars.contains(&truth.sent_to);
+                let truth = oracle.tasks.get(&task).filter(answers);
+                let has_run = truth.is_some_and(TaskTruth::has_run);
+                if oracle.is_sound(&task) {
+                    self.never.insert(task);
+                }
                 if has_run { Err(format!("{call:?}: {failure}, but it ran")) } else { Ok(()) }
             }
             Observation::Started { start, node }
-                if self.never.contains(&TaskName::from(&start.task)) =>
+                if self.never.contains(&oracle.name(&start.task)) =>
             {
                 Err(format!("{:?} starts at {node} after it was declared as never run", start.task))
             }

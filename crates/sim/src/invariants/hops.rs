@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use convoke_proto::id::{CallId, Path};
+use convoke_proto::id::{CallId, Path, TaskKey};
 
 use crate::oracle::{Oracle, TaskName};
 
@@ -30,10 +30,8 @@ impl Invariant for Hops {
             *last = branch.hop;
             let sent_to = oracle
                 .tasks
-                .get(&TaskName {
-                    call: *id,
-                    task: convoke_proto::id::TaskKey { path: path.clone(), hop: branch.hop },
-                })
+                .get(&TaskName::of(*id, TaskKey { path: path.clone(), hop: branch.hop }))
+                .filter(|_| !oracle.is_tainted(*id, path))
                 .map(|truth| truth.sent_to);
             if let (Some(holder), Some(sent_to)) = (branch.holder, sent_to)
                 && holder.node != sent_to

@@ -41,6 +41,11 @@ impl Invariant for Progress {
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         let Observation::Learned { call, event } = seen else { return Ok(()) };
         let truth = &oracle.calls[call];
+        if let CallEvent::Failure(failure) = event
+            && oracle.is_tainted(*call, &failure.task.path)
+        {
+            return Ok(());
+        }
         let must_complete = self.is_fair || (self.heals && truth.is_after_faults);
         if !must_complete {
             return Ok(());
@@ -50,10 +55,16 @@ impl Invariant for Progress {
                 Cause::Application | Cause::Panicked | Cause::Cancelled => Ok(()),
                 Cause::Deadline | Cause::ReplyLost if self.has_short_deadlines => Ok(()),
                 _ if truth.cancelled_at.is_some() => Ok(()),
+                // A liar may use up what its root branch may take (`trust.md` section 8).
+                Cause::ResourceExhausted if oracle.is_beside_liar(*call, &failure.task.path) => {
+                    Ok(())
+                }
                 // The parent's own failure may come later than what its cancel did.
                 Cause::ReplyLost if oracle.is_given_up(*call, &failure.task.path) => Ok(()),
                 _ => Err(format!("{call:?}: {failure}")),
             },
+            // A liar below the only root branch may fill the call.
+            CallEvent::Ended(End::Exhausted) if oracle.is_at_mercy(*call) => Ok(()),
             CallEvent::Ended(End::Exhausted) => Err(format!("{call:?} was exhausted")),
             _ => Ok(()),
         }

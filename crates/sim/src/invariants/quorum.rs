@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 
 use convoke_proto::call::{CallEvent, End};
+use convoke_proto::time::Timestamp;
 
 use crate::oracle::{CallTruth, Oracle};
 
 use super::{Invariant, Observation};
 
-/// I19.
+/// I19; and I38 of `trust.md`: liars do not delay it.
+/// Only where every user reads at once.
 #[derive(Debug)]
 pub(super) struct Quorum;
 
@@ -19,6 +21,12 @@ impl Invariant for Quorum {
     }
 
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
+        if let Observation::Quiet { .. } = seen {
+            let late = oracle.calls.iter().find(|(_, truth)| is_late(truth));
+            return late.map_or(Ok(()), |(call, truth)| {
+                Err(format!("{call:?} had a quorum without liars, and was not decided: {truth:?}"))
+            });
+        }
         let Observation::Learned { call, event: CallEvent::Ended(end) } = seen else {
             return Ok(());
         };
@@ -33,6 +41,14 @@ impl Invariant for Quorum {
             _ => Ok(()),
         }
     }
+}
+
+/// True when replies of enough correct nodes had come, and their call went on.
+fn is_late(truth: &CallTruth) -> bool {
+    let Some(at) = truth.quorum_at else { return false };
+    let is_over = |over: Timestamp| over <= at;
+    let is_given_up = truth.cancelled_at.is_some_and(is_over) || truth.is_orphan;
+    !is_given_up && !truth.end.is_some_and(|(end, _)| is_over(end))
 }
 
 /// Distinct nodes that certainly replied.

@@ -23,10 +23,11 @@ impl Invariant for Spawn {
             Observation::Sent { frame, .. } => {
                 let Message::Request(request) = &frame.message else { return Ok(()) };
                 let (call, task) = (frame.header.call, frame.header.task.clone());
-                let deadline = match oracle.tasks.get(&TaskName { call, task: task.clone() }) {
+                let name = oracle.name_of(call, &task, request.key);
+                let deadline = match oracle.tasks.get(&name).filter(|_| oracle.is_sound(&name)) {
                     Some(truth) => match &truth.parent {
                         Some(parent) => {
-                            let parent = TaskName { call, task: parent.clone() };
+                            let parent = TaskName::of(call, parent.clone());
                             oracle.tasks.get(&parent).map(|truth| truth.deadline)
                         }
                         None => oracle.calls.get(&call).map(|truth| truth.deadline_of(&task.path)),

@@ -121,6 +121,9 @@ impl World {
             true => self.scenario.servers + random.index(self.scenario.clients),
             false => random.index(nodes),
         };
+        if self.scenario.liars.contains(&place) {
+            return;
+        }
         let spec = self.spec(random, place, is_after_faults);
         self.last_deadline = self.last_deadline.max(at + spec.budget);
         let end = self.hosts[place].end();
@@ -143,8 +146,12 @@ impl World {
             let short = random.chance(short_percent).then(|| random.micros(1..200_000));
             (node_id(random.index(targets)), short)
         };
-        let roots = (0..root_count).map(|_| root(random)).collect();
+        let mut roots: Vec<_> = (0..root_count).map(|_| root(random)).collect();
         let enough = match random.chance(w.quorum_percent) {
+            true if self.scenario.tolerates > 0 => {
+                roots = (0..targets).map(|place| (node_id(place), None)).collect();
+                Some(Enough::Nodes(targets - self.scenario.tolerates))
+            }
             true => Some(Enough::Nodes(1 + random.index(targets.min(4)))),
             false => {
                 let decides = random.chance(w.decided_percent);
@@ -216,6 +223,9 @@ impl World {
                 Some(Enough::Nodes(k)) => Some(k),
                 Some(Enough::Replies(_)) | None => None,
             },
+            is_flat: spec.is_flat,
+            heard: BTreeSet::new(),
+            quorum_at: None,
             cancels_late: spec.cancels_late,
             cancelled_at: None,
             end: None,
@@ -229,8 +239,9 @@ impl World {
         };
         self.oracle.calls.insert(call, truth);
         for (index, (to, _)) in (0..).zip(&spec.roots) {
-            let task = TaskName { call, task: TaskKey { path: root_path(index), hop: 0 } };
-            self.oracle.open(task, *to, None);
+            let task = TaskName::of(call, TaskKey { path: root_path(index), hop: 0 });
+            self.oracle.open(task.clone(), *to, None);
+            self.tempt_liars(task, *to);
             self.oracle.cost.branches += u64::from(place_of(*to) != place);
         }
         let host = &mut self.hosts[place];

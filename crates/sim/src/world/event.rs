@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_proto::id::{CallId, LinkNonce};
 use convoke_proto::link::Lane;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
-use convoke_proto::wire::Frame;
 
 use crate::network::{End, Place};
 use crate::scenario::Fault;
 
 use super::callers::CallSpec;
+use super::liars::Subject;
 
 /// An entry of the queue. Those with an `End` happen to a node in one life, and wait while it is
 /// paused.
@@ -21,7 +22,8 @@ pub(super) enum Event {
         to: End,
         link: LinkNonce,
         lane: Lane,
-        frame: Box<Frame>,
+        /// As it was encoded.
+        frame: Bytes,
     },
     /// A dial has come to the node it is for; the answer takes `back`.
     Accept {
@@ -66,6 +68,16 @@ pub(super) enum Event {
         end: End,
         call: CallId,
     },
+    /// A liar says something, maybe about this task at that node.
+    Lie {
+        end: End,
+        about: Option<Subject>,
+    },
+    /// A liar dials a node.
+    Meet {
+        end: End,
+        node: Place,
+    },
     Fault(Fault),
     Restart(Place),
     Resume(Place),
@@ -93,7 +105,9 @@ impl Event {
             | Self::Open { end, .. }
             | Self::Cancel { end, .. }
             | Self::Drop { end, .. }
-            | Self::Read { end, .. } => Some(*end),
+            | Self::Read { end, .. }
+            | Self::Lie { end, .. }
+            | Self::Meet { end, .. } => Some(*end),
             Self::Accept { .. }
             | Self::Fault(_)
             | Self::Restart(_)

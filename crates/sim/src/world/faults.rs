@@ -57,7 +57,8 @@ impl World {
             (std::mem::take(&mut host.handlers), std::mem::take(&mut host.callers));
         self.oracle.troubled.insert(id);
         for task in handlers.keys() {
-            self.oracle.end(&task.into(), TaskEnd::Crashed);
+            let name = self.oracle.name(task);
+            self.oracle.end(&name, TaskEnd::Crashed);
         }
         for call in callers.keys() {
             if let Some(truth) = self.oracle.calls.get_mut(call) {
@@ -81,6 +82,7 @@ impl World {
     pub(super) fn restart(&mut self, place: Place) {
         if self.hosts[place].node.is_none() {
             self.hosts[place].start(&self.scenario, self.now);
+            self.note_life(place);
             self.trace.note(self.now, || format!("{} starts again", self.hosts[place].id));
             self.settle(place);
         }
@@ -140,7 +142,7 @@ impl World {
         let end = self.hosts[to].end();
         for link in self.network.between(from, to) {
             for (lane, frame) in self.network.release(to, link) {
-                self.handle(Event::Frame { to: end, link, lane, frame: Box::new(frame) });
+                self.handle(Event::Frame { to: end, link, lane, frame });
             }
         }
     }

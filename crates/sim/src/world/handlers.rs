@@ -13,7 +13,7 @@ use convoke_proto::wire::{Cause, Executed};
 
 use crate::invariants::Observation;
 use crate::network::Place;
-use crate::oracle::{ReplyTruth, TaskEnd, TaskName};
+use crate::oracle::{ReplyTruth, TaskEnd};
 use crate::plan::{self, Step, payload};
 
 use super::World;
@@ -62,7 +62,11 @@ impl World {
         self.trace.note(now, || format!("{node} starts {:?} {}", task.call, task.task));
         let seen = Observation::Started { start: &start, node };
         self.observe(&seen);
-        if let Some(truth) = self.oracle.tasks.get_mut(&TaskName::from(&task)) {
+        let name = self.oracle.name(&task);
+        if !self.oracle.tasks.contains_key(&name) {
+            self.oracle.open(name.clone(), node, None);
+        }
+        if let Some(truth) = self.oracle.tasks.get_mut(&name) {
             truth.runs.push((node, now));
             truth.deadline = start.deadline;
         }
@@ -96,13 +100,13 @@ impl World {
         self.trace
             .note(self.now, || format!("{node} stops {:?} {}: {cause}", task.call, task.task));
         self.hosts[place].handlers.remove(task);
-        let was_running =
-            self.oracle.tasks.get(&task.into()).is_some_and(|truth| truth.end.is_none());
-        self.observe(&Observation::Stopped { task: &task.into(), cause, node, was_running });
-        self.oracle.end(&task.into(), TaskEnd::Stopped(cause));
+        let was_running = self.oracle.truth(task).is_some_and(|truth| truth.end.is_none());
+        let name = self.oracle.name(task);
+        self.observe(&Observation::Stopped { task: &name, cause, node, was_running });
+        self.oracle.end(&name, TaskEnd::Stopped(cause));
         if self.hosts[place].node.is_some() {
             let refused = self.try_after_stop(place, task);
-            self.observe(&Observation::TriedAfterStop { task: &task.into(), refused });
+            self.observe(&Observation::TriedAfterStop { task: &name, refused });
         }
     }
 
@@ -146,7 +150,7 @@ impl World {
 
     /// Unless it was stopped by what its own step led to.
     fn keep_handler(&mut self, place: Place, task: &TaskRef, handler: Handler) {
-        let has_ended = self.oracle.tasks.get(&task.into()).is_none_or(|truth| truth.end.is_some());
+        let has_ended = self.oracle.truth(task).is_none_or(|truth| truth.end.is_some());
         if !has_ended {
             self.hosts[place].handlers.insert(task.clone(), handler);
         }
@@ -206,9 +210,9 @@ impl World {
         handler: &mut Handler,
         len: usize,
     ) -> Result<(), TaskRefusal> {
-        let index = self.oracle.tasks.get(&task.into()).map_or(0, |truth| truth.replies.len());
+        let index = self.oracle.truth(task).map_or(0, |truth| truth.replies.len());
         let index = u32::try_from(index).expect("few replies");
-        let bytes = payload(task.call, &task.task, index, 0, len);
+        let bytes = payload(&self.oracle.name(task), index, 0, len);
         let message = bytes.clone();
         // The oracle knows first: a reply to the node itself is there before this returns.
         let before = self.push_reply(
@@ -249,7 +253,7 @@ impl World {
             return Ok(Next::Wait);
         }
         stream.next += 1;
-        let bytes = payload(task.call, &task.task, index, item, len);
+        let bytes = payload(&self.oracle.name(task), index, item, len);
         let message = bytes.clone();
         self.push_item(task, index, bytes);
         let sent = self.call_node(place, |node, now| node.stream_item(now, task, index, message));
@@ -272,7 +276,7 @@ impl World {
         self.call_node(place, |node, now| node.stream_end(now, task, index))?;
         handler.held = Held::Reply;
         if let Some(reply) =
-            self.oracle.tasks.get_mut(&task.into()).and_then(|t| t.replies.get_mut(index as usize))
+            self.oracle.truth_mut(task).and_then(|t| t.replies.get_mut(index as usize))
         {
             reply.is_over = true;
         }
@@ -297,9 +301,10 @@ impl World {
         let now = self.now;
         let Some(node) = self.hosts[place].node.as_mut() else { return Err(TaskRefusal::Ended) };
         let child = node.delegate(now, task, branch)?;
-        let child = TaskName { call: task.call, task: child };
+        let child = self.oracle.name(task).child(child);
         self.oracle.open(child.clone(), to, Some(task.task.clone()));
-        if let Some(truth) = self.oracle.tasks.get_mut(&task.into()) {
+        self.tempt_liars(child.clone(), to);
+        if let Some(truth) = self.oracle.truth_mut(task) {
             truth.children.push(child.task);
         }
         handler.held = Held::Requests;
@@ -315,18 +320,20 @@ impl World {
 
     fn finish_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
         let id = self.hosts[place].id;
-        let Some(truth) = self.oracle.tasks.get_mut(&task.into()) else { return };
+        let Some(truth) = self.oracle.truth_mut(task) else { return };
         if truth.replies.iter().any(|reply| !reply.is_over) {
             handler.held = Held::Reply;
         }
         truth.replies.iter_mut().for_each(|reply| reply.is_over = true);
         let is_tail = (truth.children.len(), truth.replies.len()) == (1, 0);
         if is_tail && handler.held == Held::Requests {
-            self.oracle.tail(&task.into());
+            let name = self.oracle.name(task);
+            self.oracle.tail(&name);
         } else {
             let is_silent = handler.held == Held::Nothing && handler.origin != id;
             self.oracle.cost.silent_tasks += u64::from(is_silent);
-            self.oracle.end(&task.into(), TaskEnd::Finished);
+            let name = self.oracle.name(task);
+            self.oracle.end(&name, TaskEnd::Finished);
         }
         self.drive(place, |node, now| node.finish(now, task));
     }
@@ -335,31 +342,32 @@ impl World {
         let cause = if panics { Cause::Panicked } else { Cause::Application };
         let mut failure = TaskFailure::new(cause, Executed::Yes, "as planned");
         failure.aborts_children = aborts;
-        self.oracle.end(&task.into(), TaskEnd::Failed { cause, aborts });
+        let name = self.oracle.name(task);
+        self.oracle.end(&name, TaskEnd::Failed { cause, aborts });
         self.drive(place, |node, now| node.fail(now, task, failure));
     }
 
     fn push_reply(&mut self, task: &TaskRef, reply: ReplyTruth) -> usize {
-        let Some(truth) = self.oracle.tasks.get_mut(&task.into()) else { return 0 };
+        let Some(truth) = self.oracle.truth_mut(task) else { return 0 };
         truth.replies.push(reply);
         truth.replies.len() - 1
     }
 
     fn take_back_reply(&mut self, task: &TaskRef, at: usize) {
-        if let Some(truth) = self.oracle.tasks.get_mut(&task.into()) {
+        if let Some(truth) = self.oracle.truth_mut(task) {
             truth.replies.truncate(at);
         }
     }
 
     fn push_item(&mut self, task: &TaskRef, index: u32, bytes: Bytes) {
-        let replies = self.oracle.tasks.get_mut(&task.into()).map(|truth| &mut truth.replies);
+        let replies = self.oracle.truth_mut(task).map(|truth| &mut truth.replies);
         if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
             reply.messages.push(bytes);
         }
     }
 
     fn drop_item(&mut self, task: &TaskRef, index: u32) {
-        let replies = self.oracle.tasks.get_mut(&task.into()).map(|truth| &mut truth.replies);
+        let replies = self.oracle.truth_mut(task).map(|truth| &mut truth.replies);
         if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
             reply.messages.pop();
         }

@@ -11,6 +11,7 @@ use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 
 use crate::network::{End, Place};
+use crate::oracle::TaskName;
 use crate::random::Random;
 use crate::scenario::Scenario;
 
@@ -37,6 +38,8 @@ pub(super) struct Host {
     pub(super) callers: BTreeMap<CallId, Caller>,
     /// Calls the invariants look at.
     pub(super) watched: BTreeSet<CallId>,
+    /// Tasks that it had no room for, and of which it remembers nothing.
+    pub(super) turned_away: BTreeSet<TaskName>,
 }
 
 impl Host {
@@ -54,6 +57,7 @@ impl Host {
             handlers: BTreeMap::new(),
             callers: BTreeMap::new(),
             watched: BTreeSet::new(),
+            turned_away: BTreeSet::new(),
         };
         host.start(scenario, now);
         host
@@ -64,9 +68,8 @@ impl Host {
         self.life += 1;
         let identity = Identity { node: self.id, incarnation: self.incarnation() };
         let seed = scenario.seed ^ self.incarnation().0;
-        let secret = Secret::new(seed, !seed);
         self.links.clear();
-        let node = Node::new(identity, secret, &scenario.limits, seed, now);
+        let node = Node::new(identity, self.secret(scenario), &scenario.limits, seed, now);
         let mut node = node.expect("the limits of every scenario agree");
         for place in (0..scenario.servers + scenario.clients).filter(|to| *to != self.place) {
             if knows(scenario, self.place, place) {
@@ -87,6 +90,12 @@ impl Host {
 
     pub(super) fn incarnation(&self) -> Incarnation {
         Incarnation::of_random(((self.place as u64 + 1) << 32 | self.life) << 8)
+    }
+
+    /// What it makes the keys of its calls of.
+    pub(super) fn secret(&self, scenario: &Scenario) -> Secret {
+        let seed = scenario.seed ^ self.incarnation().0;
+        Secret::new(seed, !seed)
     }
 
     pub(super) fn hello(&self, scenario: &Scenario) -> Hello {
@@ -115,7 +124,7 @@ pub(super) fn listens(scenario: &Scenario, place: Place) -> bool {
     place < scenario.servers || scenario.clients_listen
 }
 
-fn address(place: Place) -> Address {
+pub(super) fn address(place: Place) -> Address {
     format!("sim://{place}").parse().expect("it has a scheme")
 }
 

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_proto::Transmit;
 use convoke_proto::address::Address;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::link::{Lane, Link};
-use convoke_proto::wire::Frame;
+use convoke_proto::wire::{Cause, Executed, Frame, Message};
 
 use crate::invariants::Observation;
 use crate::network::{Arrival, End, Place};
+use crate::oracle::TaskName;
 use crate::trace::Hop;
 
 use super::World;
@@ -21,34 +23,38 @@ impl World {
         let Transmit { to, link, lane, frame } = transmit;
         let node = self.hosts[from].node.as_ref();
         let Some(link) = node.and_then(|node| node.links().nonce(link)) else { return };
+        if self.scenario.liars.contains(&from) {
+            return self.transmit_altered(from, link, lane, frame);
+        }
+        self.check_for_liars(from, to, &frame);
         let bytes = frame.to_bytes();
         let hop = Hop { verb: "send", from: self.hosts[from].id, to, lane };
         self.trace.frame(self.now, &hop, &bytes, &frame);
         self.oracle.count(self.hosts[from].id, &frame);
         let seen = Observation::Sent { from: self.hosts[from].id, to, lane, frame: &frame };
         self.observe(&seen);
-        let decoded = match Frame::decode(&bytes) {
-            Ok(decoded) if decoded == frame => decoded,
-            other => {
-                let message = format!("{frame:?} was decoded as {other:?}");
-                return self.violate("I23 (completion.md section 4)", message);
-            }
-        };
+        if let Some(task) = refused_for_lack_of_room(self.hosts[from].id, &frame) {
+            self.hosts[from].turned_away.insert(task);
+        }
+        self.send_bytes(from, link, lane, &bytes);
+    }
+
+    pub(super) fn send_bytes(&mut self, from: Place, link: LinkNonce, lane: Lane, bytes: &Bytes) {
         let Some(wire) = self.network.wire(link) else { return };
         let end = wire.ends[1 - wire.side(from)];
         let arrivals = self.network.send(self.now, from, link, lane, bytes.len());
         if arrivals.is_empty() {
-            self.trace.note(self.now, || format!("lost {} to {to}", frame.message.name()));
+            self.trace
+                .note(self.now, || format!("a frame to {} is lost", self.hosts[end.place].id));
         }
         for at in arrivals {
-            let frame = Box::new(decoded.clone());
-            self.schedule(at, Event::Frame { to: end, link, lane, frame });
+            self.schedule(at, Event::Frame { to: end, link, lane, frame: bytes.clone() });
         }
     }
 
-    pub(super) fn on_frame(&mut self, to: End, link: LinkNonce, lane: Lane, frame: Frame) {
+    pub(super) fn on_frame(&mut self, to: End, link: LinkNonce, lane: Lane, frame: Bytes) {
         match self.network.arrive(to.place, link, lane, frame) {
-            Arrival::Taken(frame) => self.take_frame(to.place, link, lane, frame),
+            Arrival::Taken(frame) => self.take_frame(to.place, link, lane, &frame),
             Arrival::Stalled => {}
             Arrival::Dropped => self.trace.note(self.now, || {
                 format!("a frame to {} is lost with its connection", self.hosts[to.place].id)
@@ -56,17 +62,43 @@ impl World {
         }
     }
 
-    pub(super) fn take_frame(&mut self, to: Place, link: LinkNonce, lane: Lane, frame: Frame) {
+    fn take_frame(&mut self, to: Place, link: LinkNonce, lane: Lane, bytes: &Bytes) {
         let Some(wire) = self.network.wire(link) else { return };
         let via = self.hosts[wire.ends[1 - wire.side(to)].place].id;
+        if self.oracle.liars.contains(&via) {
+            return self.take_lie(to, link, lane, bytes);
+        }
+        let frame = match Frame::decode(bytes) {
+            Ok(frame) if frame.to_bytes() == *bytes => frame,
+            other => {
+                let message = format!("a frame of {via} was decoded as {other:?}");
+                return self.violate("I23 (completion.md section 4)", message);
+            }
+        };
         let hop = Hop { verb: "take", from: via, to: self.hosts[to].id, lane };
         self.trace.frame(self.now, &hop, &[], &frame);
+        if self.is_copy_of_refused(to, &frame) {
+            return self
+                .trace
+                .note(self.now, || "a copy of what was refused is dropped".to_owned());
+        }
+        self.learn(to, &frame);
+        self.note_heard(to, via, &frame);
         let name = frame.message.name();
         let Some(id) = self.hosts[to].links.get(&link).copied() else { return };
         let result = self.drive(to, |node, now| node.handle_frame(now, id, frame));
         if let Some(Err(fault)) = result {
             self.violate("no fault among correct nodes", format!("{name} of {via}: {fault}"));
         }
+    }
+
+    /// A node that has no room for a request has none for remembering it either. It says that the
+    /// task did not run, and takes that a connection delivers a request once, as all of ours do: a
+    /// copy could run when there is room again. So nothing delivers such copies here.
+    fn is_copy_of_refused(&self, to: Place, frame: &Frame) -> bool {
+        let refused = &self.hosts[to].turned_away;
+        matches!(frame.message, Message::Request(_))
+            && refused.contains(&TaskName::of(frame.header.call, frame.header.task.clone()))
     }
 
     pub(super) fn dial(&mut self, place: Place, node: NodeId, addresses: &[Address]) {
@@ -113,7 +145,7 @@ impl World {
             return;
         }
         let link = Link {
-            peer: self.hosts[peer].hello(&self.scenario),
+            peer: self.hello_of(peer, link),
             nonce: link,
             is_dialler: side == 0,
             scheme: "sim",
@@ -169,4 +201,13 @@ impl World {
             self.schedule_in(delay, Event::LinkDown { end, link });
         }
     }
+}
+
+/// The task that a node says it has no room for, of which it keeps nothing.
+fn refused_for_lack_of_room(node: NodeId, frame: &Frame) -> Option<TaskName> {
+    let Message::Fail(fail) = &frame.message else { return None };
+    let is_refusal = (fail.cause, fail.executed) == (Cause::Overloaded, Executed::No);
+    let name = || TaskName::of(frame.header.call, frame.header.task.clone());
+    let is_own = frame.relayed_from.is_none_or(|from| from == node);
+    (is_refusal && is_own && fail.entry.is_none()).then(name)
 }
