@@ -25,6 +25,7 @@ use crate::wire::{Message, Reply, ReplyKind};
 
 use super::Arrival;
 use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
+use super::mutant::{self, Mutant};
 
 /// The most branches of a flat call: what it holds is bounded by what they may send without being
 /// asked.
@@ -108,13 +109,16 @@ impl Flat {
     ) -> bool {
         if let Message::Status(status) = message {
             let mut tasks = status.tasks.iter().map(|(asked, _)| asked);
-            return tasks.any(|asked| secret.branch(call, &asked.task.path) == Some(asked.key));
+            return tasks.any(|asked| secret.is_answer(call, asked));
         }
         match by.key {
             Some(key) => secret.branch(call, &task.path) == Some(key),
             None => {
                 let index = task.path.indices().next().unwrap_or(u32::MAX);
-                let leg = self.legs.get(index as usize).filter(|_| admission::opens_root(task));
+                let mut leg = self.legs.get(index as usize).filter(|_| admission::opens_root(task));
+                if mutant::is(Mutant::AnyAskedSpeaksForRoots) {
+                    leg = self.legs.iter().find(|leg| leg.link == by.link);
+                }
                 !by.is_relayed() && leg.is_some_and(|leg| leg.link == by.link)
             }
         }

@@ -17,6 +17,7 @@ use crate::wire::{Asked, Frame, Message, Statement};
 use super::call::{Call, CallEvent, CallOptions, End, LinkView, RootBranch};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
 use super::limits::Limits;
+use super::mutant::{self, Mutant};
 use super::ring::Ring;
 use super::timers::Timers;
 use super::tree::Holder;
@@ -199,7 +200,8 @@ impl Initiator {
     pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
         let flat = self.flat.iter().filter(|(_, flat)| !flat.is_complete()).map(|(seq, _)| seq);
         let full = self.unsettled.range(from..).copied();
-        Statement::of(origin, (from, self.next_seq.max(from)), flat.chain(full))
+        let most = self.limits.exceptions_max;
+        Statement::of(origin, (from, self.next_seq.max(from)), flat.chain(full), most)
     }
 
     pub(crate) fn cancel(&mut self, now: Timestamp, call: CallId) {
@@ -259,7 +261,11 @@ impl Initiator {
         if let Some(flat) = self.flat.get_mut(seq) {
             let call = CallId { origin: self.life, seq };
             // Before it grows: who may not speak must not cost more than this.
-            if !flat.admits(&by, (call, &task), &frame.message, &self.secret) {
+            let counts = flat.admits(&by, (call, &task), &frame.message, &self.secret);
+            if !counts && !mutant::is(Mutant::NoKeys) {
+                if mutant::is(Mutant::UnaskedFailsBranch) {
+                    self.handle_unsent(now, call, &task.path, "");
+                }
                 return false;
             }
             if let Message::Reply(reply) = &mut frame.message
@@ -274,9 +280,19 @@ impl Initiator {
                 Message::Status(status) => call.admits_any(status),
                 _ => call.admits(&by, &task),
             };
-            if !counts {
+            if !counts && !mutant::is(Mutant::NoKeys) {
+                if mutant::is(Mutant::UnaskedFailsBranch) {
+                    let call = CallId { origin: self.life, seq };
+                    self.handle_unsent(now, call, &task.path, "");
+                }
                 return false;
             }
+        }
+        if mutant::is(Mutant::GrowingForgetsInherited)
+            && self.flat.get(seq).is_some()
+            && let Message::Reply(reply) = &mut frame.message
+        {
+            reply.inherited.clear();
         }
         self.with(seq, |call| match frame.message {
             Message::Reply(reply) => call.handle_reply(now, by, &task, reply),
@@ -405,6 +421,13 @@ impl Initiator {
         self.calls.get(&call.seq).map(|armed| &*armed.call)
     }
 
+    /// True when a call is settled: nothing of it can be in flight any more, or do harm if it is.
+    pub fn is_settled(&self, call: CallId) -> bool {
+        call.seq < self.next_seq
+            && !self.unsettled.contains(&call.seq)
+            && self.flat.get(call.seq).is_none_or(Flat::is_complete)
+    }
+
     /// All that is known of a call that is kept, as text: to see whether something changed it.
     pub fn snapshot(&self, call: CallId) -> String {
         match self.flat.get(call.seq) {
@@ -491,7 +514,8 @@ impl Initiator {
     /// Forgets ended calls when there are too many, the earliest deadlines first. It costs what
     /// `settlement.md` section 2 says: work that runs on may be refused further down.
     fn settle_early(&mut self) {
-        while self.winding.len() > WINDING_MAX || self.winding_branches > WINDING_BRANCHES_MAX {
+        let most = self.limits.winding_max;
+        while self.winding.len() > most || self.winding_branches > BRANCHES_EACH * most as u64 {
             let Some(((_, _, seq), _)) = self.winding.first_key_value() else { return };
             let seq = *seq;
             self.settled_early += 1;
@@ -524,7 +548,5 @@ impl Initiator {
     }
 }
 
-/// Ended calls that nobody reads, and branches of them, that are kept until their tasks have said
-/// their word.
-const WINDING_MAX: usize = 65_536;
-const WINDING_BRANCHES_MAX: u64 = 262_144;
+/// Branches that are kept for each of the ended calls which may wait for the word of their tasks.
+const BRANCHES_EACH: u64 = 4;

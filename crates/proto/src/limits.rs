@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::wire::EXCEPTIONS_MAX;
+
 /// Bounds and times of one node. All finite; [`Limits::check`] says which relation is broken.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -34,6 +36,14 @@ pub struct Limits {
     /// The least time between two questions to one node what is settled, and between two answers to one
     /// connection. Default 5 ms.
     pub ask_every: Duration,
+    /// Exceptions of one statement about which calls are settled; what finds no room is asked for
+    /// next. Default 1,024, which is also the most. Must be the same on all nodes that talk to each
+    /// other.
+    pub exceptions_max: usize,
+    /// Ended calls that nobody reads and whose tasks have not all said that they are over. More are
+    /// settled early, and so are calls with more than four times as many branches in all. Default
+    /// 65,536.
+    pub winding_max: usize,
     /// Branches of one task. Default 65,536.
     pub children_max: u32,
     /// Requests of a fan-out that carry the entry of a task which ends with it. Default 2.
@@ -95,6 +105,8 @@ impl Default for Limits {
             remembered_max: 1 << 20,
             ask_min: 64,
             ask_every: Duration::from_millis(5),
+            exceptions_max: EXCEPTIONS_MAX,
+            winding_max: 1 << 16,
             children_max: 1 << 16,
             carry_copies: 2,
             casts_max: 1024,
@@ -139,6 +151,10 @@ impl Limits {
             ),
             (self.unscheduled_bytes > 0, "unscheduled_bytes is zero"),
             (self.carry_copies > 0, "carry_copies is zero"),
+            (
+                (1..=EXCEPTIONS_MAX).contains(&self.exceptions_max),
+                "exceptions_max is not from 1 to 1,024",
+            ),
             (self.branches_max > 0, "branches_max is zero"),
             (self.children_max <= 1 << 16, "children_max is above 65,536"),
             (self.worry_min <= self.worry_max, "worry_min is above worry_max"),

@@ -20,11 +20,90 @@ pub enum Mutant {
     CancelAfterDecision,
     /// The simulation's own callers count replies rather than nodes.
     QuorumByPath,
+
+    // The rules of settlement (`settlement.md` sections 9 and 11).
+    /// A cancelled call counts as settled with its end.
+    FloorPassesCancelled,
+    /// A call that ended with failures counts as settled with its end.
+    FloorPassesFailures,
+    /// A call is settled when its root branches have their word.
+    OnlyRootsNeedWord,
+    /// What a failing task takes along needs no word.
+    AbortedForgotten,
+    /// Which calls of an origin are settled is forgotten with the last record of it.
+    IntervalsGoWithLastRecord,
+    /// It is known for as long as the last record that went, not the longest.
+    IntervalsLiveAsLastRecord,
+    /// A statement takes the place of those before it.
+    StatementReplaces,
+    /// A statement is taken without its exceptions.
+    ExceptionsIgnored,
+    /// Exceptions that find no room are left out of what is still said.
+    ExceptionsCut,
+    /// The floor of any request is believed.
+    AnybodysFloor,
+    /// Nothing is left of a task that another node said to be over.
+    NoStubs,
+    /// A failure that the initiator guesses counts as the word of the branch.
+    GuessIsWord,
+    /// What runs of a settled call is stopped.
+    RunningDropped,
+    /// A request that meets a cancel mark is dropped in silence.
+    MarkWithoutWord,
+    /// A task that has no time left ends in silence.
+    ExpiryWithoutWord,
+    /// A branch that is handed on has its word.
+    TailIsWord,
+    /// A refused request takes the entries that it carried with it.
+    RefusalDropsInherited,
+    /// A fence is answered and not kept.
+    FenceNotKept,
+    /// A call that was flat takes the first frame for which it grows without the entries that it
+    /// carries.
+    GrowingForgetsInherited,
+    /// A branch that moved on may be fenced as if it were where its request went.
+    TailKeepsRootLink,
+
+    // The rules of trust (`trust.md` section 7).
+    /// Whoever speaks for a branch is believed.
+    NoKeys,
+    /// A request with another key, from anybody, is a copy.
+    KeyNotInIdentity,
+    /// Carried entries are believed as they come.
+    NoSeals,
+    /// A seal is of the name of a task, not of what it declares.
+    SealWithoutContent,
+    /// All branches of a call have one key.
+    OneKeyForCall,
+    /// Whoever says a life is the origin of its calls.
+    OriginByLife,
+    /// A life is of the node that says it first.
+    LifeOfFirst,
+    /// Who says to live the initiator's life cancels all below a prefix.
+    CancelByLife,
+    /// Anybody cancels all below a prefix.
+    CancelByPrefix,
+    /// A fence or mark is for every key.
+    FenceWithoutKey,
+    /// Who speaks without right fails the branch.
+    UnaskedFailsBranch,
+    /// The initiator of a call is whom its first request here named.
+    RouteOfFirst,
+    /// Whoever shows the key may say that a task did not run.
+    NotRunFromAnyHolder,
+    /// Who was asked for one root branch speaks for all.
+    AnyAskedSpeaksForRoots,
+    /// A STATUS counts without the key of its task.
+    StatusWithoutKey,
+    /// A branch that takes too much exhausts its call.
+    BoundsShared,
+    /// A contradiction ends its call.
+    ContradictionEndsCall,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 44] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -32,6 +111,43 @@ impl Mutant {
         Self::StatusOvertakesReply,
         Self::CancelAfterDecision,
         Self::QuorumByPath,
+        Self::FloorPassesCancelled,
+        Self::FloorPassesFailures,
+        Self::OnlyRootsNeedWord,
+        Self::AbortedForgotten,
+        Self::IntervalsGoWithLastRecord,
+        Self::IntervalsLiveAsLastRecord,
+        Self::StatementReplaces,
+        Self::ExceptionsIgnored,
+        Self::ExceptionsCut,
+        Self::AnybodysFloor,
+        Self::NoStubs,
+        Self::GuessIsWord,
+        Self::RunningDropped,
+        Self::MarkWithoutWord,
+        Self::ExpiryWithoutWord,
+        Self::TailIsWord,
+        Self::RefusalDropsInherited,
+        Self::FenceNotKept,
+        Self::GrowingForgetsInherited,
+        Self::TailKeepsRootLink,
+        Self::NoKeys,
+        Self::KeyNotInIdentity,
+        Self::NoSeals,
+        Self::SealWithoutContent,
+        Self::OneKeyForCall,
+        Self::OriginByLife,
+        Self::LifeOfFirst,
+        Self::CancelByLife,
+        Self::CancelByPrefix,
+        Self::FenceWithoutKey,
+        Self::UnaskedFailsBranch,
+        Self::RouteOfFirst,
+        Self::NotRunFromAnyHolder,
+        Self::AnyAskedSpeaksForRoots,
+        Self::StatusWithoutKey,
+        Self::BoundsShared,
+        Self::ContradictionEndsCall,
     ];
 }
 

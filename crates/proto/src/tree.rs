@@ -221,7 +221,8 @@ impl Tree {
         let free = u64::from(self.branches_max).saturating_sub(self.ever);
         let is_root = *of_root == 0;
         // Its own place is each root's from the start.
-        let has_room = is_root || self.root_count == 1 || *of_root < free;
+        let is_alone = self.root_count == 1 || mutant::is(Mutant::BoundsShared);
+        let has_room = is_root || is_alone || *of_root < free;
         if free == 0 || !has_room {
             return Err(TreeFault::TooManyBranches);
         }
@@ -249,6 +250,10 @@ impl Tree {
         if is_news {
             branch.hop = task.hop;
             branch.holder = Some(holder);
+            if mutant::is(Mutant::TailIsWord) && task.hop > 0 && !branch.has_word {
+                branch.has_word = true;
+                self.unsaid -= 1;
+            }
         }
         is_news
     }
@@ -320,9 +325,8 @@ impl Tree {
         let Some(branch) = self.branches.get_mut(&task.path) else { return Ok(false) };
         // The holder and its hop stay as they are: asked, it leads on to who has ended the branch.
         branch.state = BranchState::Closed { children, replies };
-        branch.has_word = true;
         self.open -= 1;
-        self.unsaid -= 1;
+        self.unsaid -= u64::from(!std::mem::replace(&mut branch.has_word, true));
         self.missing += u64::from(branch.missing());
         self.drain(&task.path);
         Ok(true)
@@ -401,6 +405,10 @@ impl Tree {
             self.missing -= u64::from(branch.missing());
         }
         branch.state = BranchState::Failed;
+        if mutant::is(Mutant::GuessIsWord) && !branch.has_word {
+            branch.has_word = true;
+            self.unsaid -= 1;
+        }
         true
     }
 
@@ -421,6 +429,10 @@ impl Tree {
             let Some(branch) = self.branches.get_mut(&path) else { continue };
             self.open -= u64::from(branch.state == BranchState::Open);
             self.missing -= u64::from(branch.missing());
+            if mutant::is(Mutant::AbortedForgotten) && !branch.has_word {
+                branch.has_word = true;
+                self.unsaid -= 1;
+            }
             branch.state = match branch.state {
                 BranchState::Open | BranchState::Named => BranchState::GivenUp,
                 BranchState::Closed { .. } if branch.missing() > 0 => BranchState::Failed,

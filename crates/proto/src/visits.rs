@@ -183,6 +183,15 @@ impl Visits {
             ReplyRoute::Sender if !by.life.is_life_of(call.origin) => {
                 return Err(Fault::ForeignCall);
             }
+            ReplyRoute::Sender
+                if mutant::is(Mutant::LifeOfFirst)
+                    && self
+                        .origins
+                        .sole_of(call.origin)
+                        .is_some_and(|first| self.origins.get(first).name.node != by.via) =>
+            {
+                return Ok(());
+            }
             ReplyRoute::Sender => by.via,
             ReplyRoute::Node { node, .. }
                 if *node == self.me.node && !self.me.life.is_life_of(call.origin) =>
@@ -220,8 +229,23 @@ impl Visits {
             return; // A duplicate.
         }
         let (_, task, key) = name;
-        let inherited = std::mem::take(&mut request.inherited);
+        let mut inherited = std::mem::take(&mut request.inherited);
+        if mutant::is(Mutant::RefusalDropsInherited)
+            && (self.refusals.cause(call, &task, key).is_some()
+                || self.refusal(&by, &task, &request, links).is_some())
+        {
+            inherited.clear();
+        }
+        let mut origin = origin;
+        if mutant::is(Mutant::RouteOfFirst)
+            && let Some((_, first)) = self.records_of(call).next()
+        {
+            origin = self.origins.get(first.origin).name;
+        }
         if let Some(cause) = self.refusals.cause(call, &task, key) {
+            if mutant::is(Mutant::MarkWithoutWord) && cause == Cause::Cancelled {
+                return;
+            }
             let own = Some(refused_entry(&task, cause));
             let message = Message::Manifest(Manifest { own, inherited });
             self.send_back(&by, origin, (Header { call, task }, key), message, links);
@@ -349,6 +373,10 @@ impl Visits {
 
     /// True when a task is here, or was and only a stub is left of it.
     fn knows(&self, ring: RingName, name: &Name) -> bool {
+        if mutant::is(Mutant::KeyNotInIdentity) {
+            let call = CallId { origin: ring.life, seq: name.0 };
+            return self.records_of(call).any(|(_, record)| record.task == name.1);
+        }
         let ring = self.origins.find_ring(ring).and_then(|ring| self.origins.ring(ring));
         ring.is_some_and(|ring| {
             ring.records.get(name).is_some()
@@ -388,6 +416,11 @@ impl Visits {
         let records = self.records_of(call).map(|(_, record)| record);
         let same: Vec<_> = records.filter(|r| (&r.task, r.key) == (task, key)).collect();
         format!("{same:?}")
+    }
+
+    /// True when this node takes a call of `node` for settled, and refuses all of it.
+    pub fn has_settled(&self, node: NodeId, call: CallId) -> bool {
+        self.is_settled(NodeLife { node, life: call.origin }, call.seq)
     }
 
     /// Tasks whose handler runs, or whose replies wait for credit.

@@ -18,6 +18,7 @@ mod frames;
 mod hops;
 mod progress;
 mod quorum;
+mod settled;
 mod spawn;
 mod sticky;
 mod tables;
@@ -44,6 +45,11 @@ pub enum Observation<'a> {
         id: CallId,
         /// The core.
         call: &'a Call,
+    },
+    /// A call is settled, as its initiator says.
+    Settled {
+        /// Which.
+        call: CallId,
     },
     /// The user of a call is told something.
     Learned {
@@ -133,5 +139,6 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(tables::Tables),
         Box::new(quorum::Quorum),
         Box::new(hops::Hops::default()),
+        Box::new(settled::Settled::new(scenario)),
     ]
 }

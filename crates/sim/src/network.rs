@@ -34,6 +34,8 @@ pub struct Conditions {
     pub loss_per_mille: u32,
     /// Frames that arrive twice, of a thousand.
     pub copies_per_mille: u32,
+    /// Frames of which a copy comes late, of a thousand: up to the time that it may be remembered.
+    pub late_per_mille: u32,
     /// Dials that fail, of a hundred.
     pub dial_failure_percent: u32,
     /// Dials that take up to two seconds, of a hundred.
@@ -106,6 +108,11 @@ impl Network {
         }
     }
 
+    /// True when a copy of a frame may come at any time.
+    pub fn delivers_late(&self) -> bool {
+        self.conditions.late_per_mille > 0
+    }
+
     /// Ends silent loss and failing dials; latency and order stay.
     pub fn heal(&mut self) {
         self.conditions.loss_per_mille = 0;
@@ -143,8 +150,8 @@ impl Network {
         now: Timestamp,
         from: Place,
         link: LinkNonce,
-        lane: Lane,
-        size: usize,
+        (lane, size): (Lane, usize),
+        late_max: Duration,
     ) -> Vec<Timestamp> {
         let Some(wire) = self.wires.get(&link) else { return Vec::new() };
         let to = 1 - wire.side(from);
@@ -162,6 +169,12 @@ impl Network {
                 wire.last[to][lane as usize] = at;
             }
             arrivals.push(at);
+        }
+        if self.random.per_mille(self.conditions.late_per_mille) {
+            let most = u64::try_from(late_max.as_micros()).unwrap_or(u64::MAX);
+            // Often at the very end of what is to be remembered.
+            let least = if self.random.chance(40) { most / 10 * 9 } else { 0 };
+            arrivals.push(now + self.random.micros(least..most));
         }
         arrivals
     }

@@ -51,6 +51,8 @@ pub struct Oracle {
     pub secrets: BTreeMap<Incarnation, Secret>,
     /// Branches that were sent to liars: they, and all below, are theirs.
     pub tainted: BTreeSet<(CallId, Path)>,
+    /// When the last fault struck, or a node came back.
+    pub last_fault: Timestamp,
     /// Nodes to which a connection broke or could not be made, or that stopped for a while.
     pub troubled: BTreeSet<NodeId>,
     /// Frames sent between nodes, by name.
@@ -99,6 +101,8 @@ pub struct CallTruth {
     pub cancels_late: bool,
     /// When its user cancelled or dropped it undecided.
     pub cancelled_at: Option<Timestamp>,
+    /// When nothing of it was left to be waited for, as its initiator says.
+    pub settled_at: Option<Timestamp>,
     /// How it ended, as its core says, and when.
     pub end: Option<(Timestamp, End)>,
     /// Branches that were given up, for they asked too much of the call.
@@ -136,6 +140,8 @@ pub struct TaskTruth {
     pub replies: Vec<ReplyTruth>,
     /// How and when it ended.
     pub end: Option<(Timestamp, TaskEnd)>,
+    /// When its node crashed while it ran, or a frame of it was lost with a connection.
+    pub hurt_at: Option<Timestamp>,
 }
 
 /// One reply of a task.
@@ -239,6 +245,7 @@ impl Oracle {
             children: Vec::new(),
             replies: Vec::new(),
             end: None,
+            hurt_at: None,
         };
         self.tasks.insert(task, truth);
     }
@@ -263,6 +270,14 @@ impl Oracle {
         let now = self.now;
         if let Some(truth) = self.tasks.get_mut(task) {
             truth.end.get_or_insert((now, end));
+        }
+    }
+
+    /// A fault hit a task, or a frame of it.
+    pub fn hurt(&mut self, task: &TaskName) {
+        let now = self.now;
+        if let Some(truth) = self.tasks.get_mut(task) {
+            truth.hurt_at = Some(now);
         }
     }
 

@@ -46,11 +46,15 @@ pub enum Kind {
     Storm,
     /// Some nodes do not keep the protocol.
     Liars,
+    /// Many calls of all lengths at once, of which many fail or are given up.
+    Load,
+    /// The same, and copies come as late as anything is remembered, or later.
+    LateCopies,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Calm,
         Self::AnyOrder,
         Self::Lossy,
@@ -66,6 +70,8 @@ impl Kind {
         Self::Overload,
         Self::Storm,
         Self::Liars,
+        Self::Load,
+        Self::LateCopies,
     ];
 
     /// Its name on the command line.
@@ -86,6 +92,8 @@ impl Kind {
             Self::Overload => "overload",
             Self::Storm => "storm",
             Self::Liars => "liars",
+            Self::Load => "load",
+            Self::LateCopies => "late-copies",
         }
     }
 
@@ -106,6 +114,8 @@ pub struct Workload {
     pub open_us: Range<u64>,
     /// Their budgets, in microseconds.
     pub budget_us: Range<u64>,
+    /// Short budgets are as frequent as long ones, by their order of magnitude.
+    pub mixes_budgets: bool,
     /// Root branches of a call, at most.
     pub roots_max: u64,
     /// Calls that end by a quorum, of a hundred.
@@ -176,6 +186,11 @@ impl Scenario {
         scenario
     }
 
+    /// True when calls may be settled before the words of their tasks, for lack of room.
+    pub fn settles_early(&self) -> bool {
+        self.limits.winding_max < self.workload.calls
+    }
+
     /// True when every frame arrives once, in order and soon, and no node stops.
     pub fn is_fault_free(&self) -> bool {
         let c = &self.conditions;
@@ -183,6 +198,7 @@ impl Scenario {
             && c.is_fifo
             && c.loss_per_mille == 0
             && c.copies_per_mille == 0
+            && c.late_per_mille == 0
             && c.dial_failure_percent == 0
     }
 
@@ -192,6 +208,7 @@ impl Scenario {
         limits.backoff_max = Duration::from_millis(400);
         limits.carry_copies = 1 + random.index(3);
         limits.ask_min = random.index(4) * random.index(3);
+        limits.exceptions_max = if random.chance(50) { 1 + random.index(8) } else { 1_024 };
         limits.worry_min = random.micros(10_000..80_000);
         limits.worry_max = Duration::from_millis(500);
         limits.reply_dial =
@@ -214,6 +231,7 @@ impl Scenario {
                 is_fifo: true,
                 loss_per_mille: 0,
                 copies_per_mille: 0,
+                late_per_mille: 0,
                 dial_failure_percent: 0,
                 slow_dial_percent: 0,
             },
@@ -232,6 +250,7 @@ impl Scenario {
                 calls_after: 2,
                 open_us: 0..1_500_000,
                 budget_us: 8_000_000..10_000_000,
+                mixes_budgets: false,
                 roots_max: 4,
                 quorum_percent: 10,
                 decided_percent: 20,
@@ -298,6 +317,11 @@ impl Scenario {
             Kind::Overload => self.shrink_limits(random),
             Kind::Storm => self.spoil_all(random),
             Kind::Liars => self.add_liars(random),
+            Kind::Load => self.load(random),
+            Kind::LateCopies => {
+                self.load(random);
+                self.conditions.late_per_mille = 100;
+            }
         }
     }
 
@@ -309,6 +333,8 @@ impl Scenario {
         self.shape.failure_percent = 0;
         self.shape.large_percent = 0;
         self.shape.stream_percent = 0;
+        self.limits.worry_min = Duration::from_secs(2);
+        self.limits.worry_max = self.limits.worry_min;
         // A decision may cancel late tasks, and what they hold back then never leaves.
         self.workload.quorum_percent = 0;
         self.workload.decided_percent = 0;
@@ -360,6 +386,34 @@ impl Scenario {
         self.workload.budget_us = 50_000..1_500_000;
         self.workload.open_us = 0..400_000;
         self.workload.calls_after = 0;
+    }
+
+    /// Calls of very different lengths, so that no floor moves by itself; some of their tasks run on
+    /// after the end, and some are settled early for lack of room.
+    fn load(&mut self, random: &mut Random) {
+        self.workload.calls = 20 + random.index(20);
+        self.workload.open_us = 0..600_000;
+        self.workload.budget_us = 20_000..6_000_000;
+        self.workload.mixes_budgets = true;
+        self.workload.cancel_percent = 20;
+        self.workload.drop_percent = 10;
+        self.workload.decided_percent = 30;
+        self.shape.failure_percent = 15;
+        self.shape.wait_percent = 40;
+        self.shape.wait_us = 1_000..300_000;
+        self.shape.short_deadline_percent = 15;
+        self.shape.depth_max = 1 + random.index(3);
+        self.limits.ask_min = random.index(4);
+        self.limits.exceptions_max = 1 + random.index(4);
+        if random.chance(30) {
+            self.limits.winding_max = random.index(4);
+        }
+        if random.chance(40) {
+            // Most servers never meet the initiator, and learn from one another what is over.
+            self.servers_known = 1;
+            self.clients_listen = false;
+            self.limits.reply_dial = ReplyDial::Never;
+        }
     }
 
     /// Up to two servers that are asked, and maybe a client that never is.

@@ -14,6 +14,7 @@ mod links;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use convoke_proto::id::CallId;
 use convoke_proto::node::{Node, NodeEvent};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::VisitEvent;
@@ -246,7 +247,7 @@ impl World {
 
     /// Drains a node's outputs, sets its timer and lets the invariants look.
     fn settle(&mut self, place: Place) {
-        self.note_ends(place);
+        let settled = self.note_ends(place);
         loop {
             let Some(node) = self.hosts[place].node.as_mut() else { return };
             if let Some(transmit) = node.poll_transmit(self.now) {
@@ -258,6 +259,10 @@ impl World {
             } else {
                 break;
             }
+        }
+        // Now that tasks of its own have been stopped.
+        for call in settled {
+            self.observe(&Observation::Settled { call });
         }
         self.set_timer(place);
         self.look(place);
@@ -283,19 +288,25 @@ impl World {
         self.drive(end.place, |node, now| node.handle_timeout(now));
     }
 
-    /// Writes down which calls have ended, before what follows from it is seen.
-    fn note_ends(&mut self, place: Place) {
+    /// Writes down which calls have ended, before what follows from it is seen. Those that are settled with it.
+    fn note_ends(&mut self, place: Place) -> Vec<CallId> {
+        let mut settled = Vec::new();
         let host = &self.hosts[place];
-        let Some(node) = &host.node else { return };
+        let Some(node) = &host.node else { return settled };
         for id in &host.watched {
             let Some(truth) = self.oracle.calls.get_mut(id) else { continue };
             if let Some(end) = node.initiator().end(*id) {
                 truth.end.get_or_insert((self.now, end));
             }
+            if truth.settled_at.is_none() && node.initiator().is_settled(*id) {
+                truth.settled_at = Some(self.now);
+                settled.push(*id);
+            }
             let failures = node.call(*id).into_iter().flat_map(|call| call.failures());
             let exhausted = failures.filter(|f| f.cause == Cause::ResourceExhausted);
             truth.exhausted.extend(exhausted.map(|failure| failure.task.path.clone()));
         }
+        settled
     }
 
     fn look(&mut self, place: Place) {

@@ -122,6 +122,24 @@ fn tiny_limits_are_hit() {
 }
 
 #[test]
+fn liars_are_asked_and_are_heard() {
+    let met = meet(Kind::Liars);
+    met.has_frames(&["REQUEST", "REPLY", "FAIL", "STATUS"]);
+    met.has_failures(&["a node broke the call protocol"]);
+    met.has_ends(&["Some(Complete)", "Some(Partial)", "Some(Decided)"]);
+}
+
+#[test]
+fn a_load_is_settled_by_statements() {
+    for kind in [Kind::Load, Kind::LateCopies] {
+        let met = meet(kind);
+        met.has_frames(&["ASK", "SETTLED", "CANCEL", "FAIL"]);
+        met.has_failures(&["the deadline passed", "the service answered with an error"]);
+        met.has_ends(&["Some(Cancelled)", "Some(Decided)", "Some(Partial)"]);
+    }
+}
+
+#[test]
 fn a_storm_has_everything() {
     let met = meet(Kind::Storm);
     met.has_frames(&["CANCEL", "LINK_DOWN", "PROBE", "STATUS", "CREDIT", "FAIL"]);

@@ -89,15 +89,26 @@ fn all_properties_hold_beside_nodes_that_lie() {
     holds_in(Kind::Liars);
 }
 
+#[test]
+fn all_properties_hold_when_calls_of_all_lengths_fail_and_are_given_up() {
+    holds_in(Kind::Load);
+}
+
+#[test]
+fn all_properties_hold_when_copies_come_as_late_as_anything_is_remembered() {
+    holds_in(Kind::LateCopies);
+}
+
 /// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the faults
 /// of the cores have tests of their own beside them.
-const ONCE_FAULTY: [(Kind, u64); 6] = [
+const ONCE_FAULTY: [(Kind, u64); 7] = [
     (Kind::SlowParentLink, 587_081_440_069_809),
     (Kind::SlowParentLink, 900_000_198_767),
     (Kind::Storm, 900_000_570_608),
     (Kind::Relayed, 910_000_314_055),
     (Kind::Crashes, 930_000_267_381),
     (Kind::Liars, 25),
+    (Kind::LateCopies, 356),
 ];
 
 #[test]

@@ -11,6 +11,7 @@ use crate::wire::{
 use super::super::admission;
 use super::super::failure::Failure;
 use super::super::inbox::InboxFault;
+use super::super::mutant::{self, Mutant};
 use super::super::trace::{EntryBy, TraceEvent, Traced};
 use super::super::tree::{Branch, BranchState, Holder, TreeFault};
 use super::super::{Arrival, key};
@@ -23,7 +24,10 @@ impl Call {
         match by.key {
             Some(key) => self.is_key_of(key, &task.path),
             None => {
-                let root = self.roots.get(&task.path).filter(|_| task.hop == 0);
+                let mut root = self.roots.get(&task.path).filter(|_| task.hop == 0);
+                if mutant::is(Mutant::AnyAskedSpeaksForRoots) {
+                    root = self.roots.values().find(|root| root.link == Some(by.link));
+                }
                 !by.is_relayed() && root.is_some_and(|root| root.link == Some(by.link))
             }
         }
@@ -137,7 +141,9 @@ impl Call {
             return;
         }
         let executed = match fail.executed {
-            Executed::No if !is_proof => Executed::Maybe,
+            Executed::No if !is_proof && !mutant::is(Mutant::NotRunFromAnyHolder) => {
+                Executed::Maybe
+            }
             executed => executed,
         };
         let entry = fail.entry.filter(|entry| is_own && entry.task == *task);
@@ -220,7 +226,7 @@ impl Call {
     /// Whether anything in a STATUS counts.
     pub(crate) fn admits_any(&self, status: &Status) -> bool {
         let mut tasks = status.tasks.iter().map(|(asked, _)| asked);
-        tasks.any(|asked| self.is_key_of(asked.key, &asked.task.path))
+        tasks.any(|asked| self.secret.is_answer(self.id, asked))
     }
 
     /// A STATUS of which something counts.
@@ -237,7 +243,7 @@ impl Call {
             holder.is_some_and(|holder| holder.node == by.from)
         };
         let answered =
-            status.tasks.iter().filter(|(asked, _)| self.is_key_of(asked.key, &asked.task.path));
+            status.tasks.iter().filter(|(asked, _)| self.secret.is_answer(self.id, asked));
         let answered = answered.map(|(asked, state)| (&asked.task, state));
         let held: Vec<_> = answered.filter(|(task, _)| is_held(task)).collect();
         for sealed in &status.inherited {
@@ -285,7 +291,11 @@ impl Call {
     /// Registers where a branch was sent, as its sender says. Whether it was news.
     pub(super) fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
         self.note_node(holder.node);
-        self.tree.hold(task, holder)
+        let is_news = self.tree.hold(task, holder);
+        if is_news {
+            self.liveness.forget_root_link(task);
+        }
+        is_news
     }
 
     pub(super) fn ensure(&mut self, now: Timestamp, task: &TaskKey) -> bool {
@@ -327,7 +337,7 @@ impl Call {
 
     fn apply_sealed(&mut self, now: Timestamp, sealed: &Sealed, by: EntryBy) {
         let key = self.secret.branch(self.id, &sealed.entry.task.path);
-        if key.is_some_and(|key| sealed.is_of(key)) {
+        if key.is_some_and(|key| sealed.is_of(key)) || mutant::is(Mutant::NoSeals) {
             self.apply_entry(now, &sealed.entry, by);
         }
     }
@@ -410,8 +420,15 @@ impl Call {
 
     pub(super) fn contradict(&mut self, now: Timestamp, task: &TaskKey, fault: TreeFault) {
         match fault {
-            TreeFault::TooManyBranches if self.roots.len() == 1 => self.finish(now, End::Exhausted),
+            TreeFault::TooManyBranches
+                if self.roots.len() == 1 || mutant::is(Mutant::BoundsShared) =>
+            {
+                self.finish(now, End::Exhausted);
+            }
             TreeFault::TooManyBranches => self.exhaust(now, &task.path),
+            TreeFault::Contradiction if mutant::is(Mutant::ContradictionEndsCall) => {
+                self.finish(now, End::Exhausted);
+            }
             TreeFault::Contradiction => {
                 // A branch its parent never declared has no place of its own: the parent is blamed.
                 let known =

@@ -18,8 +18,9 @@ use crate::wire::{Asked, Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, 
 
 use super::super::failure::Failure;
 use super::super::limits::Limits;
+use super::super::mutant::{self, Mutant};
 use super::super::trace::EntryBy;
-use super::super::tree::{Branch, BranchState, Holder, Tree};
+use super::super::tree::{BranchState, Holder, Tree};
 use super::super::{Arrival, key};
 use super::Call;
 
@@ -86,7 +87,7 @@ impl Liveness {
 
     /// The branch has moved on from the node its root request went to.
     pub(super) fn forget_root_link(&mut self, task: &TaskKey) {
-        if task.hop > 0 {
+        if task.hop > 0 && !mutant::is(Mutant::TailKeepsRootLink) {
             self.root_links.remove(&task.path);
             self.fence_allowed.remove(&task.path);
         }
@@ -219,7 +220,7 @@ impl Call {
             match branch.holder {
                 Some(holder) => {
                     let Some(holder) = self.way_to(path, holder, links) else { continue };
-                    let fence = self.may_fence(path, branch, holder, links);
+                    let fence = self.may_fence(path, holder, links);
                     asked.entry((holder, fence)).or_default().push(key(path.clone(), branch.hop));
                 }
                 None if branch.state == BranchState::Open && self.has_failed_parent(path) => {
@@ -255,16 +256,10 @@ impl Call {
     }
 
     /// The fence conditions of the module's head. Never through a relay, whose order is not ours.
-    fn may_fence(
-        &self,
-        path: &Path,
-        branch: &Branch,
-        holder: Holder,
-        links: &dyn LinkView,
-    ) -> bool {
+    fn may_fence(&self, path: &Path, holder: Holder, links: &dyn LinkView) -> bool {
         let root_link = self.liveness.root_links.get(path);
-        let follows_request = branch.hop == 0
-            && root_link.is_some_and(|(l, _)| links.current(holder.node) == Some(*l));
+        let follows_request =
+            root_link.is_some_and(|(link, _)| links.current(holder.node) == Some(*link));
         holder.relay.is_none() && (follows_request || self.liveness.fence_allowed.contains(path))
     }
 
@@ -332,7 +327,6 @@ impl Call {
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
                 if self.hold(&next, Holder { node: *node, relay: None }) {
-                    self.liveness.forget_root_link(&next);
                     self.liveness.note_progress(now);
                     return Some(next);
                 }

@@ -37,6 +37,13 @@ impl Visits {
         links: &mut Links,
     ) -> bool {
         let (call, task) = (header.call, &header.task);
+        let anybodys = mutant::is(Mutant::CancelByPrefix)
+            || (mutant::is(Mutant::CancelByLife) && by.life.is_life_of(call.origin));
+        if anybodys {
+            let below = self.records_of(call).filter(|(_, r)| task.path.is_prefix_of(&r.task.path));
+            let below: Vec<Place> = below.map(|(ring, record)| (ring, record.name())).collect();
+            below.iter().for_each(|place| self.stop(now, call, place, Cause::Cancelled, links));
+        }
         let Some(key) = by.key else { return false };
         if self.refusals.cause(call, task, key).is_some() || self.is_settled_for(by, call) {
             return true;
@@ -132,7 +139,7 @@ impl Visits {
         let fences = (probe.fence && !by.is_relayed()) || mutant::is(Mutant::FenceOnPlainProbe);
         let mut inherited: Vec<Sealed> = Vec::new();
         let mut tasks = Vec::new();
-        let (mut way, mut last) = (None, None);
+        let (mut way, mut last, mut parents) = (None, None, Vec::new());
         for asked in &probe.tasks {
             let place = self.places(call, &asked.task, asked.key).pop();
             let mut status = match &place {
@@ -142,8 +149,10 @@ impl Visits {
             let may_fence = fences && links.shares().may_take(by.peer, Pool::Records);
             if status == TaskStatus::Unknown && may_fence {
                 let of = (call, asked.task.clone(), asked.key);
-                self.refusals.refuse(of, Cause::Lost, forget_at, by.peer);
-                links.shares_mut().take(by.peer, Pool::Records, 1);
+                if !mutant::is(Mutant::FenceNotKept) {
+                    self.refusals.refuse(of, Cause::Lost, forget_at, by.peer);
+                    links.shares_mut().take(by.peer, Pool::Records, 1);
+                }
                 status = TaskStatus::Fenced;
             }
             if let Some(record) = place.as_ref().and_then(|place| self.record(place)) {
@@ -152,6 +161,7 @@ impl Visits {
                 let new: Vec<Sealed> = new.cloned().collect();
                 inherited.extend(new);
                 way = way.or_else(|| self.way_of_replies(record, links));
+                parents.extend(place.clone().filter(|_| !record.children().is_empty()));
             }
             last = place;
             tasks.push((asked.clone(), status));
@@ -166,6 +176,28 @@ impl Visits {
                 outbound.link = Some(way.unwrap_or(by.link));
                 outbound.relayed_from = by.is_relayed().then_some(self.me.node);
                 self.out.push_back(outbound);
+            }
+        }
+        for place in parents {
+            self.report_ended(now, call, &place, links);
+        }
+    }
+
+    /// Says again which branches of a task left by connections that have ended: when they did, there
+    /// may have been no way to the initiator.
+    fn report_ended(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
+        let Some(record) = self.record(place) else { return };
+        let origin = self.origins.get(record.origin).name.node;
+        let children = record.children().iter().filter(|child| child.node != origin);
+        let mut ended: Vec<(NodeId, LinkId)> = children
+            .filter_map(|child| Some((child.node, child.link?)))
+            .filter(|(_, link)| !links.is_up(*link))
+            .collect();
+        ended.sort_unstable();
+        ended.dedup();
+        for (node, link) in ended {
+            if let Some(report) = self.record(place).and_then(|r| report(r, node, link)) {
+                self.send_report(now, call, place, node, report, links);
             }
         }
     }
@@ -244,15 +276,26 @@ impl Visits {
             let reports: Vec<_> = records
                 .filter_map(|record| Some(((ring, record.name()), report(record, node, link)?)))
                 .collect();
-            for (place, (children, own, inherited)) in reports {
-                let (mut own, mut inherited) = (own, inherited);
-                for children in children.chunks(TASKS_MAX) {
-                    // The entries are said once, in the first.
-                    let (own, inherited) = (own.take(), std::mem::take(&mut inherited));
-                    let report = LinkDown { node, children: children.to_vec(), own, inherited };
-                    self.send_up(now, call, &place, Message::LinkDown(report), links);
-                }
+            for (place, report) in reports {
+                self.send_report(now, call, &place, node, report, links);
             }
+        }
+    }
+
+    fn send_report(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        node: NodeId,
+        (children, mut own, mut inherited): Report,
+        links: &mut Links,
+    ) {
+        for children in children.chunks(TASKS_MAX) {
+            // The entries are said once, in the first.
+            let (own, inherited) = (own.take(), std::mem::take(&mut inherited));
+            let report = LinkDown { node, children: children.to_vec(), own, inherited };
+            self.send_up(now, call, place, Message::LinkDown(report), links);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::id::CallId;
 use crate::links::Links;
+use crate::mutant::{self, Mutant};
 use crate::share::Pool;
 use crate::time::Timestamp;
 use crate::wire::Cause;
@@ -68,11 +69,19 @@ impl Visits {
         origin.over -= 1;
         let call = CallId { origin: origin.name.life, seq: record.seq };
         if is_settled {
-            origin.keep_until = origin.keep_until.max(record.forget_at);
+            let before = match mutant::is(Mutant::IntervalsLiveAsLastRecord) {
+                true => Timestamp::ZERO,
+                false => origin.keep_until,
+            };
+            origin.keep_until = before.max(record.forget_at);
         }
         if origin.held == 0 && !origin.is_idle {
             origin.is_idle = true;
-            self.idle.push(origin.keep_until, record.origin);
+            let at = match mutant::is(Mutant::IntervalsGoWithLastRecord) {
+                true => Timestamp::ZERO,
+                false => origin.keep_until,
+            };
+            self.idle.push(at, record.origin);
         }
         if let Some(ring) = self.origins.ring_mut(ring) {
             ring.over -= 1;
@@ -200,7 +209,7 @@ impl Visits {
             origin.is_idle = false; // It is looked at again when that has gone.
             return;
         }
-        if keep_until > now {
+        if keep_until > now && !mutant::is(Mutant::IntervalsGoWithLastRecord) {
             self.idle.push(keep_until, index);
             return;
         }

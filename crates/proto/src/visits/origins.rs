@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::id::{Incarnation, LinkId, NodeId, NodeLife};
 use crate::intervals::Intervals;
+use crate::mutant::{self, Mutant};
 use crate::share::PeerIndex;
 use crate::time::Timestamp;
 
@@ -100,6 +101,11 @@ pub(super) struct Origins {
 
 impl Origins {
     pub(super) fn find(&self, name: NodeLife) -> Option<OriginIndex> {
+        if mutant::is(Mutant::OriginByLife) {
+            let of_life = self.by_name.range((name.life, NodeLife::LEAST.node)..).next();
+            let of_life = of_life.filter(|((life, _), _)| *life == name.life);
+            return of_life.map(|(_, index)| *index);
+        }
         self.by_name.get(&(name.life, name.node)).copied()
     }
 

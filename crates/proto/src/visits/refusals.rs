@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::id::{CallId, Path, TaskKey};
 use crate::key::Key;
+use crate::mutant::{self, Mutant};
 use crate::share::PeerIndex;
 use crate::time::Timestamp;
 use crate::timers::Timers;
@@ -40,6 +41,12 @@ impl Refusals {
     pub(super) fn cause(&self, call: CallId, task: &TaskKey, key: Key) -> Option<Cause> {
         if self.tasks.is_empty() {
             return None;
+        }
+        if mutant::is(Mutant::FenceWithoutKey) {
+            let from = (call, task.clone(), Key(0));
+            let mut of_task = self.tasks.range(from..);
+            let first = of_task.next().filter(|((of, at, _), _)| (of, at) == (&call, task));
+            return first.map(|(_, refusal)| refusal.cause);
         }
         self.tasks.get(&(call, task.clone(), key)).map(|refusal| refusal.cause)
     }

@@ -8,6 +8,7 @@ use crate::id::{CallId, LinkId, NodeId, NodeLife, TaskKey};
 use crate::key::Key;
 use crate::limits::ReplyDial;
 use crate::links::{Links, Way};
+use crate::mutant::{self, Mutant};
 use crate::task::{ChildRequest, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{
@@ -63,6 +64,12 @@ impl Visits {
         message: Message,
         links: &mut Links,
     ) {
+        let is_late = |fail: &Fail| fail.cause == Cause::Deadline;
+        if mutant::is(Mutant::ExpiryWithoutWord)
+            && matches!(&message, Message::Fail(fail) if is_late(fail))
+        {
+            return;
+        }
         let (_, (_, task, key)) = place;
         let upward = Upward { from: self.me.node, task: task.clone(), key: *key, message };
         self.send_upward(now, call, place, upward, links);

@@ -9,12 +9,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::id::{CallId, Incarnation, LinkId, NodeLife, TaskKey};
+use crate::intervals::Intervals;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::links::Links;
+use crate::mutant::{self, Mutant};
 use crate::share::Pool;
 use crate::time::Timestamp;
-use crate::wire::{Ask, EXCEPTIONS_MAX, Header, Message, Settled, Statement};
+use crate::wire::{Ask, Cause, Header, Message, Settled, Statement};
 use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
@@ -32,9 +34,12 @@ impl Visits {
         floor: u64,
         links: &mut Links,
     ) {
-        if by.sender().is_of(origin)
+        if (by.sender().is_of(origin) || mutant::is(Mutant::AnybodysFloor))
             && let Some(index) = self.origins.find(origin)
         {
+            if mutant::is(Mutant::StatementReplaces) {
+                self.origins.get_mut(index).settled = Intervals::default();
+            }
             self.settle(index, 0, floor, links);
         }
     }
@@ -85,7 +90,11 @@ impl Visits {
         let before = std::mem::replace(&mut origin.paid, cost);
         links.shares_mut().adjust(payer, Pool::Records, before, cost);
         let rings = self.origins.rings_of(life).map(|(ring, _)| ring);
-        for ring in rings.collect::<SmallVec<[RingIndex; 4]>>() {
+        let rings = rings.collect::<SmallVec<[RingIndex; 4]>>();
+        if mutant::is(Mutant::RunningDropped) {
+            self.stop_settled(&rings, (from, to), links);
+        }
+        for ring in rings {
             // Most often one call is settled, with the next request.
             let mut gone = SmallVec::<[super::Record; 1]>::new();
             if let Some(of_ring) = self.origins.ring_mut(ring) {
@@ -98,6 +107,20 @@ impl Visits {
                 let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
                 self.refusals.drop_of_call(call, |_| true, give);
             }
+        }
+    }
+
+    /// What only [`Mutant::RunningDropped`] does.
+    fn stop_settled(&mut self, rings: &[RingIndex], (from, to): (u64, u64), links: &mut Links) {
+        let running = rings.iter().filter_map(|ring| Some((*ring, self.origins.ring(*ring)?)));
+        let running = running.flat_map(|(index, ring)| {
+            let life = ring.name.life;
+            let meant = ring.records.iter().filter(move |r| (from..to).contains(&r.seq));
+            meant.filter(|r| r.is_running()).map(move |r| (life, (index, r.name())))
+        });
+        for (origin, place) in running.collect::<Vec<_>>() {
+            let call = CallId { origin, seq: place.1.0 };
+            self.stop(Timestamp::ZERO, call, &place, Cause::Cancelled, links);
         }
     }
 
@@ -118,7 +141,7 @@ impl Visits {
         let is_meant = |record: &super::Record| record.since <= asked_at;
         of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
         for record in gone {
-            if record.forget_at > now {
+            if record.forget_at > now && !mutant::is(Mutant::NoStubs) {
                 self.keep_stub(ring, &record.name(), record.forget_at, links);
             }
             self.let_go(ring, &record, false, links);
@@ -263,12 +286,16 @@ impl Visits {
     /// This node's word about the calls of another origin, for a neighbour that it sent requests of
     /// them: what it holds nothing of is over, as far as it sent it.
     pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
+        let most = self.limits.exceptions_max;
         let rings = self.origins.rings_of(origin);
         let held = rings.flat_map(|(_, ring)| {
+            let mut last = None;
             let numbers = ring.records.numbers_from(from);
-            numbers.take(EXCEPTIONS_MAX + 1).collect::<Vec<_>>()
+            // Each once: one call with many tasks here must not hide those that come after it.
+            let numbers = numbers.filter(|number| last.replace(*number) != Some(*number));
+            numbers.take(most + 1).collect::<Vec<_>>()
         });
-        Statement::of(origin, (from, u64::MAX), held)
+        Statement::of(origin, (from, u64::MAX), held, most)
     }
 
     /// A statement of another node, about its own calls or those of somebody else.
@@ -281,15 +308,23 @@ impl Visits {
     ) {
         for statement in &settled.statements {
             let Statement { origin, from, to, exceptions } = statement;
+            let exceptions = match mutant::is(Mutant::ExceptionsIgnored) {
+                true => &[],
+                false => exceptions.as_slice(),
+            };
             let bounds = exceptions.iter().copied().chain([*to]);
             let starts = [*from].into_iter().chain(exceptions.iter().map(|seq| seq + 1));
             let gaps = starts.zip(bounds);
             if by.life.is_life_of(*origin) {
                 let name = NodeLife { node: by.via, life: *origin };
                 let Some(index) = self.origins.find(name) else { continue };
+                if mutant::is(Mutant::StatementReplaces) {
+                    self.origins.get_mut(index).settled = Intervals::default();
+                }
                 gaps.for_each(|(from, to)| self.settle(index, from, to, links));
+                let most = self.limits.exceptions_max;
                 let origin = self.origins.get_mut(index);
-                origin.asked.note(origin.over, statement);
+                origin.asked.note(origin.over, statement, most);
             } else {
                 let name = RingName { life: *origin, sender: by.sender() };
                 let Some(ring) = self.origins.find_ring(name) else { continue };
@@ -299,8 +334,9 @@ impl Visits {
                     continue;
                 };
                 gaps.for_each(|gap| self.make_stubs(now, (ring, asked_at), gap, links));
+                let most = self.limits.exceptions_max;
                 if let Some(ring) = self.origins.ring_mut(ring) {
-                    ring.asked.note(ring.over, statement);
+                    ring.asked.note(ring.over, statement, most);
                 }
             }
         }
@@ -319,8 +355,8 @@ impl Asked {
     }
 
     /// An answer came. One that is as long as it may be is not all there is to say.
-    fn note(&mut self, over: usize, answer: &Statement) {
-        if answer.exceptions.len() >= EXCEPTIONS_MAX {
+    fn note(&mut self, over: usize, answer: &Statement, most: usize) {
+        if answer.exceptions.len() >= most {
             self.next = Some(answer.to);
         } else {
             self.left = over;

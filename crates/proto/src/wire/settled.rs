@@ -1,6 +1,7 @@
 //! SETTLED: which calls of some origins are settled.
 
 use crate::id::Incarnation;
+use crate::mutant::{self, Mutant};
 
 use super::ask::ASKED_MAX;
 use super::codec::{Out, Reader, WireError};
@@ -53,19 +54,20 @@ impl Settled {
 
 impl Statement {
     /// Says that every call in `[from, to)` is settled but those of `unsettled`, in any order and
-    /// maybe repeated. Where they are too many for one statement, `to` is lowered.
+    /// maybe repeated. Where there are more than `most`, `to` is lowered.
     pub fn of(
         origin: Incarnation,
         (from, mut to): (u64, u64),
         unsettled: impl IntoIterator<Item = u64>,
+        most: usize,
     ) -> Self {
         let mut exceptions: Vec<u64> =
             unsettled.into_iter().filter(|seq| (from..to).contains(seq)).collect();
         exceptions.sort_unstable();
         exceptions.dedup();
-        if let Some(first_left_out) = exceptions.get(EXCEPTIONS_MAX) {
-            to = *first_left_out;
-            exceptions.truncate(EXCEPTIONS_MAX);
+        if let Some(first_left_out) = exceptions.get(most) {
+            to = if mutant::is(Mutant::ExceptionsCut) { to } else { *first_left_out };
+            exceptions.truncate(most);
         }
         Self { origin, from, to, exceptions }
     }

@@ -5,6 +5,8 @@
 //! sim --seeds N [--start-seed M] [--scenario NAME]    N runs
 //! sim --seconds S [--start-seed M] [--scenario NAME]  runs for S seconds
 //! ```
+//! With the feature `mutants` there is `--mutant NAME` besides, which puts that defect into all nodes.
+//!
 //! Exits with 1 and prints the seed when a property is violated, with 2 when the arguments are wrong.
 
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use convoke_proto::mutant::Mutant;
 use convoke_sim::scenario::Kind;
 use convoke_sim::swarm::{self, Failure, Sum};
 use convoke_sim::trace::Trace;
@@ -24,6 +27,7 @@ struct Arguments {
     seconds: Option<u64>,
     start_seed: Option<u64>,
     kind: Option<Kind>,
+    mutant: Option<Mutant>,
 }
 
 fn main() -> ExitCode {
@@ -34,14 +38,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    infect(arguments.mutant);
     match arguments.seed {
         Some(seed) => replay(seed, arguments.kind),
         None => swarm(&arguments),
     }
 }
 
-const USAGE: &str =
-    "usage: sim --seed N | --seeds N | --seconds S [--start-seed M] [--scenario NAME]";
+const USAGE: &str = "usage: sim --seed N | --seeds N | --seconds S [--start-seed M] [--scenario NAME] [--mutant NAME]";
 
 fn parse(mut texts: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut arguments = Arguments::default();
@@ -57,6 +61,11 @@ fn parse(mut texts: impl Iterator<Item = String>) -> Result<Arguments, String> {
                 let kind = Kind::from_name(&value).ok_or_else(|| no_such_scenario(&value))?;
                 arguments.kind = Some(kind);
             }
+            "--mutant" => {
+                let named = |mutant: &Mutant| format!("{mutant:?}") == value;
+                let mutant = Mutant::ALL.into_iter().find(named);
+                arguments.mutant = Some(mutant.ok_or(format!("no mutant is called {value}"))?);
+            }
             _ => return Err(format!("unknown argument {name}")),
         }
     }
@@ -66,6 +75,14 @@ fn parse(mut texts: impl Iterator<Item = String>) -> Result<Arguments, String> {
     } else {
         Err("give one of --seed, --seeds and --seconds".to_owned())
     }
+}
+
+/// Puts a defect into the nodes of this thread.
+fn infect(mutant: Option<Mutant>) {
+    #[cfg(feature = "mutants")]
+    convoke_proto::mutant::set(mutant);
+    #[cfg(not(feature = "mutants"))]
+    assert!(mutant.is_none(), "built without the feature `mutants`");
 }
 
 fn no_such_scenario(name: &str) -> String {
@@ -109,6 +126,7 @@ fn swarm(arguments: &Arguments) -> ExitCode {
                 let is_over = || {
                     failed.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end)
                 };
+                infect(arguments.mutant);
                 while !is_over() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= last {

@@ -138,6 +138,12 @@ impl World {
         let root_count = 1 + random.within(0..w.roots_max);
         let budget = match is_after_faults {
             true => Duration::from_secs(10),
+            false if w.mixes_budgets => {
+                let range = w.budget_us.clone();
+                let doublings = (range.end / range.start.max(1)).max(1).ilog2();
+                let start = range.start << random.within(0..u64::from(doublings) + 1);
+                random.micros(start..(2 * start).min(range.end))
+            }
             false => random.micros(w.budget_us.clone()),
         };
         let short_percent =
@@ -228,6 +234,7 @@ impl World {
             quorum_at: None,
             cancels_late: spec.cancels_late,
             cancelled_at: None,
+            settled_at: None,
             end: None,
             exhausted: BTreeSet::new(),
             is_orphan: false,

@@ -25,6 +25,7 @@ impl World {
             return;
         }
         self.trace.note(self.now, || format!("fault {fault:?}"));
+        self.oracle.last_fault = self.now;
         match *fault {
             Fault::Cut(one, other) => {
                 for link in self.network.between(one, other) {
@@ -59,6 +60,7 @@ impl World {
         for task in handlers.keys() {
             let name = self.oracle.name(task);
             self.oracle.end(&name, TaskEnd::Crashed);
+            self.oracle.hurt(&name);
         }
         for call in callers.keys() {
             if let Some(truth) = self.oracle.calls.get_mut(call) {
@@ -83,6 +85,7 @@ impl World {
         if self.hosts[place].node.is_none() {
             self.hosts[place].start(&self.scenario, self.now);
             self.note_life(place);
+            self.oracle.last_fault = self.now;
             self.trace.note(self.now, || format!("{} starts again", self.hosts[place].id));
             self.settle(place);
         }

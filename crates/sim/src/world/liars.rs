@@ -137,7 +137,10 @@ impl World {
         let mut hello = self.hosts[place].hello(&self.scenario);
         let mut random = Random::of(self.scenario.seed, 7_000 + link.0);
         if self.scenario.liars.contains(&place) && random.chance(40) {
-            let lives: Vec<Incarnation> = self.oracle.secrets.keys().copied().collect();
+            let mut lives: Vec<Incarnation> = self.oracle.secrets.keys().copied().collect();
+            if !self.oracle.calls.is_empty() && random.chance(70) {
+                lives = self.oracle.calls.keys().map(|call| call.origin).collect();
+            }
             hello.incarnation = random.pick(&lives).copied().unwrap_or(hello.incarnation);
         }
         hello
@@ -190,7 +193,7 @@ impl World {
             format!("{} lies to {}: {frame:?}", self.hosts[place].id, self.hosts[to].id)
         });
         for _ in 0..count {
-            self.send_bytes(place, link, lane, &bytes);
+            self.send_bytes(place, link, (lane, &bytes), Duration::ZERO);
         }
     }
 
@@ -483,7 +486,7 @@ impl World {
             10..=24 => self.alter(&mut frame),
             _ => {}
         }
-        self.send_bytes(from, link, lane, &frame.to_bytes());
+        self.send_bytes(from, link, (lane, &frame.to_bytes()), Duration::ZERO);
     }
 
     fn alter(&mut self, frame: &mut Frame) {
@@ -542,6 +545,25 @@ impl World {
             }
         }
         self.liars.see(frame.clone());
+        self.deny(at, frame);
+    }
+
+    /// A liar that was handed a branch on has the key of what was done before it, and may say that
+    /// nothing was.
+    fn deny(&mut self, at: Place, frame: &Frame) {
+        let Message::Request(_) = &frame.message else { return };
+        let Header { call, task } = frame.header.clone();
+        let (Some(hop), Some(truth)) = (task.hop.checked_sub(1), self.oracle.calls.get(&call))
+        else {
+            return;
+        };
+        let to = place_of(truth.node);
+        let name = TaskName::of(call, TaskKey { path: task.path, hop });
+        let end = self.hosts[at].end();
+        for _ in 0..4 {
+            let about = Some(Subject { name: name.clone(), at: to });
+            self.schedule_in(Duration::ZERO, Event::Lie { end, about });
+        }
     }
 
     /// What a correct node may send to a liar: no key of a branch that is none of its own (I40), and
@@ -606,6 +628,7 @@ impl World {
             self.violate("I34, I35: what a liar has no right to say changes nothing", message);
         }
         self.settle(to);
+        self.look_at_settled(to);
         if result.is_err() {
             self.hang_up(to, link);
         }

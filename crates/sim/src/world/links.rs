@@ -36,14 +36,40 @@ impl World {
         if let Some(task) = refused_for_lack_of_room(self.hosts[from].id, &frame) {
             self.hosts[from].turned_away.insert(task);
         }
-        self.send_bytes(from, link, lane, &bytes);
+        let late_max = self.late_max(&frame);
+        self.send_bytes(from, link, (lane, &bytes), late_max);
     }
 
-    pub(super) fn send_bytes(&mut self, from: Place, link: LinkNonce, lane: Lane, bytes: &Bytes) {
+    /// A frame was lost with its connection: if it is the only one that says it, its task was hurt.
+    fn note_lost(&mut self, frame: &Bytes) {
+        let Ok(Frame { header, message, .. }) = Frame::decode(frame) else { return };
+        if matches!(message, Message::Request(_) | Message::Reply(_) | Message::Manifest(_)) {
+            self.oracle.hurt(&TaskName::of(header.call, header.task));
+        }
+    }
+
+    /// How much later a copy of a frame may come. That of a request comes while the request may be
+    /// remembered: no connection lives with a frame that is older than that (`settlement.md` I28).
+    fn late_max(&self, frame: &Frame) -> Duration {
+        let remembered = self.scenario.limits.keep_alive_timeout;
+        match &frame.message {
+            Message::Request(request) => Duration::from_micros(request.budget_us) + remembered,
+            _ => Duration::from_micros(self.scenario.workload.budget_us.end) + remembered * 3,
+        }
+    }
+
+    pub(super) fn send_bytes(
+        &mut self,
+        from: Place,
+        link: LinkNonce,
+        (lane, bytes): (Lane, &Bytes),
+        late_max: Duration,
+    ) {
         let Some(wire) = self.network.wire(link) else { return };
         let end = wire.ends[1 - wire.side(from)];
-        let arrivals = self.network.send(self.now, from, link, lane, bytes.len());
+        let arrivals = self.network.send(self.now, from, link, (lane, bytes.len()), late_max);
         if arrivals.is_empty() {
+            self.note_lost(bytes);
             self.trace
                 .note(self.now, || format!("a frame to {} is lost", self.hosts[end.place].id));
         }
@@ -53,12 +79,15 @@ impl World {
     }
 
     pub(super) fn on_frame(&mut self, to: End, link: LinkNonce, lane: Lane, frame: Bytes) {
-        match self.network.arrive(to.place, link, lane, frame) {
+        match self.network.arrive(to.place, link, lane, frame.clone()) {
             Arrival::Taken(frame) => self.take_frame(to.place, link, lane, &frame),
             Arrival::Stalled => {}
-            Arrival::Dropped => self.trace.note(self.now, || {
-                format!("a frame to {} is lost with its connection", self.hosts[to.place].id)
-            }),
+            Arrival::Dropped => {
+                self.trace.note(self.now, || {
+                    format!("a frame to {} is lost with its connection", self.hosts[to.place].id)
+                });
+                self.note_lost(&frame);
+            }
         }
     }
 
@@ -82,11 +111,15 @@ impl World {
                 .trace
                 .note(self.now, || "a copy of what was refused is dropped".to_owned());
         }
+        let tells = matches!(frame.message, Message::Request(_) | Message::Settled(_));
         self.learn(to, &frame);
         self.note_heard(to, via, &frame);
         let name = frame.message.name();
         let Some(id) = self.hosts[to].links.get(&link).copied() else { return };
         let result = self.drive(to, |node, now| node.handle_frame(now, id, frame));
+        if tells {
+            self.look_at_settled(to);
+        }
         if let Some(Err(fault)) = result {
             self.violate("no fault among correct nodes", format!("{name} of {via}: {fault}"));
         }
@@ -99,6 +132,18 @@ impl World {
         let refused = &self.hosts[to].turned_away;
         matches!(frame.message, Message::Request(_))
             && refused.contains(&TaskName::of(frame.header.call, frame.header.task.clone()))
+    }
+
+    /// A node may have learnt which calls are settled: those that are not must not be among them.
+    pub(super) fn look_at_settled(&mut self, at: Place) {
+        let Some(node) = &self.hosts[at].node else { return };
+        let open = self.oracle.calls.iter().filter(|(_, truth)| truth.settled_at.is_none());
+        let mut known = open.filter(|(_, truth)| !truth.is_orphan);
+        let wrong = known.find(|(call, truth)| node.visits().has_settled(truth.node, **call));
+        if let Some((call, _)) = wrong.map(|(call, truth)| (*call, truth.node)) {
+            let message = format!("{} takes {call:?} for settled", self.hosts[at].id);
+            self.violate("I27: no request of an unsettled call is refused as settled", message);
+        }
     }
 
     pub(super) fn dial(&mut self, place: Place, node: NodeId, addresses: &[Address]) {

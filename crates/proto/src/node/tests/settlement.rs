@@ -759,3 +759,23 @@ fn a_node_shares_with_itself_as_with_others() {
     pass(&mut mesh, Duration::from_secs(22));
     assert_eq!(shares(&mesh, 1), (0, 0));
 }
+
+/// Seed 356 of the simulated late copies: a node that held many tasks of one call said that the calls after
+/// it were over.
+#[test]
+fn a_call_with_many_tasks_does_not_hide_those_after_it() {
+    let (mut mesh, first) = Mesh::calling(2, &[2, 2, 2]);
+    let second = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let limits = Limits { exceptions_max: 2, ..Limits::default() };
+    let both = mesh.nodes[&2].visits().statement(first.origin, 0);
+    assert_eq!(both.exceptions, [first.seq, second.seq]);
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let calls: Vec<CallId> = [3, 2, 1]
+        .into_iter()
+        .map(|width| mesh.call(1, &vec![2; width], CallOptions::default()))
+        .collect();
+    mesh.deliver_all();
+    let most = mesh.nodes[&2].visits().statement(calls[0].origin, 0);
+    assert_eq!((most.exceptions, most.to), (vec![calls[0].seq, calls[1].seq], calls[2].seq));
+}
