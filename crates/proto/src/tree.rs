@@ -66,6 +66,8 @@ pub struct Branch {
     pub hop: u32,
     /// The node that serves it, if known; belongs to `hop`.
     pub holder: Option<Holder>,
+    /// The node that held it one hop before, if known.
+    pub before: Option<NodeId>,
     /// The node that its parent, or the hop before, says to have sent it to, and at which hop.
     named: Option<(u32, NodeId)>,
     /// Its end is known by its own word.
@@ -82,6 +84,7 @@ impl Branch {
             state,
             hop: 0,
             holder: None,
+            before: None,
             named: None,
             has_word: false,
             received: IndexSet::default(),
@@ -248,6 +251,8 @@ impl Tree {
             || (task.hop == branch.hop && branch.holder.is_none())
             || mutant::is(Mutant::HopIgnored);
         if is_news {
+            let last = branch.holder.filter(|_| branch.hop.checked_add(1) == Some(task.hop));
+            branch.before = last.map(|last| last.node);
             branch.hop = task.hop;
             branch.holder = Some(holder);
             if mutant::is(Mutant::TailIsWord) && task.hop > 0 && !branch.has_word {

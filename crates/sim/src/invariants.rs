@@ -16,6 +16,7 @@ mod failures;
 mod fenced;
 mod frames;
 mod hops;
+mod noticed;
 mod progress;
 mod quorum;
 mod settled;
@@ -140,5 +141,6 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(quorum::Quorum),
         Box::new(hops::Hops::default()),
         Box::new(settled::Settled::new(scenario)),
+        Box::new(noticed::Noticed::new(scenario)),
     ]
 }

@@ -391,11 +391,13 @@ impl Scenario {
     /// Calls of very different lengths, so that no floor moves by itself; some of their tasks run on
     /// after the end, and some are settled early for lack of room.
     fn load(&mut self, random: &mut Random) {
+        // So much that cancels overtake requests.
+        self.conditions.jitter_us = 5_000;
         self.workload.calls = 20 + random.index(20);
         self.workload.open_us = 0..600_000;
         self.workload.budget_us = 20_000..6_000_000;
         self.workload.mixes_budgets = true;
-        self.workload.cancel_percent = 20;
+        self.workload.cancel_percent = 30;
         self.workload.drop_percent = 10;
         self.workload.decided_percent = 30;
         self.shape.failure_percent = 15;

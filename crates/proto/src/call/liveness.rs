@@ -3,7 +3,8 @@
 //! A wrong suspicion may cost a false failure, never a false completion. A branch is declared
 //! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked for only
 //!   where the request cannot be on its way any more: a root branch, when the probe follows its request
-//!   on the same connection and lane; or after the parent, or its node, lost the connection;
+//!   on the same connection and lane; or after the parent, or its node, lost the connection; or when the
+//!   node does not know of it, and a connection to the one that sent the request has ended;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has delivered
 //!   the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
@@ -38,6 +39,8 @@ pub(crate) trait LinkView {
     fn is_dialling(&self, node: NodeId) -> bool;
     /// When the last connection to `node` ended, if there is none now.
     fn lost_at(&self, node: NodeId) -> Option<Timestamp>;
+    /// Whether a connection to `node` has ended since then.
+    fn has_lost(&self, node: NodeId, since: Timestamp) -> bool;
     /// Whether there is a connection to `node` or an address to dial.
     fn is_reachable(&self, node: NodeId) -> bool;
     /// The present life of `node`, and since when it is known.
@@ -322,6 +325,10 @@ impl Call {
             return None;
         }
         match status {
+            // Nobody is left who would say that the request was lost on its way.
+            TaskStatus::Unknown if self.is_sender_gone(task, links) => {
+                self.liveness.allow_fence(&task.path);
+            }
             TaskStatus::Unknown => {}
             TaskStatus::Running => self.liveness.note_news(&task.path),
             TaskStatus::Tailed { node } => {
@@ -359,6 +366,20 @@ impl Call {
             }
         }
         None
+    }
+
+    /// Whether a connection to the node that sent the request of a task has ended since the call was opened, so
+    /// that it may have started again.
+    fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
+        let node = match task.hop {
+            0 => {
+                let parent = task.path.parent().and_then(|(parent, _)| self.tree.get(&parent));
+                parent.and_then(|parent| parent.holder).map(|holder| holder.node)
+            }
+            _ => self.tree.get(&task.path).and_then(|branch| branch.before),
+        };
+        let opened_at = self.liveness.opened_at;
+        node.is_some_and(|node| links.has_lost(node, opened_at))
     }
 
     /// Whether the life of the node that answers is the only one that can have got the request. Its fence

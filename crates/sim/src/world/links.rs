@@ -40,10 +40,10 @@ impl World {
         self.send_bytes(from, link, (lane, &bytes), late_max);
     }
 
-    /// A frame was lost with its connection: if it is the only one that says it, its task was hurt.
+    /// A frame was lost with its connection: if it was to open a branch, that was hurt.
     fn note_lost(&mut self, frame: &Bytes) {
         let Ok(Frame { header, message, .. }) = Frame::decode(frame) else { return };
-        if matches!(message, Message::Request(_) | Message::Reply(_) | Message::Manifest(_)) {
+        if matches!(message, Message::Request(_)) {
             self.oracle.hurt(&TaskName::of(header.call, header.task));
         }
     }
