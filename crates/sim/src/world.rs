@@ -288,7 +288,8 @@ impl World {
         self.drive(end.place, |node, now| node.handle_timeout(now));
     }
 
-    /// Writes down which calls have ended, before what follows from it is seen. Those that are settled with it.
+    /// Writes down which calls have ended, before what follows from it is seen. Those that are
+    /// settled with it.
     fn note_ends(&mut self, place: Place) -> Vec<CallId> {
         let mut settled = Vec::new();
         let host = &self.hosts[place];

@@ -1,10 +1,10 @@
 //! Worry, probe, fence, grace: how the initiator finds that a branch is lost.
 //!
 //! A wrong suspicion may cost a false failure, never a false completion. A branch is declared
-//! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked for only
-//!   where the request cannot be on its way any more: a root branch, when the probe follows its request
-//!   on the same connection and lane; or after the parent, or its node, lost the connection; or when the
-//!   node does not know of it, and a connection to the one that sent the request has ended;
+//! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked for
+//!   only where the request cannot be on its way any more: a root branch, when the probe follows its
+//!   request on the same connection and lane; or after the parent, or its node, lost the connection;
+//!   or when the node does not know of it, and a connection to the sender of the request has ended;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has delivered
 //!   the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
@@ -368,8 +368,8 @@ impl Call {
         None
     }
 
-    /// Whether a connection to the node that sent the request of a task has ended since the call was opened, so
-    /// that it may have started again.
+    /// Whether a connection to the node that sent the request of a task has ended since the call was
+    /// opened, so that it may have started again.
     fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
         let node = match task.hop {
             0 => {

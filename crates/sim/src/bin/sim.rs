@@ -5,7 +5,8 @@
 //! sim --seeds N [--start-seed M] [--scenario NAME]    N runs
 //! sim --seconds S [--start-seed M] [--scenario NAME]  runs for S seconds
 //! ```
-//! With the feature `mutants` there is `--mutant NAME` besides, which puts that defect into all nodes.
+//! With the feature `mutants` there is `--mutant NAME` besides, which puts that defect into all
+//! nodes.
 //!
 //! Exits with 1 and prints the seed when a property is violated, with 2 when the arguments are wrong.
 
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
     }
 }
 
-const USAGE: &str = "usage: sim --seed N | --seeds N | --seconds S [--start-seed M] [--scenario NAME] [--mutant NAME]";
+const USAGE: &str = "usage: sim --seed N | --seeds N | --seconds S [--start-seed M] \
+    [--scenario NAME] [--mutant NAME]";
 
 fn parse(mut texts: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut arguments = Arguments::default();

@@ -21,7 +21,8 @@ pub(super) struct Cancel {
 impl Cancel {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let network = Network::new(scenario.conditions.clone(), scenario.servers, 0);
-        // A cancel of a call that was settled for lack of room need not arrive (`settlement.md` section 2).
+        // A cancel of a call that was settled for lack of room need not arrive (`settlement.md`
+        // section 2).
         // A dial and the frame, and a request that is still on its way.
         let per_level = network.latency_max(64 << 10) * 6;
         let is_plain = scenario.is_fault_free()

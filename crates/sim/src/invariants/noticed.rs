@@ -1,5 +1,5 @@
-//! What a fault did to a task is noticed within a bound: a branch whose task or whose frame was lost with a
-//! node or a connection does not stay open until the deadline.
+//! A fault is noticed within a bound: a branch whose task was lost with its node, or whose request
+//! with a connection, does not stay open until the deadline.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ impl Noticed {
         let limits = &scenario.limits;
         let latency = Network::new(scenario.conditions.clone(), scenario.servers, 0);
         let round_trip = latency.latency_max(64 << 10) * 2;
-        // A silent end is known by its keep-alive, at both ends, and a reply that has to wait for a dial waits
-        // for it as long as it may.
+        // A silent end is known by its keep-alive, at both ends, and a reply that has to wait for a
+        // dial waits for it as long as it may.
         let dial = match limits.reply_dial {
             ReplyDial::Never => Duration::ZERO,
             ReplyDial::KnownNodes | ReplyDial::Anybody => limits.reply_dial_timeout,
@@ -45,7 +45,8 @@ impl Noticed {
         if call.end().is_some() {
             return Ok(());
         }
-        // Of a task that is heard only through others, nobody can say that it is gone: those wait longer.
+        // Of a task that is heard only through others, nobody can say that it is gone: those wait
+        // longer.
         let is_direct = |branch: &Branch| branch.holder.is_none_or(|holder| holder.relay.is_none());
         let owing = call.tree().iter().filter(|(_, branch)| branch.is_unsettled());
         for (path, branch) in owing.filter(|(_, branch)| is_direct(branch)) {

@@ -1,5 +1,5 @@
-//! A call that is settled by the words of its tasks has none that runs or will; and where nothing goes wrong,
-//! every call is settled by words.
+//! A call that is settled by the words of its tasks has none that runs or will; and where nothing
+//! goes wrong, every call is settled by words.
 
 use std::time::Duration;
 

@@ -760,8 +760,8 @@ fn a_node_shares_with_itself_as_with_others() {
     assert_eq!(shares(&mesh, 1), (0, 0));
 }
 
-/// Seed 356 of the simulated late copies: a node that held many tasks of one call said that the calls after
-/// it were over.
+/// Seed 356 of the simulated late copies: a node that held many tasks of one call said that the
+/// calls after it were over.
 #[test]
 fn a_call_with_many_tasks_does_not_hide_those_after_it() {
     let (mut mesh, first) = Mesh::calling(2, &[2, 2, 2]);
