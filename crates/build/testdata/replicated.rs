@@ -201,6 +201,9 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
     /// What all members have, by way of one.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
     fn collect(
         &self,
         request: Key,
@@ -209,6 +212,9 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
         Output = ::core::result::Result<::convoke::Finish, ::convoke::Status>,
     > + ::core::marker::Send;
     /// All versions this member has had.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
     fn history(
         &self,
         request: Key,
@@ -411,10 +417,14 @@ impl StorageClient {
         self.client.call(storage::HINT, request)
     }
     /// What all members have, by way of one.
+    ///
+    /// Answered any number of times: `open()` the call to read all replies.
     pub fn collect(&self, request: Key) -> ::convoke::Invocation<Entry> {
         self.client.call(storage::COLLECT, request)
     }
     /// All versions this member has had.
+    ///
+    /// Answered any number of times: `open()` the call to read all replies.
     pub fn history(&self, request: Key) -> ::convoke::Invocation<Entry> {
         self.client.call(storage::HISTORY, request)
     }

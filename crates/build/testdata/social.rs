@@ -170,6 +170,10 @@ pub mod graph {
     pub const PROFILES: ::convoke::Method<super::ProfilesRequest, super::Profile> = ::convoke::Method::new(
         "social.Graph/Profiles",
     );
+    /// The profile of one person, from the shard that keeps it.
+    pub const HOME: ::convoke::Method<super::ProfileRequest, super::Profile> = ::convoke::Method::new(
+        "social.Graph/Home",
+    );
     /// The method `social.Graph/Changes`.
     pub const CHANGES: ::convoke::Method<(), super::Change> = ::convoke::Method::new(
         "social.Graph/Changes",
@@ -215,6 +219,9 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
     ///    whoever keeps a friend replies
     ///
     /// so that nobody waits for a shard in between.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
     fn friends_named(
         &self,
         request: FriendsNamedRequest,
@@ -223,6 +230,9 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
         Output = ::core::result::Result<::convoke::Finish, ::convoke::Status>,
     > + ::core::marker::Send;
     /// The profiles with these ids that this shard keeps.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
     fn profiles(
         &self,
         request: ProfilesRequest,
@@ -230,7 +240,22 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<::convoke::Finish, ::convoke::Status>,
     > + ::core::marker::Send;
+    /// The profile of one person, from the shard that keeps it.
+    ///
+    /// Replies once, by itself or by whoever it hands the request to. A method that replies
+    /// more often, as by `task.fan_out`, says `returns (stream ..)` in its file: to a gRPC
+    /// client a second reply is an error.
+    fn home(
+        &self,
+        request: ProfileRequest,
+        task: ::convoke::Task<Profile>,
+    ) -> impl ::core::future::Future<
+        Output = ::core::result::Result<::convoke::Finish, ::convoke::Status>,
+    > + ::core::marker::Send;
     /// The method `social.Graph/Changes`.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
     fn changes(
         &self,
         request: (),
@@ -328,6 +353,7 @@ impl<T: Graph> ::convoke::IntoService for GraphServer<T> {
         let service = service.unary(graph::PROFILE, <T as Graph>::profile);
         let service = service.tree(graph::FRIENDS_NAMED, <T as Graph>::friends_named);
         let service = service.tree(graph::PROFILES, <T as Graph>::profiles);
+        let service = service.tree(graph::HOME, <T as Graph>::home);
         let service = service.tree(graph::CHANGES, <T as Graph>::changes);
         let service = service.unary(graph::BEFRIEND, <T as Graph>::befriend);
         let service = service.unary(graph::MATCH, <T as Graph>::r#match);
@@ -376,6 +402,8 @@ impl GraphClient {
     ///    whoever keeps a friend replies
     ///
     /// so that nobody waits for a shard in between.
+    ///
+    /// Answered any number of times: `open()` the call to read all replies.
     pub fn friends_named(
         &self,
         request: FriendsNamedRequest,
@@ -383,10 +411,20 @@ impl GraphClient {
         self.client.call(graph::FRIENDS_NAMED, request)
     }
     /// The profiles with these ids that this shard keeps.
+    ///
+    /// Answered any number of times: `open()` the call to read all replies.
     pub fn profiles(&self, request: ProfilesRequest) -> ::convoke::Invocation<Profile> {
         self.client.call(graph::PROFILES, request)
     }
+    /// The profile of one person, from the shard that keeps it.
+    ///
+    /// Answered once, by whoever has the reply.
+    pub fn home(&self, request: ProfileRequest) -> ::convoke::Invocation<Profile> {
+        self.client.call(graph::HOME, request)
+    }
     /// The method `social.Graph/Changes`.
+    ///
+    /// Answered any number of times: `open()` the call to read all replies.
     pub fn changes(&self, request: ()) -> ::convoke::Invocation<Change> {
         self.client.call(graph::CHANGES, request)
     }
@@ -453,6 +491,9 @@ pub trait Log: ::core::marker::Send + ::core::marker::Sync + 'static {
         Output = ::core::result::Result<(), ::convoke::Status>,
     > + ::core::marker::Send;
     /// The method `social.Log/Clone`.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
     fn clone_(
         &self,
         request: (),
@@ -565,6 +606,8 @@ impl LogClient {
         self.client.call(log::APPEND, request)
     }
     /// The method `social.Log/Clone`.
+    ///
+    /// Answered any number of times: `open()` the call to read all replies.
     pub fn clone_(&self, request: ()) -> ::convoke::Invocation<Change> {
         self.client.call(log::CLONE, request)
     }

@@ -71,6 +71,11 @@ impl Graph for Shard {
         Ok(task.finish())
     }
 
+    async fn home(&self, request: ProfileRequest, task: Task<Profile>) -> Result<Finish, Status> {
+        let me = *self.me.get().expect("the endpoint has started");
+        Ok(task.tail(me, graph::PROFILE.request(request)).await?)
+    }
+
     async fn changes(&self, (): (), task: Task<Change>) -> Result<Finish, Status> {
         stream(&task, [1, 2, 3]).await?;
         Ok(task.finish())
@@ -135,6 +140,17 @@ async fn a_unary_method_answers() {
     let change = Change { from: 1, to: 2 };
     client.befriend(change).to(endpoint.me()).await.unwrap();
     LogClient::new(&endpoint).append(change).to(endpoint.me()).await.unwrap();
+    stop(endpoint).await;
+}
+
+#[tokio::test]
+async fn a_tree_without_a_stream_is_answered_once_by_whoever_has_it() {
+    let endpoint = start().await;
+    let client = GraphClient::new(&endpoint);
+    let call = client.home(ProfileRequest { id: 7 }).to(endpoint.me()).open().unwrap();
+    let (replies, outcome) = call.collect().await.unwrap();
+    assert!(outcome.is_complete());
+    assert!(matches!(&replies[..], [reply] if *reply.message() == profile(7)));
     stop(endpoint).await;
 }
 

@@ -89,7 +89,7 @@ fn the_descriptor_set_keeps_the_options() {
         let method = service.methods().find(|method| method.name() == name).unwrap();
         method.options().get_extension(&tree).into_owned()
     };
-    assert_eq!(is_tree("FriendsNamed"), Value::Bool(true));
+    assert_eq!(is_tree("Home"), Value::Bool(true));
     assert_eq!(is_tree("Profile"), Value::Bool(false));
 }
 

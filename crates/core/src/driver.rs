@@ -80,7 +80,7 @@ pub(crate) struct Driver {
     start: Instant,
     runtime: Handle,
     pub(crate) transports: Vec<Arc<dyn Transport>>,
-    methods: MethodTable,
+    pub(crate) methods: MethodTable,
     pub(crate) telemetry: Telemetry,
     peers: Peers,
     pub(crate) packing: Packing,

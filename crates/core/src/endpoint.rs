@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_proto::id::{Incarnation, NodeId};
+use convoke_proto::id::{Incarnation, MethodId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::Limits;
 use convoke_proto::mailbox::{Announce, CastsDropped, SpaceTaken};
@@ -319,6 +319,12 @@ impl Endpoint {
     /// The transports it was given, in that order.
     pub fn transports(&self) -> &[Arc<dyn Transport>] {
         &self.driver().transports
+    }
+
+    /// The name of a method, `package.Service/Method`, if this endpoint serves it.
+    pub fn served_method(&self, name: &str) -> Option<&'static str> {
+        let entry = self.driver().methods.get(MethodId::of(name))?;
+        (entry.name == name).then_some(entry.name)
     }
 
     /// Where it listens, with the ports the system chose.

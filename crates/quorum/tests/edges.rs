@@ -6,7 +6,9 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_core::{Context, Endpoint, Limits, Method, PeerState, Service, Status, Task};
+use convoke_core::{
+    Call, Cause, Context, Endpoint, Limits, Method, PeerState, Service, Status, Task,
+};
 use convoke_quorum::{All, Majority, QuorumExt, Retry};
 use convoke_sim::transport::SimNetwork;
 use convoke_transport_tcp::TcpTransport;
@@ -86,6 +88,33 @@ async fn a_full_connection_fails_a_flat_call_not_itself() {
     call.deadline(Duration::from_millis(500)).to(peer).await.unwrap_err();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(*state.borrow(), PeerState::Connected, "the connection was closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_opened_when_writable_waits_for_room() {
+    let cluster = Cluster::start(1).await;
+    let peer = cluster.members.members()[0];
+    const FILL: Method<String, Answer> = Method::new("test.Replica/Fill");
+    let large = "x".repeat(1 << 20);
+    cluster.network.partition(node(CLIENT), node(1));
+    let mut held = Vec::new();
+    for count in 0..24 {
+        if count == 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await; // What there is credit for leaves.
+        }
+        held.push(cluster.client.call(FILL, large.clone()).to(peer).open().unwrap());
+    }
+    // Nobody serves it, which only the replica can say.
+    let ask = || cluster.client.call(FILL, large.clone()).to(peer);
+    let causes = async |call: Call<Answer>| {
+        let outcome = call.outcome().await;
+        outcome.failures.iter().map(|failure| failure.cause).collect::<Vec<_>>()
+    };
+    assert_eq!(causes(ask().open().unwrap()).await, [Cause::Unreachable]);
+    let mut waiting = std::pin::pin!(ask().open_when_writable());
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut waiting).await.is_err());
+    cluster.network.heal_all();
+    assert_eq!(causes(waiting.await.unwrap()).await, [Cause::UnknownMethod]);
 }
 
 #[tokio::test(start_paused = true)]

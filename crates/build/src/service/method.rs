@@ -94,6 +94,17 @@ impl<'a> MethodCode<'a> {
                 ///
                 /// Nobody reads what becomes of it: an error is for spans and counts."
                 .to_owned(),
+            _ if self.method.server_streaming => "
+                ///
+                /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+                /// delegates and fans out to."
+                .to_owned(),
+            MethodOptions { is_tree: true, .. } => "
+                ///
+                /// Replies once, by itself or by whoever it hands the request to. A method that replies
+                /// more often, as by `task.fan_out`, says `returns (stream ..)` in its file: to a gRPC
+                /// client a second reply is an error."
+                .to_owned(),
             _ => String::new(),
         }
     }
@@ -136,13 +147,29 @@ impl<'a> MethodCode<'a> {
         let Self { name, docs, method, .. } = self;
         let (input, output) = (&method.input_type, &method.output_type);
         let (deprecated, invocation) = (self.deprecated(), self.invocation(module));
+        let more = self.call_docs();
         format!(
-            "{docs}
+            "{docs}{more}
             {deprecated}
             pub fn {name}(&self, request: {input}) -> {convoke}::Invocation<{output}> {{
                 {invocation}
             }}"
         )
+    }
+
+    /// What its caller must know besides.
+    fn call_docs(&self) -> &'static str {
+        if self.method.server_streaming {
+            "
+            ///
+            /// Answered any number of times: `open()` the call to read all replies."
+        } else if self.options.is_tree {
+            "
+            ///
+            /// Answered once, by whoever has the reply."
+        } else {
+            ""
+        }
     }
 
     /// The call of a configuration, if it has one.

@@ -95,6 +95,30 @@ impl<Resp: Payload + 'static> State<Resp> {
     }
 }
 
+impl<Resp: Payload + 'static> CallBuilder<Resp> {
+    /// As [`CallBuilder::open`], once the connections have room for the requests: what is awaited
+    /// need not fail for want of it.
+    ///
+    /// # Errors
+    /// As [`CallBuilder::open`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the call is cancelled, or was not opened.
+    pub async fn open_when_writable(self) -> Result<Call<Resp>, CallError> {
+        let mut state = State::Ready(self);
+        poll_fn(|cx| state.open(cx)).await?;
+        let State::Open(Open { call, duty, .. }) = state else {
+            unreachable!("it was opened above");
+        };
+        if duty.is_some() {
+            // Others have their turn to append. With the duty came a call of the waker.
+            let mut turns = [Poll::Pending, Poll::Ready(())].into_iter();
+            poll_fn(|_| turns.next().unwrap_or(Poll::Ready(()))).await;
+        }
+        Ok(call)
+    }
+}
+
 /// Waits until there is room for the requests of a call.
 async fn when_writable(mut begun: Begun) -> Begun {
     let driver = begun.endpoint.driver().clone();

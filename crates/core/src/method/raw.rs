@@ -77,18 +77,24 @@ impl Payload for RawMessage {
     }
 }
 
-/// What spans and metrics call a method that is known at run time only: names that others give must
+/// Name in spans and metrics of a method that is known at run time only: names that others give must
 /// not make a metric each.
-const RAW: &str = "(raw)";
+const OTHER: &str = "(other)";
 
 impl Request<RawMessage> {
     /// A request of the method with this full name, `package.Service/Method`, whose message is
     /// these encoded bytes. Whoever serves the method decodes them.
     pub fn raw(method: &str, message: Bytes) -> Self {
-        Self::of(MethodId::of(method), RAW, false, message)
+        Self::of(MethodId::of(method), OTHER, false, message)
     }
 
-    /// Says of a request made with [`Request::raw`] that its method changes nothing: late tasks of
+    /// As [`Request::raw`], of a method that spans and metrics may show by its name: one that is
+    /// served here, or that the operator has named.
+    pub fn raw_named(method: &'static str, message: Bytes) -> Self {
+        Self::of(MethodId::of(method), method, false, message)
+    }
+
+    /// Says of a request made with [`Request::raw`] or [`Request::raw_named`] that its method changes nothing: late tasks of
     /// a decided call may be cancelled.
     #[must_use]
     pub fn raw_read_only(mut self) -> Self {

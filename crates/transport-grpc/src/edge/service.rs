@@ -19,7 +19,7 @@ use tonic::codegen::{BoxFuture, Service, StdError};
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
 
-use super::methods::{Methods, Shape};
+use super::methods::{Known, Methods, Shape};
 use super::standard::Standard;
 use super::{metadata, status};
 use crate::codec::{BytesCodec, Parts};
@@ -89,11 +89,12 @@ impl EdgeService {
     fn prepare(&self, path: &str) -> Result<(Shape, One), Status> {
         let inner = &self.inner;
         let method = path.strip_prefix('/').unwrap_or(path);
-        let shape = match &inner.methods {
-            Some(methods) => methods.shape(method).ok_or_else(|| unknown(method))?,
-            // All replies of a method nobody knows are given: of a unary one there is one.
-            None => Shape::ServerStreaming,
+        let known = match &inner.methods {
+            Some(methods) => Some(methods.find(method).ok_or_else(|| unknown(method))?),
+            None => None,
         };
+        // All replies of a method nobody knows are given: of a unary one there is one.
+        let shape = known.map_or(Shape::ServerStreaming, |known| known.shape);
         if shape == Shape::ClientStreaming {
             let text = format!("{method} takes a stream of requests, which convoke does not have");
             return Err(status::own(Code::Unimplemented, text, Executed::No));
@@ -104,10 +105,8 @@ impl EdgeService {
         };
         let me = || inner.endpoint.me();
         let peer = inner.route.as_ref().map_or_else(me, |route| route(method));
-        Ok((
-            shape,
-            One { inner: Arc::clone(inner), method: method.to_owned(), peer, permit: Some(permit) },
-        ))
+        let (inner, method, permit) = (Arc::clone(inner), method.to_owned(), Some(permit));
+        Ok((shape, One { inner, method, known, peer, permit }))
     }
 }
 
@@ -176,6 +175,8 @@ fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Respo
 struct One {
     inner: Arc<Inner>,
     method: String,
+    /// Where there is a descriptor set.
+    known: Option<Known>,
     peer: Peer,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -183,10 +184,32 @@ struct One {
 impl One {
     fn builder(&self, request: tonic::Request<Bytes>) -> Result<CallBuilder<RawMessage>, Status> {
         let (headers, _, message) = request.into_parts();
-        let request = metadata::apply(&headers, Request::raw(&self.method, message))?;
+        let request = match self.name() {
+            Some(name) => Request::raw_named(name, message),
+            None => Request::raw(&self.method, message),
+        };
+        let request = metadata::apply(&headers, request)?;
         let deadline = request.deadline_set();
         let builder = self.inner.endpoint.invoke(request).to(self.peer);
         Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
+    }
+
+    /// The name of the method in spans and metrics. Names that only clients give have no place there.
+    fn name(&self) -> Option<&'static str> {
+        let known = self.known.map(|known| known.name);
+        known.or_else(|| self.inner.endpoint.served_method(&self.method))
+    }
+
+    fn open(
+        &mut self,
+        request: tonic::Request<Bytes>,
+    ) -> impl Future<Output = Result<(Call<RawMessage>, Option<OwnedSemaphorePermit>), Status>> + use<>
+    {
+        let (builder, permit) = (self.builder(request), self.permit.take());
+        async move {
+            let call = builder?.open_when_writable().await;
+            Ok((call.map_err(|error| status::of_error(&error))?, permit))
+        }
     }
 }
 
@@ -195,12 +218,41 @@ impl UnaryService<Bytes> for One {
     type Future = BoxFuture<tonic::Response<Parts>, Status>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let (builder, permit) = (self.builder(request), self.permit.take());
+        let known = self.known;
+        let opening = self.open(request);
         Box::pin(async move {
-            let reply = builder?.await.map_err(|error| status::of_error(&error))?;
+            let (call, permit) = opening.await?;
+            let reply = only_reply(call, known).await?;
             drop(permit);
             Ok(tonic::Response::new(reply.into_bytes().into()))
         })
+    }
+}
+
+/// The reply of a call that has one, read to its end: never a part of what it answers.
+async fn only_reply(
+    mut call: Call<RawMessage>,
+    known: Option<Known>,
+) -> Result<RawMessage, Status> {
+    let mut only = None;
+    while let Some(reply) = call.next().await {
+        match reply {
+            Ok(reply) if only.is_none() => only = Some(reply.into_inner()),
+            // The call goes with it, and is cancelled.
+            Ok(_) => return Err(status::of_part(known, &[])),
+            // The outcome has it.
+            Err(CallError::Branch(_)) => {}
+            Err(error) => return Err(status::of_error(&error)),
+        }
+    }
+    let outcome = call.outcome().await;
+    match (only, status::of_outcome(&outcome)) {
+        (Some(reply), None) => Ok(reply),
+        (Some(_), Some(_)) if !outcome.failures.is_empty() => {
+            Err(status::of_part(known, &outcome.failures))
+        }
+        (None, None) => Err(status::of_error(&CallError::NoReply)),
+        (_, Some(status)) => Err(status),
     }
 }
 
@@ -211,9 +263,9 @@ impl ServerStreamingService<Bytes> for One {
 
     /// Answers when there is a first reply, or none: so that a call that fails has only a status.
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let (builder, permit) = (self.builder(request), self.permit.take());
+        let opening = self.open(request);
         Box::pin(async move {
-            let call = builder?.open().map_err(|error| status::of_error(&error))?;
+            let (call, permit) = opening.await?;
             let mut replies = Replies { call: Some(call), first: None, _permit: permit };
             replies.first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
             Ok(tonic::Response::new(replies))

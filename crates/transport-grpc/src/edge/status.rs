@@ -8,6 +8,8 @@ use convoke_core::{CallError, End, Failure, Outcome};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
+use super::methods::Known;
+
 /// The trailer that says whether the call may have had effects: `no`, `yes` or `maybe`.
 pub(crate) const EXECUTED: &str = "convoke-executed";
 /// The trailer that describes a failed branch; once for each, up to [`FAILURES_MAX`].
@@ -43,6 +45,17 @@ pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Status> {
     })
 }
 
+/// The status of a call that has replied and answers more than that one message: with another reply,
+/// or with these failures. A method that answers so has to be a stream.
+pub(crate) fn of_part(known: Option<Known>, failures: &[Failure]) -> Status {
+    let (name, answer) = known.map_or(("the method", ".."), |known| (known.name, known.answer));
+    let mut text = format!("{name} answers more than once: write `returns (stream {answer})`");
+    if let [first, ..] = failures {
+        text += &format!(" (it has replied, and {first})");
+    }
+    Status::with_metadata(Code::Internal, text, trailers(failures, Executed::Yes))
+}
+
 /// A status that is the edge's own doing.
 pub(crate) fn own(code: Code, message: impl Into<String>, executed: Executed) -> Status {
     let mut status = Status::new(code, message);
@@ -62,17 +75,22 @@ fn of_end(end: End) -> Status {
 /// The first failure gives the code; all of them are described.
 fn of_failures(failures: &[Failure]) -> Status {
     let first = &failures[0];
-    let mut trailers = MetadataMap::new();
     let executed = failures.iter().map(|failure| failure.executed).max();
-    trailers.insert(EXECUTED, word(executed.unwrap_or(Executed::Maybe)));
-    for failure in failures.iter().take(FAILURES_MAX) {
-        trailers.append(FAILURE, describe(failure));
-    }
+    let trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
     let message = match first.cause {
         Cause::Application => first.text.clone(),
         _ => first.to_string(),
     };
     Status::with_details_and_metadata(code(first), message, first.details.clone(), trailers)
+}
+
+fn trailers(failures: &[Failure], executed: Executed) -> MetadataMap {
+    let mut trailers = MetadataMap::new();
+    trailers.insert(EXECUTED, word(executed));
+    for failure in failures.iter().take(FAILURES_MAX) {
+        trailers.append(FAILURE, describe(failure));
+    }
+    trailers
 }
 
 fn code(failure: &Failure) -> Code {

@@ -26,10 +26,17 @@ const METADATA: Method<Text, Text> = Method::new("edge.test.Echo/Metadata");
 const WAIT: Method<Text, Text> = Method::new("edge.test.Echo/Wait");
 const FAIL: Method<Number, Text> = Method::new("edge.test.Echo/Fail");
 const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
+const HAND: Method<Text, Text> = Method::new("edge.test.Echo/Hand");
+const TWICE: Method<Text, Text> = Method::new("edge.test.Echo/Twice");
+const HALF: Method<Text, Text> = Method::new("edge.test.Echo/Half");
 const SPREAD: Method<Text, Text> = Method::new("edge.test.Echo/Spread");
 
 /// A node nobody can reach.
 const NOWHERE: u64 = 666;
+
+fn nowhere() -> NodeId {
+    NodeId::new(NOWHERE).expect("not zero")
+}
 
 /// What the handlers tell the tests.
 #[derive(Debug, Default)]
@@ -58,7 +65,7 @@ impl Stage {
         let told = Arc::new(Told::default());
         let far = node(Vec::new(), &told).await;
         let far_peer = Peer::from(far.node());
-        let near = node(vec![far_peer, Peer::from(NodeId::new(NOWHERE).expect("not zero"))], &told);
+        let near = node(vec![far_peer, Peer::from(nowhere())], &told);
         let near = near.await;
         let address = far.addresses()[0].to_string();
         near.connect(&address).await.expect("the far node listens");
@@ -75,12 +82,30 @@ impl Stage {
 
 async fn node(others: Vec<Peer>, told: &Arc<Told>) -> Endpoint {
     let builder = Endpoint::builder().transport(GrpcTransport::new()).listen("grpc://127.0.0.1:0");
-    builder.serve(service(others, told)).start().await.expect("loopback can be bound")
+    builder.serve(service(others, told)).metrics().start().await.expect("loopback can be bound")
 }
 
 fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
-    let told = Arc::clone(told);
+    let (told, telling) = (Arc::clone(told), Arc::clone(told));
+    let (next, nowhere) = (others.first().copied(), Peer::from(nowhere()));
     Service::new()
+        .tree(HAND, move |text: Text, task: Task<Text>| async move {
+            let next = next.ok_or_else(|| Status::new(Code::NotFound, "there is no next node"))?;
+            Ok::<Finish, Status>(task.tail(next, SAY.request(text)).await?)
+        })
+        .tree(TWICE, move |text: Text, task: Task<Text>| {
+            let told = Arc::clone(&telling);
+            async move {
+                let _guard = Told::cancelled_on_drop(&told);
+                task.reply(&text)?;
+                task.reply(&text)?;
+                std::future::pending::<Result<Finish, Status>>().await
+            }
+        })
+        .tree(HALF, move |text: Text, task: Task<Text>| async move {
+            task.reply(&text)?;
+            Ok::<Finish, Status>(task.tail(nowhere, SAY.request(text)).await?)
+        })
         .unary(SAY, |text: Text, _: Context| async move {
             Ok::<_, Status>(Text { text: text.text.to_uppercase() })
         })

@@ -101,6 +101,49 @@ async fn a_tree_with_a_lost_branch_gives_the_other_replies_and_then_says_so() {
 }
 
 #[tokio::test]
+async fn a_tree_without_a_stream_gives_the_one_reply_of_whoever_has_it() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let reply = client.unary("Hand", text("hello")).await.unwrap();
+    assert_eq!(reply.into_inner(), text("HELLO"));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_method_without_a_stream_that_answers_twice_is_an_error_and_its_call_is_cancelled() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let status = in_time(client.unary("Twice", text("a"))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    let remedy = "edge.test.Echo/Twice answers more than once: write `returns (stream Text)`";
+    assert_eq!(status.message(), remedy);
+    assert_eq!(status.metadata().get("convoke-executed").unwrap(), "yes");
+    in_time(stage.told.cancelled.notified()).await;
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_method_without_a_stream_is_never_ok_with_a_failed_branch() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let status = in_time(client.unary("Half", text("a"))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    assert!(status.message().contains("write `returns (stream Text)`"), "{status}");
+    let failure = status.metadata().get("convoke-failure").unwrap().to_str().unwrap();
+    assert!(failure.starts_with("branch /0 "), "{failure}");
+    stage.stop().await;
+
+    // Who says nothing of its shape gets the reply, and then the status of the branch.
+    let stage = Stage::with(|builder, _| builder).await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let mut stream = client.stream("Half", text("a")).await.unwrap();
+    assert_eq!(stream.message().await.unwrap(), Some(text("a")));
+    let status = in_time(stream.message()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn every_status_of_a_service_passes_with_its_details() {
     let stage = Stage::new().await;
     let mut client = Client::connect(stage.edge.local_addr()).await;

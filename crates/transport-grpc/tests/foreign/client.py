@@ -78,6 +78,11 @@ def main(address):
         assert trailers["convoke-executed"] == "yes", trailers
         done("status with details")
 
+        error = failing(lambda: method("Twice")(text(text="a"), timeout=PATIENCE))
+        assert error.code() == grpc.StatusCode.INTERNAL, error
+        assert "write `returns (stream Text)`" in error.details(), error
+        done("a second reply is an error")
+
         replies = method("Spread")(text(text="a"), timeout=PATIENCE)
         got = []
         error = failing(lambda: got.extend(reply.text for reply in replies))
