@@ -14,10 +14,11 @@ use member::place;
 
 /// A fixed set of members, by their stable names. Cloning shares it.
 ///
-/// Members are kept in the order of their ids, so that every node that knows the set knows the index of
-/// each. A configuration has an *epoch*, which travels with all that is sent to its members (0, the default:
-/// none does); a member that has been told of a later one with `Endpoint::set_epoch` refuses. The node that
-/// asks may be a member itself: it is asked in process, under the same rules.
+/// Members are kept in the order of their ids, so that every node that knows the set knows the
+/// index of each. A configuration has an *epoch*, which travels with all that is sent to its
+/// members (0, the default: none does); a member that has been told of a later one with
+/// `Endpoint::set_epoch` refuses. The node that asks may be a member itself: it is asked in
+/// process, under the same rules.
 ///
 /// ```
 /// use convoke_core::NodeId;
@@ -46,7 +47,7 @@ struct Set {
     addresses: BTreeMap<NodeId, Address>,
 }
 
-/// Why nodes make no configuration.
+/// Reason why nodes make no configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
@@ -64,15 +65,15 @@ pub enum ConfigurationError {
     DuplicateAddress {
         /// As the second wrote it.
         address: Address,
-        /// Who has it.
+        /// The first member with it.
         first: NodeId,
-        /// Who has it, too.
+        /// The other member with it.
         second: NodeId,
     },
     /// There are more than [`Configuration::MEMBERS_MAX`].
     #[error("{count} members are more than {}", Configuration::MEMBERS_MAX)]
     TooManyMembers {
-        /// How many were given.
+        /// Number of members given.
         count: usize,
     },
 }
@@ -81,8 +82,8 @@ impl Configuration {
     /// Most members: their indices fit the two bytes that a cast has for them.
     pub const MEMBERS_MAX: usize = u16::MAX as usize;
 
-    /// The set of these members, of epoch 0. They are given as [`NodeId`]s, as [`Peer`]s or, with an address,
-    /// as [`Member`]s.
+    /// The set of these members, of epoch 0. They are given as [`NodeId`]s, as [`Peer`]s or, with
+    /// an address, as [`Member`]s.
     ///
     /// # Errors
     /// [`ConfigurationError`] when there is none or too many, or two have one id or one address.
@@ -171,17 +172,17 @@ impl Configuration {
         Self::of(self.epoch(), members, addresses)
     }
 
-    /// Which version of the membership this is; 0 when there are no versions.
+    /// Version of the membership; 0 when there are no versions.
     pub fn epoch(&self) -> u64 {
         self.set.epoch
     }
 
-    /// How many members.
+    /// Number of members.
     pub fn len(&self) -> usize {
         self.set.members.len()
     }
 
-    /// Whether it has no member, as a result of set algebra.
+    /// True when it has no member, as a result of set algebra.
     pub fn is_empty(&self) -> bool {
         self.set.members.is_empty()
     }
@@ -196,7 +197,7 @@ impl Configuration {
         self.members().iter().map(Peer::node)
     }
 
-    /// Whether a node is a member.
+    /// True when a node is a member.
     pub fn contains(&self, node: NodeId) -> bool {
         self.members().binary_search(&Peer::from(node)).is_ok()
     }
@@ -208,13 +209,13 @@ impl Configuration {
         u16::try_from(index).ok()
     }
 
-    /// Where a member can be dialled, if it was given.
+    /// Address at which a member can be dialled, if it was given.
     pub fn address_of(&self, node: NodeId) -> Option<&Address> {
         self.set.addresses.get(&node)
     }
 
-    /// Tells an endpoint the addresses of the members. It dials each when it is first needed, and takes no
-    /// connection to a node that proves to be another.
+    /// Tells an endpoint the addresses of the members. It dials each when it is first needed, and
+    /// takes no connection to a node that proves to be another.
     ///
     /// # Errors
     /// As [`Endpoint::peer`].
@@ -227,7 +228,7 @@ impl Configuration {
 }
 
 /// # Errors
-/// When two members have one place.
+/// [`ConfigurationError::DuplicateAddress`] when two members have one place.
 fn refuse_shared_address(members: &[Member]) -> Result<(), ConfigurationError> {
     let mut places = BTreeMap::new();
     for member in members {

@@ -13,11 +13,12 @@ use crate::{QuorumCall, QuorumError, Replies, Verdict};
 
 /// An answer that gets better with every reply, and can be used before it is final.
 ///
-/// Its *level* is the number of distinct members that have replied, however often: it never falls. Cheap to
-/// clone. When the last clone is dropped before the answer is final, what still runs is cancelled.
+/// Its *level* is the number of distinct members that have replied, however often: it never falls.
+/// Cheap to clone. When the last clone is dropped before the answer is final, what still runs is
+/// cancelled.
 ///
-/// Source: Guerraoui, Pavlovic, Seredinschi, *Incremental Consistency Guarantees for Replicated Objects*,
-/// OSDI 2016.
+/// Source: Guerraoui, Pavlovic, Seredinschi, *Incremental Consistency Guarantees for Replicated
+/// Objects*, OSDI 2016.
 #[derive(Clone)]
 pub struct Correctable<T> {
     state: watch::Receiver<State<T>>,
@@ -58,7 +59,8 @@ impl<T: Clone + Send + Sync + 'static> Correctable<T> {
         self.state.borrow().value.clone()
     }
 
-    /// The answer once `level` members have replied, or the final one if that comes first. Any number may wait.
+    /// The answer once `level` members have replied, or the final one if that comes first. Any
+    /// number may wait.
     ///
     /// # Errors
     /// [`QuorumError`] when the call ends below that level without a final answer.

@@ -7,13 +7,13 @@
 //!          ──REQUEST──▶ member 2 ──CAST──▶ ...
 //!          ──REQUEST──▶ member 3
 //! ```
-//! A phase ends at a member with a quorum of equal votes, its own among them. With `p` phases, a call to `n`
-//! members costs `2n + p·n(n-1)` messages and `2 + p` one-way delays.
+//! A phase ends at a member with a quorum of equal votes, its own among them. With `p` phases, a
+//! call to `n` members costs `2n + p·n(n-1)` messages and `2 + p` one-way delays.
 //!
 //! # Which kind
 //! - [`echo_phases`]: in a handler, `p` majority phases, one after the other. For crashes only.
-//! - [`EchoExt::echo`]: the same around a handler, which then need not know of it; [`EchoOf::echo`] of a service
-//!   with a state.
+//! - [`EchoExt::echo`]: the same around a handler, which then need not know of it; [`EchoOf::echo`]
+//!   of a service with a state.
 //! - [`EchoRound`]: any phases with any rules ([`EchoPlan`]), in a handler or about a tag.
 //! - [`EchoSpace`]: rounds about names of the application's own, for phases that outlive a call.
 //! - [`EchoCore`]: the same without I/O and clock, for protocols and simulations.
@@ -26,8 +26,9 @@
 //! - When a quorum cannot be reached any more, the phase fails at once and names who is missing.
 //!
 //! # What is not
-//! Votes are not signed: one member cannot prove to another what a third has said. They are not sent again: a
-//! member whose connection broke may miss votes, and must be helped by the application.
+//! Votes are not signed: one member cannot prove to another what a third has said. They are not
+//! sent again: a member whose connection broke may miss votes, and must be helped by the
+//! application.
 
 mod digest;
 mod error;

@@ -1,4 +1,4 @@
-//! Why there was no quorum, and what became of each member.
+//! Reasons why there was no quorum, and what became of each member.
 
 use std::any::Any;
 use std::fmt;
@@ -19,14 +19,14 @@ pub enum MemberError {
     /// Its reply cannot be decoded: the two ends disagree on the message.
     #[error("its reply cannot be decoded: {message}")]
     Undecodable {
-        /// What is wrong with it.
+        /// Defect of the message.
         message: String,
     },
-    /// The reply to its request came from a node that is no member, or through a relay that may claim any
-    /// sender. It does not count.
+    /// The reply to its request came from a node that is no member, or through a relay that may
+    /// claim any sender. It does not count.
     #[error("{}", stranger(*from, *way))]
     NotItself {
-        /// Who is said to have sent it.
+        /// Node that is said to have sent it.
         from: NodeId,
         /// The way by which it came.
         way: Way,
@@ -41,7 +41,7 @@ pub enum MemberError {
     /// A request that was to be sent later could not be: this endpoint has too many calls open.
     #[error("it was not asked: {reason}")]
     NotSent {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -62,7 +62,7 @@ impl MemberError {
         }
     }
 
-    /// Why the branch failed, if one failed.
+    /// Cause of the failed branch, if one failed.
     pub fn cause(&self) -> Option<Cause> {
         self.failure().map(|failure| failure.cause)
     }
@@ -139,8 +139,8 @@ pub enum QuorumError {
         /// The method.
         method: &'static str,
     },
-    /// Late requests were to be cancelled, and the method does not say that it is read-only. Nothing
-    /// was sent.
+    /// Late requests were to be cancelled, and the method does not say that it is read-only.
+    /// Nothing was sent.
     #[error(
         "{method} is not read-only, so its late requests are not cancelled: declare the method \
              read-only, or do not ask for it"
@@ -152,8 +152,8 @@ pub enum QuorumError {
     /// The call could not be opened. Nothing was sent.
     #[error("the call was not opened: {0}")]
     NotOpened(#[from] CallError),
-    /// Whatever the members say that have not replied yet, there will be no quorum. Known at once, not at the
-    /// deadline.
+    /// Whatever the members say that have not replied yet, there will be no quorum. Known at once,
+    /// not at the deadline.
     #[error("a quorum is not possible any more: {0}")]
     Impossible(Box<Shortfall>),
     /// The deadline passed first.
@@ -162,17 +162,17 @@ pub enum QuorumError {
     /// The call ended otherwise: it outgrew a bound of this endpoint.
     #[error("the call ended as {end:?} before there was a quorum: {shortfall}")]
     Ended {
-        /// How.
+        /// Its end.
         end: End,
-        /// What there was until then.
+        /// The state of the members by then.
         shortfall: Box<Shortfall>,
     },
 }
 
 impl QuorumError {
-    /// The replies of members that came before it ended, in order of arrival: for a caller who can do
-    /// with less than a quorum. `None` when nothing was sent, and for a type that is not that of the
-    /// call's replies.
+    /// The replies of members that came before it ended, in order of arrival: for a caller who can
+    /// do with less than a quorum. `None` when nothing was sent, and for a type that is not that of
+    /// the call's replies.
     pub fn replies<Resp: 'static>(&self) -> Option<&[(NodeId, Resp)]> {
         self.shortfall()?.replies.as_ref()?.of()
     }
@@ -206,15 +206,16 @@ impl QuorumError {
         failed.filter(move |(_, error)| is_meant(error)).map(|(node, _)| *node)
     }
 
-    /// The present epoch, where members refused the request as of an older one: the latest they named.
+    /// The present epoch, where members refused the request as of an older one: the latest they
+    /// named.
     pub fn current_epoch(&self) -> Option<u64> {
         let failed = self.shortfall().into_iter().flat_map(|short| &short.failed);
         failed.filter_map(|(_, error)| error.failure()?.current_epoch()).max()
     }
 }
 
-/// A handler that passes on with `?` why a quorum call of its own failed. The task that fails so has
-/// run, whatever became of its call.
+/// A handler that passes on with `?` why a quorum call of its own failed. The task that fails so
+/// has run, whatever became of its call.
 impl From<QuorumError> for Status {
     fn from(error: QuorumError) -> Self {
         let code = match error {

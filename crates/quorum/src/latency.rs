@@ -1,4 +1,4 @@
-//! How long members take to reply, and whom to ask first because of it.
+//! Round trips of members, and the order in which to ask because of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,10 @@ use tokio::sync::watch;
 
 use crate::Configuration;
 
-/// Round trips of members, from the sending of a request to the first reply, smoothed: each new one counts for
-/// a fifth. Filled by the quorum calls that are given it; see
-/// [`QuorumBuilder::latencies`](crate::QuorumBuilder::latencies). Cheap to clone; clones are the same.
+/// Round trips of members, from the sending of a request to the first reply, smoothed: each new one
+/// counts for a fifth. Filled by the quorum calls that are given it; see
+/// [`QuorumBuilder::latencies`](crate::QuorumBuilder::latencies). Cheap to clone; clones are the
+/// same.
 #[derive(Clone, Default)]
 pub struct Latencies {
     shared: Arc<Shared>,
@@ -55,7 +56,8 @@ impl Latencies {
         self.shared.changes.send_replace(());
     }
 
-    /// The members from the fastest to the slowest; those not known last, all ties in the order of ids.
+    /// The members from the fastest to the slowest; those not known last, all ties in the order of
+    /// ids.
     pub fn order(&self, members: &Configuration) -> Vec<Peer> {
         let smoothed = self.shared.smoothed.lock();
         let mut order = members.members().to_vec();
@@ -88,7 +90,8 @@ pub struct LatencyOrder {
 }
 
 impl LatencyOrder {
-    /// The order: the first time at once, then when it is another. `None` once nobody measures any more.
+    /// The order: the first time at once, then when it is another. `None` once nobody measures any
+    /// more.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.

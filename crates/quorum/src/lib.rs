@@ -1,10 +1,10 @@
-//! Calls to a set of members that decide on a quorum of their replies, and echo phases in which the members
-//! vote among themselves.
+//! Calls to a set of members that decide on a quorum of their replies, and echo phases in which the
+//! members vote among themselves.
 //!
-//! A [`Configuration`] is the set of members that are asked. A quorum call sends each one request; a
-//! *rule* is asked after every reply and failure whether that is enough, and says *continue*, *done*
-//! or *impossible*. It counts distinct members that a connection has proved to be themselves, never
-//! messages.
+//! A [`Configuration`] is the set of members that are asked. A quorum call sends each one request;
+//! a *rule* is asked after every reply and failure whether that is enough, and says *continue*,
+//! *done* or *impossible*. It counts distinct members that a connection has proved to be
+//! themselves, never messages.
 //!
 //! ```text
 //!   caller ──request──▶ member 1 ──reply──▶ ┐
@@ -32,14 +32,15 @@
 //! # }
 //! ```
 //!
-//! What it does **not** do: agree on who the members are (an epoch says which list is meant, and a protocol of
-//! the application changes it), or make a write of a majority safe from members that lie: see [`Byzantine`].
+//! It does **not** agree on who the members are (an epoch says which list is meant, and a protocol
+//! of the application changes it), nor make a write of a majority safe from members that lie: see
+//! [`Byzantine`].
 //!
 //! # Modules
-//! The rules are pure: [`QuorumSystem`] (which sets are enough), [`QuorumFunction`] (what their replies come
-//! to), [`Replies`] (who has said what). The rest drives a core call on the caller's task: [`QuorumBuilder`],
-//! [`QuorumCall`], [`Deciding`], [`Correctable`], [`Sending`]. [`Latencies`] and [`Membership`] say whom to ask
-//! first, and who is there.
+//! The rules are pure: [`QuorumSystem`] (which sets are enough), [`QuorumFunction`] (what their
+//! replies come to), [`Replies`] (who has said what). The rest drives a core call on the caller's
+//! task: [`QuorumBuilder`], [`QuorumCall`], [`Deciding`], [`Correctable`], [`Sending`].
+//! [`Latencies`] and [`Membership`] say whom to ask first, and who is there.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-/// Which of the members, by index. Up to 128 need no heap.
+/// A set of the members, by index. Up to 128 need no heap.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MemberSet {
     /// Without trailing zeros, so that equal sets are equal.
@@ -22,7 +22,7 @@ impl MemberSet {
         (0..count).collect()
     }
 
-    /// Adds a member. Whether it was not in yet.
+    /// Adds a member. True when it was not in yet.
     pub fn insert(&mut self, index: usize) -> bool {
         let (word, bit) = place(index);
         if self.words.len() <= word {
@@ -33,7 +33,7 @@ impl MemberSet {
         is_new
     }
 
-    /// Takes a member out. Whether it was in.
+    /// Takes a member out. True when it was in.
     pub fn remove(&mut self, index: usize) -> bool {
         let (word, bit) = place(index);
         let was_in = self.contains(index);
@@ -44,18 +44,18 @@ impl MemberSet {
         was_in
     }
 
-    /// Whether a member is in.
+    /// True when a member is in.
     pub fn contains(&self, index: usize) -> bool {
         let (word, bit) = place(index);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// How many are in.
+    /// Number of members in it.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether none is in.
+    /// True when no member is in it.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Which members are connected, as it changes.
+//! Members that are connected, as it changes.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -10,14 +10,15 @@ use tokio::sync::watch;
 
 use crate::{Configuration, MemberSet};
 
-/// Watches which members of a configuration an endpoint is connected to. The endpoint itself, where it is a
-/// member, always is.
+/// Watches which members of a configuration an endpoint is connected to. The endpoint itself, where
+/// it is a member, always is.
 ///
-/// A connection proves the id of the node at its other end: nobody else becomes connected in a member's place.
+/// A connection proves the id of the node at its other end: nobody else becomes connected in a
+/// member's place.
 pub struct Membership {
     configuration: Configuration,
     states: Vec<watch::Receiver<PeerState>>,
-    /// Who is connected, as last told.
+    /// Members connected, as last told.
     told: MemberSet,
     _kept: Vec<KeepConnected>,
 }
@@ -64,8 +65,8 @@ impl Membership {
         })
     }
 
-    /// The next change: once for each real one. Members that left and came back between two calls have not
-    /// changed.
+    /// The next change: once for each real one. Members that left and came back between two calls
+    /// have not changed.
     ///
     /// # Errors
     /// [`Stopped`] when the endpoint has.
@@ -81,8 +82,8 @@ impl Membership {
         }
     }
 
-    /// Waits until the connected members satisfy a condition, at once if they do already: a barrier at the start
-    /// of a program. Use `tokio::time::timeout` around it to wait no longer than that.
+    /// Waits until the connected members satisfy a condition, at once if they do already: a barrier
+    /// at the start of a program. Use `tokio::time::timeout` around it to wait no longer than that.
     ///
     /// # Errors
     /// [`Stopped`] when the endpoint has.

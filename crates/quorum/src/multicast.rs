@@ -49,7 +49,7 @@ pub enum MulticastError {
     /// Some requests were not sent; the others were.
     #[error("{} of {members} requests were not sent: {}", failed.len(), Listed(failed))]
     Unsent {
-        /// How many were to be sent.
+        /// Number of requests that were to be sent.
         members: usize,
         /// The members whose request was not, each with the reason.
         failed: Vec<(NodeId, Failure)>,
@@ -95,8 +95,8 @@ impl<Resp: Payload> Multicast<Resp> {
         Self(self.0.deadline(deadline))
     }
 
-    /// Sends it, in order. Resolves when it has been handed to a connection to each member, which is not to say
-    /// that it arrived. Nothing is sent until it is awaited.
+    /// Sends it, in order. Resolves when it has been handed to a connection to each member, which
+    /// is not to say that it arrived. Nothing is sent until it is awaited.
     pub fn send(self) -> Sending<Resp> {
         Sending::new(Ok(self.0))
     }
@@ -152,7 +152,7 @@ impl<Resp: Payload> Sending<Resp> {
 }
 
 impl<Resp> Drop for Sending<Resp> {
-    /// What was sent stays sent.
+    /// Leaves sent what was sent.
     fn drop(&mut self) {
         if let State::Open { call, .. } = std::mem::replace(&mut self.0, State::Over) {
             call.let_run();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use convoke_core::{CallBuilder, Cause, Client, Code, Failure, Payload, Peer, Request};
 use tokio::time::{Instant, Sleep};
 
-/// How often the request of a member is sent again, and after what pause; for
+/// Number of times that the request of a member is sent again, and the pause before; for
 /// [`QuorumBuilder::retry`](crate::QuorumBuilder::retry).
 ///
-/// Only of methods that are [idempotent](convoke_core::Method::idempotent), and only after failures that may
-/// pass: the member was not reached, went down, was shutting down, or had no room
+/// Only of methods that are [idempotent](convoke_core::Method::idempotent), and only after failures
+/// that may pass: the member was not reached, went down, was shutting down, or had no room
 /// ([`Code::Unavailable`] of a service, too). The deadline is that of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -37,14 +37,14 @@ impl Retry {
     }
 }
 
-/// Whom to ask first; see [`QuorumBuilder::hedge`](crate::QuorumBuilder::hedge).
+/// Number of members to ask first; see [`QuorumBuilder::hedge`](crate::QuorumBuilder::hedge).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hedge {
     pub(crate) first: usize,
     pub(crate) every: Duration,
 }
 
-/// What is to be sent later.
+/// Requests to be sent later.
 pub(crate) struct Plan<Resp> {
     client: Client,
     deadline: Instant,
@@ -98,7 +98,7 @@ impl<Resp: Payload> Plan<Resp> {
         (now, Box::new(plan))
     }
 
-    /// A branch has failed. Whether it is asked again, so that nobody need know yet.
+    /// Notes that a branch has failed. True when it is asked again, so that nobody need know yet.
     pub(crate) fn repeat(&mut self, branch: usize, failure: &Failure) -> bool {
         let is_repeated = self.plan_retry(branch, failure);
         if !is_repeated && self.is_hedged {
@@ -144,7 +144,7 @@ impl<Resp: Payload> Plan<Resp> {
         Some((branch, call.deadline(left)))
     }
 
-    /// Whether anything is to be sent yet.
+    /// True when anything is still to be sent.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -153,7 +153,7 @@ impl<Resp: Payload> Plan<Resp> {
 /// Beyond any deadline that an endpoint grants, and within what a clock can add.
 const FAR: Duration = Duration::from_secs(1 << 30);
 
-/// Whether the same request to the same member may go better after a while.
+/// True when the same request to the same member may go better after a while.
 fn may_pass(failure: &Failure) -> bool {
     match failure.cause {
         Cause::NodeDown

@@ -27,17 +27,19 @@ pub use ext::QuorumExt;
 
 /// A quorum call under way: a stream of members and their answers, as they come.
 ///
-/// Each member that is asked answers once, with a reply or the reason why there is none; one that streams
-/// answers with each item. What does not prove to come from a member is no answer. The combinators of
-/// `futures::StreamExt` and the like filter and map it; [`QuorumCall::quorum`] decides on it.
+/// Each member that is asked answers once, with a reply or the reason why there is none; one that
+/// streams answers with each item. What does not prove to come from a member is no answer. The
+/// combinators of `futures::StreamExt` and the like filter and map it; [`QuorumCall::quorum`]
+/// decides on it.
 ///
-/// Dropping it cancels what still runs. [`QuorumCall::let_run`] does not, and neither does a decision.
+/// Dropping it cancels what still runs. [`QuorumCall::let_run`] does not, and neither does a
+/// decision.
 pub struct QuorumCall<Resp> {
     source: Source<Resp>,
     replies: Replies<Resp>,
     /// Members are the leaves of a tree: whoever replies, not the branches of the root.
     is_tree: bool,
-    /// Which member each branch asks, where some are not asked.
+    /// The member that each branch asks, where some are not asked.
     asked: Option<Vec<usize>>,
     members: Members,
     latencies: Option<Latencies>,
@@ -57,7 +59,7 @@ pub(crate) enum Members {
 /// Follows a call after its decision.
 pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>) + Send>;
 
-/// What a quorum call learns of one member.
+/// News of one member.
 pub(crate) enum News<Resp> {
     Reply(Heard, Resp),
     Lost(usize, MemberError),
@@ -83,7 +85,8 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         Deciding::of(self, AckedBy(system))
     }
 
-    /// Reads to the end: the replies in order of arrival, and who gave none. The last one of each member counts.
+    /// Reads to the end: the replies in order of arrival, and who gave none. The last one of each
+    /// member counts.
     pub async fn collect(mut self) -> (Vec<(NodeId, Resp)>, Vec<(NodeId, MemberError)>) {
         while let Some(news) = poll_fn(|cx| self.poll_news(cx)).await {
             if let News::Reply(heard, message) = news {
@@ -110,13 +113,13 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         }
     }
 
-    /// How many members have answered well so far.
+    /// Number of members that have replied so far.
     pub fn replied_count(&self) -> usize {
         self.replies.replied().len()
     }
 
-    /// Lets go of it. What was asked runs on to its end or deadline: a write still reaches the slow members.
-    /// What they answer goes to the callback for late replies, if there is one.
+    /// Lets go of it. What was asked runs on to its end or deadline: a write still reaches the slow
+    /// members. The answers go to the callback for late replies, if there is one.
     pub fn let_run(mut self) {
         match self.late.take() {
             Some(follow) => follow(self),
@@ -148,7 +151,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         Poll::Ready(self.replies.member(index).map(|member| (member, answer)))
     }
 
-    /// What it learns next of a member; `None` when nothing can come any more.
+    /// The next news of a member; `None` when nothing can come any more.
     pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Option<News<Resp>>> {
         loop {
             let Some(event) = ready!(self.source.poll_event(cx)) else { return Poll::Ready(None) };

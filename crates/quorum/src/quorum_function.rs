@@ -54,8 +54,8 @@ pub enum Verdict<T> {
 /// }
 /// ```
 ///
-/// Every [`QuorumSystem`] is one, too, also of your own: its answer is all replies of the quorum, in
-/// the order in which they came. [`AckedBy`] gives the first of them alone.
+/// Every [`QuorumSystem`] is one, too, also of your own: its answer is all replies of the quorum,
+/// in the order in which they came. [`AckedBy`] gives the first of them alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no rule that decides a quorum call",
     label = "neither a `QuorumSystem` nor a `QuorumFunction`",
@@ -77,8 +77,8 @@ pub trait QuorumFunction<Resp> {
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output>;
 
     /// Lets only replies count of which `keep` is true. A member whose reply is filtered out has
-    /// failed, as [`MemberError::Filtered`](crate::MemberError::Filtered); one that streams may still
-    /// send a better item.
+    /// failed, as [`MemberError::Filtered`](crate::MemberError::Filtered); one that streams may
+    /// still send a better item.
     ///
     /// ```
     /// # use convoke_quorum::{Majority, QuorumFunction, newest_of};

@@ -17,7 +17,7 @@ pub struct Replies<Resp> {
     values: Vec<(NodeId, Resp)>,
 }
 
-/// What is known of the members, whatever they say.
+/// Knowledge of the members, whatever they say.
 #[derive(Default)]
 struct Standing {
     roster: Roster,
@@ -210,8 +210,8 @@ impl<Resp> Replies<Resp> {
         }
     }
 
-    /// Lets `decide` see these replies as others, of which `mapped` keeps the values: the reply that
-    /// has just come is given to `map`.
+    /// Lets `decide` see these replies as others, of which `mapped` keeps the values: the reply
+    /// that has just come is given to `map`.
     pub(crate) fn decide_mapped<U, T>(
         &mut self,
         mapped: &mut Replies<U>,

@@ -1,4 +1,5 @@
-//! Who is asked, who has replied, and who still may: the arithmetic of a quorum call, without its messages.
+//! Arithmetic of a quorum call, without its messages: who is asked, who has replied, and who still
+//! may.
 
 use convoke_core::NodeId;
 use smallvec::SmallVec;
@@ -17,7 +18,7 @@ pub(crate) struct Roster {
     skipped: MemberSet,
 }
 
-/// What a reply is worth.
+/// Worth of a reply to a count of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worth {
     /// The first of this member.
@@ -125,7 +126,7 @@ impl Roster {
         (0..self.members.len()).filter(|index| !self.lost.contains(*index)).collect()
     }
 
-    /// How many have not replied and still may.
+    /// Number of members that have not replied and still may.
     pub(crate) fn remaining(&self) -> usize {
         self.members.len() - self.replied.len() - self.lost.len()
     }

@@ -1,4 +1,4 @@
-//! Where the news of a quorum call come from: one core call, and those that a plan adds to it later.
+//! Source of the news of a quorum call: one core call, and those that a plan adds to it later.
 
 use std::task::{Context, Poll};
 
@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::plan::Plan;
 
-/// Everything that a quorum call hears, in order of arrival. Dropped, it cancels what it has opened.
+/// Everything that a quorum call hears, in order of arrival. Dropped, it cancels what it has
+/// opened.
 pub(crate) struct Source<Resp> {
     rounds: SmallVec<[Round<Resp>; 1]>,
     plan: Option<Box<Plan<Resp>>>,
@@ -21,11 +22,12 @@ pub(crate) struct Source<Resp> {
 struct Round<Resp> {
     call: Call<Resp>,
     opened_at: Instant,
-    /// The first of its branches in the order in which the quorum call numbers them; the rest follow.
+    /// The first of its branches in the order in which the quorum call numbers them; the rest
+    /// follow.
     first: usize,
 }
 
-/// What a quorum call hears.
+/// News of a quorum call.
 #[derive(Debug)]
 pub(crate) enum Event<Resp> {
     /// A reply.
@@ -64,7 +66,7 @@ impl<Resp: Payload> Source<Resp> {
         Ok(Self { rounds, plan, cancels_late, end: End::Complete })
     }
 
-    /// What it hears next; `None` when nothing can come any more.
+    /// The next event; `None` when nothing can come any more.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event<Resp>>> {
         loop {
             if let Some(event) = self.poll_rounds(cx) {
@@ -129,7 +131,7 @@ impl<Resp: Payload> Source<Resp> {
         }
     }
 
-    /// How it ended, where that is not for want of replies.
+    /// Its end, where that is not for want of replies.
     pub(crate) fn end(&self) -> End {
         self.end
     }

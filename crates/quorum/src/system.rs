@@ -14,9 +14,10 @@ pub use weighted::Weighted;
 
 /// Sets of members that are enough, whatever they say.
 ///
-/// Implement it for a type of your own, and give that to `quorum`, `acked_by` or [`newest_of`] as it
-/// is. A system must be *monotone*: a set that has a quorum in it is one. So it is known at once when
-/// none can be reached any more: when all that have replied and all that still may are none together.
+/// Implement it for a type of your own, and give that to `quorum`, `acked_by` or [`newest_of`] as
+/// it is. A system must be *monotone*: a set that has a quorum in it is one. So it is known at once
+/// when none can be reached any more: when all that have replied and all that still may are none
+/// together.
 ///
 /// [`newest_of`]: crate::newest_of
 #[diagnostic::on_unimplemented(
@@ -36,8 +37,8 @@ pub trait QuorumSystem {
     /// True when `present`, by their index among `members`, are a quorum.
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool;
 
-    /// Size of the smallest quorum of so many members, or less: until as many have replied the caller
-    /// is not woken. Default 1.
+    /// Size of the smallest quorum of so many members, or less: until as many have replied the
+    /// caller is not woken. Default 1.
     fn fewest(&self, members: usize) -> usize {
         let _ = members;
         1
@@ -58,7 +59,8 @@ impl<S: QuorumSystem + ?Sized> QuorumSystem for &S {
     }
 }
 
-/// A quorum rule that does not fit the members it is to be used with: the caller's doing. Nothing was sent.
+/// A quorum rule that does not fit the members it is to be used with: the caller's doing. Nothing
+/// was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsuitable {
@@ -77,27 +79,27 @@ pub enum Unsuitable {
     /// More replies are needed than there are members, or more weight than they have.
     #[error("a threshold of {threshold} is more than the {available} there are")]
     ThresholdTooHigh {
-        /// What is needed.
+        /// Replies or weight needed.
         threshold: u64,
-        /// What all members together have.
+        /// Replies or weight that all members together can give.
         available: u64,
     },
     /// So many Byzantine members are too many.
     #[error("{members} members cannot bear {faulty} Byzantine ones: it takes {needed}")]
     TooManyFaulty {
-        /// How many may be faulty.
+        /// Number of members that may be faulty.
         faulty: usize,
-        /// How many there are.
+        /// Number of members.
         members: usize,
-        /// How many it takes: 3f + 1.
+        /// Number of members it takes: 3f + 1.
         needed: usize,
     },
     /// The members do not fill the rows.
     #[error("{members} members are no grid of {columns} columns")]
     NoGrid {
-        /// How many there are.
+        /// Number of members.
         members: usize,
-        /// How many there are in a row.
+        /// Number of members in a row.
         columns: usize,
     },
 }

@@ -1,5 +1,5 @@
-//! Calls at their edges: large batches, full connections, large replies, replies that do not count, deadlines
-//! without end.
+//! Calls at their edges: large batches, full connections, large replies, replies that do not count,
+//! deadlines without end.
 
 #[path = "support/cluster.rs"]
 mod support;

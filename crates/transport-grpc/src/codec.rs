@@ -21,9 +21,9 @@ pub(crate) struct BytesCodec {
     settings: BufferSettings,
 }
 
-/// What a call of the edge starts with; larger messages grow it.
+/// First buffer of a call of the edge; larger messages grow it.
 const CALL_BUFFER_BYTES: usize = 4 * 1024;
-/// What the stream of a connection starts with.
+/// First buffer of the stream of a connection.
 const STREAM_BUFFER_BYTES: usize = 32 * 1024;
 /// From how many bytes on an encoded buffer is handed on though more is ready.
 const YIELD_BYTES: usize = 64 * 1024;

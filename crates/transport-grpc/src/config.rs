@@ -80,14 +80,14 @@ impl GrpcTransportBuilder {
         Self { config: Config::default() }
     }
 
-    /// How long a dial may take until the other end has accepted the connection, resolving a name
+    /// Time for a dial until the other end has accepted the connection, resolving a name
     /// included. Default 3 s.
     pub fn dial_timeout(mut self, timeout: Duration) -> Self {
         self.config.dial_timeout = timeout;
         self
     }
 
-    /// How long the hello of either end may take once connected, HTTP/2's own included. Default 5 s.
+    /// Time for the hello of either end once connected, HTTP/2's own included. Default 5 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.config.handshake_timeout = timeout;
         self
@@ -100,8 +100,9 @@ impl GrpcTransportBuilder {
         self
     }
 
-    /// The largest gRPC message this end takes or sends, in bytes. Default 256 KiB. Many small frames
-    /// share one; a frame above a quarter of it is cut, and a control frame can go in between.
+    /// The largest gRPC message this end takes or sends, in bytes. Default 256 KiB. Many small
+    /// frames share one; a frame above a quarter of it is cut, and a control frame can go in
+    /// between.
     pub fn message_bytes_max(mut self, bytes: u32) -> Self {
         self.config.message_bytes_max = bytes;
         self
@@ -114,8 +115,8 @@ impl GrpcTransportBuilder {
         self
     }
 
-    /// From how many queued bytes on the data lane is [`Full`](convoke_core::transport::Appended::Full).
-    /// Default 1 MiB.
+    /// From how many queued bytes on the data lane is
+    /// [`Full`](convoke_core::transport::Appended::Full). Default 1 MiB.
     pub fn send_buffer_bytes_soft(mut self, bytes: usize) -> Self {
         self.config.send_buffer_bytes_soft = bytes;
         self
@@ -128,7 +129,7 @@ impl GrpcTransportBuilder {
         self
     }
 
-    /// What the control lane may queue beside the data lane, in bytes. Default 1 MiB. It is `Full`
+    /// Bytes that the control lane may queue beside the data lane. Default 1 MiB. It is `Full`
     /// at half of it.
     pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
         self.config.control_reserve_bytes = bytes;
@@ -142,29 +143,29 @@ impl GrpcTransportBuilder {
         self
     }
 
-    /// After how long without a message from the peer the connection is closed. Default 10 s. At least
-    /// three intervals, and at least 100 ms.
+    /// After how long without a message from the peer the connection is closed. Default 10 s. At
+    /// least three intervals, and at least 100 ms.
     pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
         self.config.keep_alive_timeout = timeout;
         self
     }
 
-    /// How many accepted TCP connections there may be, over all listeners of the transport. Default
-    /// 4,096; further ones are closed at once. One address may have as many as are free: half, if it
-    /// is the only one. Dialled ones do not count.
+    /// Most accepted TCP connections, over all listeners of the transport. Default 4,096; further
+    /// ones are closed at once. One address may have as many as are free: half, if it is the only
+    /// one. Dialled ones do not count.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self
     }
 
-    /// How many streams one accepted TCP connection may carry at a time. Default 64. A dialled connection
+    /// Most streams of one accepted TCP connection at a time. Default 64. A dialled connection
     /// has one; a proxy may put those of several nodes into one.
     pub fn streams_max(mut self, count: u32) -> Self {
         self.config.streams_max = count;
         self
     }
 
-    /// How long a close may take to send what was appended and the reason. Default 1 s.
+    /// Time for a close to send what was appended and the reason. Default 1 s.
     pub fn close_grace(mut self, grace: Duration) -> Self {
         self.config.close_grace = grace;
         self
@@ -197,8 +198,8 @@ impl Config {
         }
     }
 
-    /// The window of a TCP connection: room for every stream, so that none that is not read can stop
-    /// another.
+    /// The window of a TCP connection: room for every stream, so that none that is not read can
+    /// stop another.
     pub(crate) fn connection_window_bytes(&self, streams: u32) -> u32 {
         self.window_bytes.saturating_mul(streams).min(WINDOW_BYTES_MAX)
     }

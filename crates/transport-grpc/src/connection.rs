@@ -1,7 +1,7 @@
 //! One connection: what its handles, its reader and the HTTP/2 stream that carries it share.
 //!
-//! Nobody writes to a socket here. The body of the HTTP/2 stream, an [`Outgoing`], asks for the next
-//! message whenever the stream's window has room; `flush` only wakes it when it had to wait.
+//! Nobody writes to a socket here. The body of the HTTP/2 stream, an [`Outgoing`], asks for the
+//! next message whenever the stream's window has room; `flush` only wakes it when it had to wait.
 //!
 //! ```text
 //!   append ──▶ SendQueue ◀──next message── Outgoing ◀──window has room── HTTP/2
@@ -34,7 +34,7 @@ pub(crate) struct GrpcConnection {
     pipe: Arc<Pipe>,
 }
 
-/// What a connection has in common with its stream; there before the connection is.
+/// State that a connection shares with its stream; there before the connection is.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     out: Mutex<Out>,
@@ -58,11 +58,11 @@ struct Out {
     writable_wakers: [Wakers; 2],
 }
 
-/// What the reader must know about an end that began elsewhere.
+/// An end that began elsewhere, as the reader must know of it.
 #[derive(Clone, Debug)]
 pub(crate) struct EndingView {
     pub(crate) reason: CloseReason,
-    /// Whether frames that still come are for the sink.
+    /// True when frames that still come are for the sink.
     pub(crate) is_delivering: bool,
 }
 
@@ -148,8 +148,8 @@ impl GrpcConnection {
         self.pipe.signal.notified().await;
     }
 
-    /// Ends it: what is queued is dropped, everybody waiting is woken, and the goodbye goes out if the
-    /// peer takes it.
+    /// Ends it: what is queued is dropped, everybody waiting is woken, and the goodbye goes out if
+    /// the peer takes it.
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut out = self.pipe.out.lock();
         let reason = out.closing.get_or_insert(reason).clone();
@@ -169,7 +169,7 @@ impl GrpcConnection {
         woken.wake();
     }
 
-    /// How the connection ends, once it does.
+    /// Resolves to the end of the connection.
     pub(crate) fn ending(&self) -> Option<EndingView> {
         let reason = self.pipe.out.lock().closing.clone()?;
         // After a failed write the peer's last frames and its goodbye may still be there to read.

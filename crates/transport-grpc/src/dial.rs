@@ -24,7 +24,7 @@ use crate::listener::HTTP2_FRAME_BYTES;
 use crate::reader::{Lifetime, Terms, describe, linger};
 use convoke_core::transport::sockets;
 
-/// Why there is no connection though somebody answers.
+/// Reason why there is no connection though somebody answers.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("{0}")]

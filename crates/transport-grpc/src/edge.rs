@@ -28,9 +28,10 @@ pub use service::EdgeService;
 
 /// A port at which any gRPC client, in any language, calls the services of an endpoint.
 ///
-/// The path of a request names the method; its message passes undecoded into a call of the endpoint, to
-/// itself or to whom [`GrpcEdgeBuilder::route`] says, and so do the replies back. A method that answers
-/// once, and one that delegates through many nodes first, look the same from outside.
+/// The path of a request names the method; its message passes undecoded into a call of the
+/// endpoint, to itself or to whom [`GrpcEdgeBuilder::route`] says, and so do the replies back. A
+/// method that answers once, and one that delegates through many nodes first, look the same from
+/// outside.
 ///
 /// Dropped, it stops at once; [`GrpcEdge::shutdown`] lets calls end.
 pub struct GrpcEdge {
@@ -67,33 +68,33 @@ pub struct GrpcEdgeBuilder {
     ping_timeout: Duration,
 }
 
-/// Why an edge could not start.
+/// Reason why an edge could not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EdgeError {
     /// The address is none, or cannot be bound.
     #[error("cannot listen on {address}: {message}")]
     Bind {
-        /// What was asked for.
+        /// The address asked for.
         address: String,
-        /// What the operating system said.
+        /// The operating system's word.
         message: String,
     },
     /// The bytes are not an encoded `FileDescriptorSet` with all its imports.
     #[error("the descriptor set cannot be used: {message}")]
     DescriptorSet {
-        /// What is wrong with it.
+        /// Its defect.
         message: String,
     },
     /// A setting nobody can work with.
     #[error("the settings of the edge do not go together: {message}")]
     Settings {
-        /// Which.
+        /// The setting.
         message: &'static str,
     },
 }
 
-/// What streams that still run get when a connection is idle or pinged in vain.
+/// Time for streams that still run when a connection is idle or pinged in vain.
 const GRACE: Duration = Duration::from_secs(1);
 /// Smallest window of a stream: HTTP/2's default.
 const WINDOW_BYTES_MIN: u32 = 65_535;
@@ -119,19 +120,20 @@ impl GrpcEdge {
         }
     }
 
-    /// Where it listens, with the port the system chose.
+    /// Address at which it listens, with the port the system chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// What the health service says of a service, such as `shop.Stock`; of the whole edge with an empty
-    /// name. At first the edge and every service of its descriptor set are serving.
+    /// Sets what the health service says of a service, such as `shop.Stock`; of the whole edge with
+    /// an empty name. At first the edge and every service of its descriptor set are serving.
     pub async fn set_serving(&self, service: &str, is_serving: bool) {
         self.service.standard().set_serving(service, is_serving).await;
     }
 
-    /// Stops in good order: the health service says so, no further connection is accepted, open ones are
-    /// told to go elsewhere, and calls have `grace` to end; then they are cancelled. Always returns.
+    /// Stops in good order: the health service says so, no further connection is accepted, open
+    /// ones are told to go elsewhere, and calls have `grace` to end; then they are cancelled.
+    /// Always returns.
     pub async fn shutdown(self, grace: Duration) {
         self.set_serving("", false).await;
         self.server.drain(grace).await;
@@ -145,16 +147,17 @@ impl Drop for GrpcEdge {
 }
 
 impl GrpcEdgeBuilder {
-    /// The encoded `FileDescriptorSet` of the services, imports included, as `convoke-build` writes it
-    /// (`file_descriptor_set_path`). Brings reflection, and makes the edge pass on the methods in it and
-    /// no others. Default: none; then any name passes, and the called node says whether it has the method.
+    /// The encoded `FileDescriptorSet` of the services, imports included, as `convoke-build` writes
+    /// it (`file_descriptor_set_path`). Brings reflection, and makes the edge pass on the methods
+    /// in it and no others. Default: none; then any name passes, and the called node says whether
+    /// it has the method.
     pub fn descriptor_set(mut self, encoded: impl Into<Bytes>) -> Self {
         self.descriptor_set = Some(encoded.into());
         self
     }
 
-    /// Chooses who is asked, by `package.Service/Method`. Default: the endpoint itself. It runs for every
-    /// call and must not block.
+    /// Chooses who is asked, by `package.Service/Method`. Default: the endpoint itself. It runs for
+    /// every call and must not block.
     pub fn route(mut self, route: impl Fn(&str) -> Peer + Send + Sync + 'static) -> Self {
         self.route = Some(Box::new(route));
         self
@@ -167,29 +170,29 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// How many calls may be under way, over all connections. Default 16,384; further ones are answered
+    /// Most calls under way, over all connections. Default 16,384; further ones are answered
     /// with `RESOURCE_EXHAUSTED`.
     pub fn calls_max(mut self, count: usize) -> Self {
         self.calls_max = count;
         self
     }
 
-    /// How many TCP connections there may be. Default 1,024; further ones are closed at once. One
+    /// Most TCP connections. Default 1,024; further ones are closed at once. One
     /// address may have as many as are free: half, if it is the only one, such as a proxy.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
         self
     }
 
-    /// How many calls one connection may have at a time. Default 256; clients wait for room.
+    /// Most calls of one connection at a time. Default 256; clients wait for room.
     pub fn streams_max(mut self, count: u32) -> Self {
         self.streams_max = count;
         self
     }
 
-    /// How many streams a client may have reset before the edge came to look at them. Default 256. Above
-    /// it the connection is closed with `ENHANCE_YOUR_CALM`. A client that cancels late calls of a fan-out
-    /// resets many: the 20 that HTTP/2 libraries allow cost it the connection.
+    /// Most streams that a client may have reset before the edge came to look at them. Default 256.
+    /// Above it the connection is closed with `ENHANCE_YOUR_CALM`. A client that cancels late calls
+    /// of a fan-out resets many: the 20 that HTTP/2 libraries allow cost it the connection.
     pub fn resets_max(mut self, count: usize) -> Self {
         self.resets_max = count;
         self
@@ -202,19 +205,20 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// How long a connection may take to show that it speaks HTTP/2. Default 5 s.
+    /// Time for a connection to show that it speaks HTTP/2. Default 5 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// After how long without a call a connection is closed. Default 5 min; clients connect again.
+    /// Time without a call after which a connection is closed. Default 5 min; clients connect
+    /// again.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// How often a connection is pinged, and how long it may take to answer. Default 20 s.
+    /// Time between two pings of a connection, and for the answer to one. Default 20 s.
     pub fn ping_timeout(mut self, timeout: Duration) -> Self {
         self.ping_timeout = timeout;
         self
@@ -223,8 +227,8 @@ impl GrpcEdgeBuilder {
     /// Listens at this address, such as `0.0.0.0:50051`; port 0 takes any.
     ///
     /// # Errors
-    /// [`EdgeError`] when the address cannot be bound, the descriptor set is none, or a setting is one
-    /// nobody can work with.
+    /// [`EdgeError`] when the address cannot be bound, the descriptor set is none, or a setting is
+    /// one nobody can work with.
     pub async fn start(self, address: &str) -> Result<GrpcEdge, EdgeError> {
         let bounds = Arc::new(self.bounds()?);
         let seats = Seats::new(self.connections_max);
@@ -243,9 +247,9 @@ impl GrpcEdgeBuilder {
         Ok(GrpcEdge { server, service })
     }
 
-    /// The same as a `tower` service, for a server of one's own. What concerns connections and streams is
-    /// then that server's: of the settings only the descriptor set, the route, the message size and
-    /// the number of calls count.
+    /// The same as a `tower` service, for a server of one's own. What concerns connections and
+    /// streams is then that server's: of the settings only the descriptor set, the route, the
+    /// message size and the number of calls count.
     ///
     /// # Errors
     /// [`EdgeError::DescriptorSet`].
@@ -300,8 +304,8 @@ impl GrpcEdgeBuilder {
     }
 }
 
-/// The window of a connection in windows of a stream. Requests are read at once and whole, so streams do
-/// not stop each other.
+/// The window of a connection in windows of a stream. Requests are read at once and whole, so
+/// streams do not stop each other.
 const CONNECTION_WINDOWS: u32 = 4;
 
 /// The edge as what accepted connections ask.

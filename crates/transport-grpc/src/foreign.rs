@@ -23,9 +23,9 @@ use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
 use convoke_core::transport::sockets;
 
-/// A gRPC server that is no node, such as a service of another team. Cheap to clone; clones share one
-/// connection, which is opened by the first call, and again by the next one after it was lost. Nothing is
-/// encrypted.
+/// A gRPC server that is no node, such as a service of another team. Cheap to clone; clones share
+/// one connection, which is opened by the first call, and again by the next one after it was lost.
+/// Nothing is encrypted.
 ///
 /// ```no_run
 /// # use convoke_core::{Context, Method, Status};
@@ -69,9 +69,9 @@ pub struct ForeignReplies<Resp> {
 /// As for any call.
 const DEADLINE_DEFAULT: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// How long a connection may take.
+/// Time for a connection to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a connection is pinged, and how long an answer may take.
+/// Time between two pings of a connection, and for the answer to one.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
@@ -130,14 +130,15 @@ impl<Resp: prost::Message + Default> ForeignCall<Resp> {
         self
     }
 
-    /// Adds metadata, as headers: a key in lower case; one that ends in `-bin` may have any bytes, others
-    /// printable ASCII.
+    /// Adds metadata, as headers: a key in lower case; one that ends in `-bin` may have any bytes,
+    /// others printable ASCII.
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
         self.metadata.push((key.to_owned(), Bytes::copy_from_slice(value.as_ref())));
         self
     }
 
-    /// Takes what is left of a task's deadline, and passes its metadata on, as far as it can be headers.
+    /// Takes what is left of a task's deadline, and passes its metadata on, as far as it can be
+    /// headers.
     pub fn within(mut self, context: &Context) -> Self {
         let pairs = context.metadata().iter().filter(|(key, value)| header(key, value).is_some());
         self.metadata

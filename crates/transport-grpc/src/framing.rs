@@ -31,7 +31,7 @@ const LENGTH_MASK: u32 = (1 << LENGTH_BITS) - 1;
 const LANE_BIT: u32 = 1 << LENGTH_BITS;
 const KIND_SHIFT: u32 = LENGTH_BITS + 1;
 
-/// How the peer broke the rules of this transport.
+/// Breach of the rules of this transport by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// A newer version says so in its hello, so this is garbage.
@@ -46,7 +46,7 @@ pub(crate) enum Fault {
     FrameTooLarge { limit: usize },
 }
 
-/// What a chunk is.
+/// Kind of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Last,
@@ -96,7 +96,7 @@ pub(crate) fn clean_text(bytes: &[u8]) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Which element of a pair kept per lane.
+/// Index into a pair kept per lane.
 pub(crate) fn index(lane: Lane) -> usize {
     match lane {
         Lane::Control => 0,

@@ -1,7 +1,7 @@
-//! What the two ends tell each other before anything else: the first message in either direction.
+//! Hello of the two ends: the first message in either direction.
 //!
-//! A protobuf message, so that later versions can add fields. The dialler speaks first; the other end
-//! asks its sink, and answers with its own hello or a gRPC status that says why not.
+//! A protobuf message, so that later versions can add fields. The dialler speaks first; the other
+//! end asks its sink, and answers with its own hello or a gRPC status that says why not.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ struct Wire {
     advertised: Vec<String>,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HelloError {
     #[error("version {VERSION} of convoke over gRPC is spoken here, not version {0}")]

@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-/// Opens streams on a connection, which ends soon after the last clone and the last stream are gone.
+/// Opens streams on a connection, which ends soon after the last clone and the last stream are
+/// gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Http2 {
     send: SendRequest<tonic::body::Body>,
@@ -26,7 +27,7 @@ pub(crate) struct Kept {
     _until_dropped: oneshot::Sender<()>,
 }
 
-/// How to speak.
+/// Manner of speaking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) stream_window_bytes: u32,
@@ -36,8 +37,8 @@ pub(crate) struct Terms {
     pub(crate) grace: Duration,
 }
 
-/// Tries one socket address after the other. Each gets its share of the time left, so that one which
-/// swallows packets leaves some to the next.
+/// Tries one socket address after the other. Each gets its share of the time left, so that one
+/// which swallows packets leaves some to the next.
 pub(crate) async fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     for (socket, left) in sockets.iter().zip((1..=sockets.len()).rev()) {
@@ -82,7 +83,7 @@ pub(crate) async fn speak(stream: TcpStream, terms: Terms) -> hyper::Result<(Htt
 }
 
 impl Http2 {
-    /// Whether no further stream can be opened.
+    /// True when no further stream can be opened.
     pub(crate) fn is_closed(&self) -> bool {
         self.send.is_closed()
     }

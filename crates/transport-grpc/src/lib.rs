@@ -1,12 +1,12 @@
-//! Convoke through gRPC: for networks that let only HTTP/2 through, for callers that speak gRPC, and for
-//! calls to servers that do.
+//! Convoke through gRPC: for networks that let only HTTP/2 through, for callers that speak gRPC,
+//! and for calls to servers that do.
 //!
 //! Three things live here, independent of each other:
 //!
-//! - [`GrpcTransport`], the addresses `grpc://host:port`: one bidirectional HTTP/2 stream carries the
-//!   frames between two nodes, many in one gRPC message.
-//! - [`GrpcEdge`], a port at which any gRPC client calls the services of an endpoint, with health and
-//!   reflection.
+//! - [`GrpcTransport`], the addresses `grpc://host:port`: one bidirectional HTTP/2 stream carries
+//!   the frames between two nodes, many in one gRPC message.
+//! - [`GrpcEdge`], a port at which any gRPC client calls the services of an endpoint, with health
+//!   and reflection.
 //! - [`ForeignServer`], a gRPC server that is no node, called from a task.
 //!
 //! ```text
@@ -18,13 +18,14 @@
 //! # The transport
 //!
 //! It keeps the promises of [`convoke_core::transport`]. The first message in either direction is a
-//! hello; a refusal is a gRPC status. Every further message holds whole chunks of frames, control before
-//! data. The window of the HTTP/2 stream is the credit: a receiver that does not read stops the sender,
-//! which keeps its frames within bounds, and control waits behind no more than the window and a message.
-//! Keep-alives are frames, so they reach through proxies, which answer HTTP/2's pings themselves.
+//! hello; a refusal is a gRPC status. Every further message holds whole chunks of frames, control
+//! before data. The window of the HTTP/2 stream is the credit: a receiver that does not read stops
+//! the sender, which keeps its frames within bounds, and control waits behind no more than the
+//! window and a message. Keep-alives are frames, so they reach through proxies, which answer
+//! HTTP/2's pings themselves.
 //!
-//! In [`Counters`](convoke_core::transport::Counters), writes and reads are gRPC messages, and bytes are
-//! theirs, without those of HTTP/2.
+//! In [`Counters`](convoke_core::transport::Counters), writes and reads are gRPC messages, and
+//! bytes are theirs, without those of HTTP/2.
 //!
 //! | a peer makes this end hold at most | default |
 //! |---|---|
@@ -34,15 +35,15 @@
 //!
 //! # The edge
 //!
-//! A request's path names the method, and its message passes undecoded into a call: the edge needs no
-//! generated code. `grpc-timeout` becomes the deadline, headers become metadata, `traceparent` the trace
-//! context; the codes are the same. A stream that the client resets cancels its call.
+//! A request's path names the method, and its message passes undecoded into a call: the edge needs
+//! no generated code. `grpc-timeout` becomes the deadline, headers become metadata, `traceparent`
+//! the trace context; the codes are the same. A stream that the client resets cancels its call.
 //!
 //! # What it does not do
 //!
-//! It does not encrypt: put a proxy in front, or mount [`EdgeService`] in a server that does. It does not
-//! compress; a compressed request is answered with `UNIMPLEMENTED`. Streams of requests do not exist in
-//! convoke, and so not at the edge.
+//! It does not encrypt: put a proxy in front, or mount [`EdgeService`] in a server that does. It
+//! does not compress; a compressed request is answered with `UNIMPLEMENTED`. Streams of requests do
+//! not exist in convoke, and so not at the edge.
 //!
 //! # Example
 //!

@@ -18,7 +18,8 @@ use crate::hello::PATH;
 use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
 use convoke_core::transport::sockets;
 
-/// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens one.
+/// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens
+/// one.
 const RESETS_MAX: usize = 20;
 /// HTTP/2 frames of this size need few headers.
 pub(crate) const HTTP2_FRAME_BYTES: u32 = 64 * 1024;

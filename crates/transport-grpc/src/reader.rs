@@ -17,13 +17,14 @@ use tonic::{Status, Streaming};
 use crate::connection::GrpcConnection;
 use crate::framing::{Decoder, Item};
 
-/// What the two ends agreed on, as far as receiving and keeping alive goes.
+/// Agreement of the two ends, as far as receiving and keeping alive goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) frame_bytes_max: u32,
     /// This end's own.
     pub(crate) keep_alive_timeout: Duration,
-    /// How often this end must send, so that neither the setting nor the peer's timeout is missed.
+    /// Longest time between two messages of this end, so that neither the setting nor the peer's
+    /// timeout is missed.
     pub(crate) keep_alive_interval: Duration,
     pub(crate) close_grace: Duration,
 }
@@ -82,8 +83,8 @@ impl Drop for Lifetime {
     }
 }
 
-/// Reads to the peer's end, so that the last words of this end are not taken back: a stream whose reader
-/// is dropped is reset, and what has arrived of it is then lost to the peer.
+/// Reads to the peer's end, so that the last words of this end are not taken back: a stream whose
+/// reader is dropped is reset, and what has arrived of it is then lost to the peer.
 pub(crate) async fn linger(mut incoming: Streaming<Bytes>, grace: Duration) {
     let drained = async {
         loop {
@@ -119,7 +120,7 @@ async fn keep_alive(connection: Arc<GrpcConnection>, interval: Duration) {
 
 struct Reader {
     lifetime: Lifetime,
-    /// What the sink is shown: the same connection.
+    /// The connection as the sink is shown it.
     handle: Arc<dyn Connection>,
     incoming: Streaming<Bytes>,
     decoder: Decoder,
@@ -285,8 +286,8 @@ impl Reader {
         }
     }
 
-    /// When the timer matters next. It is not moved by every message: when it fires early, it is set
-    /// to what this says then.
+    /// Next moment at which the timer matters. It is not moved by every message: when it fires
+    /// early, it is set to what this says then.
     fn deadline(&self) -> Instant {
         match &self.ending {
             Some(ending) => ending.deadline,
@@ -295,13 +296,13 @@ impl Reader {
     }
 }
 
-/// Whether the peer broke gRPC's own rules: a message above the limit, or one that is none.
+/// True when the peer broke gRPC's own rules: a message above the limit, or one that is none.
 fn is_fault(status: &Status) -> bool {
     matches!(status.code(), tonic::Code::OutOfRange | tonic::Code::Internal)
         && std::error::Error::source(status).is_none()
 }
 
-/// What gRPC says of a stream that failed.
+/// gRPC's word on a stream that failed.
 pub(crate) fn describe(status: &Status) -> String {
     match std::error::Error::source(status) {
         Some(source) => format!("{}: {source}", status.message()),
@@ -309,7 +310,7 @@ pub(crate) fn describe(status: &Status) -> String {
     }
 }
 
-/// Why no more frames are decoded.
+/// Reason why no more frames are decoded.
 #[derive(Debug)]
 enum Stop {
     Fault(String),

@@ -1,10 +1,10 @@
-//! What a connection has to send, without I/O.
+//! Queue of what a connection has to send, without I/O.
 //!
-//! Each lane is a queue of *blocks*, one or more whole chunks each: small frames are encoded straight
-//! into the lane's *open* block, a large frame becomes one block per chunk, whose body is a slice of
-//! the caller's bytes. [`SendQueue::fill`] makes a gRPC message of what is there: the transport's own
-//! chunks, then control, then data. How fast messages are asked for is the HTTP/2 stream's window's
-//! business, so a full queue is a peer that does not read.
+//! Each lane is a queue of *blocks*, one or more whole chunks each: small frames are encoded
+//! straight into the lane's *open* block, a large frame becomes one block per chunk, whose body is
+//! a slice of the caller's bytes. [`SendQueue::fill`] makes a gRPC message of what is there: the
+//! transport's own chunks, then control, then data. How fast messages are asked for is the HTTP/2
+//! stream's window's business, so a full queue is a peer that does not read.
 //!
 //! ```text
 //!  append ──▶ open block ─(full, or a large frame follows)─▶ sealed blocks ─(asked for)─▶ message
@@ -155,8 +155,8 @@ impl SendQueue {
         self.is_keep_alive_due = true;
     }
 
-    /// Takes no more frames, and ends with a goodbye: after what was appended (`is_kept`), or with the
-    /// next message.
+    /// Takes no more frames, and ends with a goodbye: after what was appended (`is_kept`), or with
+    /// the next message.
     pub(crate) fn close(&mut self, text: String, is_kept: bool) {
         if !is_kept {
             self.lanes.iter_mut().for_each(LaneQueue::clear);
@@ -192,24 +192,24 @@ impl SendQueue {
         (filled.bytes > 0).then_some(filled)
     }
 
-    /// Whether everything appended is in a message or beyond.
+    /// True when everything appended is in a message or beyond.
     pub(crate) fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.queued_bytes == 0)
     }
 
-    /// Whether everything there will ever be is in a message or beyond, the goodbye included.
+    /// True when everything there will ever be is in a message or beyond, the goodbye included.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.ending, Ending::Finished)
     }
 
-    /// Whether the lane is below its soft bound.
+    /// True when the lane is below its soft bound.
     pub(crate) fn is_writable(&self, lane: Lane) -> bool {
         let queue = &self.lanes[index(lane)];
         queue.queued_bytes < queue.limits.soft_bytes
     }
 
-    /// Whether to wake those who wait for the lane: at half the soft bound, so that they do not
-    /// come for every frame.
+    /// True when those who wait for the lane are to be woken: at half the soft bound, so that they
+    /// do not come for every frame.
     pub(crate) fn is_worth_waking(&self, lane: Lane) -> bool {
         let queue = &self.lanes[index(lane)];
         queue.queued_bytes <= queue.limits.soft_bytes / 2

@@ -29,22 +29,22 @@ use tokio::time::{sleep, timeout};
 
 /// A request as HTTP/2 brings it.
 pub(crate) type Request = http::Request<Incoming>;
-/// What it is answered with.
+/// The answer to it.
 pub(crate) type Response = http::Response<tonic::body::Body>;
 
-/// What every HTTP/2 connection begins with (RFC 9113, section 3.4).
+/// First bytes of every HTTP/2 connection (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What those hear who speak something else, if it is anything like HTTP.
+/// Answer to those who speak something else, if it is anything like HTTP.
 const REFUSAL: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
     Content-Length: 43\r\n\r\nthis port speaks gRPC, which needs HTTP/2.\r\n";
-/// How long accepting rests when the process has no file descriptor or memory for one more.
+/// Rest of accepting when the process has no file descriptor or memory for one more.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Longest list of headers, in bytes: convoke takes 16,000 bytes of metadata, which binary values
 /// spell with a third more.
 const HEADER_BYTES_MAX: u32 = 32 * 1024;
 
-/// Streams this end has had to reset, after which a connection is closed: what HTTP/2 libraries allow.
-/// Late frames of streams that were cancelled in good order count, too.
+/// Streams this end has had to reset, after which a connection is closed: what HTTP/2 libraries
+/// allow. Late frames of streams that were cancelled in good order count, too.
 const ERRORS_MAX: usize = 1_024;
 
 /// The bounds of accepted connections.
@@ -61,7 +61,7 @@ pub(crate) struct Bounds {
     pub(crate) idle_timeout: Duration,
     /// Without an answer to a ping for this long a connection is closed.
     pub(crate) ping_timeout: Duration,
-    /// What streams get to end in when the server stops.
+    /// Time for streams to end when the server stops.
     pub(crate) grace: Duration,
 }
 
@@ -279,7 +279,7 @@ async fn stopped(mut stop: watch::Receiver<Option<Duration>>) -> Duration {
     }
 }
 
-/// How many streams a connection has, and has ever had.
+/// Streams that a connection has, and has ever had.
 #[derive(Debug, Default)]
 struct Streams {
     open: AtomicUsize,
@@ -363,7 +363,7 @@ async fn expect_preface(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether accepting the next one may well work.
+/// True when accepting the next one may well work.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

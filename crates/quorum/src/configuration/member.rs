@@ -1,4 +1,4 @@
-//! What a configuration is made of: a node and, where it is known, its address.
+//! Element of a configuration: a node and, where it is known, its address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -26,7 +26,7 @@ impl Member {
         self.node
     }
 
-    /// Where it can be dialled, if that was given.
+    /// Address at which it can be dialled, if that was given.
     pub fn address(&self) -> Option<&Address> {
         self.address.as_ref()
     }
@@ -54,9 +54,9 @@ impl From<(NodeId, Address)> for Member {
     }
 }
 
-/// The place an address names, however it is written: the same host and port over two schemes are two
-/// places, `localhost` and its number are one. Other names are not looked up; a node that is dialled under
-/// a wrong id proves its own, and the connection is refused.
+/// The place an address names, however it is written: the same host and port over two schemes are
+/// two places, `localhost` and its number are one. Other names are not looked up; a node that is
+/// dialled under a wrong id proves its own, and the connection is refused.
 pub(super) fn place(address: &Address) -> (String, Result<SocketAddr, String>) {
     let rest = address.rest().to_ascii_lowercase();
     let scheme = address.scheme().to_ascii_lowercase();

@@ -4,8 +4,8 @@ use convoke_core::Digest;
 
 /// The SHA-256 digest of a value.
 ///
-/// A cryptographic one, since members vote for digests: if a faulty member could make two values of one digest,
-/// correct members would count votes for different values together.
+/// A cryptographic one, since members vote for digests: if a faulty member could make two values of
+/// one digest, correct members would count votes for different values together.
 pub fn digest_of(value: &[u8]) -> Digest {
     let hash = ring::digest::digest(&ring::digest::SHA256, value);
     let mut digest = Digest::ZERO;

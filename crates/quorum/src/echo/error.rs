@@ -1,4 +1,4 @@
-//! What goes wrong in a round.
+//! Errors of a round.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use convoke_core::{Code, Digest, JoinRefusal, NodeId, SpaceTaken, Status};
 
 use super::plan::PlanError;
 
-/// Why a round does not begin, or a phase of it has no quorum.
+/// Reason why a round does not begin, or a phase of it has no quorum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EchoError {
@@ -36,19 +36,19 @@ pub enum EchoError {
     /// A cast is not possible.
     #[error(transparent)]
     Cast(#[from] CastRefused),
-    /// A phase can have no quorum any more: members are down, or the votes are split. Without the members that
-    /// are missing it cannot be repeated with success.
+    /// A phase can have no quorum any more: members are down, or the votes are split. Without the
+    /// members that are missing it cannot be repeated with success.
     #[error("{0}")]
     QuorumNotReached(Box<QuorumNotReached>),
-    /// Most members have voted for another value than this node was asked to echo: whoever asked has told
-    /// members different things.
+    /// Most members have voted for another value than this node was asked to echo: whoever asked
+    /// has told members different things.
     #[error("in echo phase {phase} a quorum has cast {reached:?}, not {own:?}")]
     OtherValue {
         /// In which phase.
         phase: u16,
-        /// What has the quorum.
+        /// The digest that has the quorum.
         reached: Digest,
-        /// What this node has cast.
+        /// The digest that this node has cast.
         own: Digest,
     },
 }
@@ -57,9 +57,9 @@ pub enum EchoError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuorumNotReached {
-    /// Which phase.
+    /// The phase.
     pub phase: u16,
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Equal votes that it takes.
     pub needed: usize,
@@ -87,28 +87,28 @@ impl fmt::Display for QuorumNotReached {
     }
 }
 
-/// Why this node cannot cast.
+/// Reason why this node cannot cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CastRefused {
     /// There is no such phase.
     #[error("the plan has no phase {phase}")]
     UnknownPhase {
-        /// Which.
+        /// The phase to be cast in.
         phase: u16,
     },
     /// Nobody votes twice.
     #[error("this node has cast {digest:?} in phase {phase} already")]
     AlreadyCast {
-        /// In which.
+        /// The phase.
         phase: u16,
-        /// For what.
+        /// The digest it has cast.
         digest: Digest,
     },
 }
 
 impl From<EchoError> for Status {
-    /// What a handler answers with. The text names the missing members.
+    /// Status for a handler to answer with. The text names the missing members.
     fn from(error: EchoError) -> Self {
         let code = match &error {
             EchoError::QuorumNotReached(_) => Code::Unavailable,

@@ -50,7 +50,7 @@ pub struct EchoCore {
 /// A phase and what is voted for in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoVote {
-    /// Which phase.
+    /// The phase.
     pub phase: u16,
     /// The value it speaks for.
     pub digest: Digest,
@@ -69,7 +69,8 @@ impl EchoCore {
     /// A round of `me`, which is one of `members`, with no vote yet.
     ///
     /// # Errors
-    /// [`EchoError::NotMember`], or [`EchoError::Members`] when the plan is for another number of members.
+    /// [`EchoError::NotMember`], or [`EchoError::Members`] when the plan is for another number of
+    /// members.
     pub fn new(me: NodeId, members: &Configuration, plan: EchoPlan) -> Result<Self, EchoError> {
         let index = members.index_of(me).ok_or(EchoError::NotMember { node: me })?;
         if plan.members() != members.len() {
@@ -88,8 +89,8 @@ impl EchoCore {
         })
     }
 
-    /// Votes in a phase. It counts here at once, and is to be sent to the others. True unless this node had
-    /// cast the same before, which is not sent again.
+    /// Votes in a phase. It counts here at once, and is to be sent to the others. True unless this
+    /// node had cast the same before, which is not sent again.
     ///
     /// # Errors
     /// [`CastRefused`] when there is no such phase, or this node has cast another digest in it.
@@ -106,8 +107,8 @@ impl EchoCore {
         }
     }
 
-    /// What this node had cast in an earlier life, which others may have heard: it counts, and nothing else
-    /// is ever cast in that phase. It is sent again.
+    /// Takes back a cast of an earlier life of this node, which others may have heard: it counts,
+    /// and nothing else is ever cast in that phase. It is sent again.
     ///
     /// # Errors
     /// As [`Self::cast`].
@@ -176,8 +177,8 @@ impl EchoCore {
         self.out.push_back(vote);
     }
 
-    /// Looks at each vote that is new: whether its phase has a quorum by it, and what is cast on it. What is
-    /// cast is a new vote in its turn.
+    /// Looks at each vote that is new: whether its phase has a quorum by it, and what is cast on
+    /// it. What is cast is a new vote in its turn.
     fn apply_rules(&mut self) {
         while let Some((vote, by)) = self.fresh.pop_front() {
             let EchoVote { phase, digest } = vote;
@@ -212,19 +213,20 @@ impl EchoCore {
         self.out.pop_front()
     }
 
-    /// What this node has cast in a phase.
+    /// Cast of this node in a phase.
     pub fn cast_in(&self, phase: u16) -> Option<Digest> {
         self.plan.phase(phase)?;
         self.tally.vote(phase, self.me)
     }
 
-    /// Whether a phase has its quorum. Once it has, it keeps it.
+    /// True when a phase has its quorum. Once it has, it keeps it.
     pub fn reached(&self, phase: u16) -> Option<Reached> {
         let digest = (*self.reached.get(usize::from(phase))?)?;
         Some(Reached { digest, count: self.tally.count(phase, digest) })
     }
 
-    /// Whether a phase has or can still have its quorum, if no member of which `is_down` is true casts any more.
+    /// True when a phase has or can still have its quorum, if no member of which `is_down` is true
+    /// casts any more.
     pub fn is_possible(&self, phase: u16, is_down: impl Fn(NodeId) -> bool) -> bool {
         let Some(of) = self.plan.phase(phase) else { return false };
         if self.reached(phase).is_some() {
@@ -234,8 +236,8 @@ impl EchoCore {
         self.tally.count_max(phase) + coming >= of.quorum()
     }
 
-    /// The fewest further casts after which a phase may have its quorum or can have none any more, or something
-    /// may have to be cast.
+    /// The fewest further casts after which a phase may have its quorum or can have none any more,
+    /// or something may have to be cast.
     pub fn needed(&self, phase: u16) -> usize {
         let lacks = |phase: u16, at_least: usize| {
             at_least.saturating_sub(self.tally.count_max(phase)).max(1)
@@ -281,12 +283,12 @@ impl EchoCore {
         self.plan.phase(phase).map_or(0, |_| self.tally.count_max(phase))
     }
 
-    /// Who has voted twice.
+    /// Members that have voted twice.
     pub fn evidence(&self) -> &[Evidence] {
         self.tally.evidence()
     }
 
-    /// How many casts were refused.
+    /// Number of casts that were refused.
     pub fn refused(&self) -> Refused {
         self.refused
     }
@@ -296,7 +298,7 @@ impl EchoCore {
         &self.plan
     }
 
-    /// Who votes.
+    /// The members that vote.
     pub fn members(&self) -> &Configuration {
         &self.members
     }

@@ -1,5 +1,5 @@
-//! Large values beside small votes: members vote for digests, and who lacks a value pulls it from those who
-//! voted for it.
+//! Large values beside small votes: members vote for digests, and who lacks a value pulls it from
+//! those who voted for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -27,10 +27,11 @@ struct PullReply {
     value: Bytes,
 }
 
-/// Values by digest, bounded in bytes: the oldest make room. Cheap to clone; clones are the same store.
+/// Values by digest, bounded in bytes: the oldest make room. Cheap to clone; clones are the same
+/// store.
 ///
-/// An endpoint that serves [`Self::service`] gives them to whoever asks for one by its digest. There is one
-/// store for an endpoint.
+/// An endpoint that serves [`Self::service`] gives them to whoever asks for one by its digest.
+/// There is one store for an endpoint.
 #[derive(Clone)]
 pub struct Payloads {
     store: Arc<Mutex<Store>>,
@@ -49,33 +50,33 @@ struct Store {
 pub struct Pulled {
     /// The value, which has the digest.
     pub value: Bytes,
-    /// Who has answered with something else: faulty members.
+    /// Members that have answered with something else: faulty ones.
     pub liars: Vec<NodeId>,
 }
 
-/// Why a value was not pulled.
+/// Reason why a value was not pulled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PullError {
     /// There was nobody to ask.
     #[error("there is nobody to pull {digest:?} from")]
     Nobody {
-        /// What was to be pulled.
+        /// Digest of the value.
         digest: Digest,
     },
     /// Nobody gave it in time.
     #[error("none of {asked:?} gave the value of {digest:?} in time; another value gave {liars:?}")]
     NotGiven {
-        /// What was to be pulled.
+        /// Digest of the value.
         digest: Digest,
-        /// Who was asked.
+        /// Members that were asked.
         asked: Vec<NodeId>,
-        /// Who has answered with something else.
+        /// Members that have answered with something else.
         liars: Vec<NodeId>,
     },
 }
 
-/// How long a member is given before the next is asked; doubled each time all have been.
+/// Time a member is given before the next is asked; doubled each time all have been.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Payloads {
@@ -102,7 +103,7 @@ impl Payloads {
         act(&mut self.store.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What gives the values to others.
+    /// Service that gives the values to others.
     pub fn service(&self) -> Service {
         let payloads = self.clone();
         Service::new().unary(PULL, move |request: PullRequest, _: Context| {
@@ -120,9 +121,9 @@ impl Payloads {
         Ok(PullReply { value })
     }
 
-    /// The value of a digest: from here, or from the first of these members that gives it; then it is kept.
-    /// They are asked one after the other, each given 200 ms, then all again with twice the time, until
-    /// `deadline` has passed. What does not have the digest is not taken.
+    /// The value of a digest: from here, or from the first of these members that gives it; then it
+    /// is kept. They are asked one after the other, each given 200 ms, then all again with twice
+    /// the time, until `deadline` has passed. What does not have the digest is not taken.
     ///
     /// # Errors
     /// [`PullError`].
@@ -184,7 +185,7 @@ impl Payloads {
     }
 }
 
-/// What a member gives, if it gives anything.
+/// Answer of a member, if it gives anything.
 async fn ask(
     endpoint: &Endpoint,
     digest: Digest,
@@ -197,7 +198,7 @@ async fn ask(
     reply.ok().map(|reply| reply.value)
 }
 
-/// What a value costs besides its bytes.
+/// Cost of a value besides its bytes.
 const VALUE_BYTES: usize = 64;
 
 impl Store {

@@ -1,4 +1,4 @@
-//! What is voted on in which order: the phases of a round and the rules between them.
+//! Plan of a round: its phases, and the rules between them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use convoke_core::NodeId;
 
 /// The phases of a round, and when each is cast. Cheap to clone; make it once.
 ///
-/// Bracha's reliable broadcast, in which a member is ready on enough echoes or on enough others that are:
+/// Bracha's reliable broadcast, in which a member is ready on enough echoes or on enough others
+/// that are:
 /// ```
 /// use convoke_quorum::echo::{EchoPlan, Phase, Rule, byzantine_quorum};
 ///
@@ -37,7 +38,7 @@ pub struct Phase {
     cast_on: Rule,
 }
 
-/// When a phase is cast without being told to: any one of its clauses is enough.
+/// Condition under which a phase is cast without being told to: any one of its clauses is enough.
 #[derive(Clone, Debug, Default)]
 pub struct Rule(Vec<Clause>);
 
@@ -50,7 +51,7 @@ pub(super) enum Clause {
     Heard { phase: u16, node: NodeId },
 }
 
-/// Why phases make no plan.
+/// Reason why phases make no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -60,19 +61,19 @@ pub enum PlanError {
     /// There are more than [`EchoPlan::PHASES_MAX`].
     #[error("{count} phases are more than {}", EchoPlan::PHASES_MAX)]
     TooManyPhases {
-        /// How many were given.
+        /// Number of phases given.
         count: usize,
     },
     /// There are more than [`EchoPlan::MEMBERS_MAX`].
     #[error("{members} members are more than {}", EchoPlan::MEMBERS_MAX)]
     TooManyMembers {
-        /// How many there are.
+        /// Number of members.
         members: usize,
     },
     /// A rule is about a phase that does not exist.
     #[error("a rule is about phase {phase}, which does not exist")]
     UnknownPhase {
-        /// Which.
+        /// The phase it is about.
         phase: u16,
     },
     /// So many votes hold always, or never.
@@ -80,7 +81,7 @@ pub enum PlanError {
     Threshold {
         /// Of how many votes.
         threshold: usize,
-        /// How many there can be.
+        /// Number of members.
         members: usize,
     },
     /// With so many faulty members no plan is safe.
@@ -122,14 +123,15 @@ impl Phase {
         Self { name, quorum, cast_on: Rule::default() }
     }
 
-    /// Casts it by itself once the rule holds, for the digest for which it does; unless it was cast before.
+    /// Casts it by itself once the rule holds, for the digest for which it does; unless it was cast
+    /// before.
     #[must_use]
     pub fn cast_on(mut self, rule: Rule) -> Self {
         self.cast_on = rule;
         self
     }
 
-    /// What it is called in errors.
+    /// Its name in errors.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -189,10 +191,11 @@ impl EchoPlan {
         Ok(())
     }
 
-    /// So many phases, each of a majority, each cast on the majority of the one before; the first by hand.
+    /// So many phases, each of a majority, each cast on the majority of the one before; the first
+    /// by hand.
     ///
-    /// Safe if members crash, not if they lie: two majorities have one member in common, and if that one
-    /// tells each what it wants to hear, both decide. See [`byzantine_quorum`].
+    /// Safe if members crash, not if they lie: two majorities have one member in common, and if
+    /// that one tells each what it wants to hear, both decide. See [`byzantine_quorum`].
     ///
     /// # Errors
     /// [`PlanError`] for no members, no phases or too many.
@@ -205,12 +208,12 @@ impl EchoPlan {
         Self::new(members, (0..phases).map(phase))
     }
 
-    /// How many members vote.
+    /// Number of members that vote.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// How many phases there are.
+    /// Number of phases.
     pub fn phase_count(&self) -> u16 {
         u16::try_from(self.phases.len()).unwrap_or(u16::MAX)
     }
@@ -230,8 +233,8 @@ pub const fn majority(members: usize) -> usize {
     members / 2 + 1
 }
 
-/// `ceil((n + f + 1) / 2)`: two such sets have a correct member in common, where `faulty` members may say
-/// anything.
+/// `ceil((n + f + 1) / 2)`: two such sets have a correct member in common, where `faulty` members
+/// may say anything.
 pub const fn byzantine_quorum(members: usize, faulty: usize) -> usize {
     (members + faulty) / 2 + 1
 }

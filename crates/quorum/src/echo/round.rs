@@ -16,8 +16,8 @@ use super::tally::{Evidence, Refused};
 
 /// A round of echo phases among the participants of a call, or about a tag.
 ///
-/// Casts that came before are counted when it is joined. A round counts, and casts what its plan makes of it,
-/// only while it is awaited; nothing is lost meanwhile, within the bounds of a mailbox
+/// Casts that came before are counted when it is joined. A round counts, and casts what its plan
+/// makes of it, only while it is awaited; nothing is lost meanwhile, within the bounds of a mailbox
 /// ([`Limits`](convoke_core::Limits)).
 ///
 /// ```
@@ -37,9 +37,10 @@ use super::tally::{Evidence, Refused};
 pub struct EchoRound {
     core: EchoCore,
     port: CastPort,
-    /// About a call, in which a member has no part any more once it is down. About a tag it may come back.
+    /// About a call, in which a member has no part any more once it is down. About a tag it may
+    /// come back.
     is_call: bool,
-    /// Which lives of the members the first cast went to.
+    /// Lives of the members that the first cast went to.
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
     down: Vec<NodeId>,
@@ -52,8 +53,8 @@ impl EchoRound {
     /// Begins the round about the call of a handler. A call has one round at a node.
     ///
     /// # Errors
-    /// [`EchoError`] when this node is no member, the plan is not for these members, or the call has
-    /// a round here.
+    /// [`EchoError`] when this node is no member, the plan is not for these members, or the call
+    /// has a round here.
     pub fn join(
         context: &Context,
         members: &Configuration,
@@ -73,8 +74,8 @@ impl EchoRound {
         Ok(Self { core, port, is_call, lives, down, seen: None, casts })
     }
 
-    /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a rule
-    /// ([`Phase::cast_on`](super::Phase::cast_on)) carries no payload.
+    /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a
+    /// rule ([`Phase::cast_on`](super::Phase::cast_on)) carries no payload.
     ///
     /// # Errors
     /// [`EchoError::Cast`] when there is no such phase, or this node has cast another digest in it.
@@ -90,8 +91,8 @@ impl EchoRound {
         Ok(())
     }
 
-    /// Casts again what this node had cast in an earlier life, before anything else is: nobody may say another
-    /// thing after a crash.
+    /// Casts again what this node had cast in an earlier life, before anything else is: nobody may
+    /// say another thing after a crash.
     ///
     /// # Errors
     /// As [`Self::cast`].
@@ -103,8 +104,8 @@ impl EchoRound {
         Ok(())
     }
 
-    /// Sends the votes of this node again, without payloads, to a member whose connection was broken. Those
-    /// that it has are not counted again.
+    /// Sends the votes of this node again, without payloads, to a member whose connection was
+    /// broken. Those that it has are not counted again.
     pub fn repeat_to(&self, member: NodeId) {
         for phase in 0..self.core.plan().phase_count() {
             if let Some(digest) = self.core.cast_in(phase) {
@@ -135,12 +136,14 @@ impl EchoRound {
         }
     }
 
-    /// Waits until a phase has a quorum, and counts in all phases meanwhile. Resolves at once if it has one.
+    /// Waits until a phase has a quorum, and counts in all phases meanwhile. Resolves at once if it
+    /// has one.
     ///
     /// # Errors
-    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split, or, in a call, members
-    /// without a vote have no connection to this node. About a tag they may come back and vote; who does
-    /// not want to wait for that sets a timeout. [`EchoError::Cast`] when there is no such phase.
+    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split, or, in a
+    /// call, members without a vote have no connection to this node. About a tag they may come back
+    /// and vote; who does not want to wait for that sets a timeout. [`EchoError::Cast`] when there
+    /// is no such phase.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -162,8 +165,8 @@ impl EchoRound {
         Ok(EchoOutcome { votes, evidence: self.evidence().to_vec() })
     }
 
-    /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that a plan
-    /// cannot express; [`Self::quorum`] wakes less often.
+    /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that
+    /// a plan cannot express; [`Self::quorum`] wakes less often.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -255,12 +258,12 @@ impl EchoRound {
         }))
     }
 
-    /// Who has voted twice, so far.
+    /// Members that have voted twice, so far.
     pub fn evidence(&self) -> &[Evidence] {
         self.core.evidence()
     }
 
-    /// How many casts were none of this round, so far.
+    /// Number of casts that were none of this round, so far.
     pub fn refused(&self) -> Refused {
         self.core.refused()
     }
@@ -277,18 +280,18 @@ impl Drop for EchoRound {
     }
 }
 
-/// What has come of the echo phases of a call.
+/// Result of the echo phases of a call.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EchoOutcome {
     /// Votes in the last phase when it had its quorum.
     pub votes: usize,
-    /// Who has voted twice.
+    /// Members that have voted twice.
     pub evidence: Vec<Evidence>,
 }
 
-/// Echoes in `phases` phases, one after the other, each of a majority of all members; then the handler may
-/// reply. For crashes only: see [`EchoPlan::majority`].
+/// Echoes in `phases` phases, one after the other, each of a majority of all members; then the
+/// handler may reply. For crashes only: see [`EchoPlan::majority`].
 ///
 /// ```
 /// # use convoke_core::{Context, Status};

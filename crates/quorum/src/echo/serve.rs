@@ -14,20 +14,21 @@ use super::round::EchoRound;
 
 /// Adds methods with echo phases to a [`Service`]; generated servers do so for `echo_phases`.
 pub trait EchoExt: Sized {
-    /// Adds a method whose reply leaves a member only after so many majority echo phases among `members`.
+    /// Adds a method whose reply leaves a member only after so many majority echo phases among
+    /// `members`.
     ///
-    /// The handler runs first: what it stores is stored before this member votes for it. Then its reply is
-    /// held, the member casts the digest of the encoded request to all others, and the reply leaves once every
-    /// phase has its majority. A handler that fails does not vote. For crashes only: see
-    /// [`EchoPlan::majority`].
+    /// The handler runs first: what it stores is stored before this member votes for it. Then its
+    /// reply is held, the member casts the digest of the encoded request to all others, and the
+    /// reply leaves once every phase has its majority. A handler that fails does not vote. For
+    /// crashes only: see [`EchoPlan::majority`].
     ///
-    /// A request must reach all members in one call. Of an ordered method only the handlers are: the next one
-    /// starts when this one has returned, not when its phases are over, since another member may have begun
-    /// with the next.
+    /// A request must reach all members in one call. Of an ordered method only the handlers are:
+    /// the next one starts when this one has returned, not when its phases are over, since another
+    /// member may have begun with the next.
     ///
-    /// An endpoint starts with such a service only if its node is one of the members. When a phase can have no
-    /// quorum any more, the task fails with the [`Status`] of its [`EchoError`](super::EchoError), which names
-    /// the phase and who is missing.
+    /// An endpoint starts with such a service only if its node is one of the members. When a phase
+    /// can have no quorum any more, the task fails with the [`Status`] of its
+    /// [`EchoError`](super::EchoError), which names the phase and who is missing.
     ///
     /// ```
     /// # use convoke_core::{Context, Method, Service, Status};
@@ -154,8 +155,9 @@ fn digested<Req, Resp>(method: Method<Req, Resp>) -> Method<Digested<Req>, Resp>
     if method.is_ordered() { same.ordered() } else { same }
 }
 
-/// A message and the digest of the bytes it was decoded from. Encoding it anew need not give these bytes: what
-/// a newer initiator adds is not known here, and members of all versions must vote for the same.
+/// A message and the digest of the bytes it was decoded from. Encoding it anew need not give these
+/// bytes: what a newer initiator adds is not known here, and members of all versions must vote for
+/// the same.
 #[derive(Debug)]
 struct Digested<M> {
     message: M,

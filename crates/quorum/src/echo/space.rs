@@ -12,11 +12,11 @@ use super::error::EchoError;
 use super::plan::EchoPlan;
 use super::round::EchoRound;
 
-/// The tags of one service or group at this node: pairs of numbers, such as view and sequence, each of which
-/// members vote on in a round of its own.
+/// The tags of one service or group at this node: pairs of numbers, such as view and sequence, each
+/// of which members vote on in a round of its own.
 ///
-/// A tag has one round at a node, ever: joined again it is refused, until [`Self::close_below`] has closed it
-/// for good. The space is closed when it is dropped.
+/// A tag has one round at a node, ever: joined again it is refused, until [`Self::close_below`] has
+/// closed it for good. The space is closed when it is dropped.
 ///
 /// ```
 /// # use convoke_core::Endpoint;
@@ -49,22 +49,25 @@ pub struct EchoSpaceBuilder {
 }
 
 impl EchoSpaceBuilder {
-    /// How many tags, not joined here, one member may begin. What it says of more is dropped. Default 256.
+    /// Most tags, not joined here, that one member may begin. What it says of more is dropped.
+    /// Default 256.
     #[must_use]
     pub fn window(mut self, tags: usize) -> Self {
         self.window = tags;
         self
     }
 
-    /// How long the other members keep what this one casts about a tag that they have not joined. Default 10 s.
+    /// Time for which the other members keep what this one casts about a tag that they have not
+    /// joined. Default 10 s.
     #[must_use]
     pub fn keep(mut self, time: Duration) -> Self {
         self.keep = time;
         self
     }
 
-    /// How many members must have cast about a tag that is not joined for [`EchoSpace::next`] to tell of it.
-    /// With one more than may be faulty, one that tells the truth is among them. Default 1.
+    /// Number of members that must have cast about a tag that is not joined for [`EchoSpace::next`]
+    /// to tell of it. With one more than may be faulty, one that tells the truth is among them.
+    /// Default 1.
     #[must_use]
     pub fn announce_at(mut self, members: usize) -> Self {
         self.announce.senders_min = members;
@@ -100,8 +103,8 @@ impl EchoSpaceBuilder {
 }
 
 impl EchoSpace {
-    /// A space of this name, in which these members vote. The name must be the same at all of them, and no
-    /// other group's that shares an endpoint.
+    /// A space of this name, in which these members vote. The name must be the same at all of them,
+    /// and no other group's that shares an endpoint.
     pub fn builder(name: &str, members: &Configuration) -> EchoSpaceBuilder {
         let mut first = [0; 8];
         first.copy_from_slice(&digest_of(name.as_bytes()).0[..8]);
@@ -123,8 +126,8 @@ impl EchoSpace {
         EchoRound::with_port(port, &self.members, plan, false)
     }
 
-    /// The next tag, view and sequence, that enough members have cast about and that is not joined. Each is
-    /// told of once, the lowest first.
+    /// The next tag, view and sequence, that enough members have cast about and that is not joined.
+    /// Each is told of once, the lowest first.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no tag is lost.
@@ -132,8 +135,8 @@ impl EchoSpace {
         poll_fn(|cx| self.space.poll_announced(cx)).await
     }
 
-    /// Closes all tags below this one, by view first: what waits for them is dropped, what comes is late, and
-    /// none can be joined. Rounds that run go on.
+    /// Closes all tags below this one, by view first: what waits for them is dropped, what comes is
+    /// late, and none can be joined. Rounds that run go on.
     pub fn close_below(&self, view: u64, sequence: u64) {
         self.space.raise_floor(view, sequence);
     }
@@ -143,7 +146,7 @@ impl EchoSpace {
         self.space.floor()
     }
 
-    /// Who votes.
+    /// The members that vote.
     pub fn members(&self) -> &Configuration {
         &self.members
     }

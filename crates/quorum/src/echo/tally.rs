@@ -1,9 +1,9 @@
-//! Who has voted for what: at most once in each phase, whatever they send.
+//! Votes of a round: one of each member in each phase, whatever it sends.
 
 use bytes::Bytes;
 use convoke_core::{Digest, NodeId};
 
-/// What a member has cast in a phase.
+/// Cast of a member in a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vote {
     /// The value it speaks for.
@@ -14,21 +14,21 @@ pub struct Vote {
 
 /// A member has cast two different votes in one phase. Only the first counts.
 ///
-/// The connection says who it was. This node can be sure of it; as votes are not signed, it cannot prove it
-/// to others.
+/// The connection says who it was. This node can be sure of it; as votes are not signed, it cannot
+/// prove it to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// Who.
+    /// The member.
     pub node: NodeId,
     /// In which phase.
     pub phase: u16,
-    /// What counts.
+    /// The vote that counts.
     pub first: Vote,
-    /// What came later.
+    /// The one that came later.
     pub second: Vote,
 }
 
-/// What a cast has changed.
+/// Effect of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// It counts.
@@ -39,26 +39,26 @@ pub enum Heard {
     Differs,
 }
 
-/// Why a cast is none of this round. It leaves nothing behind but a count.
+/// Reason why a cast is none of this round. It leaves nothing behind but a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It is about a phase that does not exist.
     #[error("there is no phase {phase}")]
     UnknownPhase {
-        /// Which.
+        /// The phase cast in.
         phase: u16,
     },
     /// Its sender is no member of the configuration.
     #[error("{node} is no member")]
     NotMember {
-        /// Who.
+        /// The node.
         node: NodeId,
     },
     /// Its sender says that it has the place of another.
     #[error("{node} says that it has place {claimed} of the configuration")]
     WrongIndex {
-        /// Who.
+        /// The node.
         node: NodeId,
         /// Whose place it claims.
         claimed: u16,
@@ -66,14 +66,14 @@ pub enum Refusal {
     /// It is of another epoch of the configuration.
     #[error("{node} votes in epoch {epoch}")]
     WrongEpoch {
-        /// Who.
+        /// The node.
         node: NodeId,
-        /// Which.
+        /// The epoch it was cast in.
         epoch: u64,
     },
 }
 
-/// How many casts were none of a round, by reason.
+/// Number of casts that were none of a round, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
@@ -101,8 +101,8 @@ impl Refused {
 
 /// The votes of one round: for each phase and member which of the digests seen.
 ///
-/// Takes memory for the members and phases there are, once; every further cast costs none, but for the first
-/// proof that a member is faulty in a phase.
+/// Takes memory for the members and phases there are, once; every further cast costs none, but for
+/// the first proof that a member is faulty in a phase.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     members: usize,
@@ -183,7 +183,7 @@ impl Tally {
         u32::try_from(at).expect("each vote brings one digest at most")
     }
 
-    /// What a member has cast in a phase.
+    /// Cast of a member in a phase.
     pub(super) fn vote(&self, phase: u16, member: u16) -> Option<Digest> {
         self.votes[self.place(phase, member)].map(|at| self.digests[at as usize])
     }
@@ -194,7 +194,7 @@ impl Tally {
         sent.map(|(_, _, payload)| payload)
     }
 
-    /// How many members have cast this digest in a phase.
+    /// Number of members that have cast this digest in a phase.
     pub(super) fn count(&self, phase: u16, digest: Digest) -> usize {
         let at = self.digests.iter().position(|known| *known == digest);
         at.map_or(0, |at| self.counts[at * self.phases + usize::from(phase)] as usize)

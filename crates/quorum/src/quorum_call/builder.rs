@@ -17,8 +17,8 @@ use crate::{AckedBy, Closure, Configuration, QuorumError, QuorumFunction, Quorum
 
 use super::{Deciding, Follow, Members, QuorumCall};
 
-/// A quorum call being put together. Nothing is sent until it is opened or awaited; then all requests are sent
-/// at once, in order.
+/// A quorum call being put together. Nothing is sent until it is opened or awaited; then all
+/// requests are sent at once, in order.
 #[must_use = "nothing is sent until it is opened or awaited"]
 pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
@@ -79,16 +79,17 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         self
     }
 
-    /// Asks a member again whose branch failed in a way that may pass. Only where all methods of the
-    /// call are [idempotent](convoke_core::Method::idempotent). Default: nobody is asked twice.
+    /// Asks a member again whose branch failed in a way that may pass. Only where all methods of
+    /// the call are [idempotent](convoke_core::Method::idempotent). Default: nobody is asked twice.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// Asks the first `first` members it is addressed to at once, and a further one whenever `every`
-    /// has passed without a decision, or at once when one failed. A call that is addressed to members
-    /// in order of [latency](Latencies::order) asks the nearest first. Default: all at once.
+    /// Asks the first `first` members it is addressed to at once, and a further one whenever
+    /// `every` has passed without a decision, or at once when one failed. A call that is addressed
+    /// to members in order of [latency](Latencies::order) asks the nearest first. Default: all at
+    /// once.
     pub fn hedge(mut self, first: usize, every: Duration) -> Self {
         self.hedge = Some(Hedge { first, every });
         self
@@ -106,8 +107,8 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         self.open_with(roster)
     }
 
-    /// Decides on the replies by a rule; see [`QuorumExt::quorum`](crate::QuorumExt::quorum). Nothing is sent until it is
-    /// awaited.
+    /// Decides on the replies by a rule; see [`QuorumExt::quorum`](crate::QuorumExt::quorum).
+    /// Nothing is sent until it is awaited.
     pub fn quorum<F: QuorumFunction<Resp>>(self, rule: F) -> Deciding<Resp, F> {
         Deciding::new(self, rule)
     }
@@ -121,15 +122,15 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         Deciding::new(self, Closure(decide))
     }
 
-    /// Gives the first reply, once those who replied are a quorum: for writes. Nothing is sent until
-    /// it is awaited.
+    /// Gives the first reply, once those who replied are a quorum: for writes. Nothing is sent
+    /// until it is awaited.
     pub fn acked_by<S: QuorumSystem>(self, system: S) -> Deciding<Resp, AckedBy<S>> {
         Deciding::new(self, AckedBy(system))
     }
 
     /// Sends the requests now, and gives an answer that gets better with every reply: `decide` is
-    /// asked after each, and [`Verdict::Preliminary`] is an answer to go on with. A call that cannot
-    /// be opened has ended with the error that [`Self::open`] gives.
+    /// asked after each, and [`Verdict::Preliminary`] is an answer to go on with. A call that
+    /// cannot be opened has ended with the error that [`Self::open`] gives.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -141,16 +142,16 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         Correctable::start(self.open(), decide)
     }
 
-    /// Sends the requests one-way, in order: what is replied is dropped. Resolves when each has been
-    /// handed to a connection, which is not to say that it arrived. Nothing is sent until it is
-    /// awaited.
+    /// Sends the requests one-way, in order: what is replied is dropped. Resolves when each has
+    /// been handed to a connection, which is not to say that it arrived. Nothing is sent until it
+    /// is awaited.
     pub fn send(self) -> Sending<Resp> {
         Sending::new(self.one_way())
     }
 
     /// Sends the requests one-way, in order and now, and forgets them. A member that cannot be
-    /// reached does not get its request. A small frame comes back from each that does, by which both
-    /// sides forget the rest.
+    /// reached does not get its request. A small frame comes back from each that does, by which
+    /// both sides forget the rest.
     ///
     /// # Errors
     /// [`MulticastError::NotOneWay`] when a setting asks for replies, [`MulticastError::NotOpened`]

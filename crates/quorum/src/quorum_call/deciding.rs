@@ -14,8 +14,9 @@ use crate::{Configuration, QuorumError, QuorumFunction, Unsuitable, Verdict};
 
 use super::{News, QuorumBuilder, QuorumCall};
 
-/// A quorum call and the rule that decides it: resolves to the answer, or to the reason why there is none, as
-/// soon as either is certain. Nothing is cancelled by the decision: what was asked runs on.
+/// A quorum call and the rule that decides it: resolves to the answer, or to the reason why there
+/// is none, as soon as either is certain. Nothing is cancelled by the decision: what was asked runs
+/// on.
 ///
 /// # Cancel safety
 /// Dropped before it resolves, what still runs is cancelled.
@@ -76,7 +77,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
         Ok(Decided { value, answered, failed })
     }
 
-    /// What is decided, and the call as it is then.
+    /// Resolves to the decision, and the call as it is then.
     fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Settled<Resp, F::Output>> {
         self.open()?;
         let State::Open(call, function) = &mut self.0 else {
@@ -121,7 +122,8 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
 }
 
 /// # Errors
-/// When those who are asked are too few, whatever they say. Nothing was sent then.
+/// [`QuorumError::Impossible`] when the members asked are too few, whatever they say. Nothing was
+/// sent then.
 fn refuse_hopeless<Resp, F: QuorumFunction<Resp>>(
     roster: &Roster,
     function: &mut F,

@@ -28,9 +28,9 @@ pub trait QuorumExt<Resp: Payload + 'static>: Sized {
     /// leader.
     fn among(self, members: &Configuration) -> QuorumBuilder<Resp>;
 
-    /// Decides on the replies by a rule: a [`QuorumSystem`], of this crate or of one's own, gives all
-    /// replies of the quorum, `newest_of` and the like what they say. Nothing is sent until it is
-    /// awaited.
+    /// Decides on the replies by a rule: a [`QuorumSystem`], of this crate or of one's own, gives
+    /// all replies of the quorum, `newest_of` and the like what they say. Nothing is sent until it
+    /// is awaited.
     fn quorum<F: QuorumFunction<Resp>>(self, rule: F) -> Deciding<Resp, F> {
         self.quorum_call().quorum(rule)
     }
@@ -44,8 +44,8 @@ pub trait QuorumExt<Resp: Payload + 'static>: Sized {
         self.quorum_call().quorum_by(decide)
     }
 
-    /// Gives the first reply, once those who replied are a quorum: for writes. Nothing is sent until
-    /// it is awaited.
+    /// Gives the first reply, once those who replied are a quorum: for writes. Nothing is sent
+    /// until it is awaited.
     fn acked_by<S: QuorumSystem>(self, system: S) -> Deciding<Resp, AckedBy<S>> {
         self.quorum_call().acked_by(system)
     }

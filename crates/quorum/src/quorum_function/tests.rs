@@ -8,7 +8,7 @@ use crate::replies::Heard;
 use crate::roster::{Roster, Worth};
 use crate::system::{All, Byzantine, Grid, Majority, Threshold, Weighted};
 
-/// What may happen to a member: it replies with a small number, or is lost.
+/// Fate of a member: it replies with a small number, or is lost.
 type Fate = Option<u8>;
 
 fn node(index: usize) -> NodeId {
@@ -86,14 +86,15 @@ fn judge(make: fn(usize) -> Function, count: usize, history: &[(usize, Fate)]) -
     verdict
 }
 
-/// Whether some completion of a history gets an answer.
+/// True when some completion of a history gets an answer.
 fn can_be_done(make: fn(usize) -> Function, count: usize, history: &[(usize, Fate)]) -> bool {
     if matches!(judge(make, count, history), Verdict::Done(_)) {
         return true;
     }
     let next = (0..count).find(|index| history.iter().all(|(seen, _)| seen != index));
     next.is_some_and(|index| {
-        // That all who are left reply alike with some value is the best that can happen to any rule here.
+        // That all who are left reply alike with some value is the best that can happen to any rule
+        // here.
         [Some(0), Some(1), Some(2)].into_iter().any(|fate| {
             let mut longer = history.to_vec();
             longer.push((index, fate));

@@ -6,10 +6,10 @@ use crate::MemberSet;
 
 use super::{QuorumSystem, Unsuitable};
 
-/// The members, in order, fill rows of this many columns; a quorum is one whole row and one member of every
-/// row besides. Any two quorums have a member in common, and of `n` members in a square each is in about
-/// `2 √n`: less than a majority when there are many. Source: Cheung, Ammar, Ahamad, *The Grid Protocol*,
-/// ICDE 1990.
+/// The members, in order, fill rows of this many columns; a quorum is one whole row and one member
+/// of every row besides. Any two quorums have a member in common, and of `n` members in a square
+/// each is in about `2 √n`: less than a majority when there are many. Source: Cheung, Ammar,
+/// Ahamad, *The Grid Protocol*, ICDE 1990.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Members in a row.

@@ -1,4 +1,4 @@
-//! What must hold of every system, tried over all sets of a few members.
+//! Properties of every system, tried over all sets of a few members.
 
 use proptest::prelude::*;
 

@@ -10,8 +10,8 @@ use super::{QuorumSystem, Unsuitable};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct First;
 
-/// More than half of the members: any two majorities have a member in common. Enough when members may crash;
-/// not when they may lie, see [`Byzantine`].
+/// More than half of the members: any two majorities have a member in common. Enough when members
+/// may crash; not when they may lie, see [`Byzantine`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Majority;
 
@@ -24,30 +24,30 @@ pub struct All;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold(pub usize);
 
-/// A quorum among members of which up to `faulty` may lie: `ceil((n + f + 1) / 2)` of at least `3f + 1`. Any
-/// two quorums have `f + 1` members in common, so an honest one.
+/// A quorum among members of which up to `faulty` may lie: `ceil((n + f + 1) / 2)` of at least `3f
+/// + 1`. Any two quorums have `f + 1` members in common, so an honest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Byzantine {
-    /// How many members may do anything at all: `f`.
+    /// Number of members that may do anything at all: `f`.
     pub faulty: usize,
 }
 
 impl Majority {
-    /// How many of `count` members that is.
+    /// Size of a majority of `count` members.
     pub const fn of(count: usize) -> usize {
         count / 2 + 1
     }
 }
 
 impl Byzantine {
-    /// How many of `count` members are a quorum.
+    /// Size of a quorum of `count` members.
     pub const fn of(self, count: usize) -> usize {
         (count + self.faulty + 1).div_ceil(2)
     }
 }
 
 /// # Errors
-/// When fewer than one or more than all are needed.
+/// [`Unsuitable`] when fewer than one or more than all are needed.
 fn check_count(needed: usize, members: usize) -> Result<(), Unsuitable> {
     match needed {
         _ if members == 0 => Err(Unsuitable::NoMembers),

@@ -8,8 +8,8 @@ use crate::MemberSet;
 
 use super::{QuorumSystem, Unsuitable};
 
-/// Members whose weights reach a threshold together. Source: Gifford, *Weighted Voting for Replicated Data*,
-/// SOSP 1979. A member without a weight has none.
+/// Members whose weights reach a threshold together. Source: Gifford, *Weighted Voting for
+/// Replicated Data*, SOSP 1979. A member without a weight has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighted {
     weights: BTreeMap<NodeId, u32>,

@@ -43,7 +43,8 @@ pub(crate) fn address(id: u64) -> String {
 }
 
 impl Cluster {
-    /// Members 1 to `count` with what `service` makes for each, all connected to each other and to a client.
+    /// Members 1 to `count` with what `service` makes for each, all connected to each other and to
+    /// a client.
     pub(crate) async fn start(
         seed: u64,
         count: u64,

@@ -1,6 +1,6 @@
-//! Many seeds: members that crash, repeat themselves, lie and cast nonsense, on links that reorder. After each
-//! run correct members agree, have decided what the client wrote, have evidence against liars alone, and keep
-//! nothing.
+//! Many seeds: members that crash, repeat themselves, lie and cast nonsense, on links that reorder.
+//! After each run correct members agree, have decided what the client wrote, have evidence against
+//! liars alone, and keep nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -106,8 +106,8 @@ async fn decide(
     }
 }
 
-/// Tells some members one thing and some another, several times, about phases that exist and others, and in
-/// the name of others.
+/// Tells some members one thing and some another, several times, about phases that exist and
+/// others, and in the name of others.
 async fn lie(mut random: Random, members: Configuration, context: Context) {
     let port = context.casts().expect("it is the first");
     let me = members.index_of(port.node()).expect("a member");

@@ -12,7 +12,7 @@ use super::status;
 
 const TIMEOUT: &str = "grpc-timeout";
 const TRACEPARENT: &str = "traceparent";
-/// What belongs to HTTP and gRPC and says nothing to a service.
+/// Headers that belong to HTTP and gRPC and say nothing to a service.
 const HOP_BY_HOP: [&str; 7] =
     ["te", "content-type", "content-length", "user-agent", "connection", "host", "accept-encoding"];
 

@@ -27,8 +27,8 @@ use crate::codec::{BytesCodec, Parts};
 /// Chooses who is asked.
 pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
 
-/// The edge as a `tower` service, for a server of one's own: with TLS, with other services beside it,
-/// behind layers. It answers every path, so it is the fallback of a router.
+/// The edge as a `tower` service, for a server of one's own: with TLS, with other services beside
+/// it, behind layers. It answers every path, so it is the fallback of a router.
 ///
 /// Made by [`GrpcEdgeBuilder::into_service`](crate::GrpcEdgeBuilder::into_service). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -159,8 +159,8 @@ fn unknown(method: &str) -> Status {
     status::own(Code::Unimplemented, text, Executed::No)
 }
 
-/// gRPC's own code for a message above the limit is "resource exhausted"; tonic says "out of range". What
-/// comes from here always says whether it ran, so a status without that is tonic's.
+/// gRPC's own code for a message above the limit is "resource exhausted"; tonic says "out of
+/// range". What comes from here always says whether it ran, so a status without that is tonic's.
 fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Response<Body> {
     let headers = response.headers_mut();
     let is_out_of_range = headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "11");
@@ -175,7 +175,7 @@ fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Respo
 struct One {
     inner: Arc<Inner>,
     method: String,
-    /// Where there is a descriptor set.
+    /// The method, where there is a descriptor set.
     known: Option<Known>,
     peer: Peer,
     permit: Option<OwnedSemaphorePermit>,
@@ -194,7 +194,8 @@ impl One {
         Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
     }
 
-    /// The name of the method in spans and metrics. Names that only clients give have no place there.
+    /// The name of the method in spans and metrics. Names that only clients give have no place
+    /// there.
     fn name(&self) -> Option<&'static str> {
         let known = self.known.map(|known| known.name);
         known.or_else(|| self.inner.endpoint.served_method(&self.method))
@@ -273,8 +274,8 @@ impl ServerStreamingService<Bytes> for One {
     }
 }
 
-/// The replies of a call, and at their end its status where it is not complete. Dropped before that,
-/// it cancels the call.
+/// The replies of a call, and at their end its status where it is not complete. Dropped before
+/// that, it cancels the call.
 struct Replies {
     /// `None` at the end.
     call: Option<Call<RawMessage>>,

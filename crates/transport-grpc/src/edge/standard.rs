@@ -51,7 +51,7 @@ impl Standard {
         found.map(|(_, service)| service)
     }
 
-    /// What the health service says of a service; of the whole server with an empty name.
+    /// Sets what the health service says of a service; of the whole server with an empty name.
     pub(super) async fn set_serving(&self, service: &str, is_serving: bool) {
         let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.reporter.set_service_status(service, status).await;

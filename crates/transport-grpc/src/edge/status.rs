@@ -45,8 +45,8 @@ pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Status> {
     })
 }
 
-/// The status of a call that has replied and answers more than that one message: with another reply,
-/// or with these failures. A method that answers so has to be a stream.
+/// The status of a call that has replied and answers more than that one message: with another
+/// reply, or with these failures. A method that answers so has to be a stream.
 pub(crate) fn of_part(known: Option<Known>, failures: &[Failure]) -> Status {
     let (name, answer) = known.map_or(("the method", ".."), |known| (known.name, known.answer));
     let mut text = format!("{name} answers more than once: write `returns (stream {answer})`");

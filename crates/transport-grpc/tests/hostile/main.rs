@@ -1,5 +1,5 @@
-//! Peers that do not keep to the rules, at the transport's port and at the edge: each is refused with a
-//! reason, and none harms another.
+//! Peers that do not keep to the rules, at the transport's port and at the edge: each is refused
+//! with a reason, and none harms another.
 
 #[path = "../edge/echo.rs"]
 #[allow(dead_code, reason = "the tests with tonic's client use more of it")]

@@ -30,8 +30,8 @@ impl Victim {
         self.listener.local_address().rest().parse().expect("it is a socket address")
     }
 
-    /// Asserts that the honest connection still carries frames, that new ones are accepted, and that
-    /// the sink was told everything in turn.
+    /// Asserts that the honest connection still carries frames, that new ones are accepted, and
+    /// that the sink was told everything in turn.
     pub(crate) async fn lives_on(self) {
         let nonce = self.to_victim.link().nonce;
         let count = self.sink.frame_count(nonce);

@@ -221,7 +221,8 @@ fn state(core: &mut EchoCore) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 proptest! {
-    /// Votes are at most one a member, quorums stay, nothing is sent twice, and a quorum has its votes.
+    /// Votes are at most one a member, quorums stay, nothing is sent twice, and a quorum has its
+    /// votes.
     #[test]
     fn invariants_hold_whatever_comes(
         plan in plans(),

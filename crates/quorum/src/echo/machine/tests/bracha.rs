@@ -1,4 +1,5 @@
-//! Bracha's broadcast by the rules alone: what members of whom one lies can and cannot be made to deliver.
+//! Bracha's broadcast by the rules alone: what members of whom one lies can and cannot be made to
+//! deliver.
 
 use super::*;
 
@@ -67,7 +68,8 @@ impl Run {
     }
 }
 
-/// The nth of all ways in which the liar can tell each of three members one of two things, or nothing.
+/// The nth of all ways in which the liar can tell each of three members one of two things, or
+/// nothing.
 fn lies(mut number: usize) -> [Option<Digest>; 3] {
     [(); 3].map(|()| {
         let lie = [None, Some(A), Some(B)][number % 3];
@@ -76,8 +78,8 @@ fn lies(mut number: usize) -> [Option<Digest>; 3] {
     })
 }
 
-/// All 3^9 ways in which a lying source can treat three correct members, in three orders: nobody delivers what
-/// another does not.
+/// All 3^9 ways in which a lying source can treat three correct members, in three orders: nobody
+/// delivers what another does not.
 #[test]
 fn no_lie_of_the_source_makes_correct_members_differ() {
     let mut delivered_any = 0;
@@ -110,8 +112,8 @@ fn no_lie_of_the_source_makes_correct_members_differ() {
 }
 
 proptest! {
-    /// Whatever another member says twice or out of order, what a correct source sends is delivered by all,
-    /// and nothing else.
+    /// Whatever another member says twice or out of order, what a correct source sends is delivered
+    /// by all, and nothing else.
     #[test]
     fn what_a_correct_source_sends_is_delivered(
         lies in prop::collection::vec((0..3_usize, 0..4_u16, any::<bool>()), 0..40),
