@@ -31,6 +31,28 @@ pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
 /// it, behind layers. It answers every path, so it is the fallback of a router.
 ///
 /// Made by [`GrpcEdgeBuilder::into_service`](crate::GrpcEdgeBuilder::into_service). Cheap to clone.
+///
+/// A layer sees every request before it becomes a call, and every answer:
+/// ```
+/// # use convoke_core::Endpoint;
+/// # use convoke_transport_grpc::GrpcEdge;
+/// use tower::ServiceBuilder;
+///
+/// # type Request = http::Request<tonic::body::Body>;
+/// # async fn serve(endpoint: &Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+/// let edge = GrpcEdge::builder(endpoint).into_service().await?;
+/// let edge = ServiceBuilder::new()
+///     .map_request(|mut request: Request| {
+///         // Who the tenant is, is not for clients to say.
+///         request.headers_mut().insert("tenant", http::HeaderValue::from_static("shop"));
+///         request
+///     })
+///     .service(edge);
+/// # fn is_service(_: impl tower::Service<Request>) {}
+/// # is_service(edge);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct EdgeService {
     inner: Arc<Inner>,

@@ -3,10 +3,15 @@
 mod client;
 mod echo;
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use convoke_transport_grpc::{EdgeError, GrpcEdge};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::task::JoinHandle;
+use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
@@ -307,19 +312,50 @@ fn tokio_stream_of<T: Send + 'static>(
 async fn the_edge_can_be_a_service_of_ones_own_server() {
     let stage = Stage::new().await;
     let edge = GrpcEdge::builder(&stage.near).into_service().await.unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = tokio::spawn(async move {
-        let (stream, _) = listener.accept().await.unwrap();
-        let service = hyper::service::service_fn(move |request| edge.clone().call(request));
-        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .serve_connection(TokioIo::new(stream), service)
-            .await
-    });
+    let (address, server) = serve_one(edge).await;
     let mut client = Client::connect(address).await;
     assert_eq!(client.unary("Say", text("a")).await.unwrap().into_inner(), text("A"));
     server.abort();
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_layer_sees_every_request_before_it_becomes_a_call() {
+    let stage = Stage::new().await;
+    let edge = GrpcEdge::builder(&stage.near).into_service().await.unwrap();
+    let edge = tower::ServiceBuilder::new()
+        .map_request(|mut request: http::Request<Incoming>| {
+            request.headers_mut().insert("tenant", http::HeaderValue::from_static("shop"));
+            request
+        })
+        .service(edge);
+    let (address, server) = serve_one(edge).await;
+    let mut client = Client::connect(address).await;
+    let mut request = Request::new(text(""));
+    request.metadata_mut().insert("tenant", "somebody else".parse().unwrap());
+    let seen = client.send("Metadata", request).await.unwrap().into_inner().text;
+    assert_eq!(seen, "tenant=shop\n");
+    server.abort();
+    stage.stop().await;
+}
+
+/// Serves one connection over HTTP/2.
+async fn serve_one<S>(service: S) -> (SocketAddr, JoinHandle<()>)
+where
+    S: Service<http::Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(move |request| service.clone().call(request));
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    });
+    (address, server)
 }
 
 #[tokio::test]
