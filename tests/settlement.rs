@@ -44,8 +44,9 @@ impl Chain {
 
     async fn go(self: Arc<Self>, times: usize) {
         for _ in 0..times {
-            let request = HOPS.request(self.ask.clone()).deadline(LONG);
-            let answer = self.client.invoke(request).to(self.first).await;
+            let request = HOPS.request(self.ask.clone());
+            let call = self.client.invoke(request).deadline(LONG).to(self.first);
+            let answer = call.await;
             assert_eq!(answer.expect("nobody fails").node, Self::SERVERS);
         }
     }

@@ -24,6 +24,9 @@ pub struct Limits {
     /// Bytes of one reply that may be sent before the initiator grants any. Default 16 KiB. Must be
     /// the same on all nodes that talk to each other.
     pub unscheduled_bytes: u64,
+    /// Bytes of whole replies of tasks here that wait until their initiators grant them, for all
+    /// peers. Default 512 MiB.
+    pub waiting_reply_bytes_max: usize,
     /// Bytes of a stream that may be on their way or unread. Default 256 KiB.
     pub stream_window_bytes: u64,
     /// Tasks of others that run here at once. Default 65,536.
@@ -100,6 +103,7 @@ impl Default for Limits {
             branches_max: 1 << 16,
             reply_bytes_max: 64 << 20,
             unscheduled_bytes: 16 << 10,
+            waiting_reply_bytes_max: 512 << 20,
             stream_window_bytes: 256 << 10,
             tasks_max: 1 << 16,
             remembered_max: 1 << 20,

@@ -25,22 +25,25 @@ pub(crate) enum Pool {
     Records,
     /// Running tasks.
     Running,
+    /// Bytes of whole replies that wait for credit.
+    Replies,
 }
 
-const POOLS: usize = 2;
+const POOLS: usize = 3;
 
 impl Pool {
     const fn index(self) -> usize {
         match self {
             Self::Records => 0,
             Self::Running => 1,
+            Self::Replies => 2,
         }
     }
 
     /// How many times what is free one peer may have.
     const fn alpha(self) -> usize {
         match self {
-            Self::Records => 1,
+            Self::Records | Self::Replies => 1,
             Self::Running => 2,
         }
     }
@@ -64,9 +67,9 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub(crate) fn new(records_max: usize, running_max: usize) -> Self {
+    pub(crate) fn new(records_max: usize, running_max: usize, reply_bytes_max: usize) -> Self {
         Self {
-            max: [records_max, running_max],
+            max: [records_max, running_max, reply_bytes_max],
             used: [0; POOLS],
             peers: Vec::new(),
             free: Vec::new(),
@@ -190,7 +193,7 @@ mod tests {
 
     #[test]
     fn greedy_peers_leave_as_much_free_as_each_has() {
-        let mut shares = Shares::new(1_000, 900);
+        let mut shares = Shares::new(1_000, 900, 0);
         let first = shares.connect(place(1));
         assert_eq!(take_all(&mut shares, first, Pool::Records), 500);
         assert_eq!(take_all(&mut shares, first, Pool::Running), 600);
@@ -204,7 +207,7 @@ mod tests {
     /// left.
     #[test]
     fn the_next_peer_can_take_half_of_what_is_free() {
-        let mut shares = Shares::new(10_000, 10_000);
+        let mut shares = Shares::new(10_000, 10_000, 0);
         for n in 0..10_usize {
             let peer = shares.connect(place(n));
             let free = shares.max(Pool::Records) - shares.used(Pool::Records);
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn greedy_peers_become_equal_as_they_renew_what_they_have() {
         let max = 10_000;
-        let mut shares = Shares::new(max, max);
+        let mut shares = Shares::new(max, max, 0);
         for count in 1..=8_usize {
             let peers: Vec<PeerIndex> = (0..count).map(|n| shares.connect(place(n))).collect();
             for _ in 0..max {
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_forgotten_when_it_is_gone_and_has_given_all_back() {
-        let mut shares = Shares::new(10, 10);
+        let mut shares = Shares::new(10, 10, 0);
         let peer = shares.connect(place(1));
         let again = shares.connect(place(1));
         assert_eq!(peer, again);

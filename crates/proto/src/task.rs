@@ -119,6 +119,12 @@ pub enum TaskRefusal {
         /// The limit.
         limit: usize,
     },
+    /// So many bytes of replies wait for credit that this one may not.
+    #[error(
+        "too many bytes of replies wait until they are granted: its peer has its share of \
+         waiting_reply_bytes_max"
+    )]
+    TooMuchWaits,
     /// The node is known to be dead at the moment.
     #[error("the node cannot be reached at the moment")]
     NodeDead,
@@ -132,7 +138,7 @@ impl TaskRefusal {
             Self::NodeDead => Cause::Unreachable,
             Self::PathTooDeep => Cause::PathTooDeep,
             Self::TooManyBranches => Cause::TooManyBranches,
-            Self::MessageTooLarge { .. } => Cause::Application,
+            Self::MessageTooLarge { .. } | Self::TooMuchWaits => Cause::Application,
         }
     }
 }
@@ -434,6 +440,11 @@ impl Task {
     /// Whether it has ended and everything it said has left.
     pub(crate) fn is_drained(&self) -> bool {
         self.end.is_some() && self.outgoing.is_empty() && self.out.is_empty()
+    }
+
+    /// Whether a whole reply or a part of one waits to leave.
+    pub(crate) fn holds_replies(&self) -> bool {
+        matches!(self.held, Held::Reply(_)) || !self.outgoing.is_empty()
     }
 
     pub(crate) fn poll_output(&mut self) -> Option<TaskOutput> {

@@ -319,6 +319,7 @@ impl Visits {
             payer: by.peer,
             since: now,
             forget_at: task.call_deadline + self.limits.keep_alive_timeout,
+            waiting_bytes: 0,
             state: State::Running(self.boxed(task)),
         };
         let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
@@ -475,6 +476,19 @@ impl Visits {
                 TaskOutput::Request(request) => self.send_request(now, call, place, request, links),
             }
         }
+        self.give_back_room(place, links);
         self.bury(now, call, place, links);
+    }
+
+    /// Gives back what the replies of a task have taken, once none of them waits.
+    fn give_back_room(&mut self, place: &Place, links: &mut Links) {
+        let Some(record) = self.record_mut(place) else { return };
+        if record.waiting_bytes > 0
+            && let State::Running(task) = &record.state
+            && !task.holds_replies()
+        {
+            let bytes = std::mem::take(&mut record.waiting_bytes);
+            links.shares_mut().give(record.payer, Pool::Replies, bytes as usize);
+        }
     }
 }

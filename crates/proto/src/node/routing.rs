@@ -99,7 +99,12 @@ impl Node {
         }
     }
 
-    /// Counts what did not count. Who does nothing else is disconnected.
+    /// Counts what did not count. Who gives orders without a key, which no honest node does, and does
+    /// nothing else is disconnected.
+    ///
+    /// Departs from `trust.md` section 8, where frames that speak for others close their connection,
+    /// too: a request may name any node as its initiator, so whoever sends such to an honest server
+    /// would have it speak so, and lose the connection that it shares with that node.
     fn note(&mut self, now: Timestamp, by: &Arrival, counts: bool, why: Ignored) {
         if counts {
             return;
@@ -108,8 +113,10 @@ impl Node {
         let (node, link) = (by.via, by.link);
         match self.links.note_ignored(now, link) {
             Noise::First => self.events.push_back(NodeEvent::Ignored { node, link, why }),
-            Noise::More => {}
-            Noise::TooMuch => self.reset(now, node, link, ResetReason::Noise),
+            Noise::TooMuch if why == Ignored::OrdersOther => {
+                self.reset(now, node, link, ResetReason::Noise);
+            }
+            Noise::More | Noise::TooMuch => {}
         }
     }
 

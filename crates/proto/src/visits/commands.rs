@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::id::{MethodId, NodeId, TaskKey};
 use crate::links::{Links, Way};
+use crate::share::Pool;
 use crate::task::{Task, TaskFailure, TaskRefusal};
 use crate::time::Timestamp;
 use crate::wire::{CancelReason, Extension};
@@ -34,6 +35,7 @@ impl Visits {
         payload: Bytes,
         links: &mut Links,
     ) -> Result<(), TaskRefusal> {
+        self.hold_reply(task, payload.len(), links)?;
         self.with_task(now, task, links, |task| task.reply(payload))?
     }
 
@@ -45,11 +47,36 @@ impl Visits {
         payload: Bytes,
         links: &mut Links,
     ) -> Result<(), TaskRefusal> {
+        self.hold_reply(task, payload.len(), links)?;
         self.with_task(now, task, links, |task| {
             task.reply(payload)?;
             task.finish();
             Ok(())
         })?
+    }
+
+    /// Takes room for a reply that may have to wait for credit, in the share of who asked for it.
+    /// What leaves without any costs nothing.
+    fn hold_reply(
+        &mut self,
+        task: &TaskRef,
+        bytes: usize,
+        links: &mut Links,
+    ) -> Result<(), TaskRefusal> {
+        if bytes as u64 <= self.limits.unscheduled_bytes {
+            return Ok(());
+        }
+        let Some(record) = self.record_mut(&task.place()) else { return Ok(()) };
+        let shares = links.shares_mut();
+        if !shares.may_take(record.payer, Pool::Replies) {
+            return Err(TaskRefusal::TooMuchWaits);
+        }
+        // A task that sends gigabytes at once pays for four.
+        let left = u32::MAX - record.waiting_bytes;
+        let bytes = u32::try_from(bytes).map_or(left, |bytes| bytes.min(left));
+        shares.take(record.payer, Pool::Replies, bytes as usize);
+        record.waiting_bytes += bytes;
+        Ok(())
     }
 
     /// Begins a streamed reply.

@@ -47,6 +47,8 @@ pub(super) struct Origin {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) at: Option<Timestamp>,
+    /// Questions since the last answer: each makes the next wait twice as long.
+    pub(super) unanswered: u32,
     /// The connection over which a node other than the initiator was asked and has not answered.
     pub(super) over: Option<LinkId>,
     /// Calls over that were left after the answer.

@@ -48,6 +48,8 @@ pub(super) struct Record {
     pub(super) since: Timestamp,
     /// When nothing of it that could still arrive can do harm any more.
     pub(super) forget_at: Timestamp,
+    /// Bytes that its replies have taken of the room for those that wait for credit.
+    pub(super) waiting_bytes: u32,
     pub(super) state: State,
 }
 
@@ -92,7 +94,18 @@ impl Record {
     fn stub(&self) -> Self {
         let Self { seq, key, origin, link, payer, since, forget_at, .. } = *self;
         let task = self.task.clone();
-        Self { seq, task, key, origin, link, payer, since, forget_at, state: State::Gone }
+        Self {
+            seq,
+            task,
+            key,
+            origin,
+            link,
+            payer,
+            since,
+            forget_at,
+            waiting_bytes: 0,
+            state: State::Gone,
+        }
     }
 
     /// True when its handler has not ended and has not been stopped.

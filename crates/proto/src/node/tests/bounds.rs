@@ -3,12 +3,14 @@
 use bytes::Bytes;
 
 use super::super::*;
-use super::mesh::{METHOD, branch, cast, id, millis, open_one};
+use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one};
+use crate::call::CallOptions;
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
 use crate::mailbox::MailKey;
 use crate::share::Pool;
+use crate::task::TaskRefusal;
 use crate::wire::{
     Asked, Cancel, CancelReason, Entry, Header, LinkDown, Outcome, Probe, Reply, ReplyRoute,
     Request, TASKS_MAX,
@@ -285,4 +287,43 @@ fn a_question_without_a_way_says_nothing_of_other_calls() {
     a.handle_timeout(now + millis(21));
     let open = |call| a.call(call).unwrap().tree().open();
     assert_eq!((open(one), open(two)), (1, 1), "of call one the task at n2 is still open");
+}
+
+/// A peer that grants nothing keeps what it asked for waiting here: its share of that, and no more.
+#[test]
+fn replies_that_wait_for_credit_are_bounded_and_leave_room_when_they_have_left() {
+    let limits = Limits { waiting_reply_bytes_max: 200_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let reply = Bytes::from_static(&[7; 50_000]);
+    let ask = |mesh: &mut Mesh, from: u64| {
+        mesh.call(from, &[2], CallOptions::default());
+        mesh.deliver_all();
+        let (_, task) = mesh.task("/0");
+        let (now, reply) = (mesh.now, reply.clone());
+        mesh.with(2, |node| node.answer(now, &task, reply))
+    };
+    // What it is granted at once would leave at once.
+    assert_eq!(ask(&mut mesh, 1), Ok(()));
+    assert_eq!(ask(&mut mesh, 1), Ok(()));
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        let (_, task) = mesh.task("/0");
+        let now = mesh.now;
+        assert_eq!(mesh.with(2, |node| node.answer(now, &task, reply.clone())), Ok(()));
+        mesh.deliver_all_but("CREDIT");
+        waiting.extend(mesh.hold_back("CREDIT"));
+    }
+    let used = |mesh: &Mesh| mesh.nodes[&2].links().shares().used(Pool::Replies);
+    assert_eq!((waiting.len(), used(&mesh)), (2, 100_000));
+    assert_eq!(ask(&mut mesh, 1), Err(TaskRefusal::TooMuchWaits), "it has a half");
+    assert_eq!(ask(&mut mesh, 3), Ok(()), "another peer has room");
+    mesh.deliver_all();
+    assert_eq!(used(&mesh), 100_000, "what was granted has left");
+    mesh.wire.extend(waiting);
+    mesh.deliver_all();
+    assert_eq!(used(&mesh), 0);
+    assert_eq!(ask(&mut mesh, 1), Ok(()));
 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use super::super::*;
 use super::mesh::{Mesh, id};
 use super::strangers::{
-    cancel, fail, frame, from_outside, in_the_name_of, key, keyed, manifest, relayed, request, send,
+    cancel, fail, frame, in_the_name_of, key, keyed, manifest, relayed, request, send,
 };
-use crate::call::CallOptions;
+use crate::call::{CallOptions, End};
 use crate::id::CallId;
 use crate::key::Key;
 use crate::wire::{
@@ -309,18 +309,40 @@ fn what_goes_straight_to_its_receiver_is_not_relayed() {
 
 /// Its frames are ignored at the price of a comparison; who sends nothing else is disconnected.
 #[test]
-fn a_connection_that_brings_only_what_does_not_count_is_closed() {
+fn a_connection_that_brings_only_orders_that_do_not_count_is_closed() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
-    let link = mesh.link_between(1, 3);
-    let forged = || frame(call, "/0", Message::Reply(Reply::sole(Bytes::new())));
+    let link = mesh.link_between(2, 3);
     for _ in 0..10_000 {
-        mesh.take((1, link), forged()).unwrap();
+        mesh.take((2, link), frame(call, "/0", cancel())).unwrap();
     }
     assert!(mesh.resets.is_empty());
-    assert_eq!(mesh.ignored, [(1, Ignored::SpeaksForOther)], "said once");
-    mesh.take((1, link), forged()).unwrap();
-    assert_eq!(mesh.resets, [(1, link)]);
-    let far = from_outside(&mesh, 1 << 40);
-    mesh.take((1, link), frame(far, "/0", cancel())).unwrap();
-    assert_eq!(mesh.nodes[&1].ignored().total(), 10_001, "what it still brings is not looked at");
+    assert_eq!(mesh.ignored, [(2, Ignored::OrdersOther)], "said once");
+    mesh.take((2, link), frame(call, "/0", cancel())).unwrap();
+    assert_eq!(mesh.resets, [(2, link)]);
+    mesh.take((2, link), frame(call, "/0", cancel())).unwrap();
+    assert_eq!(mesh.nodes[&2].ignored().total(), 10_001, "what it still brings is not looked at");
+}
+
+/// Who asks a server in the name of another node has it speak to that node without right; that is
+/// not the server's doing, and does not cost it the connection.
+#[test]
+fn a_server_is_not_disconnected_for_what_strangers_have_it_say() {
+    let mut mesh = Mesh::connected(3);
+    let served = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    for forged in 1..=10_001 {
+        let asked = request(Key(forged), in_the_name_of(1), 0);
+        send(&mut mesh, 3, 2, frame(served, "/0/0", asked)).unwrap();
+        let (_, task) = mesh.task("/0/0");
+        let now = mesh.now;
+        mesh.with(2, |node| node.answer(now, &task, Bytes::new())).unwrap();
+        mesh.deliver_all_but("ASK");
+        mesh.starts.pop();
+    }
+    let ignored = mesh.nodes[&1].ignored().speaks_for_other;
+    assert!(ignored > 10_000, "{ignored}");
+    assert!(mesh.resets.is_empty());
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, served), Some(End::Complete));
 }

@@ -20,7 +20,7 @@ struct Maker {
 impl Maker {
     fn new() -> Self {
         let node = NodeId::new(1).unwrap();
-        let payer = Shares::new(1, 1).connect(PeerName::Node(node));
+        let payer = Shares::new(1, 1, 0).connect(PeerName::Node(node));
         let life = Incarnation::of_random(1 << 8);
         let origin = Origins::default().insert(NodeLife { node, life }, payer);
         Self { origin, payer }
@@ -30,7 +30,7 @@ impl Maker {
         let Self { origin, payer } = *self;
         let state = if is_over { over() } else { running(&task, key) };
         let (link, forget_at) = (LinkId::LOCAL, Timestamp::MAX);
-        Record { seq, task, key, origin, link, payer, since, forget_at, state }
+        Record { seq, task, key, origin, link, payer, since, forget_at, waiting_bytes: 0, state }
     }
 }
 
