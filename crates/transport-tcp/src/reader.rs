@@ -24,6 +24,10 @@ use crate::writer;
 
 /// One read takes up to this much; a system call costs the same for less.
 const READ_BYTES: usize = 64 * 1024;
+/// Frames that the sink is given at once. A read may bring hundreds, each of which may start a handler:
+/// after so many others have their turn. Not so few that calls in flight together lose the writes
+/// that they share.
+const FRAMES_PER_TURN: usize = 128;
 /// With less room than this left, the buffer is renewed before the next read.
 const SPARE_BYTES_MIN: usize = 8 * 1024;
 
@@ -108,6 +112,8 @@ struct Reader {
     terms: Terms,
     last_heard: Instant,
     ending: Option<Ending>,
+    /// The buffer has frames that the sink was not given yet.
+    has_more: bool,
 }
 
 /// The connection is closing; the socket is read until the peer closes too, or the grace is over.
@@ -138,6 +144,7 @@ impl Reader {
             terms,
             last_heard: Instant::now(),
             ending: None,
+            has_more: false,
         }
     }
 
@@ -160,7 +167,14 @@ impl Reader {
                     timer.as_mut().reset(self.deadline());
                     None
                 }
-                Event::Read(read) => self.on_read(read),
+                Event::Read(read) => {
+                    let mut end = self.on_read(read);
+                    while end.is_none() && self.has_more {
+                        tokio::task::yield_now().await;
+                        end = self.on_bytes();
+                    }
+                    end
+                }
                 Event::Timer => {
                     let end = self.on_timer();
                     timer.as_mut().reset(self.deadline());
@@ -208,6 +222,7 @@ impl Reader {
     }
 
     fn on_bytes(&mut self) -> Option<CloseReason> {
+        self.has_more = false;
         match &self.ending {
             Some(ending) if ending.deadline <= Instant::now() => {
                 return Some(self.end_of_grace(ending));
@@ -242,12 +257,14 @@ impl Reader {
             decoder: &mut self.decoder,
             buffer: &mut self.buffer,
             credit: &mut self.credit,
+            left: FRAMES_PER_TURN,
             taken: [0; 2],
             is_flush_due: false,
             stop: None,
         };
         let refused = batch.hand_to(&*self.lifetime.sink, &self.handle);
         let (taken, mut is_flush_due, stop) = (batch.taken, batch.is_flush_due, batch.stop);
+        self.has_more = batch.left == 0;
         for lane in [Lane::Control, Lane::Data] {
             if let Some(bytes) = self.credit[index(lane)].take(taken[index(lane)]) {
                 connection.return_credit(lane, bytes);
@@ -337,12 +354,14 @@ impl From<Fault> for Stop {
     }
 }
 
-/// The frames of one read, decoded as the sink takes them; the transport's own are handled here.
+/// Frames of one read, decoded as the sink takes them; the transport's own are handled here.
 struct Frames<'a> {
     connection: &'a TcpConnection,
     decoder: &'a mut Decoder,
     buffer: &'a mut BytesMut,
     credit: &'a mut [ReceiveCredit; 2],
+    /// How many more there may be now.
+    left: usize,
     /// What to give back per lane once the sink has returned.
     taken: [u32; 2],
     is_flush_due: bool,
@@ -394,9 +413,10 @@ impl Iterator for Frames<'_> {
     type Item = Received;
 
     fn next(&mut self) -> Option<Received> {
-        if self.stop.is_some() {
+        if self.stop.is_some() || self.left == 0 {
             return None;
         }
+        self.left -= 1;
         self.advance().unwrap_or_else(|stop| {
             self.stop = Some(stop);
             None

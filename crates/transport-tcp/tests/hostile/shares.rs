@@ -2,14 +2,18 @@
 #![cfg(target_os = "linux")] // Elsewhere 127.0.0.2 is no address of every host.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, Connection, Lane, NotWritable};
+use convoke_core::transport::{
+    CloseReason, Connection, Hello, Lane, Link, NotWritable, Received, Sink, Transport,
+};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
+use tokio::net::TcpStream;
 
-use crate::raw::{Raw, Victim, hello};
+use crate::raw::{LAST, Raw, Victim, frame, hello};
 
 const FRAME_BYTES_MAX: usize = 1 << 20;
 const TOTAL: usize = 32 << 20;
@@ -87,6 +91,54 @@ async fn an_address_that_has_its_share_of_connections_leaves_some_to_others() {
     let (_raw, connection) = attack_from([127, 0, 0, 2], &victim).await;
     assert_eq!(connection.link().remote.as_deref(), Some("127.0.0.2"));
     crowd.clear();
+}
+
+/// Counts what it is given at once.
+#[derive(Debug, Default)]
+struct Turns {
+    most: AtomicUsize,
+    total: AtomicUsize,
+}
+
+impl Sink for Turns {
+    fn hello(&self) -> Hello {
+        Recorder::new(1).hello()
+    }
+
+    fn on_open(&self, _: Arc<dyn Connection>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn on_batch(
+        &self,
+        _: &Arc<dyn Connection>,
+        frames: &mut dyn Iterator<Item = Received>,
+    ) -> Result<(), String> {
+        let count = frames.count();
+        self.most.fetch_max(count, Ordering::Relaxed);
+        self.total.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn on_closed(&self, _: &Link, _: CloseReason) {}
+}
+
+#[tokio::test]
+async fn a_read_of_many_frames_leaves_others_their_turn() {
+    let sink = Arc::new(Turns::default());
+    let transport = builder().build().expect("it is legal");
+    let address = "tcp://127.0.0.1:0".parse().expect("it is an address");
+    let listener = transport.listen(&address, Arc::clone(&sink) as _).await.expect("it binds");
+    let stream = TcpStream::connect(listener.local_address().rest()).await;
+    let mut raw = Raw(stream.expect("it listens"));
+    raw.send(&hello(66)).await;
+    assert_eq!(raw.envelope().await.expect("it says hello").0, 0);
+    raw.send(&frame(LAST, 1, b"x").repeat(5_000)).await;
+    while sink.total.load(Ordering::Relaxed) < 5_000 {
+        tokio::task::yield_now().await;
+    }
+    let most = sink.most.load(Ordering::Relaxed);
+    assert!((2..=128).contains(&most), "{most} at once");
 }
 
 /// After its hello, as from another host.
