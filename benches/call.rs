@@ -12,9 +12,8 @@ use std::hint::black_box;
 use std::sync::mpsc;
 use std::thread;
 
-use convoke::{
-    Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task, TcpTransport,
-};
+use convoke::transport::TcpTransport;
+use convoke::{Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tokio::runtime::{Builder, Runtime};
 
@@ -35,7 +34,7 @@ fn runtime() -> Runtime {
 }
 
 fn node(index: u64) -> NodeId {
-    NodeId::new(index).expect("not zero")
+    NodeId::new(index)
 }
 
 /// What a server tells of itself, and is told of the others.

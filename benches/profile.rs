@@ -28,7 +28,7 @@ const ECHO: Method<Body, Body> = Method::new("bench.Profile/Echo");
 
 async fn serve(id: u64) -> (Endpoint, Member) {
     let service = Service::new().unary(ECHO, |body, _: Context| async { Ok::<_, Status>(body) });
-    let node = NodeId::new(id).expect("not zero");
+    let node = NodeId::new(id);
     let builder = convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(service);
     let endpoint = builder.start().await.expect("loopback can be bound");
     let member = Member::at(node, &endpoint.addresses()[0].to_string()).expect("it is an address");

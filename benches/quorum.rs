@@ -9,7 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use convoke::quorum::{All, Configuration, Majority, Member, QuorumExt};
-use convoke::{Context, Endpoint, Method, NodeId, Service, Status, TcpTransport};
+use convoke::transport::TcpTransport;
+use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tokio::runtime::{Builder, Runtime};
 
@@ -22,7 +23,7 @@ fn runtime() -> Runtime {
 /// Starts a member on a thread that lives as long as the process.
 fn serve(id: u64) -> Member {
     let (tell, told) = mpsc::channel();
-    let node = NodeId::new(id).expect("not zero");
+    let node = NodeId::new(id);
     thread::spawn(move || {
         runtime().block_on(async move {
             let service =

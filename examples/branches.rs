@@ -27,7 +27,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let client = convoke::endpoint().start().await?;
     let mut peers = Vec::new();
     for store in &stores {
-        peers.push(client.connect(store.addresses()[0].as_str()).await?);
+        peers.push(client.connect(store.addresses()).await?);
     }
 
     // The same to all, one branch each. Replies come in no order.

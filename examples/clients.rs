@@ -48,14 +48,14 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let service =
         Service::new().unary(ORDER, move |goods, context| order(goods, context, to_store));
     let shop = convoke::endpoint()
-        .peer(store.node(), [store.addresses()[0].to_string()])
+        .peer(store.node(), store.addresses())
         .listen("tcp://127.0.0.1:0")
         .serve(service)
         .start()
         .await?;
 
     let endpoint = convoke::endpoint().start().await?;
-    let peer = endpoint.connect(shop.addresses()[0].as_str()).await?;
+    let peer = endpoint.connect(shop.addresses()).await?;
 
     // What all calls of a client have in common.
     let client = endpoint.client().deadline(Duration::from_secs(2)).metadata("user", "Ada");
@@ -71,7 +71,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let error = client.call(ORDER, "ship".into()).to(peer).await.expect_err("there is none");
     println!("{error}");
     assert_eq!((code(&error), error.is_safe_to_repeat()), (Some(Code::NotFound), false));
-    let to_store = endpoint.connect(store.addresses()[0].as_str()).await?;
+    let to_store = endpoint.connect(store.addresses()).await?;
     let error = client.call(TAKE, "desk".into()).to(to_store).await.expect_err("not now");
     assert_eq!((code(&error), error.is_safe_to_repeat()), (Some(Code::Unavailable), true));
 

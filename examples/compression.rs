@@ -28,7 +28,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let plain = convoke::endpoint().start().await?;
 
     for (client, is_small) in [(reader, true), (plain, false)] {
-        let peer = client.connect(server.addresses()[0].as_str()).await?;
+        let peer = client.connect(server.addresses()).await?;
         let text = client.call(BOOK, "Ada's notes".into()).to(peer).await?;
         let received = client.counters().bytes_received;
         println!("{} bytes of text, {received} received", text.len());

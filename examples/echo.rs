@@ -33,7 +33,7 @@ async fn start(members: &Configuration) -> Result<Vec<Endpoint>, Box<dyn Error>>
         let server = convoke::endpoint().node(node).listen("tcp://127.0.0.1:0");
         let server = server.serve(storage(members)).start().await?;
         for earlier in &servers {
-            server.connect(earlier.addresses()[0].as_str()).await?;
+            server.connect(earlier.addresses()).await?;
         }
         servers.push(server);
     }
@@ -83,12 +83,12 @@ async fn agree(mut slot: EchoRound, value: &'static str) -> Result<bool, String>
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    let ids = [1, 2, 3, 4].map(|id| NodeId::new(id).expect("not zero"));
+    let ids = [1, 2, 3, 4].map(NodeId::new);
     let members = Configuration::new(ids)?;
     let mut servers = start(&members).await?;
     let client = convoke::endpoint().start().await?;
     for server in &servers {
-        client.connect(server.addresses()[0].as_str()).await?;
+        client.connect(server.addresses()).await?;
     }
 
     let (answers, failures) = write(&client, &members, "heron").await?;

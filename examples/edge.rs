@@ -8,6 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::grpc::{ForeignServer, GrpcEdge};
+use convoke::transport::GrpcTransport;
 use convoke::{Context, Finish, Method, Service, Status, Task};
 
 const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello").read_only();
@@ -34,11 +35,16 @@ async fn welcome(name: String, greeter: ForeignServer, task: Context) -> Result<
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let greeter = Service::new().unary(HELLO, hello).tree(LETTERS, letters);
-    let server = convoke::endpoint().listen("grpc://127.0.0.1:0").serve(greeter).start().await?;
+    let server = convoke::endpoint()
+        .transport(GrpcTransport::new())
+        .listen("grpc://127.0.0.1:0")
+        .serve(greeter)
+        .start()
+        .await?;
 
     // The way in: a port for gRPC clients. This node serves nothing itself, and passes the calls on.
-    let gateway = convoke::endpoint().start().await?;
-    let peer = gateway.connect(server.addresses()[0].as_str()).await?;
+    let gateway = convoke::endpoint().transport(GrpcTransport::new()).start().await?;
+    let peer = gateway.connect(server.addresses()).await?;
     let edge = GrpcEdge::builder(&gateway)
         .message_bytes_max(1 << 20)
         .route(move |_method| peer)

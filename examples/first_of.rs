@@ -42,7 +42,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let (mut replicas, mut peers) = (Vec::new(), Vec::new());
     for number in 0..5 {
         let replica = start_replica(number).await?;
-        peers.push(client.connect(replica.addresses()[0].as_str()).await?);
+        peers.push(client.connect(replica.addresses()).await?);
         replicas.push(replica);
     }
 

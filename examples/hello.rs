@@ -29,7 +29,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // Who only calls needs no address of their own.
     let client = convoke::endpoint().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
 
     // One branch, one reply. Nothing is sent until it is awaited.
     let answer = client.call(HELLO, "Ada".into()).to(peer).await?;

@@ -29,7 +29,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server =
         convoke::endpoint().listen("tcp://127.0.0.1:0").serve(greeter).metrics().start().await?;
     let client = convoke::endpoint().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     for name in ["Ada", "Grace", "Barbara"] {
         client.call(HELLO, name.into()).to(peer).await?;
     }

@@ -9,7 +9,8 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::{CallError, Code, Context, Handled, Incoming, Method, Request, Service, Status};
+use convoke::middleware::{Handled, Incoming};
+use convoke::{CallError, Code, Context, Method, Request, Service, Status};
 use tower::retry::Policy;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
@@ -72,7 +73,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = convoke::endpoint().listen("tcp://127.0.0.1:0").serve(desk).start().await?;
 
     let client = convoke::endpoint().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
 
     // Calls to one peer, as a service with layers of its own.
     let calls =

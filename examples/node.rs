@@ -8,9 +8,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{
-    Context, Endpoint, Limits, Method, NodeId, ReplyDial, Service, Status, TcpTransport,
-};
+use convoke::transport::TcpTransport;
+use convoke::{Context, Endpoint, Limits, Method, NodeId, ReplyDial, Service, Status};
 
 const NAME: Method<(), u64> = Method::new("cluster.Node/Name").read_only();
 const SLOW: Method<u64, u64> = Method::new("cluster.Node/Slow");
@@ -43,7 +42,7 @@ async fn start_node(number: u64) -> Result<Endpoint, Box<dyn Error>> {
         });
     let endpoint = Endpoint::builder() // without transports; convoke::endpoint() has them by default
         .transport(transport()?)
-        .node(NodeId::new(number).ok_or("a node is never 0")?)
+        .node(NodeId::new(number))
         .listen("tcp://127.0.0.1:0")
         .listen("tcp://127.0.0.1:0") // as many addresses as there are networks
         .limits(limits())
@@ -57,7 +56,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     println!("{} listens at {:?}", one.node(), one.addresses());
 
     // By name and addresses, as from a cluster file. Whoever else answers there is not taken for it.
-    let addresses = two.addresses().iter().map(|address| address.as_str());
+    let addresses = two.addresses();
     let peer = one.peer(two.node(), addresses)?;
     one.warm_up(&peer).await?; // now, so that the first call need not wait for it
     let name = one.call(NAME, ()).to(peer).await?;
@@ -71,12 +70,12 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // An impostor: node 3, where node 1 expects node 2.
     let three = start_node(3).await?;
-    let peer = one.peer(NodeId::new(9).ok_or("not 0")?, [three.addresses()[0].as_str()])?;
+    let peer = one.peer(NodeId::new(9), three.addresses())?;
     let error = one.warm_up(&peer).await.expect_err("it is another node");
     println!("{error}");
 
     // Stopping: nothing new is taken, what runs may end, at most for this long.
-    let peer = one.peer(two.node(), [two.addresses()[0].as_str()])?;
+    let peer = one.peer(two.node(), two.addresses())?;
     let slow = one.call(SLOW, 50).to(peer).open()?;
     one.call(NAME, ()).to(peer).await?; // behind it, so that has begun
     assert!(two.shutdown(Duration::from_secs(5)).await, "it ended by itself");

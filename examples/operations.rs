@@ -8,9 +8,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::health::{CHECK, Health, HealthRequest, ServingState, WATCH};
-use convoke::{
-    Cause, Context, Endpoint, Limits, Method, NodeId, PeerState, Service, Status, TcpTransport,
-};
+use convoke::transport::TcpTransport;
+use convoke::{Cause, Context, Endpoint, Limits, Method, NodeId, PeerState, Service, Status};
 
 const SELL: Method<String, String> = Method::new("shop.Shop/Sell");
 
@@ -35,7 +34,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     // The application says how its services are, and changes it whenever that changes.
     let health = Health::new();
     health.set("shop.Shop", ServingState::NotServing); // the stock is not loaded yet
-    let node = NodeId::new(7).ok_or("a node is never 0")?;
+    let node = NodeId::new(7);
     let server = Endpoint::builder()
         .transport(TcpTransport::new())
         .node(node)
@@ -49,7 +48,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         Endpoint::builder().transport(TcpTransport::new()).limits(limits()).start().await?;
 
     // Dialled now, and again whenever it is lost. Without this, when it is next needed.
-    let shop = client.peer(node, [server.addresses()[0].as_str()])?;
+    let shop = client.peer(node, server.addresses())?;
     let _kept = client.keep_connected(shop);
     let mut connection = client.watch_peer(shop);
     connection.wait_for(|state| *state == PeerState::Connected).await?;

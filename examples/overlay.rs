@@ -40,7 +40,7 @@ async fn start_replica(
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    let nodes: Vec<NodeId> = (1..=4).filter_map(NodeId::new).collect();
+    let nodes: Vec<NodeId> = (1..=4).map(NodeId::new).collect();
     let mut replicas = Vec::new();
     for node in &nodes {
         replicas.push(start_replica(*node, &nodes).await?);
@@ -50,7 +50,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         for (node, (other, site)) in nodes.iter().zip(&replicas) {
             overlay.introduce(*node, site.addresses()[0].as_str())?;
             if other.node() > endpoint.node() {
-                endpoint.connect(other.addresses()[0].as_str()).await?;
+                endpoint.connect(other.addresses()).await?;
             }
         }
     }

@@ -18,7 +18,7 @@ async fn start_station(node: u64, degrees: Option<i64>) -> Result<Endpoint, Box<
             None => std::future::pending().await,
         }
     });
-    let node = NodeId::new(node).ok_or("a node is never 0")?;
+    let node = NodeId::new(node);
     Ok(convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(station).start().await?)
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     // Known by name and address; dialled when first needed.
     let mut peers = Vec::new();
     for station in &stations {
-        peers.push(client.peer(station.node(), [station.addresses()[0].as_str()])?);
+        peers.push(client.peer(station.node(), station.addresses())?);
     }
     let [one, two, slow, gone] = stations;
     gone.shutdown(Duration::ZERO).await;

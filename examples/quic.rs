@@ -9,7 +9,8 @@ use std::error::Error;
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use convoke::{Context, Endpoint, Identity, Method, QuicTransport, Service, Status};
+use convoke::transport::{Identity, QuicTransport};
+use convoke::{Context, Endpoint, Method, Service, Status};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
 const COUNT: Method<Vec<u8>, u64> = Method::new("store.Store/Count").read_only();
@@ -39,7 +40,8 @@ async fn count(bytes: Vec<u8>, _: Context) -> Result<u64, Status> {
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let authority = authority()?;
-    let store = convoke::secure_endpoint(identity(&authority, 1)?)
+    let store = Endpoint::builder()
+        .transport(QuicTransport::new(identity(&authority, 1)?))
         .listen("quic://127.0.0.1:0")
         .serve(Service::new().unary(COUNT, count))
         .start()

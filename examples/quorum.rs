@@ -47,7 +47,7 @@ async fn start_replica(id: u64) -> Result<Endpoint, Box<dyn Error>> {
             let broken = || Err(Status::new(Code::DataLoss, "checksum"));
             async move { if id == 4 { broken() } else { Ok(value) } }
         });
-    let node = NodeId::new(id).ok_or("0 is no id")?;
+    let node = NodeId::new(id);
     Ok(convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(register).start().await?)
 }
 

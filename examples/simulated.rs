@@ -33,8 +33,8 @@ async fn start(
     service: Service,
 ) -> Result<Endpoint, Box<dyn Error>> {
     let endpoint = Endpoint::builder()
-        .shared_transport(network.transport())
-        .node(NodeId::new(node).ok_or("a node is never 0")?)
+        .transport(network.transport())
+        .node(NodeId::new(node))
         .seed(node) // what is random of a node is drawn from this
         .listen(format!("sim://node{node}"))
         .serve(service);

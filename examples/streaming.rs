@@ -35,7 +35,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         Service::new().tree(READINGS, move |count, task| readings(count, task, counter.clone()));
     let server = convoke::endpoint().listen("tcp://127.0.0.1:0").serve(sensor).start().await?;
     let client = convoke::endpoint().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
 
     // Items are replies that have a number.
     let mut call = client.call(READINGS, 2_000).to(peer).open()?;

@@ -9,9 +9,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use convoke::{
-    Caller, Code, Context, Endpoint, Executed, Identity, Method, NodeId, Service, Status,
-};
+use convoke::transport::{Identity, TcpTransport};
+use convoke::{Caller, Code, Context, Endpoint, Executed, Method, NodeId, Service, Status};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
 const READ: Method<String, String> = Method::new("vault.Vault/Read").read_only();
@@ -51,7 +50,7 @@ fn load(folder: &Path) -> Result<Identity, Box<dyn Error>> {
 
 /// Everybody may read; only node 1 may erase.
 fn rule(caller: &Caller, method: &str) -> bool {
-    let is_admin = caller.is_authenticated() && Some(caller.node()) == NodeId::new(1);
+    let is_admin = caller.is_authenticated() && Some(caller.node()) == Some(NodeId::new(1));
     method == READ.name() || is_admin
 }
 
@@ -67,7 +66,8 @@ async fn erase(key: String, _: Context) -> Result<String, Status> {
 
 async fn start_vault(identity: Identity) -> Result<Endpoint, Box<dyn Error>> {
     let service = Service::new().unary(READ, read).unary(ERASE, erase);
-    let endpoint = convoke::secure_endpoint(identity) // the node its certificate names, TLS only
+    let endpoint = Endpoint::builder()
+        .transport(TcpTransport::tls(identity)) // the node its certificate names, TLS only
         .listen("tls://127.0.0.1:0")
         .serve(service)
         .authorize(rule);
@@ -87,13 +87,15 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     println!("{} listens at {address}", vault.node());
 
     // Both ends prove who they are. The client expects node 7 at this address, and nobody else.
-    let admin = convoke::secure_endpoint(load(&of_node(1))?).start().await?;
+    let admin =
+        Endpoint::builder().transport(TcpTransport::tls(load(&of_node(1))?)).start().await?;
     let to_vault = admin.peer(vault.node(), [&address])?;
     admin.call(READ, "plan".into()).to(to_vault).await?;
     admin.call(ERASE, "plan".into()).to(to_vault).await?;
 
     // The rule knows its callers; what it denies has not run.
-    let guest = convoke::secure_endpoint(load(&of_node(2))?).start().await?;
+    let guest =
+        Endpoint::builder().transport(TcpTransport::tls(load(&of_node(2))?)).start().await?;
     let from_guest = guest.peer(vault.node(), [&address])?;
     guest.call(READ, "plan".into()).to(from_guest).await?;
     let denied = guest.call(ERASE, "plan".into()).to(from_guest).await;
@@ -105,7 +107,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     // Somebody with a certificate of another authority does not get in.
     let elsewhere = folder.path().join("elsewhere");
     issue(&self::authority()?, 1, &elsewhere)?;
-    let stranger = convoke::secure_endpoint(load(&elsewhere)?).start().await?;
+    let stranger =
+        Endpoint::builder().transport(TcpTransport::tls(load(&elsewhere)?)).start().await?;
     let refused = stranger.connect(&address).await.expect_err("nobody knows its authority");
     println!("{refused}");
 

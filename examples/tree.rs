@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use convoke::{CallError, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
+use convoke::{CallError, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task, Way};
 
 const FIND: Method<String, String> = Method::new("search.Search/Find").read_only();
 const FIRST: Method<String, String> = Method::new("search.Search/First").read_only();
@@ -45,7 +45,7 @@ impl Shard {
 }
 
 /// At the client: answers as they come, from whoever has them.
-async fn search(client: &Endpoint, front: &Peer, word: &str) -> Result<usize, CallError> {
+async fn search(client: &Endpoint, front: NodeId, word: &str) -> Result<usize, CallError> {
     let mut call = client.call(FIND, word.into()).to(front).open()?;
     let mut count = 0;
     while let Some(reply) = call.next().await {
@@ -58,8 +58,12 @@ async fn search(client: &Endpoint, front: &Peer, word: &str) -> Result<usize, Ca
 
 async fn start_shard(node: u64, lines: &'static [&str]) -> Result<Endpoint, Box<dyn Error>> {
     let shard = Service::with(Shard { lines }).tree(LOOK, Shard::look);
-    let node = NodeId::new(node).ok_or("a node is never 0")?;
-    Ok(convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(shard).start().await?)
+    Ok(convoke::endpoint()
+        .node(NodeId::new(node))
+        .listen("tcp://127.0.0.1:0")
+        .serve(shard)
+        .start()
+        .await?)
 }
 
 #[tokio::main]
@@ -67,29 +71,28 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let birds = start_shard(1, &["a wren in a hedge", "a heron by the pond"]).await?;
     let fish = start_shard(2, &["a pike in the pond", "a trout"]).await?;
 
-    let address = |endpoint: &Endpoint| endpoint.addresses()[0].to_string();
     let shards = vec![birds.node().into(), fish.node().into()];
     let service = Service::with(Front { shards }).tree(FIND, Front::find).tree(FIRST, Front::first);
     let front = convoke::endpoint()
-        .peer(birds.node(), [address(&birds)])
-        .peer(fish.node(), [address(&fish)])
+        .peers([&birds, &fish].map(|shard| (shard.node(), shard.addresses())))
         .listen("tcp://127.0.0.1:0")
         .serve(service)
         .start()
         .await?;
 
-    // Connected to all of them, so that replies come the direct way.
-    let client = convoke::endpoint().start().await?;
-    let to_front = client.connect(&address(&front)).await?;
-    for shard in [&birds, &fish] {
-        client.connect(&address(shard)).await?;
-    }
-    assert_eq!(search(&client, &to_front, "pond").await?, 2);
+    // Connected to all of them, so that replies come straight from where they are made.
+    let client = convoke::endpoint()
+        .peers([&front, &birds, &fish].map(|node| (node.node(), node.addresses())))
+        .keep_connected()
+        .start()
+        .await?;
+    assert_eq!(search(&client, front.node(), "pond").await?, 2);
 
-    let (replies, outcome) =
-        client.call(FIRST, "wren".into()).to(to_front).open()?.collect().await?;
+    let call = client.call(FIRST, "wren".into()).to(front.node());
+    let (replies, outcome) = call.open()?.collect().await?;
     println!("{replies:?}");
-    assert!(outcome.is_complete() && replies[0].from() == birds.node());
+    assert!(outcome.is_complete());
+    assert_eq!((replies[0].from(), replies[0].way()), (birds.node(), Way::Direct));
 
     // 3 requests and 2 replies, then 2 requests and 1 reply: no manifest needed a frame of its own.
     let nodes = [client, front, birds, fish];

@@ -73,7 +73,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let node = |id| convoke::NodeId::new(id).expect("not zero");
+//! # let node = |id| convoke::NodeId::new(id);
 //! // An endpoint is server and client at once, and keeps one connection to each peer for both.
 //! let (even, odd) = (node(2), node(1));
 //! let shard = Shard { even: even.into(), odd: odd.into() };
@@ -89,7 +89,7 @@
 //! let even_endpoint = listening().node(even).peer(odd, [at]).start().await?;
 //!
 //! let client: Endpoint = convoke::endpoint().start().await?;
-//! let peer = client.connect(&even_endpoint.addresses()[0].to_string()).await?;
+//! let peer = client.connect(even_endpoint.addresses()).await?;
 //!
 //! // One branch, one reply.
 //! let ada = client.call(PERSON, Ids { ids: vec![1] }).to(peer).await?;
@@ -108,7 +108,7 @@
 //! assert!(call.outcome().await.is_complete());
 //!
 //! // Several branches, of which the first reply is awaited: what is late is cancelled.
-//! let odd_peer = client.connect(&odd_endpoint.addresses()[0].to_string()).await?;
+//! let odd_peer = client.connect(odd_endpoint.addresses()).await?;
 //! let call = client.call(PERSON, Ids { ids: vec![1] }).deadline(Duration::from_secs(5));
 //! assert_eq!(call.to_all([peer, odd_peer]).await?.id, 1);
 //!
@@ -172,7 +172,7 @@
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
 //! | `quorum` | the module `quorum`: configurations, quorum calls, echo phases | yes |
 //! | `overlay` | the module `overlay`: large fan-outs and casts travel over planned trees between sites | no |
-//! | `tls` | certificates (`Identity`), `secure_endpoint` and `tls://` addresses | no |
+//! | `tls` | certificates (`Identity`) and `TcpTransport::tls` for `tls://` addresses | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
 //! | `rdma` | the module `rdma`: the transport for `rdma://` addresses, over RDMA verbs | no |
@@ -184,8 +184,18 @@
 
 #![forbid(unsafe_code)]
 
-#[doc(inline)]
-pub use convoke_core::*;
+#[cfg(feature = "zstd")]
+pub use convoke_core::Compression;
+pub use convoke_core::prost;
+pub use convoke_core::prost::bytes::Bytes;
+pub use convoke_core::{
+    Awaited, Call, CallBuilder, CallError, CallId, Caller, Cause, Client, Code, ConnectError,
+    Context, DecodeError, Deferred, End, Endpoint, EndpointBuilder, Executed, Failure, FanOut,
+    Finish, Handler, IntoService, Invocation, KeepConnected, Limits, Load, Metadata, Method,
+    NodeId, Outcome, Outgoing, Path, Payload, Peer, PeerState, RawMessage, Refused, Reply,
+    ReplyDial, ReplyStream, Request, SendError, Service, ServiceOf, StartError, Status, Task, Way,
+    health,
+};
 #[cfg(feature = "overlay")]
 pub use convoke_overlay as overlay;
 #[cfg(feature = "quorum")]
@@ -196,43 +206,62 @@ pub use convoke_sim as sim;
 pub use convoke_transport_grpc as grpc;
 #[cfg(feature = "rdma")]
 pub use convoke_transport_rdma as rdma;
-#[cfg(feature = "quic")]
-pub use convoke_transport_tcp::QuicTransport;
-#[cfg(feature = "tcp")]
-pub use convoke_transport_tcp::TcpTransport;
-#[cfg(any(feature = "quic", feature = "tls"))]
-pub use convoke_transport_tcp::{Identity, IdentityError, IdentityWatch};
 
-/// Sets up an endpoint that has the transports of this crate's features, with their defaults.
-///
-/// [`Endpoint::builder`] sets up one without any, for other transports or settings:
-/// ```
-/// # #[cfg(feature = "tcp")]
-/// let builder = convoke::Endpoint::builder().transport(convoke::TcpTransport::builder().build()?);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn endpoint() -> EndpointBuilder {
-    let builder = Endpoint::builder();
-    #[cfg(feature = "tcp")]
-    let builder = builder.transport(TcpTransport::new());
+/// Transports, the traits by which others are written, and addresses.
+pub mod transport {
+    pub use convoke_core::transport::{
+        ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
+        Counters, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,
+        ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Sink, ToAddresses, Transport,
+        parts, sockets,
+    };
     #[cfg(feature = "grpc")]
-    let builder = builder.transport(grpc::GrpcTransport::new());
-    builder
+    pub use convoke_transport_grpc::GrpcTransport;
+    #[cfg(feature = "rdma")]
+    pub use convoke_transport_rdma::RdmaTransport;
+    #[cfg(feature = "quic")]
+    pub use convoke_transport_tcp::QuicTransport;
+    #[cfg(feature = "tcp")]
+    pub use convoke_transport_tcp::TcpTransport;
+    #[cfg(any(feature = "quic", feature = "tls"))]
+    pub use convoke_transport_tcp::{Identity, IdentityError, IdentityWatch};
 }
 
-/// Sets up an endpoint that is the node `identity` proves, and takes nobody's word: with certificates
-/// of both ends, at `tls://` and `quic://` addresses, as far as the features bring them.
+/// One-way messages among members, on which echo phases are built.
+pub mod cast {
+    pub use convoke_core::{
+        Announce, CastBody, CastPort, CastSpace, CastsDropped, Digest, JoinRefusal, Reach,
+        ReceivedCast, SpaceTaken, Waiting,
+    };
+}
+
+/// What middleware meets: requests on their way to handlers, and calls as a tower service.
+#[cfg(feature = "tower")]
+pub mod middleware {
+    pub use convoke_core::{Handled, HandlerService, Incoming, PeerService};
+}
+
+/// Traces: of a call's tree, and of what it is part of.
+pub mod telemetry {
+    #[cfg(feature = "tracing-spans")]
+    pub use convoke_core::Propagator;
+    pub use convoke_core::proto::trace::{EntryBy, TraceEvent, Traced};
+    pub use convoke_core::{TraceContext, TraceContextError};
+}
+
+/// Sets up an endpoint that speaks `tcp://`, whatever features are on. Other transports are added by
+/// value, with [`EndpointBuilder::transport`].
 ///
-/// Where an endpoint has plain `tcp://` besides, whoever reaches it there can claim any name that is not
-/// known by a certificate.
-#[cfg(any(feature = "quic", feature = "tls"))]
-pub fn secure_endpoint(identity: Identity) -> EndpointBuilder {
-    let builder = Endpoint::builder().node(identity.node());
-    #[cfg(feature = "quic")]
-    let builder = builder.transport(QuicTransport::new(identity.clone()));
-    #[cfg(feature = "tls")]
-    let builder = builder.transport(TcpTransport::tls(identity));
-    builder
+/// [`Endpoint::builder`] sets up one without any, for other settings of TCP:
+/// ```
+/// # #[cfg(feature = "tcp")]
+/// let builder = convoke::Endpoint::builder()
+///     .transport(convoke::transport::TcpTransport::builder().build()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "tcp")]
+pub fn endpoint() -> EndpointBuilder {
+    Endpoint::builder().transport(transport::TcpTransport::new())
 }
 
 /// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code that needs it.

@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use convoke::rdma::RdmaTransport;
 use convoke::rdma::provider::simulated::{Fabric, SimDevice};
-use convoke::{
-    Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, Service, Status, TcpTransport,
-};
+use convoke::transport::RdmaTransport;
+use convoke::transport::TcpTransport;
+use convoke::{Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, Service, Status};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -20,7 +19,7 @@ fn builder(number: u64, device: SimDevice) -> EndpointBuilder {
     Endpoint::builder()
         .transport(TcpTransport::new())
         .transport(RdmaTransport::new(device))
-        .node(NodeId::new(number).expect("not zero"))
+        .node(NodeId::new(number))
         .serve(Service::new().unary(ECHO, echo))
 }
 
@@ -31,7 +30,7 @@ async fn server(device: SimDevice) -> Result<Endpoint> {
 }
 
 fn peer(client: &Endpoint, server: &Endpoint) -> Result<Peer> {
-    let addresses = server.addresses().iter().map(ToString::to_string);
+    let addresses = server.addresses();
     Ok(client.peer(server.node(), addresses)?)
 }
 

@@ -15,7 +15,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[tokio::test]
 async fn a_unary_call_is_answered() -> Result {
     let (server, client) = (server(1).await, client().await);
-    let to = client.connect(server.addresses()[0].as_str()).await?;
+    let to = client.connect(server.addresses()).await?;
     let answer = client.call(ECHO, ask("hello")).to(to).await?;
     assert_eq!((answer.text.as_str(), answer.node), ("hello", 1));
     Ok(())
@@ -317,8 +317,9 @@ async fn a_call_with_too_many_branches_is_exhausted() -> Result {
     let mut limits = Limits::default();
     limits.branches_max = 20;
     let server = server(1).await;
-    let builder =
-        convoke::Endpoint::builder().transport(convoke::TcpTransport::new()).limits(limits);
+    let builder = convoke::Endpoint::builder()
+        .transport(convoke::transport::TcpTransport::new())
+        .limits(limits);
     let client = support::start(builder).await;
     let to = peer(&client, &server);
     let request = NEST.request(Ask { number: 5, ..Ask::default() });

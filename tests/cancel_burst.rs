@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use convoke::{Call, Context, Endpoint, Method, Service, Status, TcpTransport};
+use convoke::transport::TcpTransport;
+use convoke::{Call, Context, Endpoint, Method, Service, Status};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -34,7 +35,7 @@ async fn cancels_that_find_the_lane_full_wait_and_leave_the_connection_alone() -
     let server = Endpoint::builder().transport(small_window).listen("tcp://127.0.0.1:0");
     let server = server.serve(service).start().await?;
     let client = Endpoint::builder().transport(small_reserve).start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
 
     let open = || client.invoke(NEVER.request(()).deadline(DEADLINE)).to(peer).open();
     let mut beside = open()?;

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke::carrier::{BodyCarrier, Carried, CarryError};
+use convoke::cast::{Announce, CastBody};
 use convoke::transport::BoxFuture;
-use convoke::{
-    Announce, CastBody, Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status,
-    TcpTransport,
-};
+use convoke::transport::TcpTransport;
+use convoke::{Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status};
+use convoke_core::carrier::{BodyCarrier, Carried, CarryError};
 use tokio::sync::Notify;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -100,7 +99,7 @@ async fn cluster(count: usize) -> Result<(Vec<Endpoint>, Endpoint, Vec<Peer>)> {
     let client = tcp().serve(Service::new().unary(LEN, len)).start().await?;
     let mut peers = Vec::new();
     for server in &servers {
-        peers.push(client.connect(server.addresses()[0].as_str()).await?);
+        peers.push(client.connect(server.addresses()).await?);
     }
     Ok((servers, client, peers))
 }
@@ -244,7 +243,7 @@ async fn a_large_value_travels_beside_its_cast() -> Result {
         phase: 0,
         sender: 0,
         epoch: 0,
-        digest: convoke::Digest([1; 32]),
+        digest: convoke::cast::Digest([1; 32]),
         payload,
     };
     let from = space(&client)?;

@@ -2,9 +2,10 @@
 
 #![cfg(all(feature = "tcp", feature = "zstd"))]
 
+use convoke::transport::TcpTransport;
 use convoke::{
     CallError, Compression, Context, Endpoint, EndpointBuilder, Finish, Limits, Method, NodeId,
-    Peer, Service, Status, Task, TcpTransport,
+    Peer, Service, Status, Task,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -16,7 +17,7 @@ const STREAM: Method<String, String> = Method::new("test.Test/Stream");
 
 /// Delegates to the node 3, which everybody here knows.
 async fn hand_on(text: String, task: Task<String>) -> std::result::Result<Finish, Status> {
-    let third = Peer::from(NodeId::new(3).expect("not zero"));
+    let third = Peer::from(NodeId::new(3));
     Ok(task.tail(&third, ECHO.request(text)).await?)
 }
 
@@ -35,7 +36,7 @@ fn node(number: u64, compression: Option<Compression>) -> EndpointBuilder {
         .tree(HAND_ON, hand_on)
         .unary(NEVER, |_: String, _| std::future::pending::<std::result::Result<String, _>>())
         .tree(STREAM, stream);
-    let node = NodeId::new(number).expect("not zero");
+    let node = NodeId::new(number);
     let builder = Endpoint::builder().transport(TcpTransport::new()).node(node).serve(service);
     let builder = builder.listen("tcp://127.0.0.1:0");
     compression.into_iter().fold(builder, EndpointBuilder::compression)
@@ -51,7 +52,7 @@ async fn pair(
     at_server: Option<Compression>,
 ) -> Result<(Endpoint, Endpoint, Peer)> {
     let (server, client) = (node(2, at_server).start().await?, node(1, at_client).start().await?);
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     client.call(ECHO, "first".into()).to(peer).await?;
     Ok((client, server, peer))
 }
@@ -113,7 +114,7 @@ async fn a_reply_is_compressed_for_the_initiator_however_far_its_task_is() -> Re
     let address = third.addresses()[0].to_string();
     let second = node(2, None).peer(third.node(), [&address]).start().await?;
     let client = node(1, how).start().await?;
-    let peer = client.connect(second.addresses()[0].as_str()).await?;
+    let peer = client.connect(second.addresses()).await?;
     client.connect(&address).await?;
     let before = client.counters();
     let answer = client.call(HAND_ON, text()).to(peer).await?;
@@ -145,7 +146,7 @@ async fn the_limit_counts_what_a_message_is_and_not_what_it_was_packed_to() -> R
     small.message_bytes_max = 100_000;
     let server = node(2, how).limits(small.clone()).start().await?;
     let client = node(1, how).start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     client.call(ECHO, "first".into()).to(peer).await?;
     // 208 KB, packed to some bytes: a bomb for the server, which alone refuses it.
     let error = client.call(ECHO, text()).to(peer).await;
@@ -162,7 +163,7 @@ async fn the_limit_counts_what_a_message_is_and_not_what_it_was_packed_to() -> R
     let server = Endpoint::builder().transport(TcpTransport::new()).listen("tcp://127.0.0.1:0");
     let server = server.serve(big).compression(Compression::zstd_from(1_000)).start().await?;
     let client = node(4, how).limits(small).start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     let error = client.call(STREAM, "a".into()).to(peer).await;
     let error = error.expect_err("it is too large for the client");
     assert!(matches!(error, CallError::Decode { .. }), "{error}");
@@ -177,7 +178,7 @@ async fn what_packed_requests_take_while_their_tasks_run_is_bounded() -> Result 
     limits.message_bytes_max = 260_010; // sixteen of these are twenty texts of 208,000 bytes
     let server = node(2, how).limits(limits).start().await?;
     let client = node(1, how).start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     client.call(ECHO, "first".into()).to(peer).await?;
     let ask = || client.call(ECHO, text()).to(peer);
     let never = || client.call(NEVER, text()).to(peer).open();

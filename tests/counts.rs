@@ -151,7 +151,7 @@ async fn a_call_over_five_hops_is_six_frames() -> Result {
     }
     let client = client().await;
     for server in &all {
-        client.connect(server.addresses()[0].as_str()).await?;
+        client.connect(server.addresses()).await?;
     }
     let first = peer(&client, &next.expect("there are five"));
     all.push(client.clone());

@@ -172,7 +172,7 @@ fn a_call_may_be_opened_outside_the_runtime() {
 #[tokio::test]
 async fn the_first_reply_counts_whatever_fails_before_it() {
     let endpoint = start(Service::new().tree(COUNT, count_down)).await;
-    let nobody = Peer::from(NodeId::new(77).expect("not zero"));
+    let nobody = Peer::from(NodeId::new(77));
     let call = endpoint.fan_out([(&nobody, COUNT.request(0)), (&endpoint.me(), COUNT.request(3))]);
     assert_eq!(call.await.expect("one of them answers"), 7);
 }

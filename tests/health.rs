@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use convoke::health::{CHECK, Health, HealthReply, HealthRequest, ServingState, WATCH};
-use convoke::{Call, Code, Endpoint, Peer, TcpTransport};
+use convoke::transport::TcpTransport;
+use convoke::{Call, Code, Endpoint, Peer};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -13,7 +14,7 @@ async fn pair(health: &Health) -> Result<(Endpoint, Endpoint, Peer)> {
     let builder = || Endpoint::builder().transport(TcpTransport::new());
     let server = builder().listen("tcp://127.0.0.1:0").health(health).start().await?;
     let client = builder().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     Ok((server, client, peer))
 }
 

@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use convoke::transport::TcpTransport;
 use convoke::{
     CallError, Code, Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, Service, Status,
-    TcpTransport,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
@@ -35,7 +35,7 @@ fn builder(number: u64) -> EndpointBuilder {
         .unary(BYTES, |bytes: Vec<u8>, _: Context| async move { Ok::<_, Status>(bytes) })
         .unary(FAIL, fail)
         .unary(NEVER, |_: String, _| std::future::pending::<std::result::Result<String, _>>());
-    let node = NodeId::new(number).expect("not zero");
+    let node = NodeId::new(number);
     Endpoint::builder().transport(TcpTransport::new()).node(node).serve(service)
 }
 
@@ -43,7 +43,7 @@ fn builder(number: u64) -> EndpointBuilder {
 async fn pair() -> Result<(Endpoint, Endpoint, Peer)> {
     let server = builder(1).listen("tcp://127.0.0.1:0").metrics().start().await?;
     let client = builder(2).metrics().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     Ok((server, client, peer))
 }
 
@@ -166,7 +166,7 @@ async fn an_awaited_call_is_counted_once_whichever_way_it_takes() -> Result {
     let server = builder(1).listen("tcp://127.0.0.1:0").start().await?;
     let client = builder(2).metrics().start().await?;
     // The first has to dial, the second finds the connection open.
-    let peer = client.peer(server.node(), [server.addresses()[0].as_str()])?;
+    let peer = client.peer(server.node(), server.addresses())?;
     for _ in 0..2 {
         client.call(ECHO, "a".into()).to(peer).await?;
     }
@@ -207,7 +207,7 @@ async fn refusals_and_failed_dials_are_counted_by_their_reason() -> Result {
         assert!(refused.is_err());
     }
     // Port 1 is nobody's.
-    let nobody = NodeId::new(9).ok_or("a node is never 0")?;
+    let nobody = NodeId::new(9);
     let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
     assert!(client.call(ECHO, String::new()).to(nobody).await.is_err());
 
@@ -267,7 +267,7 @@ async fn an_endpoint_that_was_not_told_to_counts_nothing() -> Result {
     let _guard = metrics::set_default_local_recorder(&recorder);
     let server = builder(1).listen("tcp://127.0.0.1:0").start().await?;
     let client = builder(2).start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     client.call(ECHO, "a".into()).to(peer).await?;
     client.sample_metrics();
     assert_eq!(Recorded::of(&snapshotter).0.len(), 0);
@@ -282,11 +282,11 @@ async fn the_guide_lists_every_metric_with_its_labels_and_no_other() -> Result {
     let (server, client, peer) = pair().await?;
     let refused = client.call(NOT_SERVED, String::new()).to(peer).await;
     assert!(refused.is_err());
-    let nobody = NodeId::new(9).ok_or("a node is never 0")?;
+    let nobody = NodeId::new(9);
     let nobody = client.peer(nobody, ["tcp://127.0.0.1:1"])?;
     assert!(client.call(ECHO, String::new()).to(nobody).await.is_err());
     let namesake = builder(1).start().await?;
-    assert!(namesake.connect(server.addresses()[0].as_str()).await.is_err());
+    assert!(namesake.connect(server.addresses()).await.is_err());
     client.shutdown(Duration::from_secs(60)).await;
     // The server sees the end of the connection a moment later.
     let mut seen = BTreeSet::new();

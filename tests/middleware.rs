@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use convoke::middleware::{Handled, Incoming};
+use convoke::transport::TcpTransport;
 use convoke::{
-    CallError, Code, Context, Endpoint, Executed, Handled, Incoming, Method, Peer, Request,
-    Service, Status, TcpTransport,
+    CallError, Code, Context, Endpoint, Executed, Method, Peer, Request, Service, Status,
 };
 use tower::retry::Policy;
 use tower::{BoxError, Service as _, ServiceBuilder, ServiceExt as _};
@@ -33,7 +34,7 @@ async fn pair(service: Service) -> Result<(Endpoint, Endpoint, Peer)> {
     let tcp = || Endpoint::builder().transport(TcpTransport::new());
     let server = tcp().listen("tcp://127.0.0.1:0").serve(service).start().await?;
     let client = tcp().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     Ok((server, client, peer))
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use certificates::{Authority, DOMAIN};
+use convoke::transport::{Identity, TcpTransport};
 use convoke::{
-    CallError, Caller, Code, Context, Endpoint, Executed, Finish, Identity, Method, NodeId, Peer,
-    Service, Status, Task, TcpTransport,
+    CallError, Caller, Code, Context, Endpoint, Executed, Finish, Method, NodeId, Peer, Service,
+    Status, Task,
 };
 
 const WHO: Method<u64, String> = Method::new("test.Secure/Who");
@@ -18,7 +19,7 @@ const WHO: Method<u64, String> = Method::new("test.Secure/Who");
 const PASS_ON: Method<u64, String> = Method::new("test.Secure/PassOn");
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("not zero")
+    NodeId::new(id)
 }
 
 fn identity(authority: &Authority, node: u64) -> Identity {
@@ -65,7 +66,8 @@ async fn a_rule_decides_by_who_asks_and_for_what_and_what_it_denies_does_not_run
         "test.Secure/Who" => caller.is_authenticated() && caller.node() != node(3),
         _ => panic!("a rule that panics denies"),
     };
-    let server = convoke::secure_endpoint(identity(&authority, 1))
+    let server = Endpoint::builder()
+        .transport(TcpTransport::tls(identity(&authority, 1)))
         .listen("tls://127.0.0.1:0")
         .serve(service(runs.clone()))
         .authorize(rule);
@@ -73,7 +75,10 @@ async fn a_rule_decides_by_who_asks_and_for_what_and_what_it_denies_does_not_run
     let address = server.addresses()[0].to_string();
     let mut clients = Vec::new();
     for id in [2, 3] {
-        let client = convoke::secure_endpoint(identity(&authority, id)).start().await;
+        let client = Endpoint::builder()
+            .transport(TcpTransport::tls(identity(&authority, id)))
+            .start()
+            .await;
         let client = client.expect("nothing is listened on");
         let peer = client.connect(&address).await.expect("its certificate is good");
         clients.push((client, peer));
@@ -94,19 +99,19 @@ async fn a_rule_decides_by_who_asks_and_for_what_and_what_it_denies_does_not_run
 async fn who_delegates_is_the_caller() {
     let authority = Authority::new();
     let start = |id: u64, rule: fn(&Caller, &str) -> bool| {
-        let builder = convoke::secure_endpoint(identity(&authority, id));
+        let builder = Endpoint::builder().transport(TcpTransport::tls(identity(&authority, id)));
         let builder = builder.listen("tls://127.0.0.1:0").serve(service(Arc::default()));
         async move { builder.authorize(rule).start().await.expect("loopback can be bound") }
     };
     // The last node takes work from node 1 alone, whoever the initiator is.
     let last = start(2, |caller, _| caller.node() == node(1)).await;
     let middle = start(1, |_, _| true).await;
-    middle.peer(node(2), [last.addresses()[0].as_str()]).expect("an address");
+    middle.peer(node(2), last.addresses()).expect("an address");
     let client = start(3, |_, _| false).await;
-    let to_middle = client.connect(middle.addresses()[0].as_str()).await.expect("it listens");
+    let to_middle = client.connect(middle.addresses()).await.expect("it listens");
     let answer = ask(&client, &to_middle, PASS_ON, 2).await.expect("node 1 may delegate");
     assert_eq!(answer, format!("spiffe://{DOMAIN}/node/1"));
-    let to_last = client.connect(last.addresses()[0].as_str()).await.expect("it listens");
+    let to_last = client.connect(last.addresses()).await.expect("it listens");
     assert_denied(ask(&client, &to_last, WHO, 0).await, "n3 may not call test.Secure/Who");
 }
 
@@ -123,7 +128,8 @@ async fn a_connection_without_proof_borrows_no_principal() {
         .authorize(|caller, _| caller.is_authenticated());
     let server = server.start().await.expect("loopback can be bound");
     let [secure, plain] = server.addresses() else { unreachable!("two are listened on") };
-    let honest = convoke::secure_endpoint(identity(&authority, 2)).start().await;
+    let honest =
+        Endpoint::builder().transport(TcpTransport::tls(identity(&authority, 2))).start().await;
     let honest = honest.expect("nothing is listened on");
     let to_server = honest.connect(secure.as_str()).await.expect("its certificate is good");
     ask(&honest, &to_server, WHO, 0).await.expect("it has proof");

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use convoke::transport::TcpTransport;
 use convoke::{
     CallError, Cause, Context, Endpoint, Executed, Limits, Method, Peer, Service, Status,
-    TcpTransport,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -39,7 +39,7 @@ async fn pair(at_server: Limits, at_client: Limits) -> Result<(Endpoint, Endpoin
     let server = builder().listen("tcp://127.0.0.1:0").limits(at_server).serve(service());
     let server = server.start().await?;
     let client = builder().limits(at_client).start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     Ok((server, client, peer))
 }
 
@@ -168,7 +168,7 @@ async fn a_handler_that_never_waits_for_long_does_not_hold_up_a_shutdown() -> Re
     let builder = || Endpoint::builder().transport(TcpTransport::new());
     let server = builder().listen("tcp://127.0.0.1:0").serve(busy).start().await?;
     let client = builder().start().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     let call = client.call(BUSY, ()).to(peer).open()?;
     client.call(REMAINING, ()).to(peer).await?; // behind it: it has begun
     assert!(!server.shutdown(Duration::from_millis(1)).await);

@@ -35,7 +35,7 @@ impl Chain {
         let client = client().await;
         let mut peers = Vec::new();
         for server in &servers[..connected] {
-            peers.push(client.connect(server.addresses()[0].as_str()).await?);
+            peers.push(client.connect(server.addresses()).await?);
         }
         let route = servers[1..].iter().map(stop).collect();
         let ask = Ask { text: "along".into(), number: 0, route };

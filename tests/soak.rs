@@ -10,9 +10,10 @@
 use std::future::{IntoFuture, pending};
 use std::time::Duration;
 
+use convoke::transport::TcpTransport;
 use convoke::{
     CallError, Cause, Context, Endpoint, Finish, Limits, Load, Method, NodeId, Peer, Service,
-    Status, Task, TcpTransport,
+    Status, Task,
 };
 use tokio::task::JoinSet;
 
@@ -38,7 +39,7 @@ const STRAND: Method<u64, u64> = Method::new("soak.Soak/Strand");
 const COUNT: Method<u64, u64> = Method::new("soak.Soak/Count");
 
 fn node(number: u64) -> NodeId {
-    NodeId::new(number).expect("it is not zero")
+    NodeId::new(number)
 }
 
 fn everybody() -> [Peer; 3] {
@@ -94,7 +95,7 @@ async fn cluster() -> Result<Vec<Endpoint>> {
 
 fn introduce(endpoint: &Endpoint, nodes: &[Endpoint]) -> Result {
     for other in nodes.iter().filter(|other| other.node() != endpoint.node()) {
-        endpoint.peer(other.node(), other.addresses().iter().map(|address| address.as_str()))?;
+        endpoint.peer(other.node(), other.addresses())?;
     }
     Ok(())
 }

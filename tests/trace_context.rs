@@ -3,9 +3,9 @@
 
 #![cfg(feature = "tcp")]
 
-use convoke::{
-    Context, Endpoint, Finish, Method, Peer, Service, Status, Task, TcpTransport, TraceContext,
-};
+use convoke::telemetry::TraceContext;
+use convoke::transport::TcpTransport;
+use convoke::{Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -30,7 +30,7 @@ async fn node() -> Result<Endpoint> {
 #[tokio::test]
 async fn it_goes_through_tasks_that_record_nothing() -> Result {
     let (client, server) = (node().await?, node().await?);
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let request = HAND_ON.request(String::new()).trace_context(header.parse()?);
     assert_eq!(client.invoke(request).to(peer).await?, header);
@@ -40,7 +40,7 @@ async fn it_goes_through_tasks_that_record_nothing() -> Result {
 #[tokio::test]
 async fn where_there_is_none_none_is_made_up() -> Result {
     let (client, server) = (node().await?, node().await?);
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     let request = HAND_ON.request(String::new());
     assert_eq!(client.invoke(request).to(peer).await?, "");
     Ok(())
@@ -56,7 +56,7 @@ async fn a_branch_may_be_given_another() -> Result {
     let builder = Endpoint::builder().transport(TcpTransport::new());
     let server = builder.listen("tcp://127.0.0.1:0").serve(service).start().await?;
     let client = node().await?;
-    let peer = client.connect(server.addresses()[0].as_str()).await?;
+    let peer = client.connect(server.addresses()).await?;
     let request = HAND_ON.request(String::new()).trace_context(TraceContext::root());
     let seen: TraceContext = client.invoke(request).to(peer).await?.parse()?;
     assert_eq!(seen, other);

@@ -7,10 +7,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use convoke::{
-    Code, Context, Endpoint, Finish, Method, NodeId, Peer, Propagator, Service, Status, Task,
-    TcpTransport, TraceContext,
-};
+use convoke::telemetry::{Propagator, TraceContext};
+use convoke::transport::TcpTransport;
+use convoke::{Code, Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -153,7 +152,7 @@ async fn node_with(
         .unary(TRACE, trace)
         .unary(FAIL, fail);
     let builder = Endpoint::builder().transport(TcpTransport::new());
-    let node = NodeId::new(number).ok_or("a node is never 0")?;
+    let node = NodeId::new(number);
     let builder = set(builder.node(node).listen("tcp://127.0.0.1:0").serve(service));
     let endpoint = builder.start().await?;
     own.get_or_init(|| endpoint.clone());
@@ -161,7 +160,7 @@ async fn node_with(
 }
 
 async fn connect(from: &Endpoint, to: &Endpoint) -> Result<Peer> {
-    Ok(from.connect(to.addresses()[0].as_str()).await?)
+    Ok(from.connect(to.addresses()).await?)
 }
 
 #[tokio::test]

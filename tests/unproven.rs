@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use certificates::{Authority, Issued, new_key, self_signed};
+use convoke::transport::{Identity, TcpTransport};
 use convoke::{
-    CallError, Context, Endpoint, EndpointBuilder, Identity, Method, NodeId, Peer, PeerState,
-    Service, Status, TcpTransport,
+    CallError, Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, PeerState, Service, Status,
 };
 
 const ECHO: Method<String, String> = Method::new("test.Unproven/Echo");
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("not zero")
+    NodeId::new(id)
 }
 
 fn identity(issued: &Issued, trust: &str) -> Identity {
@@ -48,8 +48,8 @@ async fn start(builder: EndpointBuilder) -> Endpoint {
 
 /// One with a certificate, connected to the server.
 async fn honest(identity: Identity, server: &Endpoint) -> (Endpoint, Peer) {
-    let honest = start(convoke::secure_endpoint(identity)).await;
-    let peer = honest.connect(server.addresses()[0].as_str()).await;
+    let honest = start(Endpoint::builder().transport(TcpTransport::tls(identity))).await;
+    let peer = honest.connect(server.addresses()).await;
     (honest, peer.expect("its certificate is good"))
 }
 
@@ -119,7 +119,7 @@ async fn nor_whose_own_certificate_is_trusted() {
 async fn nor_who_is_known_at_addresses_that_demand_proof() {
     let authority = Authority::new();
     let at_server = |addresses: &'static [&'static str]| {
-        start(server(of_authority(&authority, 1)).peer(node(2), addresses.iter().copied()))
+        start(server(of_authority(&authority, 1)).peer(node(2), addresses))
     };
     let server = at_server(&["tls://127.0.0.1:1"]).await;
     assert_refused(connect_plain(&liar(node(2)).await, &server).await, node(2));

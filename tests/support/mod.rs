@@ -4,9 +4,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use convoke::cast::{CastBody, Digest};
+use convoke::transport::TcpTransport;
 use convoke::{
-    CastBody, Code, Context, Digest, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer,
-    Service, Status, Task, TcpTransport,
+    Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer, Service, Status, Task,
 };
 
 /// A request of the test service: what to do, and on which nodes after this one.
@@ -81,7 +82,7 @@ pub(crate) async fn client() -> Endpoint {
 /// An endpoint with a name and the test service.
 pub(crate) fn builder(node: u64) -> EndpointBuilder {
     let builder = Endpoint::builder().transport(TcpTransport::new());
-    builder.node(NodeId::new(node).expect("not zero"))
+    builder.node(NodeId::new(node))
 }
 
 /// Starts it, with the test service.
@@ -102,7 +103,7 @@ pub(crate) fn stop(endpoint: &Endpoint) -> Stop {
 
 /// A peer of `at` for the node of another endpoint.
 pub(crate) fn peer(at: &Endpoint, other: &Endpoint) -> Peer {
-    let addresses = other.addresses().iter().map(ToString::to_string);
+    let addresses = other.addresses();
     at.peer(other.node(), addresses).expect("its addresses are addresses")
 }
 
@@ -243,6 +244,6 @@ fn to_peer(endpoint: &Endpoint, stop: &Stop) -> Peer {
     if stop.node == endpoint.node().get() {
         return endpoint.me();
     }
-    let node = NodeId::new(stop.node).expect("not zero");
+    let node = NodeId::new(stop.node);
     endpoint.peer(node, [&stop.address]).expect("it is an address")
 }

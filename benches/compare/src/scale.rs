@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use convoke::{Endpoint, EndpointBuilder, Limits, TcpTransport};
+use convoke::transport::TcpTransport;
+use convoke::{Endpoint, EndpointBuilder, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::flavour::Flavour;

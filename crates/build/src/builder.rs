@@ -29,7 +29,7 @@ impl Builder {
         let mut prost = prost_build::Config::new();
         // std's HashMap has another order in every process: encoding a message twice could differ, and
         // with it digests that members of a quorum compare.
-        prost.btree_map(["."]);
+        prost.btree_map(["."]).prost_path("::convoke::prost");
         Self {
             prost,
             convoke_path: "::convoke".to_owned(),
@@ -99,10 +99,11 @@ impl Builder {
     #[must_use]
     pub fn convoke_path(mut self, path: impl Into<String>) -> Self {
         self.convoke_path = path.into();
+        self.prost.prost_path(format!("{}::prost", self.convoke_path));
         self
     }
 
-    /// Changes how prost generates messages, such as where they find prost: `::prost` by default. What it is told of output files and services is not used.
+    /// Changes how prost generates messages, such as where they find prost: in convoke by default. What it is told of output files and services is not used.
     #[must_use]
     pub fn prost(mut self, change: impl FnOnce(&mut prost_build::Config)) -> Self {
         change(&mut self.prost);

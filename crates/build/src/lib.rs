@@ -35,8 +35,8 @@
 //! | `GraphMembers` | where methods are for configurations: `client.on(&replicas).profile(request)` gives a [`QuorumBuilder`] |
 //!
 //! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the same
-//! bytes. The including crate depends on `convoke` and `prost` (and `prost-types`, for a `Timestamp` and
-//! the like), and sees no warnings of this code, even where it denies `missing_docs`, `unreachable_pub`
+//! bytes. The including crate depends on `convoke` alone (and `prost-types`, for a `Timestamp` and the
+//! like), and sees no warnings of this code, even where it denies `missing_docs`, `unreachable_pub`
 //! or clippy's `pedantic`. Only `forbid` cannot be quieted.
 //!
 //! # Options

@@ -20,7 +20,9 @@ use crate::packing::Packing;
 use crate::peer::Peer;
 use crate::server::{Authorize, Caller, CastSpace, IntoService, MethodTable, Service};
 use crate::telemetry::Telemetry;
-use crate::transport::{Address, AddressError, Counters, DialError, ListenError, Sink, Transport};
+use crate::transport::{
+    Address, AddressError, Counters, DialError, ListenError, Sink, ToAddresses, Transport,
+};
 
 pub use reconnect::KeepConnected;
 
@@ -55,13 +57,14 @@ impl Drop for Guard {
 pub struct EndpointBuilder {
     node: Option<NodeId>,
     transports: Vec<Arc<dyn Transport>>,
-    listen: Vec<String>,
-    advertise: Option<Vec<String>>,
+    listen: Vec<Result<Vec<Address>, AddressError>>,
+    advertise: Option<Result<Vec<Address>, AddressError>>,
     services: Vec<Service>,
     limits: Limits,
     seed: Option<u64>,
     epoch: u64,
-    peers: Vec<(NodeId, Vec<String>)>,
+    peers: Vec<(NodeId, Result<Vec<Address>, AddressError>)>,
+    keeps_connected: bool,
     rule: Rule,
     telemetry: Telemetry,
     health: Option<Health>,
@@ -82,40 +85,34 @@ impl fmt::Debug for Rule {
 }
 
 impl EndpointBuilder {
-    /// The stable name of this node. Default: random, which is right for a client and wrong for a
-    /// server that others know by name.
+    /// The stable name of this node. Default: the one that its transports prove, else random, which
+    /// is right for a client and wrong for a server that others know by name.
     #[must_use]
     pub fn node(mut self, node: NodeId) -> Self {
         self.node = Some(node);
         self
     }
 
-    /// Adds a transport. The facade crate adds those of its features.
+    /// Adds a transport, or an `Arc` of one that others share. One that has a certificate says which
+    /// node this is, unless [`Self::node`] does.
     #[must_use]
     pub fn transport(mut self, transport: impl Transport + 'static) -> Self {
         self.transports.push(Arc::new(transport));
         self
     }
 
-    /// Adds a transport that others share.
-    #[must_use]
-    pub fn shared_transport(mut self, transport: Arc<dyn Transport>) -> Self {
-        self.transports.push(transport);
-        self
-    }
-
-    /// Listens at this address, such as `tcp://0.0.0.0:7000`; port 0 takes any. May be called
+    /// Listens at these addresses, such as `tcp://0.0.0.0:7000`; port 0 takes any. May be called
     /// several times. Default: none, an endpoint that only dials out.
     #[must_use]
-    pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen.push(address.into());
+    pub fn listen(mut self, addresses: impl ToAddresses) -> Self {
+        self.listen.push(addresses.to_addresses());
         self
     }
 
     /// Tells peers to dial these addresses instead of those listened on.
     #[must_use]
-    pub fn advertise<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
-        self.advertise = Some(addresses.into_iter().map(Into::into).collect());
+    pub fn advertise(mut self, addresses: impl ToAddresses) -> Self {
+        self.advertise = Some(addresses.to_addresses());
         self
     }
 
@@ -126,15 +123,31 @@ impl EndpointBuilder {
         self
     }
 
-    /// Where another node can be dialled, as [`Endpoint::peer`] does later. A service that is built
-    /// before its endpoint names the node as a [`Peer`] made from its `NodeId`.
+    /// Adds the addresses of another node, as [`Endpoint::peer`] does once the endpoint runs. A
+    /// service that is built before its endpoint names the node by its `NodeId`.
     #[must_use]
-    pub fn peer<A: Into<String>>(
-        mut self,
-        node: NodeId,
-        addresses: impl IntoIterator<Item = A>,
-    ) -> Self {
-        self.peers.push((node, addresses.into_iter().map(Into::into).collect()));
+    pub fn peer(mut self, node: NodeId, addresses: impl ToAddresses) -> Self {
+        self.peers.push((node, addresses.to_addresses()));
+        self
+    }
+
+    /// Adds the addresses of several nodes, as [`Self::peer`] each.
+    #[must_use]
+    pub fn peers<A: ToAddresses>(mut self, peers: impl IntoIterator<Item = (NodeId, A)>) -> Self {
+        let peers = peers.into_iter().map(|(node, addresses)| (node, addresses.to_addresses()));
+        self.peers.extend(peers);
+        self
+    }
+
+    /// Stays connected to all peers it was given, as [`Endpoint::keep_connected`]. [`Self::start`]
+    /// waits, for a second at most, until each of them was dialled once.
+    ///
+    /// A reply goes straight to an initiator that its sender is connected with, and through other
+    /// nodes of the tree otherwise: so a client that stays connected to all gets all replies straight.
+    /// Default: a peer is dialled when it is first needed.
+    #[must_use]
+    pub fn keep_connected(mut self) -> Self {
+        self.keeps_connected = true;
         self
     }
 
@@ -220,7 +233,7 @@ impl EndpointBuilder {
     /// Outside a tokio runtime.
     pub async fn start(self) -> Result<Endpoint, StartError> {
         let identity = Identity {
-            node: self.node.unwrap_or_else(random_node),
+            node: proven_node(self.node, &self.transports)?.unwrap_or_else(random_node),
             incarnation: Incarnation::of_random(self.seed.map_or_else(rand::random, spread)),
         };
         let mut methods = MethodTable::default();
@@ -229,10 +242,11 @@ impl EndpointBuilder {
             methods.add(service)?;
         }
         methods.authorize_by(self.rule.0);
-        let listen = parse(&self.listen)?;
-        let advertise = self.advertise.as_deref().map(parse).transpose()?;
-        let peers = self.peers.iter().map(|(node, texts)| Ok((*node, parse(texts)?)));
+        let listen: Vec<Vec<Address>> = self.listen.into_iter().collect::<Result<_, _>>()?;
+        let advertise = self.advertise.transpose()?;
+        let peers = self.peers.into_iter().map(|(node, addresses)| Ok((node, addresses?)));
         let peers: Vec<(NodeId, Vec<Address>)> = peers.collect::<Result<_, AddressError>>()?;
+        let others: Vec<NodeId> = peers.iter().map(|(node, _)| *node).collect();
         let seed = self.seed.unwrap_or_else(rand::random);
         let secret = self.seed.map_or_else(
             || Secret::new(rand::random(), rand::random()),
@@ -257,7 +271,7 @@ impl EndpointBuilder {
         }
         driver.advertise(advertise.clone().unwrap_or_default());
         let mut addresses = Vec::new();
-        for address in listen {
+        for address in listen.concat() {
             let transport = driver.transport(address.scheme());
             let transport =
                 transport.ok_or_else(|| ListenError::NoTransport { address: address.clone() })?;
@@ -268,12 +282,24 @@ impl EndpointBuilder {
         }
         driver.advertise(advertise.unwrap_or_else(|| addresses.clone()));
         driver.listens_at(addresses);
-        Ok(Endpoint(Handle::Open(Arc::new(guard))))
+        let endpoint = Endpoint(Handle::Open(Arc::new(guard)));
+        if self.keeps_connected {
+            endpoint.keep_all_connected(&others).await;
+        }
+        Ok(endpoint)
     }
 }
 
-fn parse(texts: &[String]) -> Result<Vec<Address>, AddressError> {
-    texts.iter().map(|text| text.parse()).collect()
+/// The one node that was named and that transports prove, if any does.
+fn proven_node(
+    named: Option<NodeId>,
+    transports: &[Arc<dyn Transport>],
+) -> Result<Option<NodeId>, StartError> {
+    let proven = transports.iter().filter_map(|transport| transport.node());
+    named.into_iter().chain(proven).try_fold(None, |one, other| match one {
+        Some(one) if one != other => Err(StartError::TwoNodes(one, other)),
+        _ => Ok(Some(other)),
+    })
 }
 
 /// The bits of a seed where they tell lives apart: a seed is likely small, and the low 8 bits of an
@@ -284,7 +310,7 @@ const fn spread(seed: u64) -> u64 {
 
 fn random_node() -> NodeId {
     loop {
-        if let Some(node) = NodeId::new(rand::random()) {
+        if let Ok(node) = NodeId::try_from(rand::random::<u64>()) {
             return node;
         }
     }
@@ -337,23 +363,38 @@ impl Endpoint {
         Peer::new(self.node())
     }
 
-    /// Connects to whoever listens at `address`, unless there is a connection already.
+    /// Connects to whoever listens at one of these addresses, tried in order, unless there is a
+    /// connection already.
     ///
     /// # Errors
-    /// [`ConnectError`] when the address is none, or nobody answers there with this protocol.
+    /// [`ConnectError`] when an address is not one, none is given, or nobody answers with this
+    /// protocol at any; then it is that of the last one.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, a connection may stay open until it is used or closed by
     /// keep-alive.
-    pub async fn connect(&self, address: &str) -> Result<Peer, ConnectError> {
-        let address: Address = address.parse()?;
-        if let Some(node) = self.driver().with_node(|core, _| core.links().connected_at(&address)) {
+    pub async fn connect(&self, addresses: impl ToAddresses) -> Result<Peer, ConnectError> {
+        self.connect_in_turn(addresses.to_addresses()?).await
+    }
+
+    async fn connect_in_turn(&self, addresses: Vec<Address>) -> Result<Peer, ConnectError> {
+        let connected =
+            |address| self.driver().with_node(|core, _| core.links().connected_at(address));
+        if let Some(node) = addresses.iter().find_map(connected) {
             return Ok(Peer::new(node));
         }
-        let connection = self.driver().dial(&address, None).await?;
-        let node = connection.link().peer.node;
-        self.driver().with_node(|core, _| core.configure_also(node, address));
-        Ok(Peer::new(node))
+        let mut result = Err(ConnectError::NoAddress);
+        for address in addresses {
+            match self.driver().dial(&address, None).await {
+                Ok(connection) => {
+                    let node = connection.link().peer.node;
+                    self.driver().with_node(|core, _| core.configure_also(node, address));
+                    return Ok(Peer::new(node));
+                }
+                Err(error) => result = Err(error.into()),
+            }
+        }
+        result
     }
 
     /// A node by its name and addresses. It is dialled when first needed, and again after a
@@ -361,13 +402,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError::Address`] when an address is none.
-    pub fn peer(
-        &self,
-        node: NodeId,
-        addresses: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Peer, ConnectError> {
-        let addresses = addresses.into_iter().map(|address| address.as_ref().parse());
-        let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+    pub fn peer(&self, node: NodeId, addresses: impl ToAddresses) -> Result<Peer, ConnectError> {
+        let addresses = addresses.to_addresses()?;
         if node != self.node() {
             self.driver().with_node(|core, _| core.configure(node, addresses));
         }

@@ -314,6 +314,9 @@ pub enum StartError {
     /// Two methods have the same name, or the same 32-bit hash of it: rename one.
     #[error("the methods {0} and {1} cannot be told apart on the wire: rename one")]
     MethodClash(&'static str, &'static str),
+    /// The node's name and a certificate, or two certificates, do not agree on which node this is.
+    #[error("it cannot be {0} and {1}: give all transports certificates of the same node")]
+    TwoNodes(NodeId, NodeId),
     /// A service cannot be served by this node: it was set up without something, or for others.
     #[error("a service does not fit this node: {reason}")]
     Unfit {
@@ -329,6 +332,9 @@ pub enum ConnectError {
     /// The address is not one.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// No address was given.
+    #[error("there is no address to connect to")]
+    NoAddress,
     /// Dialling failed.
     #[error(transparent)]
     Dial(#[from] DialError),

@@ -64,6 +64,9 @@ mod telemetry;
 mod trace_context;
 pub mod transport;
 
+/// The protobuf library whose messages are [`Payload`]s.
+pub use prost;
+
 #[cfg(feature = "tower")]
 pub use client::PeerService;
 pub use client::{

@@ -166,7 +166,7 @@ impl Service {
     /// # use convoke_core::{Endpoint, NodeId, Service, StartError};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// # let seven = NodeId::new(7).expect("not zero");
+    /// # let seven = NodeId::new(7);
     /// let service = || Service::new().requires(|node| match node.get() {
     ///     7 => Ok(()),
     ///     _ => Err(format!("{node} is not n7")),

@@ -32,6 +32,66 @@ use convoke_proto::id::NodeId;
 pub use convoke_proto::address::{ADDRESS_BYTES_MAX, Address, AddressError};
 pub use convoke_proto::link::{Hello, Lane, Link, ORDER_HEAD_BYTES, PeerName, Principal};
 
+/// Where a node listens or can be dialled: the text of an address, an [`Address`], or several of
+/// either. A scheme is always written, as in `tcp://127.0.0.1:7000`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an address with a scheme",
+    label = "should be text such as \"tcp://127.0.0.1:7000\", or several",
+    note = "an address says its scheme: `format!(\"tcp://{{}}\", socket_address)`",
+    note = "another endpoint has `addresses()`"
+)]
+pub trait ToAddresses {
+    /// The addresses, in the order in which they are tried.
+    ///
+    /// # Errors
+    /// [`AddressError`] when a text is not one.
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError>;
+}
+
+impl ToAddresses for str {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        Ok(vec![self.parse()?])
+    }
+}
+
+impl ToAddresses for String {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        self.as_str().to_addresses()
+    }
+}
+
+impl ToAddresses for Address {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        Ok(vec![self.clone()])
+    }
+}
+
+impl<A: ToAddresses> ToAddresses for [A] {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        let each: Vec<Vec<Address>> =
+            self.iter().map(ToAddresses::to_addresses).collect::<Result<_, _>>()?;
+        Ok(each.concat())
+    }
+}
+
+impl<A: ToAddresses, const N: usize> ToAddresses for [A; N] {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        self.as_slice().to_addresses()
+    }
+}
+
+impl<A: ToAddresses> ToAddresses for Vec<A> {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        self.as_slice().to_addresses()
+    }
+}
+
+impl<A: ToAddresses + ?Sized> ToAddresses for &A {
+    fn to_addresses(&self) -> Result<Vec<Address>, AddressError> {
+        (**self).to_addresses()
+    }
+}
+
 /// A future of the set-up path; no call boxes one.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -301,7 +361,7 @@ pub enum DialError {
         found: NodeId,
     },
     /// No transport of the endpoint has the address's scheme.
-    #[error("no transport for {address}: add one with this scheme to the endpoint")]
+    #[error("no transport for {address}: {}", to_add(.address))]
     NoTransport {
         /// What was dialled.
         address: Address,
@@ -335,11 +395,24 @@ pub enum ListenError {
         message: String,
     },
     /// No transport of the endpoint has the address's scheme.
-    #[error("no transport for {address}: add one with this scheme to the endpoint")]
+    #[error("no transport for {address}: {}", to_add(.address))]
     NoTransport {
         /// What was asked for.
         address: Address,
     },
+}
+
+/// The line to add for the scheme of an address, and the feature that brings it.
+fn to_add(address: &Address) -> String {
+    let (line, feature) = match address.scheme() {
+        "tcp" | "unix" => ("TcpTransport::new()", "tcp"),
+        "tls" => ("TcpTransport::tls(identity)", "tls"),
+        "quic" => ("QuicTransport::new(identity)", "quic"),
+        "grpc" => ("GrpcTransport::new()", "grpc"),
+        "rdma" => ("RdmaTransport::open(device)?", "rdma"),
+        _ => return "add one with this scheme by `EndpointBuilder::transport`".into(),
+    };
+    format!("add `.transport({line})` to the endpoint, of the feature `{feature}`")
 }
 
 /// Makes connections of one kind.
@@ -359,6 +432,11 @@ pub trait Transport: Send + Sync + fmt::Debug {
     fn trusts_node(&self, node: NodeId) -> bool {
         let _ = node;
         false
+    }
+
+    /// The node that its connections prove this endpoint to be. Default: none.
+    fn node(&self) -> Option<NodeId> {
+        None
     }
 
     /// How much it is preferred where a peer can be dialled in several ways. An endpoint dials the
@@ -383,6 +461,45 @@ pub trait Transport: Send + Sync + fmt::Debug {
         expected: Option<NodeId>,
         sink: Arc<dyn Sink>,
     ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>>;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn schemes(&self) -> &'static [&'static str] {
+        (**self).schemes()
+    }
+
+    fn proves_peers(&self) -> bool {
+        (**self).proves_peers()
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        (**self).trusts_node(node)
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        (**self).node()
+    }
+
+    fn preference(&self) -> i8 {
+        (**self).preference()
+    }
+
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+        (**self).listen(address, sink)
+    }
+
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+        (**self).dial(address, expected, sink)
+    }
 }
 
 #[cfg(feature = "conformance")]

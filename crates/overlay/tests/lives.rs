@@ -22,13 +22,13 @@ async fn len(bytes: Vec<u8>, _: Context) -> std::result::Result<u64, Status> {
 }
 
 fn node(site: u64) -> NodeId {
-    NodeId::new(site + 1).expect("not zero")
+    NodeId::new(site + 1)
 }
 
 async fn endpoint(network: &SimNetwork, site: u64) -> Result<Endpoint> {
     let endpoint = Endpoint::builder()
         .node(node(site))
-        .shared_transport(network.transport())
+        .transport(network.transport())
         .seed(site)
         .listen(format!("sim://node-{site}"))
         .serve(Service::new().unary(LEN, len));

@@ -20,7 +20,7 @@ const LINK_KBIT: u64 = 100_000;
 const OP_BYTES: usize = 64_000;
 
 fn node(site: usize) -> NodeId {
-    NodeId::new(site as u64 + 1).expect("not zero")
+    NodeId::new(site as u64 + 1)
 }
 
 fn latency(from: usize, to: usize) -> Duration {
@@ -61,7 +61,7 @@ async fn start_with(
         network.downlink(node(site), link_kbit);
         let endpoint = Endpoint::builder()
             .node(node(site))
-            .shared_transport(network.transport())
+            .transport(network.transport())
             .seed(site as u64)
             .listen(format!("sim://node-{site}"))
             .serve(Service::new().unary(LEN, len))

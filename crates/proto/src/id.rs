@@ -13,17 +13,42 @@ use smallvec::SmallVec;
 pub struct NodeId(std::num::NonZeroU64);
 
 impl NodeId {
-    /// The node named `id`, or `None` for the reserved zero.
-    pub const fn new(id: u64) -> Option<Self> {
+    /// The node named `id`. For ids that come as data there is [`NodeId::try_from`].
+    ///
+    /// # Panics
+    /// When `id` is 0; in a constant, the compiler says so.
+    pub const fn new(id: u64) -> Self {
         match std::num::NonZeroU64::new(id) {
-            Some(id) => Some(Self(id)),
-            None => None,
+            Some(id) => Self(id),
+            None => panic!("a node id is never 0"),
         }
     }
 
     /// The number behind the name.
     pub const fn get(self) -> u64 {
         self.0.get()
+    }
+}
+
+/// A number or text that is no node id: not a number, or 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a node id is a number from 1 to 18446744073709551615")]
+pub struct NotANodeId;
+
+impl TryFrom<u64> for NodeId {
+    type Error = NotANodeId;
+
+    fn try_from(id: u64) -> Result<Self, NotANodeId> {
+        std::num::NonZeroU64::new(id).map(Self).ok_or(NotANodeId)
+    }
+}
+
+/// A decimal number, as in a cluster file.
+impl FromStr for NodeId {
+    type Err = NotANodeId;
+
+    fn from_str(text: &str) -> Result<Self, NotANodeId> {
+        text.parse().map(Self).map_err(|_| NotANodeId)
     }
 }
 
@@ -409,9 +434,17 @@ mod tests {
     }
 
     #[test]
+    fn data_that_is_no_node_id_is_an_error() {
+        assert_eq!((NodeId::try_from(7), "7".parse()), (Ok(NodeId::new(7)), Ok(NodeId::new(7))));
+        assert_eq!(NodeId::try_from(0), Err(NotANodeId));
+        for text in ["", "0", "-1", "n7", "18446744073709551616"] {
+            assert_eq!(text.parse::<NodeId>(), Err(NotANodeId), "{text}");
+        }
+    }
+
+    #[test]
     fn no_node_and_life_is_less_than_the_least() {
-        let of =
-            |node, life| NodeLife { node: NodeId::new(node).unwrap(), life: Incarnation(life) };
+        let of = |node, life| NodeLife { node: NodeId::new(node), life: Incarnation(life) };
         assert_eq!(NodeLife::LEAST, of(1, 0));
         assert!(NodeLife::LEAST < of(1, 1) && of(1, u64::MAX) < of(2, 0));
     }

@@ -40,7 +40,7 @@
 //! use convoke_proto::visits::VisitEvent;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (now, me) = (Timestamp::ZERO, NodeId::new(7).ok_or("zero names no node")?);
+//! let (now, me) = (Timestamp::ZERO, NodeId::new(7));
 //! let identity = Identity { node: me, incarnation: Incarnation::of_random(1 << 8) };
 //! let mut node = Node::new(identity, Secret::new(1, 2), &Limits::default(), 0, now)?;
 //!

@@ -568,7 +568,7 @@ mod tests {
     use crate::link::Hello;
 
     fn node(id: u64) -> NodeId {
-        NodeId::new(id).unwrap()
+        NodeId::new(id)
     }
 
     fn links(me: u64) -> Links {

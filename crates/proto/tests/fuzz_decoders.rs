@@ -273,7 +273,7 @@ fn can_show_key(message: &Message) -> bool {
 }
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("no node here is 0")
+    NodeId::new(id)
 }
 
 fn key(indices: &[u32]) -> TaskKey {

@@ -25,7 +25,7 @@ use member::place;
 /// use convoke_quorum::Configuration;
 ///
 /// # fn main() -> Result<(), convoke_quorum::ConfigurationError> {
-/// let node = |id| NodeId::new(id).expect("not zero");
+/// let node = NodeId::new;
 /// let old = Configuration::new([1, 2, 3].map(node))?;
 /// let new = Configuration::new([3, 4, 5].map(node))?;
 /// assert_eq!(old.union(&new).len(), 5);

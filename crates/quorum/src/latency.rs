@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn node(id: u64) -> NodeId {
-        NodeId::new(id).expect("not zero")
+        NodeId::new(id)
     }
 
     fn three() -> Configuration {

@@ -93,7 +93,7 @@ async fn a_reply_through_a_relay_does_not_count_whoever_it_is_said_to_be_from() 
         endpoints.push(endpoint);
     }
     // It only dials out, and only to the leader: the acceptors' replies come through the leader.
-    let client = Endpoint::builder().shared_transport(network.transport()).start().await.unwrap();
+    let client = Endpoint::builder().transport(network.transport()).start().await.unwrap();
     let leader = client.connect("sim://n1").await.unwrap();
     let acceptors = members.without([node(1)]);
     let call = || client.call(support::LEAD, 1).to(leader);

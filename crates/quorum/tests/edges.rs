@@ -32,7 +32,7 @@ async fn ordered_over_tcp() {
         .await
         .unwrap();
     let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
-    let peer = client.connect(&server.addresses()[0].to_string()).await.unwrap();
+    let peer = client.connect(server.addresses()).await.unwrap();
     let count = 6_000;
     let call = client.fan_out((0..count).map(|n| (peer, NOTE.request(n)))).open().unwrap();
     let outcome = call.outcome().await;

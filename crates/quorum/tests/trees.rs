@@ -129,7 +129,7 @@ async fn a_server_calls_back_clients_that_only_dialled_it() {
     for id in 1..=3 {
         let replica = support::Replica::new(id);
         let service = support::service(&replica, &support::addressed(1));
-        let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
+        let builder = Endpoint::builder().node(node(id)).transport(network.transport());
         let client = builder.serve(service).start().await.unwrap();
         client.connect("sim://n50").await.unwrap();
         clients.push((client, replica));

@@ -16,7 +16,7 @@
 //! # impl Sink for Node {
 //! #     fn hello(&self) -> Hello {
 //! #         Hello {
-//! #             node: NodeId::new(self.0).unwrap(),
+//! #             node: NodeId::new(self.0),
 //! #             incarnation: Incarnation(7),
 //! #             advertised: Vec::new(),
 //! #             frame_bytes_max: 1 << 20,
@@ -37,7 +37,7 @@
 //! # }
 //! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
 //! let network = SimNetwork::new(42);
-//! let (n1, n2) = (NodeId::new(1).unwrap(), NodeId::new(2).unwrap());
+//! let (n1, n2) = (NodeId::new(1), NodeId::new(2));
 //! network.latency(n1, n2, Duration::from_millis(10));
 //! network.latency(n2, n1, Duration::from_millis(20));
 //!

@@ -41,7 +41,7 @@ struct Gossip {
 impl Sink for Gossip {
     fn hello(&self) -> Hello {
         Hello {
-            node: NodeId::new(self.number).expect("numbers are from 1"),
+            node: NodeId::new(self.number),
             incarnation: Incarnation(self.number),
             advertised: Vec::new(),
             frame_bytes_max: 1 << 16,
@@ -94,7 +94,7 @@ async fn run(seed: u64, uplink: Option<u64>) -> String {
         bandwidth: Some(100_000),
     });
     if let Some(kbit_per_s) = uplink {
-        let nodes = (1..=NODES).map(|number| NodeId::new(number).expect("numbers are from 1"));
+        let nodes = (1..=NODES).map(NodeId::new);
         nodes.for_each(|node| network.uplink(node, kbit_per_s));
     }
     let trace = Arc::new(Trace { start: Instant::now(), lines: Mutex::default() });
@@ -117,7 +117,7 @@ async fn run(seed: u64, uplink: Option<u64>) -> String {
         first.flush();
     }
     sleep(Duration::from_millis(20)).await;
-    let [n1, n2, n3] = [1, 2, 3].map(|number| NodeId::new(number).expect("not zero"));
+    let [n1, n2, n3] = [1, 2, 3].map(NodeId::new);
     network.partition(n1, n2);
     sleep(Duration::from_millis(20)).await;
     network.crash(n3);

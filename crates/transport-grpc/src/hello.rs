@@ -90,7 +90,7 @@ impl Greeting {
         if wire.version != VERSION {
             return Err(HelloError::Version(wire.version));
         }
-        let node = NodeId::new(wire.node).ok_or(Malformed("its node id is zero"))?;
+        let node = NodeId::try_from(wire.node).map_err(|_| Malformed("its node id is zero"))?;
         let keep_alive_timeout = Duration::from_millis(wire.keep_alive_timeout_ms.into());
         if wire.frame_bytes_max == 0 {
             return Err(Malformed("it takes no frames"));
@@ -132,7 +132,7 @@ mod tests {
     fn greeting() -> Greeting {
         Greeting {
             hello: Hello {
-                node: NodeId::new(7).unwrap(),
+                node: NodeId::new(7),
                 incarnation: Incarnation(0x1122),
                 advertised: vec!["grpc://10.0.0.1:7000".parse().unwrap()],
                 frame_bytes_max: 4 << 20,

@@ -65,7 +65,7 @@
 //!
 //! // An edge of another node, which passes the calls on.
 //! let client = Endpoint::builder().transport(GrpcTransport::new()).start().await?;
-//! let peer = client.connect(server.addresses()[0].as_str()).await?;
+//! let peer = client.connect(server.addresses()).await?;
 //! let edge = GrpcEdge::builder(&client).route(move |_| peer).start("127.0.0.1:0").await?;
 //!
 //! // Any gRPC client would do.

@@ -140,7 +140,8 @@ impl Greeting {
         let (frame_bytes_max, slot_bytes) = (u32_le()?, u32_le()?);
         let slot_count = body.try_get_u16_le().map_err(|_| SHORT)?;
         let control_slot_count = body.try_get_u8().map_err(|_| SHORT)?;
-        let node = NodeId::new(node).ok_or(HelloError::Malformed("its node id is zero"))?;
+        let node =
+            NodeId::try_from(node).map_err(|_| HelloError::Malformed("its node id is zero"))?;
         let terms = Terms { slot_count, control_slot_count, slot_bytes, frame_bytes_max };
         match terms.fault() {
             Some(fault) => Err(HelloError::Malformed(fault)),
@@ -198,7 +199,7 @@ mod tests {
 
     fn greeting() -> Greeting {
         Greeting {
-            node: NodeId::new(7).unwrap(),
+            node: NodeId::new(7),
             incarnation: Incarnation(0x1122),
             random: 99,
             terms: Terms {

@@ -59,7 +59,7 @@
 //!     .start()
 //!     .await?;
 //! let client = Endpoint::builder().transport(RdmaTransport::simulated(&fabric)).start().await?;
-//! let peer = client.connect(server.addresses()[0].as_str()).await?;
+//! let peer = client.connect(server.addresses()).await?;
 //! let reply = client.call(ECHO, "hello".into()).to(&peer).await?;
 //! assert_eq!(reply, "hello");
 //! # client.shutdown(Duration::from_secs(1)).await;

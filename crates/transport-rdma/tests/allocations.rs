@@ -36,7 +36,7 @@ impl Echo {
 impl Sink for Echo {
     fn hello(&self) -> Hello {
         Hello {
-            node: NodeId::new(self.node).expect("not zero"),
+            node: NodeId::new(self.node),
             incarnation: Incarnation(1),
             advertised: Vec::new(),
             frame_bytes_max: 1 << 20,

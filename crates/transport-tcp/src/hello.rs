@@ -156,7 +156,8 @@ impl Greeting {
         let (frame_bytes_max, chunk_bytes_max) = (u32_le()?, u32_le()?);
         let (control_window, data_window) = (u32_le()?, u32_le()?);
         let keep_alive_timeout = Duration::from_millis(u64::from(u32_le()?));
-        let node = NodeId::new(node).ok_or(HelloError::Malformed("its node id is zero"))?;
+        let node =
+            NodeId::try_from(node).map_err(|_| HelloError::Malformed("its node id is zero"))?;
         let advertised = decode_addresses(&mut body)?;
         let incarnation = Incarnation(incarnation);
         let greeting = Self {
@@ -263,7 +264,7 @@ mod tests {
     fn greeting() -> Greeting {
         Greeting {
             hello: Hello {
-                node: NodeId::new(7).unwrap(),
+                node: NodeId::new(7),
                 incarnation: Incarnation(0x1122),
                 advertised: addresses(&["tcp://10.0.0.1:7000", "quic://shop.example:7000"]),
                 frame_bytes_max: 4 << 20,

@@ -72,7 +72,7 @@
 //! impl Sink for Echo {
 //!     fn hello(&self) -> Hello {
 //!         Hello {
-//!             node: NodeId::new(self.0).unwrap(),
+//!             node: NodeId::new(self.0),
 //!             incarnation: Incarnation(1),
 //!             advertised: Vec::new(),
 //!             frame_bytes_max: 1 << 20,
@@ -100,10 +100,10 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let tcp = TcpTransport::new();
 //! let listener = tcp.listen(&"tcp://127.0.0.1:0".parse()?, Arc::new(Echo(1))).await?;
-//! let connection = tcp.dial(&listener.local_address(), NodeId::new(1), Arc::new(Echo(2))).await?;
+//! let connection = tcp.dial(&listener.local_address(), Some(NodeId::new(1)), Arc::new(Echo(2))).await?;
 //! connection.append(Lane::Data, 5, &mut |frame| frame.copy_from_slice(b"hello"))?;
 //! connection.flush();
-//! assert_eq!(connection.link().peer.node, NodeId::new(1).unwrap());
+//! assert_eq!(connection.link().peer.node, NodeId::new(1));
 //! connection.close(CloseReason::Local);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
@@ -221,6 +221,10 @@ impl Transport for TcpTransport {
 
     fn trusts_node(&self, node: NodeId) -> bool {
         self.config.security.trusts_node(node)
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.config.security.node()
     }
 
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then

@@ -159,6 +159,10 @@ impl Transport for QuicTransport {
         self.shared.identity.trusts_node(node)
     }
 
+    fn node(&self) -> Option<NodeId> {
+        Some(self.shared.identity.node())
+    }
+
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
     /// may still open. The port is free once the last connection over it has ended.
     fn listen(

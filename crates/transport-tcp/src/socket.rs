@@ -84,6 +84,15 @@ impl Security {
         }
     }
 
+    /// The node that this end can prove to be.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Plain => None,
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => Some(tls.identity().node()),
+        }
+    }
+
     /// Whether this end can prove to be `node`; says why not.
     pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
         let _ = node;

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// When the members do not behave as they must.
 pub async fn run() -> Result<()> {
-    let members = Configuration::new((1..=4).filter_map(NodeId::new))?;
+    let members = Configuration::new((1..=4).map(NodeId::new))?;
     let (endpoints, stores) = start(&members).await?;
     let (liars, honest) = endpoints.split_last().context("there are four")?;
     let mut correct = Vec::new();
@@ -55,7 +55,7 @@ async fn start(members: &Configuration) -> Result<(Vec<Endpoint>, Vec<Payloads>)
         let endpoint = convoke::endpoint().node(node).listen("tcp://127.0.0.1:0");
         let endpoint = endpoint.serve(payloads.service()).start().await?;
         for earlier in &endpoints {
-            endpoint.connect(earlier.addresses()[0].as_str()).await?;
+            endpoint.connect(earlier.addresses()).await?;
         }
         endpoints.push(endpoint);
         stores.push(payloads);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use convoke::cast::{Announce, CastBody, CastPort, Digest};
 use convoke::quorum::Configuration;
 use convoke::quorum::echo::digest_of;
-use convoke::{Announce, CastBody, CastPort, Digest, Endpoint, NodeId};
+use convoke::{Endpoint, NodeId};
 
 use crate::node::space_of;
 use crate::protocol::{ECHO, READY, SEND};

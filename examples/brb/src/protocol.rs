@@ -4,10 +4,11 @@
 //! the votes.
 
 use bytes::Bytes;
+use convoke::NodeId;
+use convoke::cast::Digest;
 use convoke::quorum::echo::{
     EchoCore, EchoPlan, Phase, PlanError, Rule, byzantine_quorum, digest_of,
 };
-use convoke::{Digest, NodeId};
 
 /// The source's own: the value.
 pub const SEND: u16 = 0;

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use brb::protocol::{Broadcast, ECHO, READY, SEND, Step, plan};
 use bytes::Bytes;
+use convoke::NodeId;
+use convoke::cast::{CastBody, Digest};
 use convoke::quorum::Configuration;
 use convoke::quorum::echo::{EchoCore, EchoVote, digest_of};
 use convoke::sim::random::Random;
-use convoke::{CastBody, Digest, NodeId};
 
 const VALUES: [&[u8]; 2] = [b"heron", b"crane"];
 
@@ -64,7 +65,7 @@ impl Run {
         let mut random = Random::new(seed);
         let count = [4, 7][below(&mut random, 2)];
         let faulty = (count - 1) / 3;
-        let nodes: Vec<NodeId> = (1..=count as u64).filter_map(NodeId::new).collect();
+        let nodes: Vec<NodeId> = (1..=count as u64).map(NodeId::new).collect();
         let members = Configuration::new(nodes.clone()).expect("they differ");
         let mut liars: Vec<NodeId> =
             (0..faulty).map(|_| nodes[below(&mut random, count)]).collect();

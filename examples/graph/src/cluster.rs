@@ -108,7 +108,7 @@ impl Cluster {
 /// # Panics
 /// If there are 2^64 shards.
 pub fn shard_node(index: usize) -> NodeId {
-    NodeId::new(index as u64 + 1).expect("an index plus one is not zero")
+    NodeId::new(index as u64 + 1)
 }
 
 #[cfg(test)]

@@ -260,7 +260,7 @@ async fn run_serve(args: Serve) -> Result<bool> {
 
 async fn run_query(args: Ask) -> Result<bool> {
     let cluster = Cluster::read(&args.cluster)?;
-    let endpoint = Endpoint::builder().shared_transport(transport(Duration::ZERO)).start().await?;
+    let endpoint = Endpoint::builder().transport(transport(Duration::ZERO)).start().await?;
     let peers = cluster.peers(&endpoint)?;
     let client = Client::new(&endpoint, peers, cluster.sharding())
         .deadline(Duration::from_millis(args.deadline_ms));

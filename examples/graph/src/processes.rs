@@ -66,7 +66,7 @@ impl Processes {
         for shard in &mut children {
             shard.line("ready").await?;
         }
-        let endpoint = Endpoint::builder().shared_transport(transport(setup.delay)).start().await?;
+        let endpoint = Endpoint::builder().transport(transport(setup.delay)).start().await?;
         let peers: Vec<Peer> = cluster.peers(&endpoint)?;
         for peer in &peers {
             endpoint.warm_up(peer).await?;

@@ -50,7 +50,7 @@ impl Source<'_> {
 
 /// TCP, with each frame held back for `delay` on its way out.
 pub fn transport(delay: Duration) -> Arc<dyn Transport> {
-    let tcp: Arc<dyn Transport> = Arc::new(convoke::TcpTransport::new());
+    let tcp: Arc<dyn Transport> = Arc::new(convoke::transport::TcpTransport::new());
     if delay.is_zero() { tcp } else { DelayLine::wrap(tcp, delay) }
 }
 
@@ -79,7 +79,7 @@ impl Server {
         };
         let node = Node::new(source.shard(part)?);
         let builder = Endpoint::builder()
-            .shared_transport(transport(delay))
+            .transport(transport(delay))
             .node(shard_node(index))
             .listen(listen)
             .serve(GraphServer::new(node));

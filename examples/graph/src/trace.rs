@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use convoke::proto::trace::{EntryBy, TraceEvent, Traced};
+use convoke::telemetry::{EntryBy, TraceEvent, Traced};
 use convoke::{NodeId, Path};
 
 /// One branch of the executed tree.

@@ -41,7 +41,7 @@ impl World {
         for part in Part::all(sharding) {
             let node = Node::new(graph.shard(part));
             let endpoint = Endpoint::builder()
-                .shared_transport(network.transport())
+                .transport(network.transport())
                 .node(shard_node(part.index()))
                 .seed(part.index() as u64 + 1)
                 .limits(limits.clone())
@@ -52,7 +52,7 @@ impl World {
                 .expect("a simulated address can be listened on");
             shards.push(endpoint);
         }
-        let endpoint = Endpoint::builder().shared_transport(network.transport()).seed(99);
+        let endpoint = Endpoint::builder().transport(network.transport()).seed(99);
         let endpoint = endpoint.start().await.expect("nothing can go wrong");
         for shard in &shards {
             connect(shard).await;
@@ -138,7 +138,7 @@ async fn a_tree_never_costs_more_frames_than_its_requests_and_replies_and_silent
             let requests: u64 = tree.values().map(|branch| 1 + u64::from(branch.tails)).sum();
             let replies: u64 = tree.values().map(|branch| branch.replies.len() as u64).sum();
             let alone = tree.values().filter(|branch| {
-                matches!(branch.manifest, Some((_, convoke::proto::trace::EntryBy::Manifest)))
+                matches!(branch.manifest, Some((_, convoke::telemetry::EntryBy::Manifest)))
             });
             let silent = alone.count() as u64;
             assert_eq!(frames, requests + replies + silent, "{} of {id}", sample.query);

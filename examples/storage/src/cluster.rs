@@ -51,7 +51,7 @@ impl ReplicaAddress {
     /// # Errors
     /// When its id is 0.
     pub fn node(&self) -> Result<NodeId> {
-        NodeId::new(self.id).context("the id of a replica is 1 or more, not 0")
+        NodeId::try_from(self.id).context("the id of a replica is 1 or more, not 0")
     }
 }
 

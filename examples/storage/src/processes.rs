@@ -145,7 +145,7 @@ impl Setup {
 pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
     let at = ReplicaAddress { id, listen: "tcp://127.0.0.1:0".to_owned(), advertise: None };
     // Where the others are it learns later.
-    let members = Configuration::new((1..=replicas).filter_map(NodeId::new))?;
+    let members = Configuration::new((1..=replicas).map(NodeId::new))?;
     let server = Server::start(&at, &members, fate).await?;
     println!("{}", server.address());
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };

@@ -10,10 +10,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use convoke::{
-    Context, Endpoint, Finish, Method, NodeId, Peer, Propagator, Service, Status, Task,
-    TraceContext,
-};
+use convoke::telemetry::{Propagator, TraceContext};
+use convoke::{Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
 };
@@ -48,11 +46,10 @@ impl Propagator for OpenTelemetry {
 }
 
 async fn node(number: u64, peers: &[&Endpoint], service: Service) -> anyhow::Result<Endpoint> {
-    let node = NodeId::new(number).context("a node is never 0")?;
+    let node = NodeId::new(number);
     let builder = convoke::endpoint().propagator(OpenTelemetry).node(node);
-    let builder = peers.iter().fold(builder, |builder, peer| {
-        builder.peer(peer.node(), peer.addresses().iter().map(ToString::to_string))
-    });
+    let builder =
+        peers.iter().fold(builder, |builder, peer| builder.peer(peer.node(), peer.addresses()));
     Ok(builder.listen("tcp://127.0.0.1:0").serve(service).start().await?)
 }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use convoke::quorum::{QuorumExt as _, Threshold};
 use convoke::sim::delay::DelayLine;
+use convoke::transport::Identity;
 use convoke::transport::Transport;
 use convoke::{
-    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Identity, Method, Peer, Request,
-    Service, ServiceOf, Status, Task,
+    CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Method, Peer, Request, Service,
+    ServiceOf, Status, Task,
 };
 
 use crate::authority;
@@ -57,7 +58,7 @@ impl Wire {
             }
         };
         let transport = if delay.is_zero() { prompt } else { DelayLine::wrap(prompt, delay) };
-        Ok(builder.shared_transport(transport))
+        Ok(builder.transport(transport))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke::grpc::GrpcTransport;
+use convoke::transport::GrpcTransport;
 
 use super::convoke::{Make, Wire};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke::QuicTransport;
+use convoke::transport::QuicTransport;
 
 use super::convoke::{Make, Wire};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke::TcpTransport;
+use convoke::transport::TcpTransport;
 
 use super::convoke::{Make, Wire};
 

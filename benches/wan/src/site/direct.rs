@@ -36,7 +36,7 @@ struct Node {
 
 impl Direct {
     pub(crate) async fn listen(options: &Options, recorder: Arc<Recorder>) -> anyhow::Result<Self> {
-        let name = NodeId::new(u64::from(options.index) + 1).context("nodes count from 1")?;
+        let name = NodeId::new(u64::from(options.index) + 1);
         let node = Arc::new(Node { name, recorder, peers: Mutex::default() });
         let transport = transport()?;
         let address: Address = options.listen.parse()?;
@@ -61,7 +61,7 @@ impl Direct {
     pub(crate) async fn connect(&self, addresses: &[String]) -> anyhow::Result<()> {
         for (index, address) in (0_u16..).zip(addresses).filter(|(index, _)| *index != self.index) {
             let address: Address = address.parse()?;
-            let expected = NodeId::new(u64::from(index) + 1);
+            let expected = Some(NodeId::new(u64::from(index) + 1));
             let dialled = self.transport.dial(&address, expected, Arc::clone(&self.node) as _);
             let connection = dialled.await.with_context(|| format!("dialling site {index}"))?;
             self.node.peers.lock().insert(index, connection);

@@ -34,7 +34,7 @@ struct State {
 }
 
 pub(crate) fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("tests number nodes from 1")
+    NodeId::new(id)
 }
 
 pub(crate) fn configuration() -> Configuration {
@@ -157,7 +157,7 @@ pub(crate) struct Cluster {
 }
 
 fn endpoint(network: &SimNetwork, id: u64) -> EndpointBuilder {
-    let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
+    let builder = Endpoint::builder().node(node(id)).transport(network.transport());
     builder.listen(format!("sim://n{id}")).seed(id)
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::endpoint::KeepConnected;
 use crate::transport::{Address, CloseReason, Listener};
 
 use super::Driver;
@@ -14,6 +15,8 @@ pub(super) struct Doors {
     listeners: Mutex<Vec<Box<dyn Listener>>>,
     /// Set when all listen.
     addresses: OnceLock<Vec<Address>>,
+    /// Connections that are kept up with the endpoint.
+    kept: Mutex<Vec<KeepConnected>>,
 }
 
 impl Driver {
@@ -25,6 +28,11 @@ impl Driver {
     /// Says, once, where it listens.
     pub(crate) fn listens_at(&self, addresses: Vec<Address>) {
         self.doors.addresses.set(addresses).expect("it starts once");
+    }
+
+    /// Keeps a connection up until the endpoint closes.
+    pub(crate) fn keep_connection(&self, kept: KeepConnected) {
+        self.doors.kept.lock().push(kept);
     }
 
     /// Where it listens.
@@ -42,6 +50,7 @@ impl Driver {
     /// Stops all that runs and closes every connection. Calls that are made from now on fail.
     pub(crate) fn close(self: &Arc<Self>) {
         self.stop_listening();
+        self.doors.kept.lock().clear();
         self.begin_closing();
         self.stop_all();
         self.state.lock().is_closed = true;

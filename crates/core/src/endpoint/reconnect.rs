@@ -41,6 +41,32 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Keeps connections to these nodes up as long as the endpoint lives, and waits until each was
+    /// dialled once.
+    pub(super) async fn keep_all_connected(&self, nodes: &[NodeId]) {
+        let others = nodes.iter().filter(|node| **node != self.node());
+        let mut states: Vec<_> = others
+            .map(|node| {
+                let state = self.watch_peer(node);
+                self.driver().keep_connection(self.keep_connected(node));
+                state
+            })
+            .collect();
+        let dialled = async {
+            for state in &mut states {
+                // From down, or connected by the other, to what its first dial came to.
+                let is_over = |state: &PeerState| *state != PeerState::Connecting;
+                let begun = *state.borrow_and_update() == PeerState::Connected
+                    || state.changed().await.is_ok();
+                let _ = begun && state.wait_for(is_over).await.is_ok();
+            }
+        };
+        // Who is not there yet is dialled again, whoever waits for it.
+        let _ = tokio::time::timeout(Duration::from_secs(1), dialled).await;
+    }
+}
+
 async fn keep(driver: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerState>) {
     let mut failures = 0;
     loop {

@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn features_of_a_later_version_are_taken_as_far_as_they_are_known() {
         let packer = packer();
-        let node = NodeId::new(1).expect("not zero");
+        let node = NodeId::new(1);
         packer.take_features(node, LinkNonce(1), b"\x2f\x00\x02").expect("it is well formed");
         assert!(!packer.is_accepted_by(node));
         packer.take_features(node, LinkNonce(1), b"\x2f\x00\x83\x01more").expect("so is this");

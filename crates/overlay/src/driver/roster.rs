@@ -42,7 +42,8 @@ mod tests {
     #[test]
     fn the_same_nodes_have_the_same_roster_and_others_another() {
         let roster = |ids: &[u64]| {
-            let nodes: Vec<NodeId> = ids.iter().filter_map(|id| NodeId::new(*id)).collect();
+            let nodes: Vec<NodeId> =
+                ids.iter().filter_map(|id| NodeId::try_from(*id).ok()).collect();
             Roster::of(&nodes)
         };
         assert_eq!(Roster::decode(roster(&[1, 2]).frame()), Some(roster(&[1, 2])));

@@ -26,7 +26,7 @@ const LIFE: Option<Incarnation> = Some(Incarnation::of_random(9 << 8));
 const BUDGET: Duration = Duration::from_secs(1);
 
 fn node(number: u64) -> NodeId {
-    NodeId::new(number).unwrap()
+    NodeId::new(number)
 }
 
 /// Every node is connected, by one connection.

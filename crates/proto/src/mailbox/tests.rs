@@ -9,7 +9,7 @@ const NOW: Timestamp = Timestamp::ZERO;
 const LATER: Timestamp = Timestamp::MAX;
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).unwrap()
+    NodeId::new(id)
 }
 
 fn cast(phase: u16, len: usize) -> Cast {

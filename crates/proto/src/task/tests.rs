@@ -5,7 +5,7 @@ fn me() -> TaskKey {
 }
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).unwrap()
+    NodeId::new(id)
 }
 
 const BRANCH_KEY: Key = Key(5);
@@ -36,7 +36,7 @@ fn own(children: &[u64], replies: u32) -> Entry {
         children: u32::try_from(children.len()).unwrap(),
         replies,
         outcome: Outcome::Finished,
-        holders: children.iter().map(|id| NodeId::new(*id)).collect(),
+        holders: children.iter().map(|id| NodeId::try_from(*id).ok()).collect(),
     }
 }
 

@@ -11,7 +11,7 @@ fn task(text: &str, hop: u32) -> TaskKey {
 }
 
 fn holder(node: u64) -> Holder {
-    Holder { node: NodeId::new(node).unwrap(), relay: None }
+    Holder { node: NodeId::new(node), relay: None }
 }
 
 /// A tree with these root branches.
@@ -103,7 +103,7 @@ fn an_entry_of_a_later_hop_leaves_the_holder_with_its_own_hop() {
 fn a_task_that_is_heard_of_is_spoken_to_the_way_it_came() {
     let mut tree = tree(&["/0"]);
     tree.hold(&task("/0", 0), holder(1));
-    let relayed = Holder { relay: NodeId::new(9), ..holder(1) };
+    let relayed = Holder { relay: Some(NodeId::new(9)), ..holder(1) };
     assert!(!tree.hear(&task("/0", 0), relayed));
     assert_eq!(tree.get(&path("/0")).unwrap().holder, Some(relayed));
 }
@@ -215,7 +215,7 @@ fn a_named_branch_is_open_once_it_is_heard_of() {
 #[test]
 fn who_sent_a_branch_somewhere_names_its_holder() {
     let mut tree = tree(&["/0"]);
-    let (said, other) = (NodeId::new(3).unwrap(), NodeId::new(4).unwrap());
+    let (said, other) = (NodeId::new(3), NodeId::new(4));
     tree.hold(&task("/0", 1), holder(3));
     tree.hear(&task("/0", 1), holder(4));
     let branch = tree.get(&path("/0")).unwrap();

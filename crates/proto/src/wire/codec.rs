@@ -261,11 +261,11 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn node(&mut self) -> Result<NodeId, WireError> {
-        NodeId::new(self.u64()?).ok_or(WireError::Invalid)
+        NodeId::try_from(self.u64()?).map_err(|_| WireError::Invalid)
     }
 
     pub(super) fn optional_node(&mut self) -> Result<Option<NodeId>, WireError> {
-        Ok(NodeId::new(self.u64()?))
+        Ok(NodeId::try_from(self.u64()?).ok())
     }
 
     pub(super) fn path(&mut self) -> Result<Path, WireError> {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("not zero")
+    NodeId::new(id)
 }
 
 fn of(ids: impl IntoIterator<Item = u64>) -> Configuration {

@@ -19,7 +19,7 @@ use super::tally::{Evidence, Heard, Refusal, Refused, Tally, Vote};
 /// use convoke_quorum::echo::{EchoCore, EchoPlan, EchoVote};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let [a, b, c] = [1, 2, 3].map(|id| NodeId::new(id).expect("not zero"));
+/// let [a, b, c] = [1, 2, 3].map(NodeId::new);
 /// let members = Configuration::new([a, b, c])?;
 /// let mut core = EchoCore::new(a, &members, EchoPlan::majority(3, 1)?)?;
 ///

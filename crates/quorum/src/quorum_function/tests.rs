@@ -12,7 +12,7 @@ use crate::system::{All, Byzantine, Grid, Majority, Threshold, Weighted};
 type Fate = Option<u8>;
 
 fn node(index: usize) -> NodeId {
-    NodeId::new(index as u64 + 1).expect("not zero")
+    NodeId::new(index as u64 + 1)
 }
 
 fn replies(count: usize) -> Replies<u8> {

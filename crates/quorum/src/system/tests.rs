@@ -7,7 +7,7 @@ use super::*;
 type System = Box<dyn QuorumSystem>;
 
 fn members(count: usize) -> Vec<NodeId> {
-    (1..=count as u64).map(|id| NodeId::new(id).expect("not zero")).collect()
+    (1..=count as u64).map(NodeId::new).collect()
 }
 
 fn all_sets(count: usize) -> impl Iterator<Item = MemberSet> {
@@ -94,7 +94,7 @@ fn rules_that_do_not_fit_the_members_are_refused() {
     let no_grid = |columns| Err(Unsuitable::NoGrid { members: 4, columns });
     assert_eq!(Grid { columns: 3 }.check(&nodes), no_grid(3));
     assert_eq!(Grid { columns: 0 }.check(&nodes), no_grid(0));
-    let strangers = [(NodeId::new(9).unwrap(), 3)];
+    let strangers = [(NodeId::new(9), 3)];
     let too_heavy = Unsuitable::ThresholdTooHigh { threshold: 2, available: 0 };
     assert_eq!(Weighted::majority(strangers).check(&nodes), Err(too_heavy));
     assert_eq!(Weighted::at_least(0, strangers).check(&nodes), Err(Unsuitable::ThresholdZero));

@@ -19,7 +19,7 @@ pub(crate) const WRITE: Method<String, String> = Method::new("test.Storage/Write
 pub(crate) const CLIENT: u64 = 1_000;
 
 pub(crate) fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("not zero")
+    NodeId::new(id)
 }
 
 pub(crate) fn configuration(count: u64) -> Configuration {
@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
 }
 
 pub(crate) fn builder(network: &SimNetwork, id: u64) -> EndpointBuilder {
-    Endpoint::builder().shared_transport(network.transport()).node(node(id)).seed(id)
+    Endpoint::builder().transport(network.transport()).node(node(id)).seed(id)
 }
 
 pub(crate) fn address(id: u64) -> String {

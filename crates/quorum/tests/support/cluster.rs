@@ -197,7 +197,7 @@ pub(crate) const CLIENT: u64 = 100;
 pub(crate) const HOP: Duration = Duration::from_millis(10);
 
 pub(crate) fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("tests number nodes from 1")
+    NodeId::new(id)
 }
 
 fn index(id: u64) -> usize {
@@ -214,7 +214,7 @@ pub(crate) fn addressed(count: u64) -> Configuration {
 }
 
 pub(crate) fn endpoint(network: &SimNetwork, id: u64) -> EndpointBuilder {
-    let builder = Endpoint::builder().node(node(id)).shared_transport(network.transport());
+    let builder = Endpoint::builder().node(node(id)).transport(network.transport());
     builder.listen(format!("sim://n{id}")).seed(id)
 }
 

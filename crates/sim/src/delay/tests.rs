@@ -35,7 +35,7 @@ struct Entries {
 impl Ledger {
     fn new() -> Arc<Self> {
         let peer = Hello {
-            node: NodeId::new(1).unwrap(),
+            node: NodeId::new(1),
             incarnation: Incarnation(1),
             advertised: Vec::new(),
             frame_bytes_max: 1 << 20,

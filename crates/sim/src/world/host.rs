@@ -111,7 +111,7 @@ impl Host {
 
 /// The name of the node at a place.
 pub(super) fn node_id(place: Place) -> NodeId {
-    NodeId::new(place as u64 + 1).expect("it is above zero")
+    NodeId::new(place as u64 + 1)
 }
 
 /// The place of a node.

@@ -150,7 +150,7 @@ impl Scenario {
     fn run(&mut self, path: Path, branch: &Branch, mut inherited: Vec<Entry>) {
         self.task_count += 1;
         let task = TaskKey { path: path.clone(), hop: branch.tails };
-        let node = NodeId::new(self.task_count as u64).expect("it was counted above");
+        let node = NodeId::new(self.task_count as u64);
         let children = u32::try_from(branch.children.len()).expect("small trees have few");
         let entry = Entry { task: task.clone(), children, replies: branch.replies };
         for index in 0..branch.replies {

@@ -36,7 +36,7 @@ pub(crate) fn ms(count: u64) -> Duration {
 }
 
 pub(crate) fn node(number: u64) -> NodeId {
-    NodeId::new(number).expect("tests number nodes from 1")
+    NodeId::new(number)
 }
 
 pub(crate) async fn connect(network: &SimNetwork) -> Pair {

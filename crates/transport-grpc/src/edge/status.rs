@@ -145,7 +145,7 @@ mod tests {
     fn failure(cause: Cause, executed: Executed, code: u32) -> Failure {
         Failure {
             task: TaskKey { path: Path::from_indices(&[0, 1]).unwrap(), hop: 0 },
-            node: NodeId::new(7),
+            node: Some(NodeId::new(7)),
             cause,
             executed,
             code,

@@ -244,7 +244,7 @@ struct Answerer {
 
 fn hello(node: u64) -> Hello {
     Hello {
-        node: NodeId::new(node).expect("it is not zero"),
+        node: NodeId::new(node),
         incarnation: Incarnation(1),
         advertised: Vec::new(),
         frame_bytes_max: 4 << 20,

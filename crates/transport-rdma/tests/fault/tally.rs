@@ -46,7 +46,7 @@ struct Seen {
 impl Tally {
     pub(crate) fn new(node: u64, habit: Habit) -> Arc<Self> {
         let hello = Hello {
-            node: NodeId::new(node).expect("nodes of tests are numbered from 1"),
+            node: NodeId::new(node),
             incarnation: Incarnation(u64::from(std::process::id())),
             advertised: Vec::new(),
             frame_bytes_max: 1 << 20,

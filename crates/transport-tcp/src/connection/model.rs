@@ -125,7 +125,7 @@ impl Model {
     /// A connection whose socket will refuse so often.
     fn new(refusals: usize) -> Self {
         let peer = Hello {
-            node: NodeId::new(2).unwrap(),
+            node: NodeId::new(2),
             incarnation: Incarnation(2),
             advertised: Vec::new(),
             frame_bytes_max: 100,

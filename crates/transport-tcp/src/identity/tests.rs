@@ -16,7 +16,7 @@ fn identity(issued: &Issued, trust: &str) -> Identity {
 }
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).unwrap()
+    NodeId::new(id)
 }
 
 fn verify(identity: &Identity, peer: &Issued, claimed: u64) -> Result<Principal, IdentityMismatch> {

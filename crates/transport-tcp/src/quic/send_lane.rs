@@ -337,7 +337,7 @@ mod tests {
     };
 
     fn lane_of(limits: LaneLimits) -> SendLane {
-        let name = PeerName::Node(NodeId::new(1).unwrap());
+        let name = PeerName::Node(NodeId::new(1));
         SendLane::new(limits, SendPool::new(usize::MAX).open(name))
     }
 

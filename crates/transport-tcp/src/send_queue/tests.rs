@@ -18,7 +18,7 @@ fn limits() -> Limits {
 }
 
 fn queue_of(limits: &Limits) -> SendQueue {
-    SendQueue::new(limits, SendPool::new(usize::MAX).open(PeerName::Node(NodeId::new(1).unwrap())))
+    SendQueue::new(limits, SendPool::new(usize::MAX).open(PeerName::Node(NodeId::new(1))))
 }
 
 /// A peer: decodes what the queue sends and gives the credit back when asked to.
@@ -276,7 +276,7 @@ fn a_queue_takes_no_more_than_its_share_until_what_it_has_is_written() {
     let limits =
         Limits { frame_bytes_max: 4 << 20, chunk_bytes_max: 64 << 10, control: wide, data: wide };
     let pool = SendPool::new(1 << 20);
-    let name = PeerName::Node(NodeId::new(1).unwrap());
+    let name = PeerName::Node(NodeId::new(1));
     let (mut queue, mut batch) = (SendQueue::new(&limits, pool.open(name)), Batch::default());
     let append = |queue: &mut SendQueue| queue.append(Lane::Data, 10_000, &mut |_| ());
     let mut answers = Vec::new();

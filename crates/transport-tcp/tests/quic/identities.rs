@@ -122,9 +122,9 @@ async fn another_node_than_expected_is_told_by_its_certificate() {
     let cluster = Cluster::new();
     let sink = Arc::new(Recorder::new(2));
     let listener = listen(&cluster.node(2), &sink).await;
-    let (dialler, expected) = (Arc::new(Recorder::new(1)), NodeId::new(3).expect("not zero"));
+    let (dialler, expected) = (Arc::new(Recorder::new(1)), NodeId::new(3));
     let address = listener.local_address();
     let dialled = cluster.node(1).dial(&address, Some(expected), dialler).await;
-    let found = NodeId::new(2).expect("not zero");
+    let found = NodeId::new(2);
     assert_eq!(dialled.err(), Some(DialError::WrongNode { address, expected, found }));
 }

@@ -17,7 +17,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn node(id: u64) -> NodeId {
-    NodeId::new(id).expect("not zero")
+    NodeId::new(id)
 }
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
 
     fn endpoint(&self, id: u64) -> EndpointBuilder {
         let transport = self.network.transport();
-        Endpoint::builder().shared_transport(transport).node(node(id)).seed(self.seed * 1_000 + id)
+        Endpoint::builder().transport(transport).node(node(id)).seed(self.seed * 1_000 + id)
     }
 
     /// Another client, connected to all.

@@ -81,7 +81,7 @@ impl Recorder {
     pub fn new(node: u64) -> Self {
         Self {
             hello: Hello {
-                node: NodeId::new(node).expect("tests give their nodes numbers from 1"),
+                node: NodeId::new(node),
                 incarnation: Incarnation(node << 32 | 7),
                 advertised: Vec::new(),
                 frame_bytes_max: 1 << 20,

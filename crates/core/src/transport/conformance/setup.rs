@@ -92,9 +92,9 @@ pub async fn hello_is_the_same_at_both_ends(setup: Setup) {
 pub async fn another_node_than_expected_is_refused(setup: Setup) {
     let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
     let listener = setup.listen(&b).await;
-    let (address, expected) = (listener.local_address(), NodeId::new(3).expect("not zero"));
+    let (address, expected) = (listener.local_address(), NodeId::new(3));
     let dialled = setup.dialling.dial(&address, Some(expected), Arc::clone(&a) as _).await;
-    let found = NodeId::new(2).expect("not zero");
+    let found = NodeId::new(2);
     assert_eq!(dialled.err(), Some(DialError::WrongNode { address, expected, found }));
     assert_eq!(a.opened_count(), 0);
     assert_closed_if_opened(&b).await;

@@ -45,7 +45,7 @@ pub(super) struct Mesh {
 }
 
 pub(super) fn id(node: u64) -> NodeId {
-    NodeId::new(node).unwrap()
+    NodeId::new(node)
 }
 
 pub(super) fn millis(count: u64) -> Duration {

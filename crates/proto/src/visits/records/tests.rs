@@ -19,7 +19,7 @@ struct Maker {
 
 impl Maker {
     fn new() -> Self {
-        let node = NodeId::new(1).unwrap();
+        let node = NodeId::new(1);
         let payer = Shares::new(1, 1, 0).connect(PeerName::Node(node));
         let life = Incarnation::of_random(1 << 8);
         let origin = Origins::default().insert(NodeLife { node, life }, payer);
@@ -213,7 +213,7 @@ fn one_old_record_does_not_make_the_ring_span_what_came_since() {
 fn the_entry_and_the_branches_of_a_task_are_those_it_had() {
     let task = TaskKey { path: "/0".parse().unwrap(), hop: 2 };
     let mut record = Maker::new().record((7, task.clone(), Key(3)), at(0), false);
-    let node = NodeId::new(5).unwrap();
+    let node = NodeId::new(5);
     {
         let running = record.running().unwrap();
         let none = bytes::Bytes::new();

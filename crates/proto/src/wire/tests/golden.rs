@@ -59,7 +59,7 @@ pub(super) fn key(path: &str) -> TaskKey {
 }
 
 pub(super) fn node(id: u64) -> NodeId {
-    NodeId::new(id).unwrap()
+    NodeId::new(id)
 }
 
 /// What /2 declares when it replied once and opened no branch.

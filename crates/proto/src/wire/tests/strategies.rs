@@ -69,7 +69,7 @@ fn number_u16() -> impl Strategy<Value = u16> {
 
 /// Few nodes, so that they repeat, and any node.
 fn node() -> impl Strategy<Value = NodeId> {
-    prop_oneof![3 => 1..4_u64, 1 => 1..=u64::MAX].prop_map(|id| NodeId::new(id).unwrap())
+    prop_oneof![3 => 1..4_u64, 1 => 1..=u64::MAX].prop_map(NodeId::new)
 }
 
 fn path() -> impl Strategy<Value = Path> {

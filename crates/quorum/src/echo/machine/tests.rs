@@ -10,7 +10,7 @@ const A: Digest = Digest([1; 32]);
 const B: Digest = Digest([2; 32]);
 
 fn node(id: u64) -> NodeId {
-    NodeId::new(id).unwrap()
+    NodeId::new(id)
 }
 
 fn members(count: u64) -> Configuration {
