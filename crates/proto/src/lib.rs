@@ -168,6 +168,9 @@ pub enum Fault {
     /// A frame that only the initiator may send came from somebody else.
     #[error("a frame that only the initiator of a call may send came from another node")]
     NotInitiator,
+    /// A request of call number 0. Calls are numbered from 1.
+    #[error("a request is of call number 0, and calls are numbered from 1")]
+    NoCall,
     /// A frame without a sensible receiver.
     #[error("a frame is not addressed to this node")]
     Misrouted,

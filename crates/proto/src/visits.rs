@@ -176,6 +176,9 @@ impl Visits {
         if header.task.path.is_root() {
             return Err(Fault::Misrouted);
         }
+        if call.seq == 0 {
+            return Err(Fault::NoCall); // In timers this number stands for the ring itself.
+        }
         if admission::opens_root(&header.task) && !is_direct {
             return Err(Fault::NotInitiator);
         }

@@ -250,6 +250,14 @@ impl Oracle {
         self.tasks.insert(task, truth);
     }
 
+    /// A task starts that no node has opened which keeps the protocol.
+    pub fn open_by_liar(&mut self, task: TaskName, sent_to: NodeId) {
+        self.open(task.clone(), sent_to, None);
+        if let Some(truth) = self.tasks.get_mut(&task) {
+            truth.is_honest = false;
+        }
+    }
+
     /// A task ended by handing its only branch on: that branch is its own, one hop further.
     pub fn tail(&mut self, task: &TaskName) {
         let Some(truth) = self.tasks.get_mut(task) else { return };

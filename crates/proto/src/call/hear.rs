@@ -178,7 +178,7 @@ impl Call {
 
     /// Whether a frame comes from the node known to hold exactly this task, over its connection: another that
     /// has the key cannot know that the task did not run.
-    fn is_holder(&self, by: &Arrival, task: &TaskKey) -> bool {
+    pub(super) fn is_holder(&self, by: &Arrival, task: &TaskKey) -> bool {
         let of_root = self.roots.get(&task.path).filter(|_| task.hop == 0);
         let branch = self.tree.get(&task.path);
         !by.is_relayed()

@@ -348,16 +348,17 @@ impl Call {
             // A relay's order is not ours, so its word on this proves nothing.
             TaskStatus::Fenced if by.is_relayed() => {}
             TaskStatus::Fenced => {
-                let (is_open, had_one_life) =
-                    (branch.state == BranchState::Open, self.had_one_life(task, by.from, links));
-                let (cause, executed) = match had_one_life {
+                let is_open = branch.state == BranchState::Open;
+                // Who only says that it holds the task cannot know what another did of it.
+                let is_proof = self.is_holder(&by, task) && self.had_one_life(task, by.from, links);
+                let (cause, executed) = match is_proof {
                     true => (Cause::Lost, Executed::No),
                     false => (Cause::NodeDown, Executed::Maybe),
                 };
                 if is_open {
                     self.fail(task, cause, executed);
                 }
-                if had_one_life {
+                if is_proof {
                     self.tree.rule_out(&task.path);
                 }
             }

@@ -40,6 +40,7 @@ pub(super) fn inject(scenario: &Scenario, random: &mut Random) -> Vec<Injection>
         Kind::StoppedReader | Kind::Quorums | Kind::SlowParentLink if random.chance(30) => {
             &[Kind::Cuts, Kind::Crashes, Kind::Partitions]
         }
+        Kind::Liars if random.chance(30) => &[Kind::Cuts, Kind::Crashes, Kind::Partitions],
         Kind::Storm => &[Kind::Cuts, Kind::Crashes, Kind::Partitions, Kind::PausedDriver],
         _ => return Vec::new(),
     };

@@ -64,7 +64,7 @@ impl World {
         self.observe(&seen);
         let name = self.oracle.name(&task);
         if !self.oracle.tasks.contains_key(&name) {
-            self.oracle.open(name.clone(), node, None);
+            self.oracle.open_by_liar(name.clone(), node);
         }
         if let Some(truth) = self.oracle.tasks.get_mut(&name) {
             truth.runs.push((node, now));

@@ -213,7 +213,12 @@ impl World {
         {
             // A call that is still to come.
             let opened = self.oracle.calls.keys().filter(|call| call.origin == life).count() as u64;
-            let call = CallId { origin: life, seq: 1 + opened + self.liars.random.within(0..3) };
+            let seq = match self.liars.random.within(0..10) {
+                0 => 0,
+                1 => u64::MAX - self.liars.random.within(0..2),
+                _ => 1 + opened + self.liars.random.within(0..3),
+            };
+            let call = CallId { origin: life, seq };
             let task = self.some_task();
             return TaskName::of(call, task);
         }
@@ -464,7 +469,11 @@ impl World {
             }
             85..=94 => {
                 let origin = self.some_life().unwrap_or(name.call.origin);
-                let to = if self.liars.random.chance(50) { u64::MAX } else { name.call.seq + 3 };
+                let to = if self.liars.random.chance(50) {
+                    u64::MAX
+                } else {
+                    name.call.seq.saturating_add(3)
+                };
                 let all = Statement { origin, from: 0, to, exceptions: Vec::new() };
                 Message::Settled(Settled { statements: vec![all] })
             }
@@ -656,10 +665,18 @@ impl World {
                 all.insert((*id, String::new()), node.initiator().snapshot(*id));
             }
         }
+        // What a task passes on for one below it takes the way that its own replies will.
+        let passes_on = |name: &TaskName| {
+            let Header { call, task } = &frame.header;
+            frame.relayed_from.is_some()
+                && name.call == *call
+                && name.task.path.is_prefix_of(&task.path)
+        };
         for (name, truth) in &self.oracle.tasks {
             if truth.runs.iter().any(|(node, _)| *node == host.id)
                 && truth.is_honest
                 && self.oracle.is_sound(name)
+                && !passes_on(name)
             {
                 let secret = &self.oracle.secrets[&name.call.origin];
                 let Some(key) = secret.branch(name.call, &name.task.path) else { continue };

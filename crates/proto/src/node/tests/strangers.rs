@@ -381,3 +381,13 @@ fn a_request_that_is_passed_on_settles_nothing() {
         assert_eq!(request.floor, 100, "of the calls below 0");
     }
 }
+
+/// Seed 4711 of the simulated liars: the record of such a task was never forgotten.
+#[test]
+fn a_request_of_call_number_zero_is_a_fault() {
+    let mut mesh = Mesh::connected(3);
+    let call = CallId { origin: mesh.life(3), seq: 0 };
+    let message = request(Key(1), ReplyRoute::Sender, 0);
+    assert_eq!(send(&mut mesh, 3, 2, frame(call, "/0", message)), Err(Fault::NoCall));
+    assert_eq!((mesh.starts.len(), mesh.nodes[&2].visits().remembered_count()), (0, 0));
+}
