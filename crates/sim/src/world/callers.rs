@@ -244,6 +244,8 @@ impl World {
             told_end: None,
             is_dropped: false,
         };
+        // Later than planned, where its node was paused.
+        self.last_deadline = self.last_deadline.max(truth.deadline);
         self.oracle.calls.insert(call, truth);
         for (index, (to, _)) in (0..).zip(&spec.roots) {
             let task = TaskName::of(call, TaskKey { path: root_path(index), hop: 0 });
