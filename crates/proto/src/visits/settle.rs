@@ -24,6 +24,9 @@ use super::origins::{Asked, OriginIndex, RingName};
 use super::records::Name;
 use super::{RingIndex, Visits};
 
+/// How much longer a node other than the initiator is left alone. One that is asked a little sooner
+/// than it answers says nothing, and is not asked again before an answer could no longer come.
+const SENDER_FACTOR: u32 = 2;
 /// From 5 ms this leads to 1.28 s.
 const DOUBLINGS_MAX: u32 = 8;
 
@@ -181,14 +184,18 @@ impl Visits {
     ) {
         let of_origin = self.origins.get(origin);
         let Limits { ask_min, ask_every, .. } = self.limits;
-        let is_many = |over: usize, asked: &Asked| {
-            asked.is_due(now, ask_every) && over > ask_min.max(2 * asked.left)
+        let is_many = |over: usize, asked: &Asked, every: Duration| {
+            asked.is_due(now, every) && over > ask_min.max(2 * asked.left)
         };
         if links.to_life(of_origin.name).is_some() {
-            if is_many(of_origin.over, &of_origin.asked) {
+            if is_many(of_origin.over, &of_origin.asked, ask_every) {
                 self.ask_origin(now, origin, links);
             }
-        } else if self.origins.ring(ring).is_some_and(|ring| is_many(ring.over, &ring.asked)) {
+        } else if self
+            .origins
+            .ring(ring)
+            .is_some_and(|ring| is_many(ring.over, &ring.asked, SENDER_FACTOR * ask_every))
+        {
             self.ask_sender(now, ring, links);
         }
     }
@@ -220,7 +227,7 @@ impl Visits {
             return; // The answer to an earlier question may be on its way.
         }
         let Some(of_ring) = self.origins.ring(ring) else { return };
-        let is_due = |asked: &Asked| asked.is_due(now, every);
+        let is_due = |asked: &Asked, every| asked.is_due(now, every);
         let mut origins: Vec<OriginIndex> =
             of_ring.records.iter().filter(|r| r.is_over()).map(|r| r.origin).collect();
         origins.sort_unstable();
@@ -228,10 +235,14 @@ impl Visits {
         for origin in origins {
             let of_origin = self.origins.get(origin);
             if links.to_life(of_origin.name).is_none() {
-                if self.origins.ring(ring).is_some_and(|ring| is_due(&ring.asked)) {
+                if self
+                    .origins
+                    .ring(ring)
+                    .is_some_and(|ring| is_due(&ring.asked, SENDER_FACTOR * every))
+                {
                     self.ask_sender(now, ring, links);
                 }
-            } else if is_due(&of_origin.asked) {
+            } else if is_due(&of_origin.asked, every) {
                 self.ask_origin(now, origin, links);
             }
         }
