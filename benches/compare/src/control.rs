@@ -16,6 +16,7 @@ use crate::meter::Meter;
 /// What a server uses of the pipe.
 #[derive(Debug)]
 pub struct Control {
+    listen: String,
     peers: mpsc::UnboundedReceiver<Vec<String>>,
 }
 
@@ -32,15 +33,20 @@ impl Ended {
 }
 
 impl Control {
-    /// Reads commands on a thread of its own.
-    pub fn start() -> (Self, Ended) {
+    /// Reads commands on a thread of its own. The server is to listen at `listen`, if it can be told.
+    pub fn start(listen: String) -> (Self, Ended) {
         let (tell_peers, peers) = mpsc::unbounded_channel();
         let (ended, wait) = oneshot::channel();
         thread::spawn(move || {
             read(&tell_peers);
             drop(ended);
         });
-        (Self { peers }, Ended(wait))
+        (Self { listen, peers }, Ended(wait))
+    }
+
+    /// Where it is to listen.
+    pub fn listen(&self) -> &str {
+        &self.listen
     }
 
     /// Says where the server listens.

@@ -12,12 +12,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attack;
 pub mod authority;
 pub mod bench;
 pub mod bencher;
 pub mod control;
 pub mod drive;
 pub mod flavour;
+pub mod lab;
 pub mod meter;
 pub mod plan;
 pub mod processes;
@@ -25,6 +27,7 @@ mod proto;
 pub mod report;
 pub mod roo;
 pub mod scale;
+pub mod settle;
 pub mod svg;
 pub mod system;
 mod systems;

@@ -11,14 +11,17 @@ use std::time::Duration;
 use alloc_tracker::Allocator;
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
+use compare::attack;
 use compare::bencher::Effort;
 use compare::control::Control;
 use compare::drive::Quota;
 use compare::flavour::Flavour;
+use compare::lab;
 use compare::plan::{Case, Plan, select};
 use compare::report::{Row, complaints, rows, table};
 use compare::roo::{cases as roo_cases, roo_rows, roo_table};
 use compare::scale;
+use compare::settle;
 use compare::svg::svg;
 use compare::system::System;
 
@@ -42,9 +45,19 @@ enum Command {
     Roo(Roo),
     /// Memory of idle connections and of open calls.
     Scale(scale::Arguments),
+    /// An honest client beside a hostile peer.
+    Attack(attack::Arguments),
+    /// The hostile process of `attack`: started by the others.
+    #[command(hide = true)]
+    AttackPart(attack::Part),
+    /// Rate and memory beside calls that fail, are cancelled, stay open, or lose their server.
+    Settle(settle::Arguments),
     /// One process of `scale`: started by the others.
     #[command(hide = true)]
     ScalePart(scale::Part),
+    /// One endpoint that says what it holds: started by the others.
+    #[command(hide = true)]
+    Host(lab::Host),
     /// One server of a case: started by the others.
     #[command(hide = true)]
     Serve(Serve),
@@ -102,6 +115,8 @@ struct Serve {
     flavour: Flavour,
     #[arg(long, default_value_t = 0)]
     delay_us: u64,
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: String,
 }
 
 fn main() -> ExitCode {
@@ -109,7 +124,11 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Some(Command::Roo(arguments)) => roo(&arguments),
         Some(Command::Scale(arguments)) => program().and_then(|own| scale::run(&own, &arguments)),
+        Some(Command::Attack(arguments)) => program().and_then(|own| attack::run(&own, &arguments)),
+        Some(Command::AttackPart(part)) => attack::be_hostile(&part),
+        Some(Command::Settle(arguments)) => program().and_then(|own| settle::run(&own, &arguments)),
         Some(Command::ScalePart(part)) => program().and_then(|own| scale::be_part(&own, &part)),
+        Some(Command::Host(host)) => lab::serve(&host),
         Some(Command::Serve(arguments)) => serve(&arguments),
         None => run(&cli.run),
     };
@@ -215,7 +234,7 @@ fn serve(arguments: &Serve) -> Result<()> {
     let runtime = arguments.flavour.runtime()?;
     let delay = Duration::from_micros(arguments.delay_us);
     runtime.block_on(async {
-        let (control, ended) = Control::start();
+        let (control, ended) = Control::start(arguments.listen.clone());
         tokio::select! {
             biased;
             () = ended.wait() => Ok(()),

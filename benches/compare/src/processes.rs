@@ -97,9 +97,14 @@ pub(crate) struct Server {
 
 impl Server {
     fn spawn(setup: &Setup, authority: Option<&Path>) -> Result<Self> {
+        Self::spawn_at(setup, authority, "127.0.0.1:0")
+    }
+
+    /// Starts one that listens there, if its system can be told.
+    pub(crate) fn spawn_at(setup: &Setup, authority: Option<&Path>, listen: &str) -> Result<Self> {
         let mut command = Command::new(&setup.program);
         command.args(["serve", setup.system.name(), setup.flavour.name()]);
-        command.args(["--delay-us", &setup.delay.as_micros().to_string()]);
+        command.args(["--delay-us", &setup.delay.as_micros().to_string(), "--listen", listen]);
         if let Some(folder) = authority {
             command.env(authority::VARIABLE, folder);
         }
@@ -115,6 +120,11 @@ impl Server {
         let mut server = Self { child, input, output, address: String::new() };
         server.address = server.hear("listening")?;
         Ok(server)
+    }
+
+    /// Its process, as the system names it.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Where it listens.

@@ -1,5 +1,5 @@
-//! `compare scale`: what an idle connection and an open call of Convoke cost in memory, and what so many open calls
-//! do to a small one.
+//! `compare scale`: what an idle connection and an open call of Convoke cost in memory, what so many open calls do to
+//! a small one, and what chains of servers leave behind.
 //!
 //! ```text
 //!  compare scale ──starts, for each count──▶ client ──starts──▶ server
@@ -11,9 +11,8 @@
 //! is measured, too: what one costs should not depend on how many there are.
 
 mod calls;
+mod chains;
 mod connections;
-mod server;
-mod state;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,15 +21,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use convoke::transport::TcpTransport;
-use convoke::{Endpoint, EndpointBuilder, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::flavour::Flavour;
+use crate::lab::Room;
 
 pub use calls::CallRow;
+pub use chains::ChainRow;
 pub use connections::ConnectionRow;
-pub use state::{Held, HeldByBoth, PerOne};
 
 /// How much to open.
 #[derive(Clone, Debug, Args)]
@@ -41,6 +39,9 @@ pub struct Arguments {
     /// Calls to open over one connection.
     #[arg(long, default_value_t = 100_000)]
     calls: usize,
+    /// Calls that go along a chain of five servers, at full rate.
+    #[arg(long, default_value_t = 100_000)]
+    chains: usize,
     /// Deadline of the open calls, in seconds. What is remembered of them once they are cancelled goes a third of
     /// this later.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -60,9 +61,12 @@ pub struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    Server,
     Connections,
     Calls,
+    /// Of which the client knows all servers.
+    Chains,
+    /// Of which it knows the first alone.
+    BlindChains,
 }
 
 /// What was measured.
@@ -72,6 +76,8 @@ pub struct Scale {
     pub connections: Vec<ConnectionRow>,
     /// Open calls, the fewest first.
     pub calls: Vec<CallRow>,
+    /// Chains whose servers the client knows, and chains of which it knows the first server alone.
+    pub chains: Vec<ChainRow>,
 }
 
 /// Measures, prints the table, and writes the file.
@@ -88,7 +94,11 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
     for count in tenth_and_all(arguments.calls) {
         calls.push(row_of(program, &Part { kind: Kind::Calls, count, deadline_s })?);
     }
-    let scale = Scale { connections, calls };
+    let mut chains = Vec::new();
+    for kind in [Kind::Chains, Kind::BlindChains] {
+        chains.push(row_of(program, &Part { kind, count: arguments.chains, deadline_s })?);
+    }
+    let scale = Scale { connections, calls, chains };
     print!("{}", table(&scale));
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&scale)?;
@@ -104,9 +114,10 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
 pub fn be_part(program: &Path, part: &Part) -> Result<()> {
     Flavour::Ct.runtime()?.block_on(async {
         match part.kind {
-            Kind::Server => server::serve(part).await?,
             Kind::Connections => say(&connections::measure(program, part).await?)?,
             Kind::Calls => say(&calls::measure(program, part).await?)?,
+            Kind::Chains => say(&chains::measure(program, part, 5).await?)?,
+            Kind::BlindChains => say(&chains::measure(program, part, 1).await?)?,
         }
         Ok(())
     })
@@ -137,32 +148,12 @@ impl Part {
         command
     }
 
-    fn server(&self) -> Self {
-        Self { kind: Kind::Server, ..self.clone() }
-    }
-
     fn deadline(&self) -> Duration {
         Duration::from_secs(self.deadline_s)
     }
 
-    /// An endpoint with room for all of it, and else the default limits.
-    fn endpoint(&self) -> EndpointBuilder {
-        // Besides them, the small calls.
-        let room = self.count + 64;
-        let mut limits = Limits::default();
-        limits.calls_max = limits.calls_max.max(room);
-        limits.tasks_max = limits.tasks_max.max(room);
-        // Of a cancelled call a mark is remembered, and its task; and the small calls until then.
-        limits.remembered_max = limits.remembered_max.max(4 * room);
-        limits.deadline_default = self.deadline();
-        limits.deadline_max = limits.deadline_max.max(self.deadline());
-        limits.keep_alive_timeout = self.deadline() / 3;
-        Endpoint::builder().limits(limits)
-    }
-
-    fn transport(&self) -> Result<TcpTransport> {
-        let connections_max = self.count.saturating_add(64).max(4_096);
-        Ok(TcpTransport::builder().connections_max(connections_max).build()?)
+    fn room(&self) -> Room {
+        Room::new(self.count, self.deadline_s)
     }
 }
 
@@ -195,6 +186,17 @@ pub fn table(scale: &Scale) -> String {
         }
         let _ = writeln!(text, "   (opened in {:.1} s)", row.open_seconds);
     }
+    text += "\nchains of five, known servers   per s   forgotten, ms   remembered + stubs; grown, KiB: of each server\n";
+    for row in &scale.chains {
+        let (count, known, per_second) = (row.count, row.connected, row.per_second);
+        let _ = write!(text, "{count:14} {known:14} {per_second:9.0} {:15.1}  ", row.forgotten_ms);
+        for held in &row.held {
+            let _ = write!(text, " {}+{}", held.remembered, held.stubs);
+        }
+        let grown = row.resident_bytes_grown.iter().flatten();
+        let grown: Vec<String> = grown.map(|bytes| (bytes / 1024).to_string()).collect();
+        let _ = writeln!(text, "; {}", grown.join(" "));
+    }
     text
 }
 
@@ -205,6 +207,7 @@ fn kib(bytes: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::PerOne;
 
     #[test]
     fn a_tenth_comes_before_the_whole_where_there_is_one() {
@@ -216,7 +219,7 @@ mod tests {
     fn what_no_system_tells_is_unknown_in_the_table() {
         let each = PerOne { client: Some(2048.0), server: None };
         let connections = vec![ConnectionRow { count: 7, resident_bytes_each: each }];
-        let text = table(&Scale { connections, calls: Vec::new() });
+        let text = table(&Scale { connections, calls: Vec::new(), chains: Vec::new() });
         assert!(text.contains("2.00") && text.contains("unknown"), "{text}");
     }
 }

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use convoke::{Call, Endpoint, Peer};
 use serde::{Deserialize, Serialize};
 
+use crate::lab::{BODY_BYTES, ECHO, Held, HeldByBoth, Host, NEVER, PerOne, Remote};
+
 use super::Part;
-use super::server::{BODY_BYTES, ECHO, NEVER};
-use super::state::{HeldByBoth, PerOne, Remote};
 
 /// What open calls cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ const SMALL_CALLS: usize = 2_000;
 const BURST: usize = 500;
 
 pub(super) async fn measure(program: &Path, part: &Part) -> Result<CallRow> {
-    let mut server = Remote::start(program, part)?;
-    let endpoint = part.endpoint().transport(part.transport()?).start().await?;
+    let mut server = Remote::start(program, &Host::new(1, part.room()))?;
+    let endpoint = part.room().endpoint().transport(part.room().transport()?).start().await?;
     let peer = endpoint.connect(server.address()).await?;
     let client = Client { endpoint, peer };
     client.small_calls().await?; // to warm up
@@ -60,12 +60,17 @@ pub(super) async fn measure(program: &Path, part: &Part) -> Result<CallRow> {
 
     client.cancel(calls).await?;
     server.until(|held| held.tasks == 0).await?;
+    let mut again = tokio::time::interval(Duration::from_millis(10));
+    while client.endpoint.load().unsettled > 0 {
+        again.tick().await;
+    }
+    let is_by_word = begun.elapsed() < part.deadline();
+    ensure!(is_by_word, "cancelled calls were settled by their deadline, not by their tasks");
     let cancelled = server.states(&client.endpoint)?;
-    let mut again = tokio::time::interval(Duration::from_millis(100));
     while !endpoint_is_idle(&client.endpoint) {
         again.tick().await;
     }
-    server.until(super::Held::is_idle).await?;
+    server.until(Held::is_idle).await?;
     let settled = server.states(&client.endpoint)?;
     ensure!(settled.client.held.connections == 1, "the connection was lost on the way");
     Ok(CallRow {
@@ -82,7 +87,7 @@ pub(super) async fn measure(program: &Path, part: &Part) -> Result<CallRow> {
 }
 
 fn endpoint_is_idle(endpoint: &Endpoint) -> bool {
-    super::Held::from(endpoint.load()).is_idle()
+    Held::from(endpoint.load()).is_idle()
 }
 
 struct Client {

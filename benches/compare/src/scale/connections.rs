@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use convoke::Endpoint;
 use serde::{Deserialize, Serialize};
 
+use crate::lab::{BODY_BYTES, ECHO, Host, PerOne, Remote};
+
 use super::Part;
-use super::server::{BODY_BYTES, ECHO};
-use super::state::{PerOne, Remote};
 
 /// What idle connections cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct ConnectionRow {
 }
 
 pub(super) async fn measure(program: &Path, part: &Part) -> Result<ConnectionRow> {
-    let mut server = Remote::start(program, part)?;
+    let mut server = Remote::start(program, &Host::new(1, part.room()))?;
     // What only the first of them costs is no part of the price.
     let first = connect(part, server.address()).await?;
     let before = server.states(&first)?;
@@ -40,7 +40,7 @@ pub(super) async fn measure(program: &Path, part: &Part) -> Result<ConnectionRow
 }
 
 async fn connect(part: &Part, address: &str) -> Result<Endpoint> {
-    let endpoint = part.endpoint().transport(part.transport()?).start().await?;
+    let endpoint = part.room().endpoint().transport(part.room().transport()?).start().await?;
     let peer = endpoint.connect(address).await?;
     // Its buffers are made when they are first needed.
     endpoint.call(ECHO, vec![0; BODY_BYTES]).to(peer).await?;

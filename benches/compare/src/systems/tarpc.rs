@@ -16,9 +16,13 @@ use crate::drive::{Client, Work};
 
 /// What is asked of the server.
 #[tarpc::service]
-trait Echo {
+pub(crate) trait Echo {
     /// Echoes.
     async fn echo(body: Bytes) -> Bytes;
+    /// Fails.
+    async fn not_found(body: Bytes) -> Result<Bytes, String>;
+    /// Never answers.
+    async fn never(body: Bytes) -> Bytes;
 }
 
 #[derive(Clone, Debug)]
@@ -27,6 +31,14 @@ struct Node;
 impl Echo for Node {
     async fn echo(self, _: Context, body: Bytes) -> Bytes {
         body
+    }
+
+    async fn not_found(self, _: Context, _: Bytes) -> Result<Bytes, String> {
+        Err("nothing here".into())
+    }
+
+    async fn never(self, _: Context, _: Bytes) -> Bytes {
+        std::future::pending().await
     }
 }
 
@@ -41,7 +53,7 @@ macro_rules! framed {
 
 /// Answers every connection; a task for each request, as tarpc's own examples have it.
 pub(crate) async fn serve(control: Control) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = TcpListener::bind(control.listen()).await?;
     control.listening(&listener.local_addr()?.to_string())?;
     loop {
         let (stream, _) = listener.accept().await?;
@@ -54,9 +66,14 @@ pub(crate) async fn serve(control: Control) -> Result<()> {
 
 /// Connects, and keeps its callers busy.
 pub(crate) async fn measure(bencher: Bencher<'_>) -> Result<Sample> {
-    let stream = TcpStream::connect(&bencher.servers.addresses()[0]).await?;
-    let client = EchoClient::new(client::Config::default(), framed!(stream)).spawn();
+    let client = connect(&bencher.servers.addresses()[0]).await?;
     bencher.closed_loop(client).await
+}
+
+/// A client over a connection of its own.
+pub(crate) async fn connect(address: &str) -> Result<EchoClient> {
+    let stream = TcpStream::connect(address).await?;
+    Ok(EchoClient::new(client::Config::default(), framed!(stream)).spawn())
 }
 
 impl Client for EchoClient {

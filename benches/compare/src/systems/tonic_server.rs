@@ -17,6 +17,11 @@ use crate::proto::Payload;
 use crate::proto::rival_client::RivalClient;
 use crate::proto::rival_server::{Rival, RivalServer};
 
+/// The count of a request that fails.
+pub(crate) const NOT_FOUND: u32 = u32::MAX;
+/// The count of a request that is never answered.
+pub(crate) const NEVER: u32 = u32::MAX - 1;
+
 /// The servers after this one.
 #[derive(Debug)]
 struct Node(Vec<RivalClient<Channel>>);
@@ -36,7 +41,11 @@ impl Rival for Node {
     type ItemsStream = Payloads;
 
     async fn unary(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        Ok(Response::new(request.into_inner()))
+        match request.get_ref().count {
+            NOT_FOUND => Err(Status::not_found("nothing here")),
+            NEVER => std::future::pending().await,
+            _ => Ok(Response::new(request.into_inner())),
+        }
     }
 
     async fn bidi(
@@ -76,7 +85,7 @@ impl Rival for Node {
 
 /// Serves all benches.
 pub(crate) async fn serve(mut control: Control) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = TcpListener::bind(control.listen()).await?;
     control.listening(&listener.local_addr()?.to_string())?;
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let mut others = Vec::new();

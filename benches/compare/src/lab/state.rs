@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes::Server;
 
-use super::Part;
+use super::Host;
 
 /// The tables of one endpoint, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub struct Held {
     pub remembered: usize,
     /// Finished tasks of which only a stub is left.
     pub stubs: usize,
+    /// Calls and tags that casts are about.
+    pub mailboxes: usize,
     /// Whoever is to be told something.
     pub waiting: usize,
     /// Connections that are open.
@@ -32,12 +34,36 @@ pub struct Held {
 
 impl From<Load> for Held {
     fn from(load: Load) -> Self {
-        let Load { calls, unsettled, tasks, remembered, stubs, waiting, connections, .. } = load;
-        Self { calls, unsettled, tasks, remembered, stubs, waiting, connections }
+        let Load {
+            calls,
+            unsettled,
+            tasks,
+            remembered,
+            stubs,
+            mailboxes,
+            waiting,
+            connections,
+            ..
+        } = load;
+        Self { calls, unsettled, tasks, remembered, stubs, mailboxes, waiting, connections }
     }
 }
 
 impl Held {
+    /// The more of each.
+    pub(crate) fn most(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.max(other.calls),
+            unsettled: self.unsettled.max(other.unsettled),
+            tasks: self.tasks.max(other.tasks),
+            remembered: self.remembered.max(other.remembered),
+            stubs: self.stubs.max(other.stubs),
+            mailboxes: self.mailboxes.max(other.mailboxes),
+            waiting: self.waiting.max(other.waiting),
+            connections: self.connections.max(other.connections),
+        }
+    }
+
     /// Whether nothing is left but connections.
     pub fn is_idle(&self) -> bool {
         *self == Self { connections: self.connections, ..Self::default() }
@@ -46,32 +72,32 @@ impl Held {
 
 /// A process at one moment.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct State {
-    pub(super) held: Held,
+pub(crate) struct State {
+    pub(crate) held: Held,
     /// Resident memory, where the system tells.
-    resident_bytes: Option<u64>,
+    pub(crate) resident_bytes: Option<u64>,
 }
 
 impl State {
-    pub(super) fn of(endpoint: &Endpoint) -> Self {
-        Self { held: endpoint.load().into(), resident_bytes: resident_bytes() }
+    pub(crate) fn of(endpoint: &Endpoint) -> Self {
+        Self { held: endpoint.load().into(), resident_bytes: resident_bytes_of("self") }
     }
 }
 
 /// Client and server at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct States {
-    pub(super) client: State,
-    pub(super) server: State,
+pub(crate) struct States {
+    pub(crate) client: State,
+    pub(crate) server: State,
 }
 
 impl States {
-    pub(super) fn held(&self) -> HeldByBoth {
+    pub(crate) fn held(&self) -> HeldByBoth {
         HeldByBoth { client: self.client.held, server: self.server.held }
     }
 
     /// What each of `count` things costs that came since `before`.
-    pub(super) fn each(&self, before: &Self, count: usize) -> PerOne {
+    pub(crate) fn each(&self, before: &Self, count: usize) -> PerOne {
         #[expect(clippy::cast_precision_loss, reason = "memory and counts are far below 2^52")]
         let each = |now: State, before: State| {
             let grown = now.resident_bytes? as f64 - before.resident_bytes? as f64;
@@ -104,29 +130,34 @@ pub struct PerOne {
 
 /// The other process.
 #[derive(Debug)]
-pub(super) struct Remote(Server);
+pub(crate) struct Remote(Server);
 
 impl Remote {
-    pub(super) fn start(program: &Path, part: &Part) -> Result<Self> {
-        Ok(Self(Server::start(part.server().command(program))?))
+    pub(crate) fn start(program: &Path, host: &Host) -> Result<Self> {
+        Ok(Self(Server::start(host.command(program))?))
     }
 
-    pub(super) fn address(&self) -> &str {
+    /// What goes along a chain goes on to the host at this address.
+    pub(crate) fn join(&mut self, next: &str) -> Result<()> {
+        self.0.ask(&format!("next {next}"), "joined").map(|_| ())
+    }
+
+    pub(crate) fn address(&self) -> &str {
         self.0.address()
     }
 
-    pub(super) fn state(&mut self) -> Result<State> {
+    pub(crate) fn state(&mut self) -> Result<State> {
         let text = self.0.ask("state", "state")?;
         serde_json::from_str(&text).context("the server's state cannot be read")
     }
 
     /// Both processes, now.
-    pub(super) fn states(&mut self, client: &Endpoint) -> Result<States> {
+    pub(crate) fn states(&mut self, client: &Endpoint) -> Result<States> {
         Ok(States { client: State::of(client), server: self.state()? })
     }
 
     /// Waits until the server holds what is wanted.
-    pub(super) async fn until(&mut self, is_so: impl Fn(&Held) -> bool) -> Result<()> {
+    pub(crate) async fn until(&mut self, is_so: impl Fn(&Held) -> bool) -> Result<()> {
         let mut again = tokio::time::interval(Duration::from_millis(10));
         while !is_so(&self.state()?.held) {
             again.tick().await;
@@ -135,9 +166,10 @@ impl Remote {
     }
 }
 
-/// Resident memory of this process, by Linux's `VmRSS`, which unlike `statm` needs no page size.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+/// Resident memory of a process, or of this one (`self`), by Linux's `VmRSS`, which unlike `statm` needs no page
+/// size.
+pub fn resident_bytes_of(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }

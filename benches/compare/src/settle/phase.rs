@@ -1,0 +1,54 @@
+//! What happens beside the ordinary calls.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What sets the calls of a phase apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// All calls are echoes.
+    Calm,
+    /// One of a hundred fails with `NotFound`, or what the system has for it.
+    NotFound,
+    /// One of a hundred is cancelled while its handler waits.
+    Cancelled,
+    /// One is open from the begin of the phase to its end.
+    OneOpen,
+    /// The server is killed after a third of the phase, and started again a second later.
+    Restarted,
+}
+
+impl Phase {
+    /// All but the calm one.
+    pub const TROUBLED: [Self; 4] =
+        [Self::NotFound, Self::Cancelled, Self::OneOpen, Self::Restarted];
+
+    /// As in rows and arguments.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::NotFound => "not-found",
+            Self::Cancelled => "cancelled",
+            Self::OneOpen => "one-open",
+            Self::Restarted => "restarted",
+        }
+    }
+
+    /// What the call of this number is.
+    pub(super) fn kind_of(self, number: u64) -> Kind {
+        match self {
+            Self::NotFound if number % 100 == 99 => Kind::NotFound,
+            Self::Cancelled if number % 100 == 99 => Kind::Cancelled,
+            _ => Kind::Echo,
+        }
+    }
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Echo,
+    NotFound,
+    Cancelled,
+}

@@ -1,0 +1,65 @@
+//! `compare attack`, each class by count: no call of an honest client fails beside it, nobody takes more than a share,
+//! and nothing is left of it.
+
+use std::process::Command;
+
+use compare::attack::{AttackRow, Class};
+
+/// Frames or connections of each attack.
+const COUNT: u64 = 3_000;
+
+fn rows_of(classes: &[Class]) -> Vec<AttackRow> {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("attack.json");
+    let (path, count) = (json.to_str().unwrap(), COUNT.to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    // The time is not what ends it.
+    command.args(["attack", "--seconds", "100", "--frames", &count]);
+    command.args(["--connections", "100", "--json", path]);
+    classes.iter().for_each(|class| _ = command.args(["--class", &class.name()]));
+    let output = command.output().expect("the program starts");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}\n{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+}
+
+fn does_no_harm(classes: &[Class]) -> Vec<AttackRow> {
+    let rows = rows_of(classes);
+    assert_eq!(rows.iter().map(|row| row.class).collect::<Vec<_>>()[1..], *classes);
+    for row in &rows {
+        assert!(row.sent > 0 && row.calls > 0, "{row:?}");
+        assert_eq!((row.failed, &row.complaint), (0, &None), "{row:?}");
+        assert!(row.back_s.is_some(), "something is left of it: {row:?}");
+    }
+    rows
+}
+
+#[test]
+fn who_speaks_for_others_does_no_harm() {
+    does_no_harm(&[Class::SpeaksFirst, Class::ClaimsLife, Class::AsksFirst]);
+}
+
+#[test]
+fn who_fills_the_tables_does_no_harm() {
+    let classes = [Class::Records, Class::Running, Class::Marks, Class::Fences];
+    let rows = does_no_harm(&classes);
+    // The attack is one: at some look there was much of it.
+    assert!(rows[1].held_max.remembered > 100, "{:?}", rows[1]);
+    assert!(rows[2].held_max.tasks > 100, "{:?}", rows[2]);
+    assert!(rows[3].held_max.remembered > 100, "{:?}", rows[3]);
+    assert!(rows[4].held_max.remembered > 100, "{:?}", rows[4]);
+}
+
+#[test]
+fn who_fills_what_is_beside_the_tables_does_no_harm() {
+    let rows = does_no_harm(&[Class::Casts, Class::NeverGrants, Class::Dials]);
+    assert!(rows[1].held_max.mailboxes > 100, "{:?}", rows[1]);
+}
+
+#[test]
+fn a_crowd_does_no_harm() {
+    let rows = does_no_harm(&[Class::Connections, Class::Handshakes, Class::NeverReads]);
+    assert!(rows[1].held_max.connections > 50, "{:?}", rows[1]);
+    // Those that do not read are closed, and so do not add up.
+    assert!(rows[3].held_max.remembered > 100, "{:?}", rows[3]);
+}
