@@ -156,10 +156,13 @@ impl Visits {
         let (task, key) = (&record.task, record.key);
         let above = self.records_above(call, task, key).filter_map(|(ring, record)| {
             let sender = self.origins.ring(ring)?.name.sender.node;
-            Some((&record.task, sender)).filter(|_| sender != self.me.node && sender != name.node)
+            Some((&record.task, sender)).filter(|_| sender != self.me.node)
         });
         let highest = above.min_by_key(|(task, _)| (task.path.level_count(), task.hop));
-        match highest.filter(|(_, sender)| links.current(*sender).is_some()) {
+        // Above what the initiator has sent here itself there is nothing: any other step would lead
+        // down again.
+        let is_way = |sender: NodeId| sender != name.node && links.current(sender).is_some();
+        match highest.filter(|(_, sender)| is_way(*sender)) {
             Some((_, sender)) => Step::Relay(sender),
             None => Step::Nowhere,
         }
