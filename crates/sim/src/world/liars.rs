@@ -623,6 +623,7 @@ impl World {
         // With its last branch settled a call may be forgotten whole; and carried entries are true.
         let call = frame.header.call;
         let may_change = self.brings_word(&frame)
+            || self.is_part_of(call, &frame) && self.is_exhausted(to, call)
             || self.is_part_of(call, &frame)
                 && !self.hosts[to].node.as_ref().is_some_and(|node| node.initiator().is_kept(call));
         let changed = before.iter().try_for_each(|((of, what), state)| {
@@ -718,6 +719,14 @@ impl World {
             secret.branch(call, path).is_some_and(|key| sealed.is_of(key))
                 && !self.oracle.is_tainted(call, path)
         })
+    }
+
+    /// True when a branch of a call asked too much of it: then what is beside it below the same root
+    /// is given up, too (`trust.md` section 8).
+    fn is_exhausted(&self, at: Place, call: CallId) -> bool {
+        let call = self.hosts[at].node.as_ref().and_then(|node| node.call(call));
+        let mut failures = call.into_iter().flat_map(|call| call.failures());
+        failures.any(|failure| failure.cause == Cause::ResourceExhausted)
     }
 
     /// True when a branch is neither a liar's nor above one of a liar's.
