@@ -8,11 +8,11 @@
 //! Callers at once, and calls in all. Prints microseconds, writes of the client and allocations for a call; for
 //! comparing counts of instructions use the same numbers, since what one write carries depends on them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use alloc_tracker::{Allocator, Session};
 use convoke::quorum::{Configuration, Majority, Member, QuorumExt};
-use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
+use convoke::{Context, Endpoint, Limits, Method, NodeId, Service, Status};
 use prost::bytes::Bytes;
 
 #[global_allocator]
@@ -26,11 +26,24 @@ struct Body {
 
 const ECHO: Method<Body, Body> = Method::new("bench.Profile/Echo");
 
+/// Under a profiler a program is some fifty times slower, and its calls would grow old.
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    (limits.worry_min, limits.worry_max) = (Duration::from_secs(9), Duration::from_secs(9));
+    limits.ask_every *= 50;
+    limits
+}
+
 async fn serve(id: u64) -> (Endpoint, Member) {
     let service = Service::new().unary(ECHO, |body, _: Context| async { Ok::<_, Status>(body) });
     let node = NodeId::new(id);
-    let builder = convoke::endpoint().node(node).listen("tcp://127.0.0.1:0").serve(service);
-    let endpoint = builder.start().await.expect("loopback can be bound");
+    let builder = convoke::endpoint().node(node).limits(limits());
+    let endpoint = builder
+        .listen("tcp://127.0.0.1:0")
+        .serve(service)
+        .start()
+        .await
+        .expect("loopback can be bound");
     let member = Member::at(node, &endpoint.addresses()[0].to_string()).expect("it is an address");
     (endpoint, member)
 }
@@ -53,7 +66,7 @@ async fn run(what: &str, callers: usize, calls: usize) {
         members.push(member);
     }
     let members = Configuration::new(members).expect("they differ");
-    let client = convoke::endpoint().start().await.expect("nothing to bind");
+    let client = convoke::endpoint().limits(limits()).start().await.expect("nothing to bind");
     members.introduce(&client).expect("they are addresses");
     for member in &members {
         client.warm_up(member).await.expect("it listens");

@@ -17,6 +17,7 @@ mod gate;
 mod handler;
 mod held;
 mod load;
+mod outlet;
 mod parked;
 mod peers;
 mod promise;
@@ -24,7 +25,7 @@ mod proof;
 mod run_queue;
 mod sink;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -34,10 +35,10 @@ use convoke_proto::id::NodeId;
 use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
 use convoke_proto::mailbox::{MailReader, Mailboxes};
-use convoke_proto::node::{Identity, Node, NodeEvent};
+use convoke_proto::node::{Identity, NodeEvent};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
-use convoke_proto::visits::{TaskRef, VisitEvent};
+use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::{Cause, Executed};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -62,6 +63,7 @@ use gate::Gates;
 pub(crate) use handler::Stopper;
 use held::HeldCancels;
 pub use load::Load;
+use outlet::Outlet;
 use parked::Parked;
 pub use peers::PeerState;
 use peers::Peers;
@@ -69,6 +71,9 @@ use promise::Promise;
 use proof::Proofs;
 pub(crate) use proof::Unwanted;
 pub(crate) use run_queue::answer_later;
+
+/// The node of an endpoint.
+pub(crate) type Node = convoke_proto::node::Node<Outlet>;
 
 /// Everything of an endpoint that its handles share.
 #[derive(Debug)]
@@ -101,9 +106,6 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 struct State {
     node: Node,
-    connections: Connections,
-    /// Nodes for whose connection the last request was the last that it had room for.
-    full: BTreeSet<NodeId>,
     parked: Parked,
     advertised: Vec<Address>,
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
@@ -115,7 +117,6 @@ struct State {
     is_closing: bool,
     /// It makes no calls any more.
     is_closed: bool,
-    telemetry: Telemetry,
 }
 
 /// What a driver is made of.
@@ -143,6 +144,16 @@ impl Attached {
     }
 }
 
+impl State {
+    fn connections(&self) -> &Connections {
+        &self.node.outbox().connections
+    }
+
+    fn connections_mut(&mut self) -> &mut Connections {
+        &mut self.node.outbox_mut().connections
+    }
+}
+
 impl Driver {
     pub(crate) fn new(
         identity: Identity,
@@ -151,14 +162,13 @@ impl Driver {
         (secret, seed): (Secret, u64),
     ) -> Result<Arc<Self>, LimitsError> {
         let Parts { transports, methods, telemetry, packing, health } = parts;
-        let node = Node::new(identity, secret, &limits, seed, Timestamp::ZERO)?;
+        let outlet = Outlet::new(telemetry.clone());
+        let node = Node::with_outbox(outlet, identity, secret, &limits, seed, Timestamp::ZERO)?;
         let headroom = 64 << 10;
         let frame_bytes_max =
             u32::try_from(limits.message_bytes_max + headroom).unwrap_or(u32::MAX);
         let state = State {
             node,
-            connections: Connections::default(),
-            full: BTreeSet::new(),
             parked: Parked::default(),
             advertised: Vec::new(),
             stream_wakers: BTreeMap::new(),
@@ -169,7 +179,6 @@ impl Driver {
             armed: Timestamp::MAX,
             is_closing: false,
             is_closed: false,
-            telemetry: telemetry.clone(),
         };
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
             identity,
@@ -313,14 +322,14 @@ impl Driver {
     pub(crate) fn connection_to(&self, node: NodeId) -> Option<Arc<dyn Connection>> {
         let state = self.state.lock();
         let link = state.node.links().current(node)?;
-        state.connections.get(link).map(|attached| attached.connection.clone())
+        state.connections().get(link).map(|attached| attached.connection.clone())
     }
 
     /// The connections to `node` that new frames do not take.
     fn doubles(&self, node: NodeId) -> Vec<Arc<dyn Connection>> {
         let state = self.state.lock();
         let current = state.node.links().current(node);
-        let of_node = state.connections.of_node(node);
+        let of_node = state.connections().of_node(node);
         let doubles = of_node.filter(|(link, _)| Some(*link) != current);
         doubles.map(|(_, attached)| attached.connection.clone()).collect()
     }
@@ -411,12 +420,12 @@ impl Driver {
             tasks: state.node.visits().running_count(),
             waiting: state.gates.waiting_count(),
             ignored: state.node.ignored(),
-            connections: state.connections.iter().map(|open| open.connection.clone()).collect(),
+            connections: state.connections().iter().map(|open| open.connection.clone()).collect(),
         }
     }
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
-        self.state.lock().connections.iter().map(|attached| attached.connection.clone()).collect()
+        self.state.lock().connections().iter().map(|attached| attached.connection.clone()).collect()
     }
 
     fn finish(self: &Arc<Self>, aftermath: Aftermath) {
@@ -438,10 +447,9 @@ impl Driver {
         if aftermath.is_closing {
             self.idle.notify_waiters();
         }
-        if !aftermath.events.is_empty() {
-            run_queue::together(|| {
-                aftermath.events.into_iter().for_each(|event| self.handle_event(event));
-            });
+        aftermath.events.into_iter().for_each(|event| self.handle_event(event));
+        if !aftermath.starts.is_empty() {
+            run_queue::start_all(self, aftermath.starts);
         }
     }
 
@@ -452,7 +460,6 @@ impl Driver {
 
     fn handle_event(self: &Arc<Self>, event: NodeEvent) {
         match event {
-            NodeEvent::Task(VisitEvent::Start(start)) => self.start_handler(start),
             NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
             // Drained under the lock, where the maps are.
             NodeEvent::Ignored { node, why, .. } => {

@@ -27,6 +27,7 @@ pub use raw::RawMessage;
 /// ```
 pub struct Method<Req, Resp> {
     name: &'static str,
+    id: MethodId,
     is_ordered: bool,
     is_read_only: bool,
     is_idempotent: bool,
@@ -38,6 +39,7 @@ impl<Req, Resp> Method<Req, Resp> {
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
+            id: MethodId::of(name),
             is_ordered: false,
             is_read_only: false,
             is_idempotent: false,
@@ -74,7 +76,7 @@ impl<Req, Resp> Method<Req, Resp> {
 
     /// Its name on the wire.
     pub const fn id(&self) -> MethodId {
-        MethodId::of(self.name)
+        self.id
     }
 
     /// True when its handlers run one at a time for each peer.

@@ -21,14 +21,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::id::{MethodId, NodeId};
-use convoke_proto::node::Node;
 use convoke_proto::task::{TaskFailure, TaskRefusal};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed, Extension};
-use parking_lot::Mutex;
 
-use crate::driver::{Driver, Stopper, answer_later};
+use crate::driver::{Driver, Node, Stopper, answer_later};
 use crate::endpoint::Endpoint;
 use crate::error::{StartError, Status};
 use crate::message::Payload;
@@ -268,15 +266,27 @@ impl fmt::Debug for MethodTable {
     }
 }
 
+/// The gate of an ordered method that a task has passed.
+struct PassedGate {
+    key: (NodeId, &'static str),
+    is_left: AtomicBool,
+}
+
+impl PassedGate {
+    const fn new(key: (NodeId, &'static str)) -> Self {
+        Self { key, is_left: AtomicBool::new(false) }
+    }
+}
+
 /// What the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
     driver: Arc<Driver>,
-    start: Box<Start>,
+    start: Start,
     /// While the handler is polled, what it sends may be held back until it waits or ends.
     hold: Hold,
     /// The driver keeps something by the name of the task.
     is_kept: AtomicBool,
-    gate: Mutex<Option<(NodeId, &'static str)>>,
+    gate: Option<PassedGate>,
     probe: TaskProbe,
     /// What its message takes, if it came packed.
     _held: packing::Held,
@@ -288,7 +298,7 @@ pub(crate) struct TaskHandle {
 impl TaskHandle {
     pub(crate) fn new(
         driver: Arc<Driver>,
-        start: Box<Start>,
+        start: Start,
         gate: Option<(NodeId, &'static str)>,
         method: &'static str,
         held: packing::Held,
@@ -299,7 +309,7 @@ impl TaskHandle {
             start,
             hold: Hold::default(),
             is_kept: AtomicBool::new(false),
-            gate: Mutex::new(gate),
+            gate: gate.map(PassedGate::new),
             probe,
             _held: held,
             #[cfg(feature = "tower")]
@@ -369,7 +379,7 @@ impl TaskHandle {
             }
             HandlerResult::Replied(payload) => {
                 if let Err(payload) = answer_later(self, self.packed(payload)) {
-                    self.driver.with_node(|node, now| self.answer(node, now, payload));
+                    self.driver.with_node(|node, now| answer(node, now, self.task(), payload));
                 }
             }
             HandlerResult::Failed(failure) => {
@@ -404,14 +414,6 @@ impl TaskHandle {
         answered
     }
 
-    /// Sends the only reply.
-    pub(crate) fn answer(&self, node: &mut Node, now: Timestamp, payload: Bytes) {
-        if let Err(refusal) = node.answer(now, self.task(), payload) {
-            let failure = TaskFailure::from(Status::from(refusal));
-            node.fail(now, self.task(), failure);
-        }
-    }
-
     /// The driver will keep something by the name of the task, until it ends.
     pub(crate) fn note_kept(&self) {
         self.is_kept.store(true, Ordering::Release);
@@ -428,10 +430,18 @@ impl TaskHandle {
 
     /// Lets the next handler of an ordered method start.
     fn release(&self) {
-        let gate = self.gate.lock().take();
-        if let Some(key) = gate {
-            self.driver.leave_gate(key);
+        if let Some(gate) = &self.gate
+            && !gate.is_left.swap(true, Ordering::AcqRel)
+        {
+            self.driver.leave_gate(gate.key);
         }
+    }
+}
+
+/// Sends the only reply of a task.
+pub(crate) fn answer(node: &mut Node, now: Timestamp, task: &TaskRef, payload: Bytes) {
+    if let Err(refusal) = node.answer(now, task, payload) {
+        node.fail(now, task, TaskFailure::from(Status::from(refusal)));
     }
 }
 

@@ -20,12 +20,12 @@ use crate::server::HandlerResult;
 use crate::server::MethodTable;
 use crate::trace_context::TraceContext;
 use crate::transport::{CloseReason, Connection, Link};
-use convoke_proto::Transmit;
 use convoke_proto::call::End;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::CallId;
 #[cfg(feature = "metrics")]
 use convoke_proto::id::NodeId;
+use convoke_proto::outbox::Transmit;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Extension};

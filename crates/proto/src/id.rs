@@ -241,16 +241,20 @@ impl Path {
         Self(SmallVec::new())
     }
 
+    /// The path of one level that one byte says, as every call needs one.
+    fn of_one(level: u8) -> Self {
+        let mut bytes = [0; 16];
+        bytes[0] = level;
+        Self(SmallVec::from_buf_and_len(bytes, 1))
+    }
+
     /// The branch `index` below this one.
     ///
     /// # Errors
     /// [`PathTooDeep`] at [`PATH_LEVELS_MAX`] levels or beyond [`PATH_BYTES_MAX`] bytes.
     pub fn child(&self, index: u32) -> Result<Self, PathTooDeep> {
         if self.0.is_empty() && index < 0x80 {
-            // A root branch, the path that every call needs.
-            let mut bytes = [0; 16];
-            bytes[0] = index.to_le_bytes()[0];
-            return Ok(Self(SmallVec::from_buf_and_len(bytes, 1)));
+            return Ok(Self::of_one(index.to_le_bytes()[0]));
         }
         let mut bytes = self.0.clone();
         let mut rest = index;
@@ -275,6 +279,9 @@ impl Path {
 
     /// Parses wire bytes; `None` unless they are whole, shortest-form varints within the bounds.
     pub fn from_wire(bytes: &[u8]) -> Option<Self> {
+        if let [level @ 0..0x80] = bytes {
+            return Some(Self::of_one(*level)); // A root branch, as in most frames.
+        }
         if bytes.len() > PATH_BYTES_MAX {
             return None;
         }

@@ -28,36 +28,35 @@ impl Intervals {
         number < self.end && self.at_or_below(number).is_some_and(|(_, end)| number < end)
     }
 
-    /// True when all of `[from, to)` is in it.
-    pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
-        self.at_or_below(from).is_some_and(|(_, end)| to <= end)
-    }
-
-    /// Adds `[from, to)`. What joins no interval is left out when there are too many.
-    pub(crate) fn add(&mut self, mut from: u64, mut to: u64) {
+    /// Adds `[from, to)`. False when all of it is known, or when it joins no interval and there
+    /// are too many.
+    pub(crate) fn add(&mut self, mut from: u64, mut to: u64) -> bool {
         if from >= to {
-            return;
+            return false;
         }
         // Most often the last one grows.
         if let Some(mut last) = self.of.last_entry()
             && (*last.key()..=self.end).contains(&from)
         {
-            self.end = self.end.max(to);
-            *last.get_mut() = self.end;
-            return;
+            let is_news = to > self.end;
+            if is_news {
+                self.end = to;
+                *last.get_mut() = to;
+            }
+            return is_news;
         }
         if let Some((start, end)) = self.at_or_below(from)
             && end >= from
         {
             if end >= to {
-                return;
+                return false;
             }
             from = start;
         }
         let joined = self.of.range(from..=to).map(|(start, end)| (*start, *end));
         let joined: SmallVec<[(u64, u64); 2]> = joined.collect();
         if joined.is_empty() && self.of.len() >= INTERVALS_MAX {
-            return;
+            return false;
         }
         for (start, end) in joined {
             self.of.remove(&start);
@@ -65,6 +64,7 @@ impl Intervals {
         }
         self.of.insert(from, to);
         self.end = self.end.max(to);
+        true
     }
 
     /// The end of the last interval that begins at or below `number`: where to ask on from. 0 when
@@ -126,7 +126,9 @@ mod tests {
     #[test]
     fn learns_no_more_than_it_may() {
         let mut intervals = Intervals::default();
-        (0..INTERVALS_MAX as u64 + 10).for_each(|n| intervals.add(2 * n, 2 * n + 1));
+        (0..INTERVALS_MAX as u64 + 10).for_each(|n| {
+            intervals.add(2 * n, 2 * n + 1);
+        });
         assert_eq!(intervals.len(), INTERVALS_MAX);
         // What joins two makes one of them.
         intervals.add(1, 2);

@@ -11,14 +11,14 @@
 //! tree, until both are zero. In the common cases a manifest travels in a frame that leaves anyway.
 //!
 //! A [`Node`](node::Node) is all of this for one node. Inputs are its `handle_*` methods and the
-//! commands of calls and tasks; all take the time. After any input its owner drains the `poll_*`
-//! outputs until `None`. What a peer sends never reaches an assertion: it becomes a [`Fault`].
+//! commands of calls and tasks; all take the time. Its frames go to its [`Outbox`](outbox::Outbox) at
+//! once; after any input its owner drains the `poll_*` outputs until `None`. What a peer sends never reaches an assertion: it becomes a [`Fault`].
 //!
 //! ```text
 //!              ┌────────────── Node ───────────────┐
-//!  commands ──▶│ Initiator: calls ── Tree, Inbox   │──▶ poll_transmit  frames for connections
-//!  frames   ──▶│ Visits: origins, records ── Task  │──▶ poll_event     tasks to start or stop, dials
-//!  timeouts ──▶│ Links: which connections are up   │──▶ poll_call      replies and ends of calls
+//!  commands ──▶│ Initiator: calls ── Tree, Inbox   │──▶ Outbox      frames for connections
+//!  frames   ──▶│ Visits: origins, records ── Task  │──▶ poll_event  tasks to start or stop, dials
+//!  timeouts ──▶│ Links: which connections are up   │──▶ poll_call   replies and ends of calls
 //!              └───────────────────────────────────┘
 //! ```
 //!
@@ -35,9 +35,8 @@
 //! use convoke_proto::id::{Incarnation, MethodId, NodeId};
 //! use convoke_proto::key::Secret;
 //! use convoke_proto::limits::Limits;
-//! use convoke_proto::node::{Branches, Identity, Node, NodeEvent, Opening};
+//! use convoke_proto::node::{Branches, Identity, Node, Opening};
 //! use convoke_proto::time::Timestamp;
-//! use convoke_proto::visits::VisitEvent;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (now, me) = (Timestamp::ZERO, NodeId::new(7));
@@ -54,9 +53,9 @@
 //! let (options, branches) = (CallOptions::default(), Branches::from_iter([branch]));
 //! let call = node.open(now, Opening { budget: None, options, branches })?;
 //!
-//! let Some(NodeEvent::Task(VisitEvent::Start(start))) = node.poll_event() else {
-//!     return Err("no task starts".into());
-//! };
+//! let mut starts = Vec::new();
+//! node.take_starts(&mut starts);
+//! let [start] = &starts[..] else { return Err("one task starts".into()) };
 //! assert_eq!(start.payload, "21");
 //! node.answer(now, &start.task, Bytes::from_static(b"42"))?;
 //!
@@ -73,7 +72,8 @@
 //! - [`id`], [`time`]: names of nodes, calls, branches; time as a number;
 //! - [`wire`]: the bytes of every frame;
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
-//! - [`node`]: the whole protocol of one node; [`links`]: its connections;
+//! - [`node`]: the whole protocol of one node; [`outbox`]: where its frames go; [`links`]: its
+//!   connections;
 //! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
 //! - [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`key`]: what lets a node speak for a branch;
@@ -101,6 +101,7 @@ pub mod links;
 pub mod mailbox;
 pub mod mutant;
 pub mod node;
+pub mod outbox;
 pub mod ring;
 mod share;
 pub mod task;
@@ -116,19 +117,6 @@ use key::Key;
 use link::Lane;
 use share::PeerIndex;
 use wire::{Frame, Header, Message};
-
-/// A frame on its way to a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// The peer.
-    pub to: NodeId,
-    /// The connection to it.
-    pub link: LinkId,
-    /// Which lane of that.
-    pub lane: Lane,
-    /// The frame.
-    pub frame: Frame,
-}
 
 /// How a frame came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! One node: its calls, its tasks and its connections, as one state machine.
 //!
-//! The driver feeds frames, connections and time, then drains `poll_transmit` and `poll_event`. Frames
-//! of the node to itself go around in here.
+//! The driver feeds frames, connections and time, then drains `poll_event`. Frames go to the
+//! node's outbox as they are sent; those of the node to itself go around in here.
 
 mod calls;
 mod casts;
@@ -19,12 +19,13 @@ use crate::link::Link;
 use crate::time::Timestamp;
 use crate::wire::{Frame, Message};
 
+use super::Fault;
 use super::initiator::Initiator;
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
-use super::visits::{TaskRef, VisitEvent, Visits};
-use super::{Fault, Outbound, Transmit};
+use super::outbox::{Outbox, Queue, Transmit};
+use super::visits::{Start, TaskRef, VisitEvent, Visits};
 
 pub use calls::{Branches, Opening};
 pub use casts::Reach;
@@ -86,9 +87,9 @@ pub enum ResetReason {
     Noise,
 }
 
-/// The whole protocol of one node.
+/// The whole protocol of one node, and where its frames go.
 #[derive(Debug)]
-pub struct Node {
+pub struct Node<O = Queue> {
     identity: Identity,
     secret: Secret,
     initiator: Initiator,
@@ -96,7 +97,7 @@ pub struct Node {
     mailboxes: Mailboxes,
     links: Links,
     loopback: VecDeque<Frame>,
-    transmits: VecDeque<Transmit>,
+    outbox: O,
     events: VecDeque<NodeEvent>,
     ignored: IgnoredCounts,
     last_seen: Timestamp,
@@ -107,12 +108,35 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without calls, tasks and connections. The keys of its calls are made of `secret`, which must be
-    /// random and of this start alone; `seed` is for jitter.
+    /// A node whose frames are polled, otherwise as [`Self::with_outbox`].
     ///
     /// # Errors
     /// [`LimitsError`] when two limits contradict each other.
     pub fn new(
+        identity: Identity,
+        secret: Secret,
+        limits: &Limits,
+        seed: u64,
+        now: Timestamp,
+    ) -> Result<Self, LimitsError> {
+        Self::with_outbox(Queue::default(), identity, secret, limits, seed, now)
+    }
+
+    /// The next frame for a connection.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.flush(now);
+        self.outbox.poll()
+    }
+}
+
+impl<O: Outbox> Node<O> {
+    /// A node without calls, tasks and connections. The keys of its calls are made of `secret`,
+    /// which must be random and of this start alone; `seed` is for jitter.
+    ///
+    /// # Errors
+    /// [`LimitsError`] when two limits contradict each other.
+    pub fn with_outbox(
+        outbox: O,
         identity: Identity,
         secret: Secret,
         limits: &Limits,
@@ -129,7 +153,7 @@ impl Node {
             mailboxes: Mailboxes::new(limits),
             links: Links::new(me, limits, seed),
             loopback: VecDeque::new(),
-            transmits: VecDeque::new(),
+            outbox,
             events: VecDeque::new(),
             ignored: IgnoredCounts::default(),
             last_seen: now,
@@ -152,14 +176,21 @@ impl Node {
         self.links.configure_also(node, address);
     }
 
-    /// A connection is up. It is known by this id from now on.
-    pub fn handle_link_up(&mut self, now: Timestamp, link: &Link) -> LinkId {
+    /// A connection is up. It is known by this id from now on, of which `name` tells the outbox
+    /// before the first frame.
+    pub fn handle_link_up(
+        &mut self,
+        now: Timestamp,
+        link: &Link,
+        name: impl FnOnce(&mut O, LinkId),
+    ) -> LinkId {
         self.observe(now);
         // A new life of the peer: connections of the last one lead nowhere, whoever notices first.
         for stale in self.links.of_earlier_life(link) {
             self.reset(now, link.peer.node, stale, ResetReason::Restarted);
         }
         let (id, waiting) = self.links.handle_up(now, link);
+        name(&mut self.outbox, id);
         for (since, mut outbound) in waiting {
             if let Some(budget_us) = budget_of(&mut outbound.message) {
                 // Rounded up: no branch gets more time than its parent has.
@@ -243,12 +274,17 @@ impl Node {
         cores.into_iter().flatten().fold(tick, Timestamp::min)
     }
 
-    /// The next frame for a connection.
-    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        if self.has_output() {
-            self.pump(now);
-        }
-        self.transmits.pop_front()
+    /// Ends a batch of inputs: sends what reading calls has left to be sent, and lets go of what
+    /// the batch settles. To be called before the lock of the node is released.
+    pub fn flush(&mut self, now: Timestamp) {
+        self.visits.settle_risen(&mut self.links);
+        self.pump(now);
+    }
+
+    /// Moves the tasks to be started to a list, in the order of their requests. To be called before
+    /// [`Self::poll_event`], which may say that one is to be stopped.
+    pub fn take_starts(&mut self, into: &mut Vec<Start>) {
+        self.visits.take_starts(into);
     }
 
     /// The next thing for the driver to do.
@@ -261,18 +297,6 @@ impl Node {
             return Some(NodeEvent::Dial { node, addresses });
         }
         self.visits.poll_event().map(NodeEvent::Task)
-    }
-
-    /// A frame that `poll_transmit` gave was refused by its connection as too large, as `text` says.
-    pub fn handle_rejected(&mut self, now: Timestamp, transmit: Transmit, text: &str) {
-        let Transmit { to, frame, .. } = transmit;
-        let Frame { header, relayed_from, key, message } = frame;
-        let outbound = Outbound { to, link: None, header, relayed_from, key, message };
-        match self.own_request(&outbound) {
-            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, text),
-            None => self.handle_undeliverable(now, outbound),
-        }
-        self.pump(now);
     }
 
     /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
@@ -291,6 +315,16 @@ impl Node {
     }
 
     // Inspection
+
+    /// Where its frames go.
+    pub fn outbox(&self) -> &O {
+        &self.outbox
+    }
+
+    /// The same, to be changed.
+    pub fn outbox_mut(&mut self) -> &mut O {
+        &mut self.outbox
+    }
 
     /// Who this is.
     pub fn identity(&self) -> Identity {

@@ -20,12 +20,14 @@ mod refusal;
 mod refusals;
 mod route;
 mod settle;
+mod spare;
 mod stubs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::id::{CallId, LinkId, MethodId, NodeId, NodeLife, TaskKey};
 use crate::key::{Key, Secret};
@@ -42,10 +44,11 @@ use crate::{Arrival, Fault, Outbound, admission};
 pub use commands::Branch;
 use origins::{OriginIndex, Origins, RingName};
 pub(crate) use records::RingIndex;
-use records::{Name, Record, State, refused_entry};
+use records::{Name, Quiet, Record, State, refused_entry};
 use refusal::Refusal;
 use refusals::Refusals;
 use route::Dial;
+use spare::Spare;
 
 /// One task of a node, for who runs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,8 +96,6 @@ pub struct Start {
 /// A thing for the driver to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisitEvent {
-    /// Start the handler.
-    Start(Box<Start>),
     /// Stop the handler: its outputs are not wanted any more.
     Stop {
         /// The task.
@@ -119,14 +120,14 @@ pub struct Visits {
     secret: Secret,
     limits: Limits,
     origins: Origins,
+    /// Those that have raised their floor, of which that has not had its effect.
+    risen: SmallVec<[OriginIndex; 4]>,
     refusals: Refusals,
     /// How many branches have left so.
     left: BTreeMap<Left, usize>,
     dials: BTreeMap<NodeId, Dial>,
     running: usize,
-    /// Tasks that have ended, whose room the next ones take.
-    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    spare: Vec<Box<Task>>,
+    spare: Spare,
     is_shutting_down: bool,
     /// Requests and casts of an older epoch than this are refused.
     epoch: u64,
@@ -134,6 +135,7 @@ pub struct Visits {
     timers: Timers<(RingIndex, u64)>,
     /// Origins of which nothing is held any more.
     idle: Timers<OriginIndex>,
+    starts: Vec<Start>,
     events: VecDeque<VisitEvent>,
     out: VecDeque<Outbound>,
 }
@@ -145,15 +147,17 @@ impl Visits {
             secret,
             limits: limits.clone(),
             origins: Origins::default(),
+            risen: SmallVec::new(),
             refusals: Refusals::new(),
             left: BTreeMap::new(),
             dials: BTreeMap::new(),
             running: 0,
-            spare: Vec::new(),
+            spare: Spare::default(),
             is_shutting_down: false,
             epoch: 0,
             timers: Timers::new(),
             idle: Timers::new(),
+            starts: Vec::new(),
             events: VecDeque::new(),
             out: VecDeque::new(),
         }
@@ -167,8 +171,8 @@ impl Visits {
         &mut self,
         now: Timestamp,
         by: Arrival,
-        header: Header,
-        request: Request,
+        header: &Header,
+        request: &mut Request,
         links: &mut Links,
     ) -> Result<(), Fault> {
         let call = header.call;
@@ -208,12 +212,17 @@ impl Visits {
                 *node
             }
         };
-        let origin = NodeLife { node, life: call.origin };
-        let ring = RingName { life: call.origin, sender: by.sender() };
-        self.hear_floor(&by, origin, call.seq.saturating_sub(request.floor), links);
-        if !self.is_settled(origin, call.seq) {
-            self.admit(now, by, (origin, ring), header, request, links);
+        let name = NodeLife { node, life: call.origin };
+        let origin = self.origins.find(name);
+        if let Some(origin) = origin {
+            if by.sender().is_of(name) || mutant::is(Mutant::AnybodysFloor) {
+                self.hear_floor(origin, call.seq.saturating_sub(request.floor));
+            }
+            if self.origins.get(origin).is_settled(call.seq) {
+                return Ok(());
+            }
         }
+        self.admit(now, by, (name, origin), header, request, links);
         Ok(())
     }
 
@@ -221,29 +230,31 @@ impl Visits {
         &mut self,
         now: Timestamp,
         by: Arrival,
-        (origin, ring): (NodeLife, RingName),
-        header: Header,
-        mut request: Request,
+        (initiator, origin): (NodeLife, Option<OriginIndex>),
+        header: &Header,
+        request: &mut Request,
         links: &mut Links,
     ) {
-        let Header { call, task } = header;
+        let Header { call, task } = header.clone();
+        let ring_name = RingName { life: call.origin, sender: by.sender() };
+        let ring = self.origins.find_ring(ring_name);
         let name: Name = (call.seq, task, request.key);
-        if self.knows(ring, &name) && !mutant::is(Mutant::NoDedupe) {
+        if self.knows(ring_name, ring, &name) && !mutant::is(Mutant::NoDedupe) {
             return; // A duplicate.
         }
         let (_, task, key) = name;
         let mut inherited = std::mem::take(&mut request.inherited);
         if mutant::is(Mutant::RefusalDropsInherited)
             && (self.refusals.cause(call, &task, key).is_some()
-                || self.refusal(&by, &task, &request, links).is_some())
+                || self.refusal(&by, &task, request, links).is_some())
         {
             inherited.clear();
         }
-        let mut origin = origin;
+        let (mut initiator, mut origin) = (initiator, origin);
         if mutant::is(Mutant::RouteOfFirst)
             && let Some((_, first)) = self.records_of(call).next()
         {
-            origin = self.origins.get(first.origin).name;
+            (initiator, origin) = (self.origins.get(first.origin).name, Some(first.origin));
         }
         if let Some(cause) = self.refusals.cause(call, &task, key) {
             if mutant::is(Mutant::MarkWithoutWord) && cause == Cause::Cancelled {
@@ -251,98 +262,89 @@ impl Visits {
             }
             let own = Some(refused_entry(&task, cause));
             let message = Message::Manifest(Manifest { own, inherited });
-            self.send_back(&by, origin, (Header { call, task }, key), message, links);
+            self.send_back(&by, initiator, (Header { call, task }, key), message, links);
             return;
         }
-        let refusal = self.refusal(&by, &task, &request, links);
+        let refusal = self.refusal(&by, &task, request, links);
         if let Some(Refusal { failure, unrecorded: true }) = refusal {
             let fail = failure.into_fail(None, inherited);
-            self.send_back(&by, origin, (Header { call, task }, key), Message::Fail(fail), links);
+            let header = (Header { call, task }, key);
+            self.send_back(&by, initiator, header, Message::Fail(fail), links);
             return;
         }
+        let shares = links.shares_mut();
+        let ring = ring.unwrap_or_else(|| {
+            shares.take(by.peer, Pool::Records, 1);
+            self.origins.insert_ring(ring_name, by.peer)
+        });
+        let origin = origin.unwrap_or_else(|| {
+            shares.take(by.peer, Pool::Records, 1);
+            self.origins.insert(initiator, by.peer)
+        });
         let deadline = now + self.budget(request.budget_us);
-        let call_deadline = self.call_deadline(now, deadline, &request);
-        let running = Task::new(
-            (task.clone(), key),
-            (deadline, call_deadline),
-            inherited,
-            request.extensions.clone(),
-            &self.limits,
-        );
-        let ring = self.insert(now, &by, (origin, ring), call.seq, running, links);
+        let call_deadline = self.call_deadline(now, deadline, request);
+        let extensions = request.extensions.clone();
+        let is_quiet = inherited.is_empty();
+        let state = if is_quiet {
+            State::Quiet(Quiet { deadline, call_deadline, extensions })
+        } else {
+            let (id, deadlines) = ((task.clone(), key), (deadline, call_deadline));
+            let task = Task::new(id, deadlines, inherited, extensions, &self.limits);
+            State::Running(self.spare.boxed(task))
+        };
+        let record = Record {
+            seq: call.seq,
+            task: task.clone(),
+            key,
+            origin,
+            link: by.link,
+            payer: by.peer,
+            since: now,
+            forget_at: call_deadline + self.limits.keep_alive_timeout,
+            waiting_bytes: 0,
+            state,
+        };
+        self.insert(now, ring, deadline, record, links);
         let task = TaskRef { call, task, key, ring };
         if let Some(Refusal { failure, .. }) = refusal {
             let done = self.with_task(now, &task, links, |task| task.fail(failure));
             debug_assert!(done.is_ok(), "it was just inserted");
             return;
         }
-        self.drain_task(now, call, &task.place(), links);
-        self.events.push_back(VisitEvent::Start(Box::new(Start {
+        if !is_quiet {
+            self.drain_task(now, call, &task.place(), links);
+        }
+        self.starts.push(Start {
             task,
             from: by.via,
             link: by.link,
-            origin: origin.node,
+            origin: initiator.node,
             method: request.method,
             deadline,
-            extensions: request.extensions,
-            payload: request.payload,
-        })));
+            extensions: std::mem::take(&mut request.extensions),
+            payload: std::mem::take(&mut request.payload),
+        });
     }
 
     /// Keeps the record of a task that begins to run.
     fn insert(
         &mut self,
         now: Timestamp,
-        by: &Arrival,
-        (origin, ring): (NodeLife, RingName),
-        seq: u64,
-        task: Task,
+        ring: RingIndex,
+        deadline: Timestamp,
+        record: Record,
         links: &mut Links,
-    ) -> RingIndex {
-        let shares = links.shares_mut();
-        let ring = self.origins.find_ring(ring).unwrap_or_else(|| {
-            shares.take(by.peer, Pool::Records, 1);
-            self.origins.insert_ring(ring, by.peer)
-        });
-        let origin = self.origins.find(origin).unwrap_or_else(|| {
-            shares.take(by.peer, Pool::Records, 1);
-            self.origins.insert(origin, by.peer)
-        });
-        shares.take(by.peer, Pool::Records, 1);
-        shares.take(by.peer, Pool::Running, 1);
+    ) {
+        let (seq, payer) = (record.seq, record.payer);
+        links.shares_mut().take(payer, Pool::Records, 1);
+        links.shares_mut().take(payer, Pool::Running, 1);
         self.running += 1;
-        self.origins.get_mut(origin).held += 1;
-        let deadline = task.deadline;
-        let record = Record {
-            seq,
-            task: task.id.clone(),
-            key: task.key,
-            origin,
-            link: by.link,
-            payer: by.peer,
-            since: now,
-            forget_at: task.call_deadline + self.limits.keep_alive_timeout,
-            waiting_bytes: 0,
-            state: State::Running(self.boxed(task)),
-        };
-        let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
-        records.insert(record);
+        self.origins.get_mut(record.origin).held += 1;
+        self.origins.ring_mut(ring).expect("it was just found").records.insert(record);
         self.arm_ring(ring);
         // What ends before it is old needs a timer of its own from the start.
         if deadline < now + self.limits.worry_min {
             self.timers.push(deadline, (ring, seq));
-        }
-        ring
-    }
-
-    /// Puts a task where one was that has ended, if one is left.
-    fn boxed(&mut self, task: Task) -> Box<Task> {
-        match self.spare.pop() {
-            Some(mut place) => {
-                place.replace(task);
-                place
-            }
-            None => Box::new(task),
         }
     }
 
@@ -371,18 +373,24 @@ impl Visits {
         })
     }
 
+    /// A task that has said something and is not over.
     fn task_mut(&mut self, place: &Place) -> Option<&mut Task> {
         self.record_mut(place)?.running()
     }
 
+    /// A task that is about to say something.
+    fn speaking_mut(&mut self, (ring, name): &Place) -> Option<&mut Task> {
+        let record = self.origins.ring_mut(*ring)?.records.get_mut(name)?;
+        record.speaking(&self.limits, &mut self.spare)
+    }
+
     /// True when a task is here, or was and only a stub is left of it.
-    fn knows(&self, ring: RingName, name: &Name) -> bool {
+    fn knows(&self, ring_name: RingName, ring: Option<RingIndex>, name: &Name) -> bool {
         if mutant::is(Mutant::KeyNotInIdentity) {
-            let call = CallId { origin: ring.life, seq: name.0 };
+            let call = CallId { origin: ring_name.life, seq: name.0 };
             return self.records_of(call).any(|(_, record)| record.task == name.1);
         }
-        let ring = self.origins.find_ring(ring).and_then(|ring| self.origins.ring(ring));
-        ring.is_some_and(|ring| {
+        ring.and_then(|ring| self.origins.ring(ring)).is_some_and(|ring| {
             ring.records.get(name).is_some()
                 || (ring.stubs.len() > 0 && ring.stubs.contains(name.0, self.stub_name(name)))
         })
@@ -400,6 +408,14 @@ impl Visits {
 
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    pub(crate) fn take_starts(&mut self, into: &mut Vec<Start>) {
+        if into.is_empty() {
+            std::mem::swap(&mut self.starts, into);
+        } else {
+            into.append(&mut self.starts);
+        }
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<VisitEvent> {
@@ -424,7 +440,8 @@ impl Visits {
 
     /// True when this node takes a call of `node` for settled, and refuses all of it.
     pub fn has_settled(&self, node: NodeId, call: CallId) -> bool {
-        self.is_settled(NodeLife { node, life: call.origin }, call.seq)
+        let origin = self.origins.find(NodeLife { node, life: call.origin });
+        origin.is_some_and(|origin| self.origins.get(origin).is_settled(call.seq))
     }
 
     /// Tasks whose handler runs, or whose replies wait for credit.
@@ -462,7 +479,7 @@ impl Visits {
         act: impl FnOnce(&mut Task) -> T,
     ) -> Result<T, TaskRefusal> {
         let place = task.place();
-        let running = self.task_mut(&place).ok_or(TaskRefusal::Ended)?;
+        let running = self.speaking_mut(&place).ok_or(TaskRefusal::Ended)?;
         if running.finished().is_some() {
             return Err(TaskRefusal::Ended);
         }
@@ -480,7 +497,7 @@ impl Visits {
             }
         }
         self.give_back_room(place, links);
-        self.bury(now, call, place, links);
+        self.bury(now, place, links);
     }
 
     /// Gives back what the replies of a task have taken, once none of them waits.

@@ -171,7 +171,7 @@ impl Message {
         }
     }
 
-    fn read(kind: u8, flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    fn read(kind: u8, flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         if flags != 0 && matches!(kind, 5 | 7 | 9 | 11 | 12) {
             return Err(WireError::Reserved);
         }
@@ -209,6 +209,19 @@ impl Message {
             Self::Item(message) => Some(&message.payload),
             _ => None,
         }
+    }
+
+    /// Takes the bytes of the application out of it. Its head is the same with or without them.
+    pub fn take_payload(&mut self) -> Bytes {
+        let payload = match self {
+            Self::Request(message) => &mut message.payload,
+            Self::Reply(message) => &mut message.payload,
+            Self::Fail(message) => &mut message.details,
+            Self::Cast(message) => &mut message.payload,
+            Self::Item(message) => &mut message.payload,
+            _ => return Bytes::new(),
+        };
+        std::mem::take(payload)
     }
 
     /// The word for it in logs and traces.
@@ -289,11 +302,11 @@ impl Frame {
         bytes.into()
     }
 
-    /// Reads a frame. Payloads share `bytes`.
+    /// Reads a frame. Its payload stays where it is.
     ///
     /// # Errors
     /// [`WireError`]: the sender's doing.
-    pub fn decode(bytes: &Bytes) -> Result<Self, WireError> {
+    pub fn decode(bytes: Bytes) -> Result<Self, WireError> {
         let mut input = Reader::new(bytes);
         let first = First::read(&mut input)?;
         let flags = input.u8()?;
@@ -328,7 +341,7 @@ struct First {
 }
 
 impl First {
-    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+    fn read(input: &mut Reader) -> Result<Self, WireError> {
         let first = input.u8()?;
         let (is_keyed, version, kind) = (first & KEYED != 0, first >> 4 & 0x07, first & 0x0f);
         if version != VERSION {

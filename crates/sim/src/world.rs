@@ -252,6 +252,12 @@ impl World {
             let Some(node) = self.hosts[place].node.as_mut() else { return };
             if let Some(transmit) = node.poll_transmit(self.now) {
                 self.transmit(place, transmit);
+                continue;
+            }
+            let mut starts = Vec::new();
+            node.take_starts(&mut starts);
+            if !starts.is_empty() {
+                starts.into_iter().for_each(|start| self.start_handler(place, start));
             } else if let Some(event) = node.poll_event() {
                 self.on_node_event(place, event);
             } else if let Some(call) = node.poll_ready() {
@@ -346,7 +352,6 @@ impl World {
                     format!("of {node}: {why}"),
                 );
             }
-            NodeEvent::Task(VisitEvent::Start(start)) => self.start_handler(place, *start),
             NodeEvent::Task(VisitEvent::Stop { task, cause }) => {
                 self.stop_handler(place, &task, cause);
             }

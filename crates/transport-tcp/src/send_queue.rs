@@ -103,7 +103,7 @@ impl SendQueue {
         self.admit(lane, len)?;
         let queue = &mut self.lanes[index(lane)];
         if len <= queue.chunk_bytes_max {
-            queue.put_small(len, write);
+            queue.put_written(len, write);
         } else {
             let mut body = BytesMut::zeroed(len);
             write(&mut body);
@@ -123,11 +123,7 @@ impl SendQueue {
         self.admit(lane, len)?;
         let queue = &mut self.lanes[index(lane)];
         if len <= queue.chunk_bytes_max.min(COPY_BYTES_MAX) {
-            queue.put_small(len, &mut |out| {
-                let (out_head, out_body) = out.split_at_mut(head.len());
-                out_head.copy_from_slice(head);
-                out_body.copy_from_slice(&body);
-            });
+            queue.put_small(head, &body);
         } else {
             queue.put_large(head, body);
         }
@@ -218,13 +214,12 @@ impl SendQueue {
             return Err(NotWritable::TooLarge { size: len, limit: self.frame_bytes_max });
         }
         let queue = &self.lanes[index(lane)];
-        let is_full = queue.queued_bytes + len + WORD_BYTES > queue.limits.hard_bytes;
+        let bytes = len + len.div_ceil(queue.chunk_bytes_max).max(1) * WORD_BYTES;
+        let is_full = queue.queued_bytes + bytes > queue.limits.hard_bytes;
         if is_full && queue.queued_bytes > 0 {
             return Err(NotWritable::Full);
         }
-        let chunks = len.div_ceil(queue.chunk_bytes_max).max(1);
-        let bytes = self.bytes() + len + chunks * WORD_BYTES;
-        if self.share.grow(bytes) { Ok(()) } else { Err(NotWritable::Full) }
+        if self.share.grow(self.bytes() + bytes) { Ok(()) } else { Err(NotWritable::Full) }
     }
 
     fn appended(&self, lane: Lane) -> Appended {
@@ -297,6 +292,8 @@ struct LaneQueue {
     sealed: VecDeque<Block>,
     open: BytesMut,
     open_frames: u64,
+    /// The size of the last block of small frames.
+    block_bytes: usize,
     queued_bytes: usize,
 }
 
@@ -311,21 +308,45 @@ impl LaneQueue {
             sealed: VecDeque::new(),
             open: BytesMut::new(),
             open_frames: 0,
+            block_bytes: 0,
             queued_bytes: 0,
         }
     }
 
+    /// Copies a frame of one chunk into the open block.
+    fn put_small(&mut self, head: &[u8], body: &[u8]) {
+        let len = head.len() + body.len();
+        self.begin_small(len);
+        self.open.put_slice(head);
+        self.open.put_slice(body);
+        self.end_small(len);
+    }
+
     /// Encodes a frame of one chunk into the open block.
-    fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+    fn put_written(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+        let start = self.begin_small(len);
+        let frame = Unfinished { start, buffer: &mut self.open };
+        frame.buffer.put_bytes(0, len);
+        write(&mut frame.buffer[start + WORD_BYTES..]);
+        frame.finish();
+        self.end_small(len);
+    }
+
+    /// Begins a frame of one chunk, and says where.
+    fn begin_small(&mut self, len: usize) -> usize {
         if self.open.len() + len > self.chunk_bytes_max {
             self.seal();
         }
         let start = self.open.len();
-        let frame = Unfinished { start, buffer: &mut self.open };
-        frame.buffer.put_slice(&Head::chunk(self.lane, true, len).encode());
-        frame.buffer.put_bytes(0, len);
-        write(&mut frame.buffer[start + WORD_BYTES..]);
-        frame.finish();
+        if start == 0 {
+            // As much as the last block had: grown step by step it would be copied at each.
+            self.open.reserve(self.block_bytes.max(WORD_BYTES + len));
+        }
+        self.open.put_slice(&Head::chunk(self.lane, true, len).encode());
+        start
+    }
+
+    fn end_small(&mut self, len: usize) {
         self.open_frames += 1;
         self.queued_bytes += WORD_BYTES + len;
     }
@@ -378,6 +399,7 @@ impl LaneQueue {
 
     fn seal(&mut self) {
         if !self.open.is_empty() {
+            self.block_bytes = self.open.len();
             let head = self.open.split().freeze();
             let frames = std::mem::take(&mut self.open_frames);
             self.sealed.push_back(Block { head, body: Bytes::new(), frames });

@@ -9,13 +9,12 @@ use std::task::{Context, Poll, ready};
 use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
-use convoke_proto::node::Node;
 use convoke_proto::trace::TraceEvent;
 use convoke_proto::wire::Extension;
 use futures_core::Stream;
 
 use crate::carrier;
-use crate::driver::Driver;
+use crate::driver::{Driver, Node};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::message::Payload;

@@ -10,7 +10,7 @@ use std::task::Waker;
 
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::id::CallId;
-use convoke_proto::node::{Node, Opening};
+use convoke_proto::node::Opening;
 use convoke_proto::time::Timestamp;
 use smallvec::SmallVec;
 
@@ -18,7 +18,7 @@ use crate::error::CallError;
 use crate::transport::Connection;
 
 use super::promise::{Guard, Promiser, Turn};
-use super::{Aftermath, Attached, Driver, FlushScope};
+use super::{Aftermath, Attached, Driver, FlushScope, Node};
 
 /// The promise of a caller to flush connections soon.
 pub(crate) type FlushDuty = Guard<Appender>;
@@ -33,7 +33,7 @@ pub(crate) struct Appender {
 type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
 
 /// How the frames of a caller leave.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct CallerFlush {
     is_alone: bool,
     now: Connections,
@@ -45,8 +45,8 @@ impl Promiser for Appender {
         let mut state = self.driver.state.lock();
         for connection in &self.connections {
             let link = connection.link();
-            let id = state.connections.id(link.peer.node, link.nonce);
-            if let Some(attached) = id.and_then(|id| state.connections.get_mut(id)) {
+            let id = state.connections().id(link.peer.node, link.nonce);
+            if let Some(attached) = id.and_then(|id| state.connections_mut().get_mut(id)) {
                 attached.promise.settle();
             }
         }
@@ -84,25 +84,29 @@ impl Driver {
     ) -> Result<Result<(CallId, Option<FlushDuty>), CallError>, Opening> {
         let now = self.now();
         let mut aftermath = Aftermath::default();
-        let call = {
+        let (call, CallerFlush { now, soon, .. }) = {
             let mut state = self.state.lock();
-            if !is_urgent && opening.branches.iter().any(|to| state.full.contains(&to.to)) {
+            if !is_urgent
+                && opening.branches.iter().any(|to| state.node.outbox().full.contains(&to.to))
+            {
                 return Err(opening);
             }
             if state.is_closed {
                 return Ok(Err(CallError::Stopped));
             }
-            let call = match state.node.open(now, opening) {
+            let is_alone = state.node.initiator().call_count() == 0;
+            let flush = CallerFlush { is_alone, ..CallerFlush::default() };
+            state.node.outbox_mut().caller = Some(flush);
+            let opened = state.node.open(now, opening);
+            let flush = state.node.outbox_mut().caller.take().unwrap_or_default();
+            let call = match opened {
                 Ok(call) => call,
                 Err(error) => return Ok(Err(error.into())),
             };
             state.parked.park(call, waker);
-            let is_alone = state.node.initiator().call_count() == 1;
-            aftermath.caller = Some(CallerFlush { is_alone, ..CallerFlush::default() });
             state.drain(now, &mut aftermath);
-            call
+            (call, flush)
         };
-        let CallerFlush { now, soon, .. } = aftermath.caller.take().unwrap_or_default();
         self.finish(aftermath);
         now.iter().for_each(|connection| connection.flush());
         let is_due = !soon.is_empty();
@@ -146,7 +150,7 @@ impl Driver {
         let now = self.now();
         let overdue: Vec<Arc<dyn Connection>> = {
             let mut state = self.state.lock();
-            let overdue = state.connections.iter_mut().filter_map(|attached| {
+            let overdue = state.connections_mut().iter_mut().filter_map(|attached| {
                 attached.promise.take_overdue(now).then(|| attached.connection.clone())
             });
             overdue.collect()

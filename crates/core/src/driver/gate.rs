@@ -10,11 +10,11 @@ pub(super) type GateKey = (NodeId, &'static str);
 
 /// The gates that are closed, with what waits behind each. Bounded by the running tasks.
 #[derive(Debug, Default)]
-pub(super) struct Gates(BTreeMap<GateKey, VecDeque<Box<Start>>>);
+pub(super) struct Gates(BTreeMap<GateKey, VecDeque<Start>>);
 
 impl Gates {
     /// Passes and closes the gate, giving the start back, or waits behind the one that did.
-    pub(super) fn enter(&mut self, key: GateKey, start: Box<Start>) -> Option<Box<Start>> {
+    pub(super) fn enter(&mut self, key: GateKey, start: Start) -> Option<Start> {
         match self.0.get_mut(&key) {
             Some(waiting) => {
                 waiting.push_back(start);
@@ -34,11 +34,11 @@ impl Gates {
 
     /// Opens every gate, and gives back what waited.
     pub(super) fn open_all(&mut self) -> Vec<Start> {
-        std::mem::take(&mut self.0).into_values().flatten().map(|start| *start).collect()
+        std::mem::take(&mut self.0).into_values().flatten().collect()
     }
 
     /// The one that passed is done or lets the next one through, which is returned.
-    pub(super) fn leave(&mut self, key: GateKey) -> Option<Box<Start>> {
+    pub(super) fn leave(&mut self, key: GateKey) -> Option<Start> {
         let waiting = self.0.get_mut(&key)?;
         let next = waiting.pop_front();
         if next.is_none() {

@@ -63,20 +63,18 @@ struct Running {
 }
 
 impl Driver {
-    /// Starts a handler in its turn, unless its method is ordered and an earlier one of the same
-    /// peer still runs.
-    pub(super) fn start_handler(self: &Arc<Self>, start: Box<Start>) {
+    /// Lets a handler start unless it may not, or its method is ordered and an earlier one of the
+    /// same peer still runs. With the gate that it has passed.
+    pub(super) fn admit(self: &Arc<Self>, start: Start) -> Option<(Start, Option<GateKey>)> {
         if let Some(denied) = self.denial(&start) {
             self.with_node(|node, now| node.fail(now, &start.task, denied));
-            return;
+            return None;
         }
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
-        let Some(name) = gate else { return run_queue::run(self, start, None) };
+        let Some(name) = gate else { return Some((start, None)) };
         let key = (start.from, name);
         let passed = self.state.lock().gates.enter(key, start);
-        if let Some(start) = passed {
-            run_queue::run(self, start, Some(key));
-        }
+        passed.map(|start| (start, Some(key)))
     }
 
     /// Asks the rule, if there is one, on the thread that brought the request: so that the
@@ -100,7 +98,7 @@ impl Driver {
             false => {
                 let state = self.state.lock();
                 state
-                    .connections
+                    .connections()
                     .get(start.link)
                     .and_then(|from| from.connection.link().principal.clone())
             }
@@ -129,9 +127,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn run_handler(self: &Arc<Self>, mut start: Box<Start>, gate: Option<GateKey>) {
-        // Whoever brought the request may be outside the runtime that the handler expects.
-        let _runtime = self.runtime.enter();
+    /// Starts a handler on this thread, which has entered its runtime.
+    pub(super) fn run_handler(self: &Arc<Self>, mut start: Start, gate: Option<GateKey>) {
         let Some(method) = self.methods.get(start.method) else {
             let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
             self.with_node(|node, now| node.fail(now, &start.task, failure));

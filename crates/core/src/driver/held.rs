@@ -9,15 +9,15 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_proto::Transmit;
 use convoke_proto::key::Key;
+use convoke_proto::outbox::Transmit;
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Cancel, Frame, Header, Message};
 
 use crate::transport::{Appended, Connection, Lane, NotWritable};
 
 use super::Driver;
-use super::drain::append;
+use super::outlet::append;
 
 /// How many wait for one connection: as many as a node has calls by default, about 12 MiB.
 const HELD_MAX: usize = 1 << 17;
@@ -107,11 +107,11 @@ impl Driver {
         let (to, nonce) = (link.peer.node, link.nonce);
         let has_more = {
             let mut state = self.state.lock();
-            let id = state.connections.id(to, nonce);
-            let attached = id.and_then(|id| Some((id, state.connections.get_mut(id)?)));
+            let id = state.connections().id(to, nonce);
+            let attached = id.and_then(|id| Some((id, state.connections_mut().get_mut(id)?)));
             attached.is_some_and(|(link, attached)| {
                 attached.held.send(now, |frame| {
-                    append(connection, &Transmit { to, link, lane: Lane::Control, frame })
+                    append(connection, &mut Transmit { to, link, lane: Lane::Control, frame })
                 })
             })
         };

@@ -49,7 +49,7 @@ impl Driver {
             stubs: visits.stub_count(),
             mailboxes: state.node.mailboxes().count(),
             waiting: state.waiting(),
-            connections: state.connections.len(),
+            connections: state.connections().len(),
             nodes: state.node.links().known_count(),
         }
     }

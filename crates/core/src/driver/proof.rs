@@ -101,8 +101,9 @@ impl State {
         } else if is_trusted || self.must_prove(node) {
             return Err(Unwanted::Unproven(node));
         }
-        let id = self.node.handle_link_up(now, link);
-        self.connections.insert(id, Attached::new(connection.clone()));
+        self.node.handle_link_up(now, link, |outlet, id| {
+            outlet.connections.insert(id, Attached::new(connection.clone()));
+        });
         Ok(())
     }
 
@@ -131,6 +132,6 @@ impl State {
     }
 
     fn connections_of(&self, node: NodeId) -> impl Iterator<Item = (LinkId, &Arc<dyn Connection>)> {
-        self.connections.of_node(node).map(|(id, attached)| (id, &attached.connection))
+        self.connections().of_node(node).map(|(id, attached)| (id, &attached.connection))
     }
 }

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_proto::visits::Start;
+use convoke_proto::visits::{Start, TaskRef};
 
-use crate::server::TaskHandle;
+use crate::server::{self, TaskHandle};
 
 use super::Driver;
 use super::gate::GateKey;
@@ -20,7 +20,7 @@ use super::gate::GateKey;
 /// A handler to be started.
 struct Job {
     driver: Arc<Driver>,
-    start: Box<Start>,
+    start: Start,
     /// The gate that it has passed.
     gate: Option<GateKey>,
 }
@@ -28,15 +28,27 @@ struct Job {
 impl Job {
     fn run(self) {
         let Self { driver, start, gate } = self;
+        let _runtime = driver.runtime.enter();
         driver.run_handler(start, gate);
     }
 }
 
+/// The reply that ends a task. Its handler is gone, and its handle with it.
+struct Answer {
+    driver: Arc<Driver>,
+    task: TaskRef,
+    payload: Bytes,
+}
+
 #[derive(Default)]
 struct Queue {
+    /// Those that have waited at a gate: before the others.
+    passed: VecDeque<Job>,
     jobs: VecDeque<Job>,
     /// Replies of handlers that have ended meanwhile.
-    answers: Vec<(Arc<TaskHandle>, Bytes)>,
+    answers: Vec<Answer>,
+    /// That of the last batch of starts, for the next one.
+    room: Vec<Start>,
     is_draining: bool,
 }
 
@@ -48,59 +60,87 @@ thread_local! {
 /// that nobody is held up for long, so few that no chain of them keeps its thread for ever.
 const IN_A_ROW_MAX: usize = 256;
 
-/// Starts a handler, now or after those that are being started on this thread.
-pub(super) fn run(driver: &Arc<Driver>, start: Box<Start>, gate: Option<GateKey>) {
-    let job = Job { driver: driver.clone(), start, gate };
-    together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job)));
-}
-
-/// Starts a handler that has waited at a gate: before those whose turn came later than its own.
-pub(super) fn run_next(driver: &Arc<Driver>, start: Box<Start>, gate: GateKey) {
-    let job = Job { driver: driver.clone(), start, gate: Some(gate) };
-    together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.push_front(job)));
-}
-
-/// Starts the handlers that `act` brings, all of them after it.
-pub(super) fn together(act: impl FnOnce()) {
-    let is_draining =
-        QUEUE.with_borrow_mut(|queue| std::mem::replace(&mut queue.is_draining, true));
-    if is_draining {
-        return act();
+/// Starts handlers that were brought together, in their order: now, or after those that are being
+/// started on this thread.
+pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
+    let admitted = starts.drain(..).filter_map(|start| driver.admit(start));
+    let Some(_draining) = Draining::begin() else {
+        let jobs = admitted.map(|(start, gate)| Job { driver: driver.clone(), start, gate });
+        return jobs.for_each(|job| QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job)));
+    };
+    // Whoever brought the requests may be outside the runtime that the handlers expect.
+    let runtime = driver.runtime.enter();
+    let mut left = IN_A_ROW_MAX;
+    for (start, gate) in admitted {
+        driver.run_handler(start, gate);
+        while left > 0
+            && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
+        {
+            left -= 1;
+            job.run();
+        }
     }
-    let _draining = Draining;
-    act();
+    drop(runtime);
+    QUEUE.with_borrow_mut(|queue| queue.room = starts);
     drain();
 }
 
+/// Room for the starts of a batch.
+pub(super) fn room() -> Vec<Start> {
+    QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.room))
+}
+
+/// Starts a handler that has waited at a gate: before those whose turn came later than its own.
+pub(super) fn run_next(driver: &Arc<Driver>, start: Start, gate: GateKey) {
+    let job = Job { driver: driver.clone(), start, gate: Some(gate) };
+    QUEUE.with_borrow_mut(|queue| queue.passed.push_back(job));
+    if let Some(_draining) = Draining::begin() {
+        drain();
+    }
+}
+
+/// Starts what waits on this thread, as long as others have their turn soon.
 fn drain() {
-    // What was brought together begins together, in its order; only what it causes is bounded.
-    let brought = QUEUE.with_borrow(|queue| queue.jobs.len());
-    for _ in 0..brought + IN_A_ROW_MAX {
-        match QUEUE.with_borrow_mut(|queue| queue.jobs.pop_front()) {
+    for _ in 0..IN_A_ROW_MAX {
+        match QUEUE.with_borrow_mut(Queue::next) {
             Some(job) => job.run(),
             None if send_answers() => {}
             None => return,
         }
     }
     send_answers();
-    let rest = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.jobs));
+    let rest = QUEUE.with_borrow_mut(|queue| {
+        let mut rest = std::mem::take(&mut queue.passed);
+        rest.append(&mut queue.jobs);
+        rest
+    });
     if let Some(runtime) = rest.front().map(|job| job.driver.runtime.clone()) {
         runtime.spawn(async move { resume(rest) });
     }
 }
 
 fn resume(jobs: VecDeque<Job>) {
-    together(|| QUEUE.with_borrow_mut(|queue| queue.jobs.extend(jobs)));
+    QUEUE.with_borrow_mut(|queue| queue.jobs.extend(jobs));
+    if let Some(_draining) = Draining::begin() {
+        drain();
+    }
+}
+
+impl Queue {
+    fn next(&mut self) -> Option<Job> {
+        self.passed.pop_front().or_else(|| self.jobs.pop_front())
+    }
 }
 
 /// Leaves the reply that ends a task to be sent with others, if handlers are being started on this
 /// thread; otherwise gives it back.
-pub(crate) fn answer_later(handle: &Arc<TaskHandle>, payload: Bytes) -> Result<(), Bytes> {
+pub(crate) fn answer_later(handle: &TaskHandle, payload: Bytes) -> Result<(), Bytes> {
     QUEUE.with_borrow_mut(|queue| {
         if !queue.is_draining {
             return Err(payload);
         }
-        queue.answers.push((handle.clone(), payload));
+        let (driver, task) = (handle.driver().clone(), handle.task().clone());
+        queue.answers.push(Answer { driver, task, payload });
         Ok(())
     })
 }
@@ -109,19 +149,14 @@ pub(crate) fn answer_later(handle: &Arc<TaskHandle>, payload: Bytes) -> Result<(
 fn send_answers() -> bool {
     let mut answers = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.answers));
     let has_some = !answers.is_empty();
-    let mut left = answers.iter_mut().peekable();
-    while let Some((handle, payload)) = left.next() {
-        let driver = handle.driver();
+    for of_driver in answers.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
+        let driver = of_driver[0].driver.clone();
         driver.with_node(|node, now| {
-            handle.answer(node, now, std::mem::take(payload));
-            let is_of_driver =
-                |(next, _): &&mut (Arc<TaskHandle>, _)| Arc::ptr_eq(next.driver(), driver);
-            while let Some((handle, payload)) = left.next_if(is_of_driver) {
-                handle.answer(node, now, std::mem::take(payload));
+            for Answer { task, payload, .. } in of_driver {
+                server::answer(node, now, task, std::mem::take(payload));
             }
         });
     }
-    // Not under the lock: what users keep with a task goes with its handle, and may call back.
     answers.clear();
     QUEUE.with_borrow_mut(|queue| {
         if queue.answers.is_empty() {
@@ -131,8 +166,17 @@ fn send_answers() -> bool {
     has_some
 }
 
-/// Ends the draining however it ends.
+/// Handlers are being started on this thread, until it is dropped.
 struct Draining;
+
+impl Draining {
+    /// `None` while another is.
+    fn begin() -> Option<Self> {
+        let begun = QUEUE.with_borrow_mut(|queue| !std::mem::replace(&mut queue.is_draining, true));
+        // Not `then_some`: one that is made and dropped would end the draining of the other.
+        if begun { Some(Self) } else { None }
+    }
+}
 
 impl Drop for Draining {
     fn drop(&mut self) {

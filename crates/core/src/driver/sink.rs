@@ -8,7 +8,7 @@ use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Si
 
 use super::carried::CarriedCasts;
 use super::proof::Unwanted;
-use super::{Driver, FlushScope};
+use super::{Driver, FlushScope, run_queue};
 
 impl Sink for Driver {
     fn hello(&self) -> Hello {
@@ -48,14 +48,15 @@ impl Sink for Driver {
         let _scope = FlushScope::enter();
         let (peer, nonce) = (from.link().peer.node, from.link().nonce);
         let (mut count, mut carried) = (0, Vec::new());
-        let taken = self.as_arc().with_state(|state, now, _| {
-            let Some(link) = state.connections.id(peer, nonce) else { return Ok(()) };
+        let taken = self.as_arc().with_state(|state, now, aftermath| {
+            aftermath.starts = run_queue::room();
+            let Some(link) = state.connections().id(peer, nonce) else { return Ok(()) };
             for received in frames {
                 count += 1;
                 if self.packing.take(peer, nonce, &received.bytes)? {
                     continue;
                 }
-                let frame = Frame::decode(&received.bytes).map_err(|error| error.to_string())?;
+                let frame = Frame::decode(received.bytes).map_err(|error| error.to_string())?;
                 if CarriedCasts::is_one(&frame) {
                     carried.push(frame);
                     continue;
@@ -87,8 +88,8 @@ impl Sink for Driver {
         tracing::debug!(%peer, %reason, "connection closed");
         let closed = {
             let mut state = self.state.lock();
-            state.full.remove(&peer);
-            state.connections.remove(peer, nonce)
+            state.node.outbox_mut().full.remove(&peer);
+            state.connections_mut().remove(peer, nonce)
         };
         self.packing.forget(peer, nonce);
         if let Some((id, closed)) = closed {

@@ -9,10 +9,10 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use convoke_proto::Transmit;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
+use convoke_proto::outbox::Transmit;
 use convoke_proto::wire::{Executed, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;

@@ -12,6 +12,7 @@ use crate::wire::{Frame, Header, Message};
 use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
+use super::super::outbox::{Outbox, Transmit};
 use super::super::{Outbound, key};
 use super::Node;
 
@@ -29,7 +30,7 @@ pub struct Opening {
 /// The root branches of a call. Most have one.
 pub type Branches = SmallVec<[RootBranch; 1]>;
 
-impl Node {
+impl<O: Outbox> Node<O> {
     /// Opens a call. A node that cannot be reached is a failure of its branch.
     ///
     /// # Errors
@@ -47,11 +48,14 @@ impl Node {
             Message::Request(root_request(key, budget, floor, branch))
         };
         if let Some(flat) = self.flat(now, budget, options, &branches) {
+            let mut rejected = Vec::new();
             for ((index, branch), leg) in (0..).zip(branches).zip(&flat.legs) {
                 let frame = Frame::new(header(index), message(index, branch));
-                self.hand_over(leg.to, leg.link, Lane::Data, frame);
+                let transmit = Transmit { to: leg.to, link: leg.link, lane: Lane::Data, frame };
+                rejected.extend(self.hand_over(now, transmit).err());
             }
             self.initiator.open_flat(call, flat);
+            rejected.into_iter().for_each(|rejected| self.handle_rejected(now, *rejected));
         } else {
             self.initiator.open_full(call, now, now + budget, options, &branches);
             for (index, branch) in (0..).zip(branches) {
@@ -95,7 +99,7 @@ impl Node {
         self.initiator.poll_event(call)
     }
 
-    /// True when reading a call has left frames to be polled.
+    /// True when reading a call has left frames to be sent, see [`Self::flush`].
     pub fn has_output(&self) -> bool {
         self.initiator.has_output()
     }

@@ -6,6 +6,7 @@ use crate::wire::{Cast, Header, Message};
 
 use super::super::Outbound;
 use super::super::mailbox::{MailKey, Mailboxes, Tag};
+use super::super::outbox::Outbox;
 use super::Node;
 
 /// What is known of the way to a node.
@@ -18,7 +19,7 @@ pub struct Reach {
     pub life: Option<Incarnation>,
 }
 
-impl Node {
+impl<O: Outbox> Node<O> {
     /// A cast of `from` came.
     pub fn handle_cast(&mut self, now: Timestamp, from: NodeId, call: CallId, cast: Cast) {
         let key = match cast.view {

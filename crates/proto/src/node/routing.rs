@@ -1,21 +1,21 @@
 //! Ways of frames: the core that each is for, and the connection that a message takes.
 
-use crate::id::{CallId, LinkId, NodeId, Path};
-use crate::link::Lane;
+use crate::id::{CallId, LinkId, Path};
 use crate::time::Timestamp;
 use crate::wire::{Ask, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
 
 use super::super::links::{Noise, Way};
+use super::super::outbox::{Outbox, Rejected, Transmit};
 use super::super::tree::Holder;
-use super::super::{Arrival, Fault, Outbound, Transmit};
+use super::super::{Arrival, Fault, Outbound};
 use super::{Ignored, Node, NodeEvent, ResetReason};
 
-impl Node {
+impl<O: Outbox> Node<O> {
     pub(super) fn dispatch(
         &mut self,
         now: Timestamp,
         by: Arrival,
-        frame: Frame,
+        mut frame: Frame,
     ) -> Result<(), Fault> {
         let from = frame.relayed_from.unwrap_or(by.via);
         let by = Arrival { from, key: frame.key, ..by };
@@ -33,11 +33,12 @@ impl Node {
             }
             _ => {}
         }
+        if let Message::Request(request) = &mut frame.message {
+            return self.visits.handle_request(now, by, &frame.header, request, &mut self.links);
+        }
         let Frame { header, message, .. } = frame;
         match message {
-            Message::Request(request) => {
-                return self.visits.handle_request(now, by, header, request, &mut self.links);
-            }
+            Message::Request(_) => {}
             Message::Cancel(cancel) => {
                 let counts = self.visits.handle_cancel(now, &by, &header, &cancel, &mut self.links);
                 self.note(now, &by, counts, Ignored::OrdersOther);
@@ -178,7 +179,10 @@ impl Node {
                 {
                     self.visits.handle_sent(&outbound.header, request.key, to, link);
                 }
-                self.hand_over(to, link, lane, outbound.into_frame());
+                let transmit = Transmit { to, link, lane, frame: outbound.into_frame() };
+                if let Err(rejected) = self.hand_over(now, transmit) {
+                    self.handle_rejected(now, *rejected);
+                }
             }
             Way::Dialable => {
                 // A question that finds no room says nothing of the node; it is asked again.
@@ -192,11 +196,26 @@ impl Node {
         }
     }
 
-    pub(super) fn hand_over(&mut self, to: NodeId, link: LinkId, lane: Lane, frame: Frame) {
-        if link == LinkId::LOCAL {
-            self.loopback.push_back(frame);
-        } else {
-            self.transmits.push_back(Transmit { to, link, lane, frame });
+    pub(super) fn hand_over(
+        &mut self,
+        now: Timestamp,
+        transmit: Transmit,
+    ) -> Result<(), Box<Rejected>> {
+        if transmit.link != LinkId::LOCAL {
+            return self.outbox.send(now, transmit);
+        }
+        self.loopback.push_back(transmit.frame);
+        Ok(())
+    }
+
+    /// What a frame asks for that its connection does not take fails.
+    pub(super) fn handle_rejected(&mut self, now: Timestamp, rejected: Rejected) {
+        let Rejected { transmit: Transmit { to, frame, .. }, text } = rejected;
+        let Frame { header, relayed_from, key, message } = frame;
+        let outbound = Outbound { to, link: None, header, relayed_from, key, message };
+        match self.own_request(&outbound) {
+            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
+            None => self.handle_undeliverable(now, outbound),
         }
     }
 

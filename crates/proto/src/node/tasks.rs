@@ -6,11 +6,12 @@ use crate::id::{NodeId, TaskKey};
 use crate::time::Timestamp;
 
 use super::super::links::Links;
+use super::super::outbox::Outbox;
 use super::super::task::{TaskFailure, TaskRefusal};
 use super::super::visits::{Branch, TaskRef, Visits};
 use super::Node;
 
-impl Node {
+impl<O: Outbox> Node<O> {
     /// Sends a whole reply of a task.
     ///
     /// # Errors
@@ -34,7 +35,10 @@ impl Node {
         task: &TaskRef,
         payload: Bytes,
     ) -> Result<(), TaskRefusal> {
-        self.task(now, |tasks, links| tasks.answer(now, task, payload, links))
+        let reply = self.visits.answer(now, task, payload, &mut self.links)?;
+        reply.into_iter().for_each(|reply| self.send(now, reply));
+        self.pump(now);
+        Ok(())
     }
 
     /// Begins a streamed reply and names it.

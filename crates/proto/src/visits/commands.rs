@@ -2,13 +2,17 @@
 
 use bytes::Bytes;
 
+use crate::flow::cost;
 use crate::id::{MethodId, NodeId, TaskKey};
 use crate::links::{Links, Way};
 use crate::share::Pool;
 use crate::task::{Task, TaskFailure, TaskRefusal};
 use crate::time::Timestamp;
-use crate::wire::{CancelReason, Extension};
+use crate::wire::{CancelReason, Extension, Message, Reply, ReplyPath};
 
+use crate::Outbound;
+
+use super::records::{Over, State};
 use super::{TaskRef, Visits};
 
 /// A branch that a task wants opened.
@@ -39,20 +43,34 @@ impl Visits {
         self.with_task(now, task, links, |task| task.reply(payload))?
     }
 
-    /// Sends the only reply and ends the task; when it cannot be sent, the task goes on.
+    /// Sends the only reply and ends the task; when it cannot be sent, the task goes on. The reply
+    /// is given back if it can leave at once.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         payload: Bytes,
         links: &mut Links,
-    ) -> Result<(), TaskRefusal> {
-        self.hold_reply(task, payload.len(), links)?;
-        self.with_task(now, task, links, |task| {
-            task.reply(payload)?;
-            task.finish();
-            Ok(())
-        })?
+    ) -> Result<Option<Outbound>, TaskRefusal> {
+        let place = task.place();
+        let limits = &self.limits;
+        let fits = payload.len() <= limits.message_bytes_max
+            && cost(payload.len()) <= limits.unscheduled_bytes;
+        let quiet = self.record_mut(&place).filter(|record| fits && record.is_quiet());
+        let Some(record) = quiet else {
+            self.hold_reply(task, payload.len(), links)?;
+            return self.with_task(now, task, links, |task| {
+                task.reply(payload)?;
+                task.finish();
+                Ok(None)
+            })?;
+        };
+        record.state = State::Over(Over::Answered(ReplyPath::Nowhere));
+        let accounts = (record.origin, record.payer);
+        let message = Message::Reply(Reply::sole(payload));
+        let reply = self.upward(now, task.call, &place, message, links);
+        self.note_over(now, &place, accounts, links);
+        Ok(reply)
     }
 
     /// Takes room for a reply that may have to wait for credit, in the share of who asked for it.

@@ -208,7 +208,7 @@ impl Visits {
             State::Running(task) => task.route,
             State::Over(Over::Answered(way)) => self.link_of(record, *way, links),
             State::Over(Over::Otherwise(over)) => self.link_of(record, over.replies_by, links),
-            State::Over(Over::Tailed(_)) | State::Gone => None,
+            State::Quiet(_) | State::Over(Over::Tailed(_)) | State::Gone => None,
         };
         link.filter(|link| links.is_up(*link))
     }
@@ -223,7 +223,7 @@ impl Visits {
         // Replies that wait for a dial are not on their way yet.
         let waits = |node: NodeId| self.dials.get(&node).is_some_and(|dial| dial.holds(place));
         match &record.state {
-            State::Running(_) => TaskStatus::Running,
+            State::Quiet(_) | State::Running(_) => TaskStatus::Running,
             State::Over(_) if waits(self.origins.get(record.origin).name.node) => {
                 TaskStatus::Running
             }
@@ -309,7 +309,7 @@ impl Visits {
         cause: Cause,
         links: &mut Links,
     ) {
-        let Some(running) = self.task_mut(place) else { return };
+        let Some(running) = self.speaking_mut(place) else { return };
         if running.finished().is_none() {
             if cause == Cause::Deadline {
                 running.fail(TaskFailure::new(cause, Executed::Maybe, ""));

@@ -4,7 +4,7 @@
 use crate::id::CallId;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::Pool;
+use crate::share::{PeerIndex, Pool};
 use crate::time::Timestamp;
 use crate::wire::Cause;
 
@@ -12,33 +12,38 @@ use super::origins::{Origin, OriginIndex, Ring};
 use super::records::{Over, Record, State};
 use super::{Place, RingIndex, Visits};
 
-/// Tasks that have ended whose room is kept for the next ones.
-const SPARE_MAX: usize = 64;
-
 impl Visits {
     /// Turns a task that is over and has sent all into what is remembered of it, or nothing.
-    pub(super) fn bury(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
+    pub(super) fn bury(&mut self, now: Timestamp, place: &Place, links: &mut Links) {
         let Some(record) = self.record_mut(place) else { return };
         let State::Running(task) = &mut record.state else { return };
         if !task.is_drained() {
             return;
         }
         let over = State::Over(Over::of(task));
-        let ended = std::mem::replace(&mut record.state, over);
-        let (payer, origin) = (record.payer, record.origin);
-        self.running -= 1;
-        if let State::Running(mut task) = ended
-            && self.spare.len() < SPARE_MAX
-            && task.retire()
-        {
-            self.spare.push(task);
+        let (origin, payer) = (record.origin, record.payer);
+        if let State::Running(ended) = std::mem::replace(&mut record.state, over) {
+            self.spare.keep(ended);
         }
+        self.note_over(now, place, (origin, payer), links);
+    }
+
+    /// A task that ran is over.
+    pub(super) fn note_over(
+        &mut self,
+        now: Timestamp,
+        place: &Place,
+        (origin, payer): (OriginIndex, PeerIndex),
+        links: &mut Links,
+    ) {
+        self.running -= 1;
         links.shares_mut().give(payer, Pool::Running, 1);
         self.origins.get_mut(origin).over += 1;
         if let Some(ring) = self.origins.ring_mut(place.0) {
             ring.over += 1;
         }
-        if self.origins.get(origin).settled.contains(call.seq) {
+        let (_, (seq, _, _)) = place;
+        if self.origins.get(origin).is_settled(*seq) {
             self.forget(place, true, links);
         } else {
             self.ask_if_many(now, place.0, origin, links);
@@ -54,14 +59,14 @@ impl Visits {
         }
     }
 
-    /// Undoes what a record that was just taken out of its ring is counted in.
+    /// Undoes what a record that was just taken out of its ring is counted in. The call it was of.
     pub(super) fn let_go(
         &mut self,
         ring: RingIndex,
         record: &Record,
         is_settled: bool,
         links: &mut Links,
-    ) {
+    ) -> CallId {
         debug_assert!(record.is_over(), "what runs is kept");
         links.shares_mut().give(record.payer, Pool::Records, 1);
         let origin = self.origins.get_mut(record.origin);
@@ -95,6 +100,7 @@ impl Visits {
                 }
             }
         }
+        call
     }
 
     /// Sets the timer of a ring itself: for what grows old in it, and for its stubs.
@@ -117,6 +123,7 @@ impl Visits {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
+        self.settle_risen(links);
         self.give_up_late_dials(now, links);
         self.refusals.expire(now, |payer| links.shares_mut().give(payer, Pool::Records, 1));
         while let Some((_, (ring, seq))) = self.timers.pop_due(now) {
@@ -222,6 +229,7 @@ impl Record {
     /// When it is to be looked at next.
     fn due_at(&self) -> Timestamp {
         match &self.state {
+            State::Quiet(task) => task.deadline,
             State::Running(task) => task.deadline,
             State::Over(_) | State::Gone => self.forget_at,
         }

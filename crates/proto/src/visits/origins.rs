@@ -27,6 +27,8 @@ pub(super) struct Origin {
     pub(super) name: NodeLife,
     /// Its calls that it has said to be settled.
     pub(super) settled: Intervals,
+    /// And all below this, as its requests have said since the last batch of frames ended.
+    pub(super) floor: u64,
     /// Until when that must be known: what was dropped on its account could otherwise be taken for
     /// new.
     pub(super) keep_until: Timestamp,
@@ -41,6 +43,13 @@ pub(super) struct Origin {
     pub(super) gave_up_dialling: bool,
     /// It is among those that may be forgotten.
     pub(super) is_idle: bool,
+}
+
+impl Origin {
+    /// True when a call is known to be settled.
+    pub(super) fn is_settled(&self, seq: u64) -> bool {
+        seq < self.floor || self.settled.contains(seq)
+    }
 }
 
 /// When somebody was last asked which calls are settled, and what came of it.
@@ -123,6 +132,7 @@ impl Origins {
         let origin = Origin {
             name,
             settled: Intervals::default(),
+            floor: 0,
             keep_until: Timestamp::ZERO,
             held: 0,
             over: 0,

@@ -12,11 +12,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::id::{LinkId, Path, TaskKey};
 use crate::key::Key;
+use crate::limits::Limits;
 use crate::share::PeerIndex;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Entry, Outcome, ReplyPath, Sealed};
+use crate::wire::{Cause, Entry, Extension, Outcome, ReplyPath, Sealed};
 
 use super::origins::OriginIndex;
+use super::spare::Spare;
 use crate::task::{Child, Finished, Task};
 
 /// The place of a ring in the table.
@@ -55,10 +57,21 @@ pub(super) struct Record {
 
 #[derive(Debug)]
 pub(super) enum State {
+    Quiet(Quiet),
     Running(Box<Task>),
     Over(Over),
     /// Nothing is left of it but its place in the ring.
     Gone,
+}
+
+/// A task whose handler has not said anything yet, as most have not until their sole reply. It
+/// becomes a [`Task`] before anything else happens to it.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    pub(super) deadline: Timestamp,
+    pub(super) call_deadline: Timestamp,
+    /// What its request carried besides.
+    pub(super) extensions: Vec<Extension>,
 }
 
 /// What remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels
@@ -110,33 +123,58 @@ impl Record {
 
     /// True when its handler has not ended and has not been stopped.
     pub(super) fn is_running(&self) -> bool {
-        matches!(&self.state, State::Running(task) if task.finished().is_none())
+        match &self.state {
+            State::Quiet(_) => true,
+            State::Running(task) => task.finished().is_none(),
+            State::Over(_) | State::Gone => false,
+        }
+    }
+
+    /// True when it runs and has not said anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self.state, State::Quiet(_))
     }
 
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Over(_))
     }
 
+    /// The task, if it has said anything and is not over.
     pub(super) fn running(&mut self) -> Option<&mut Task> {
         match &mut self.state {
             State::Running(task) => Some(task),
-            State::Over(_) | State::Gone => None,
+            State::Quiet(_) | State::Over(_) | State::Gone => None,
         }
     }
 
-    /// A reply of the task, which may be over by now, has left by this way. The first counts.
-    pub(super) fn note_reply(&mut self, way: ReplyPath) {
-        match &mut self.state {
-            State::Running(task) => {
-                task.replies_by.get_or_insert(way);
+    /// The same of one that is about to say something.
+    pub(super) fn speaking(&mut self, limits: &Limits, spare: &mut Spare) -> Option<&mut Task> {
+        if let State::Quiet(Quiet { deadline, call_deadline, extensions }) = &mut self.state {
+            let (id, deadlines) = ((self.task.clone(), self.key), (*deadline, *call_deadline));
+            let extensions = std::mem::take(extensions);
+            let task = Task::new(id, deadlines, Vec::new(), extensions, limits);
+            self.state = State::Running(spare.boxed(task));
+        }
+        self.running()
+    }
+
+    /// What the task says, which may be over by now, leaves over this connection to the initiator.
+    /// A reply leaves by this way, of which the first counts.
+    pub(super) fn note_way(&mut self, link: Option<LinkId>, reply_by: Option<ReplyPath>) {
+        match (&mut self.state, reply_by) {
+            (State::Running(task), _) => {
+                task.route = link.or(task.route);
+                task.replies_by = task.replies_by.or(reply_by);
             }
-            State::Over(Over::Answered(left_by)) if *left_by == ReplyPath::Nowhere => {
-                *left_by = way
+            (State::Over(Over::Answered(ReplyPath::Nowhere)), Some(way)) => {
+                self.state = State::Over(Over::Answered(way));
             }
-            State::Over(Over::Otherwise(over)) if over.replies_by == ReplyPath::Nowhere => {
+            (State::Over(Over::Otherwise(over)), Some(way))
+                if over.replies_by == ReplyPath::Nowhere =>
+            {
                 over.replies_by = way;
             }
-            State::Over(_) | State::Gone => {}
+            _ => {}
         }
     }
 
@@ -144,7 +182,7 @@ impl Record {
     pub(super) fn children(&self) -> &[Child] {
         match &self.state {
             State::Running(task) => &task.children,
-            State::Over(Over::Answered(_)) | State::Gone => &[],
+            State::Quiet(_) | State::Over(Over::Answered(_)) | State::Gone => &[],
             State::Over(Over::Tailed(child)) => std::slice::from_ref(child),
             State::Over(Over::Otherwise(over)) => &over.children,
         }
@@ -153,7 +191,7 @@ impl Record {
     pub(super) fn children_mut(&mut self) -> &mut [Child] {
         match &mut self.state {
             State::Running(task) => &mut task.children,
-            State::Over(Over::Answered(_)) | State::Gone => &mut [],
+            State::Quiet(_) | State::Over(Over::Answered(_)) | State::Gone => &mut [],
             State::Over(Over::Tailed(child)) => std::slice::from_mut(child),
             State::Over(Over::Otherwise(over)) => &mut over.children,
         }
@@ -163,7 +201,7 @@ impl Record {
     pub(super) fn is_tailed(&self) -> bool {
         match &self.state {
             State::Running(task) => task.finished().is_some_and(|finished| finished.tailed),
-            State::Over(Over::Answered(_)) | State::Gone => false,
+            State::Quiet(_) | State::Over(Over::Answered(_)) | State::Gone => false,
             State::Over(Over::Tailed(_)) => true,
             State::Over(Over::Otherwise(over)) => over.finished.tailed,
         }
@@ -174,7 +212,7 @@ impl Record {
         match &self.state {
             State::Running(task) => &task.ancestors,
             State::Over(Over::Otherwise(over)) => &over.ancestors,
-            State::Over(_) | State::Gone => &[],
+            State::Quiet(_) | State::Over(_) | State::Gone => &[],
         }
     }
 
@@ -185,7 +223,7 @@ impl Record {
                 task.finished().filter(|end| !end.tailed).map(|end| end.entry.clone())
             }
             State::Over(Over::Answered(_)) => Some(Entry::sole_reply(self.task.clone())),
-            State::Over(Over::Tailed(_)) | State::Gone => None,
+            State::Quiet(_) | State::Over(Over::Tailed(_)) | State::Gone => None,
             State::Over(Over::Otherwise(over)) => {
                 (!over.finished.tailed).then(|| over.finished.entry.clone())
             }
@@ -271,6 +309,9 @@ impl Records {
 
     /// Keeps a record whose name is not known yet.
     pub(super) fn insert(&mut self, record: Record) {
+        if self.recent.back().is_none_or(|last| last.seq < record.seq) {
+            return self.recent.push_back(record);
+        }
         match self.position(&record.name()) {
             Ok(place) => {
                 let place = &mut self.recent[place];
@@ -326,6 +367,21 @@ impl Records {
         }
     }
 
+    /// Takes out the oldest if it is over and numbered in `[from, to)`, where `is_meant`.
+    pub(super) fn pop_over(
+        &mut self,
+        (from, to): (u64, u64),
+        is_meant: impl Fn(&Record) -> bool,
+    ) -> Option<Record> {
+        let first = self.recent.front()?;
+        if !(from..to).contains(&first.seq) || !first.is_over() || !is_meant(first) {
+            return None;
+        }
+        let first = self.recent.pop_front();
+        self.trim();
+        first
+    }
+
     /// Takes out what is over and numbered in `[from, to)`, where `is_meant`, and gives it to
     /// `act`.
     pub(super) fn drain_over(
@@ -341,11 +397,6 @@ impl Records {
             for name in meant.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
                 self.old.remove(&name).into_iter().for_each(&mut act);
             }
-        }
-        let is_first = |record: &Record| (from..to).contains(&record.seq) && is_meant(record);
-        while self.recent.front().is_some_and(is_first) {
-            self.recent.pop_front().into_iter().for_each(&mut act);
-            self.trim();
         }
         let mut place = self.first_of(from);
         while self.recent.get(place).is_some_and(|record| record.seq < to) {

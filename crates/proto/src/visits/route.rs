@@ -70,9 +70,22 @@ impl Visits {
         {
             return;
         }
+        let outbound = self.upward(now, call, place, message, links);
+        self.out.extend(outbound);
+    }
+
+    /// The same, given back to be sent if it can leave now.
+    pub(super) fn upward(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        message: Message,
+        links: &mut Links,
+    ) -> Option<Outbound> {
         let (_, (_, task, key)) = place;
         let upward = Upward { from: self.me.node, task: task.clone(), key: *key, message };
-        self.send_upward(now, call, place, upward, links);
+        self.way_up(now, call, place, upward, links)
     }
 
     fn send_upward(
@@ -83,8 +96,21 @@ impl Visits {
         upward: Upward,
         links: &mut Links,
     ) {
-        let step = self.next_step(now, call, place, links);
-        let Some(record) = self.record(place) else { return };
+        let outbound = self.way_up(now, call, place, upward, links);
+        self.out.extend(outbound);
+    }
+
+    /// Finds the way of a message to the initiator; one that has to wait for a dial is kept.
+    fn way_up(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        upward: Upward,
+        links: &mut Links,
+    ) -> Option<Outbound> {
+        let record = self.record(place)?;
+        let step = self.next_step(now, place, record, links);
         let origin = self.origins.get(record.origin).name.node;
         let is_own = upward.from == self.me.node;
         let is_root = is_own && admission::opens_root(&upward.task);
@@ -92,18 +118,20 @@ impl Visits {
         let (to, link, relayed_from) = match step {
             Step::Direct(link) => (origin, Some(link), (!is_own).then_some(upward.from)),
             Step::Relay(sender) => (sender, None, Some(upward.from)),
-            Step::Wait => return self.wait_for_dial(now, origin, call, place, upward, links),
-            Step::Nowhere => return,
-        };
-        if is_own && matches!(upward.message, Message::Reply(_)) {
-            let way = match (link, relayed_from) {
-                (Some(link), _) if link != LinkId::LOCAL => links.nonce(link).map(ReplyPath::Link),
-                (None, Some(_)) => Some(ReplyPath::Relay(to)),
-                _ => Some(ReplyPath::Nowhere),
-            };
-            if let (Some(way), Some(record)) = (way, self.record_mut(place)) {
-                record.note_reply(way);
+            Step::Wait => {
+                self.wait_for_dial(now, origin, call, place, upward, links);
+                return None;
             }
+            Step::Nowhere => return None,
+        };
+        let is_reply = is_own && matches!(upward.message, Message::Reply(_));
+        let left_by = is_reply.then(|| match link {
+            Some(LinkId::LOCAL) => ReplyPath::Nowhere,
+            Some(link) => links.nonce(link).map_or(ReplyPath::Nowhere, ReplyPath::Link),
+            None => ReplyPath::Relay(to),
+        });
+        if let Some(record) = self.record_mut(place) {
+            record.note_way(link, left_by);
         }
         let Upward { task, key, message, .. } = upward;
         let mut outbound = Outbound::new(to, Header { call, task }, message);
@@ -112,34 +140,22 @@ impl Visits {
         // Who answers over the connection that a root request came by need not prove that it holds
         // the task.
         outbound.key = (!is_root || link != Some(came_by)).then_some(key);
-        self.out.push_back(outbound);
+        Some(outbound)
     }
 
-    /// Fixes the way of a task at its first output, and finds another once that is broken.
-    fn next_step(
-        &mut self,
-        now: Timestamp,
-        call: CallId,
-        place: &Place,
-        links: &mut Links,
-    ) -> Step {
-        let Some(record) = self.record(place) else { return Step::Nowhere };
+    /// The way that a task took at its first output, and another once that is broken.
+    fn next_step(&self, now: Timestamp, place: &Place, record: &Record, links: &Links) -> Step {
         let origin = self.origins.get(record.origin);
         let (name, gave_up) = (origin.name, origin.gave_up_dialling);
         if self.dials.contains_key(&name.node) {
             return Step::Wait; // Behind what waits already.
         }
         let fixed = match &record.state {
-            State::Running(task) => task.route,
-            State::Over(_) | State::Gone => None,
+            State::Running(task) => task.route.filter(|link| links.is_up(*link)),
+            State::Quiet(_) | State::Over(_) | State::Gone => None,
         };
-        let sender = self.origins.ring(place.0).map(|ring| ring.name.sender);
-        let came_by = Some(record.link).filter(|_| sender.is_some_and(|s| s.is_of(name)));
-        let known = fixed.or(came_by).filter(|link| links.is_up(*link));
+        let known = fixed.or_else(|| self.came_by(place.0, record, links));
         if let Some(link) = known.or_else(|| links.to_life(name)) {
-            if let Some(task) = self.task_mut(place) {
-                task.route = Some(link);
-            }
             return Step::Direct(link);
         }
         let may_dial = !gave_up
@@ -154,6 +170,7 @@ impl Visits {
         // Through the sender of the highest task here that is above this one: each step leads to
         // one that is higher still, so frames cannot go in circles.
         let (task, key) = (&record.task, record.key);
+        let call = CallId { origin: name.life, seq: record.seq };
         let above = self.records_above(call, task, key).filter_map(|(ring, record)| {
             let sender = self.origins.ring(ring)?.name.sender.node;
             Some((&record.task, sender)).filter(|_| sender != self.me.node)
@@ -166,6 +183,18 @@ impl Visits {
             Some((_, sender)) => Step::Relay(sender),
             None => Step::Nowhere,
         }
+    }
+
+    /// The connection that the request of a task came by, if that leads to its initiator.
+    pub(super) fn came_by(
+        &self,
+        ring: RingIndex,
+        record: &Record,
+        links: &Links,
+    ) -> Option<LinkId> {
+        let sender = self.origins.ring(ring)?.name.sender;
+        let is_there = sender.is_of(self.origins.get(record.origin).name);
+        (is_there && links.is_up(record.link)).then_some(record.link)
     }
 
     /// The tasks here at or above a task, as its key proves.

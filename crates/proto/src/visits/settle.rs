@@ -21,7 +21,7 @@ use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
 use super::origins::{Asked, OriginIndex, RingName};
-use super::records::Name;
+use super::records::{Name, Record};
 use super::{RingIndex, Visits};
 
 /// How much longer a node other than the initiator is left alone. One that is asked a little sooner
@@ -33,16 +33,21 @@ const DOUBLINGS_MAX: u32 = 8;
 impl Visits {
     /// A REQUEST of the initiator says that every call of it below `floor` is settled. That of
     /// another node says nothing: a request that it sent later may have come before this one.
-    pub(super) fn hear_floor(
-        &mut self,
-        by: &Arrival,
-        origin: NodeLife,
-        floor: u64,
-        links: &mut Links,
-    ) {
-        if (by.sender().is_of(origin) || mutant::is(Mutant::AnybodysFloor))
-            && let Some(index) = self.origins.find(origin)
-        {
+    pub(super) fn hear_floor(&mut self, index: OriginIndex, floor: u64) {
+        let origin = self.origins.get_mut(index);
+        if floor > origin.floor {
+            origin.floor = floor;
+            if !self.risen.contains(&index) {
+                self.risen.push(index);
+            }
+        }
+    }
+
+    /// Lets go of what the floors that were heard settle: once for all requests of a read, as most
+    /// raise it by one.
+    pub(crate) fn settle_risen(&mut self, links: &mut Links) {
+        for index in std::mem::take(&mut self.risen) {
+            let floor = std::mem::take(&mut self.origins.get_mut(index).floor);
             if mutant::is(Mutant::StatementReplaces) {
                 self.origins.get_mut(index).settled = Intervals::default();
             }
@@ -50,14 +55,8 @@ impl Visits {
         }
     }
 
-    /// True when a call of an origin is known to be settled.
-    pub(super) fn is_settled(&self, origin: NodeLife, seq: u64) -> bool {
-        let origin = self.origins.find(origin);
-        origin.is_some_and(|origin| self.origins.get(origin).settled.contains(seq))
-    }
-
-    /// The same of the call of a CANCEL, which a node that is not the initiator may pass on. Where
-    /// several nodes have said the same life, nobody knows whose call is meant.
+    /// True when the call of a CANCEL, which a node that is not the initiator may pass on, is known
+    /// to be settled. Where several nodes have said the same life, nobody knows whose call is meant.
     pub(super) fn is_settled_for(&self, by: &Arrival, call: CallId) -> bool {
         let sole = self.origins.sole_of(call.origin);
         let origin = if by.life.is_life_of(call.origin) {
@@ -65,7 +64,7 @@ impl Visits {
         } else {
             sole
         };
-        origin.is_some_and(|origin| self.origins.get(origin).settled.contains(call.seq))
+        origin.is_some_and(|origin| self.origins.get(origin).is_settled(call.seq))
     }
 
     /// True when all that is known of a task that is not here is that it is over.
@@ -87,10 +86,9 @@ impl Visits {
     /// The initiator's own word that its calls in `[from, to)` are settled.
     fn settle(&mut self, index: OriginIndex, from: u64, to: u64, links: &mut Links) {
         let origin = self.origins.get_mut(index);
-        if from >= to || origin.settled.covers(from, to) {
+        if !origin.settled.add(from, to) {
             return;
         }
-        origin.settled.add(from, to);
         let (life, payer) = (origin.name.life, origin.payer);
         let cost = 1 + origin.settled.len() / 64;
         let before = std::mem::replace(&mut origin.paid, cost);
@@ -101,19 +99,25 @@ impl Visits {
             self.stop_settled(&rings, (from, to), links);
         }
         for ring in rings {
-            // Most often one call is settled, with the next request.
-            let mut gone = SmallVec::<[super::Record; 1]>::new();
+            let is_meant = |record: &Record| record.origin == index;
+            // Most often it is the oldest, one with each request.
+            while let Some(records) = self.origins.ring_mut(ring).map(|ring| &mut ring.records)
+                && let Some(record) = records.pop_over((from, to), is_meant)
+            {
+                self.forget_settled(ring, &record, links);
+            }
+            let mut gone = Vec::new();
             if let Some(of_ring) = self.origins.ring_mut(ring) {
-                let is_meant = |record: &super::Record| record.origin == index;
                 of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
             }
-            for record in &gone {
-                self.let_go(ring, record, true, links);
-                let call = CallId { origin: life, seq: record.seq };
-                let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
-                self.refusals.drop_of_call(call, |_| true, give);
-            }
+            gone.iter().for_each(|record| self.forget_settled(ring, record, links));
         }
+    }
+
+    fn forget_settled(&mut self, ring: RingIndex, record: &Record, links: &mut Links) {
+        let call = self.let_go(ring, record, true, links);
+        let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
+        self.refusals.drop_of_call(call, |_| true, give);
     }
 
     /// What only [`Mutant::RunningDropped`] does.
@@ -144,7 +148,7 @@ impl Visits {
             return;
         }
         let mut gone = Vec::new();
-        let is_meant = |record: &super::Record| record.since <= asked_at;
+        let is_meant = |record: &Record| record.since <= asked_at;
         of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
         for record in gone {
             if record.forget_at > now && !mutant::is(Mutant::NoStubs) {
@@ -185,18 +189,20 @@ impl Visits {
         let of_origin = self.origins.get(origin);
         let Limits { ask_min, ask_every, .. } = self.limits;
         let is_many = |over: usize, asked: &Asked, every: Duration| {
-            asked.is_due(now, every) && over > ask_min.max(2 * asked.left)
+            over > ask_min.max(2 * asked.left) && asked.is_due(now, every)
         };
-        if links.to_life(of_origin.name).is_some() {
-            if is_many(of_origin.over, &of_origin.asked, ask_every) {
-                self.ask_origin(now, origin, links);
-            }
-        } else if self
-            .origins
-            .ring(ring)
-            .is_some_and(|ring| is_many(ring.over, &ring.asked, SENDER_FACTOR * ask_every))
-        {
-            self.ask_sender(now, ring, links);
+        let of_ring = self.origins.ring(ring);
+        let (asks_origin, asks_sender) = (
+            is_many(of_origin.over, &of_origin.asked, ask_every),
+            of_ring.is_some_and(|ring| is_many(ring.over, &ring.asked, SENDER_FACTOR * ask_every)),
+        );
+        if !asks_origin && !asks_sender {
+            return;
+        }
+        match links.to_life(of_origin.name) {
+            Some(_) if asks_origin => self.ask_origin(now, origin, links),
+            None if asks_sender => self.ask_sender(now, ring, links),
+            _ => {}
         }
     }
 
@@ -285,11 +291,7 @@ impl Visits {
         }
     }
 
-    fn lowest_over(
-        &self,
-        life: Incarnation,
-        is_meant: impl Fn(&super::Record) -> bool,
-    ) -> Option<u64> {
+    fn lowest_over(&self, life: Incarnation, is_meant: impl Fn(&Record) -> bool) -> Option<u64> {
         let rings = self.origins.rings_of(life);
         let lowest = rings.filter_map(|(_, ring)| {
             let records = ring.records.iter().filter(|record| record.is_over() && is_meant(record));

@@ -73,7 +73,7 @@ impl Cast {
         out.bytes(&self.digest.0);
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         if flags & !(FLAG_TAGGED | FLAG_CARRIED) != 0 {
             return Err(WireError::Reserved);
         }

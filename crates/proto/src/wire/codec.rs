@@ -1,7 +1,7 @@
 //! Writing and reading the primitive fields. Writing is generic over where to, so that one
 //! description of a message both counts its bytes and writes them.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 use crate::id::{NodeId, Path, TaskKey};
 
@@ -147,20 +147,20 @@ impl Out for Slice<'_> {
 }
 
 /// Reads the fields of one frame.
-pub(super) struct Reader<'a> {
-    frame: &'a Bytes,
+pub(super) struct Reader {
+    frame: Bytes,
     at: usize,
     /// Holders that entries of this frame may still expand to: one node stands for all children of an
     /// entry, so without a bound few bytes would ask for much memory.
     holders_left: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(frame: &'a Bytes) -> Self {
+impl Reader {
+    pub(super) fn new(frame: Bytes) -> Self {
         Self { frame, at: 0, holders_left: super::entry::CHILDREN_MAX }
     }
 
-    pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+    pub(super) fn bytes(&mut self, len: usize) -> Result<&[u8], WireError> {
         let rest = &self.frame[self.at..];
         let bytes = rest.get(..len).ok_or(WireError::Truncated)?;
         self.at += len;
@@ -168,7 +168,9 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        Ok(self.bytes(N)?.try_into().expect("N bytes were taken"))
+        let array = *self.frame[self.at..].first_chunk().ok_or(WireError::Truncated)?;
+        self.at += N;
+        Ok(array)
     }
 
     pub(super) fn u8(&mut self) -> Result<u8, WireError> {
@@ -277,7 +279,7 @@ impl<'a> Reader<'a> {
         Ok(TaskKey { path: self.path()?, hop: self.varint_u32()? })
     }
 
-    pub(super) fn short_bytes(&mut self, max: usize) -> Result<&'a [u8], WireError> {
+    pub(super) fn short_bytes(&mut self, max: usize) -> Result<&[u8], WireError> {
         let len = self.count(1)?;
         if len > max {
             return Err(WireError::OverLimit);
@@ -285,14 +287,14 @@ impl<'a> Reader<'a> {
         self.bytes(len)
     }
 
-    pub(super) fn text(&mut self, max: usize) -> Result<&'a str, WireError> {
+    pub(super) fn text(&mut self, max: usize) -> Result<&str, WireError> {
         std::str::from_utf8(self.short_bytes(max)?).map_err(|_| WireError::Invalid)
     }
 
-    /// All that remains, sharing the frame's memory.
+    /// All that remains, in the frame's memory.
     pub(super) fn payload(&mut self) -> Bytes {
-        let payload = self.frame.slice(self.at..);
-        self.at = self.frame.len();
+        let mut payload = std::mem::take(&mut self.frame);
+        payload.advance(std::mem::take(&mut self.at));
         payload
     }
 
@@ -302,7 +304,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    pub(super) fn finish(self) -> Result<(), WireError> {
+    pub(super) fn finish(&self) -> Result<(), WireError> {
         if self.at == self.frame.len() { Ok(()) } else { Err(WireError::Trailing) }
     }
 }

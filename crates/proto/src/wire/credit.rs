@@ -19,7 +19,7 @@ impl Credit {
         out.varint(self.limit_bytes);
     }
 
-    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
         Ok(Self { index: input.varint_u32()?, limit_bytes: input.varint()? })
     }
 }

@@ -182,7 +182,7 @@ impl Fail {
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         if flags & !(FLAG_ABORT_CHILDREN | FLAG_ENTRY | FLAG_EXTENSIONS) != 0 {
             return Err(WireError::Reserved);
         }

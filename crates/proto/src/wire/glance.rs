@@ -25,7 +25,7 @@ impl Glance {
     /// [`WireError`] for what is not the beginning of a frame.
     pub fn of(head: &[u8]) -> Result<Self, WireError> {
         let head = Bytes::copy_from_slice(&head[..head.len().min(ORDER_HEAD_BYTES)]);
-        let mut input = Reader::new(&head);
+        let mut input = Reader::new(head);
         let (first, flags) = (First::read(&mut input)?, input.u8()?);
         let call = Header::read(&mut input)?.call;
         if first.kind != KIND_REQUEST {

@@ -61,7 +61,7 @@ impl Item {
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         if flags & !(FLAG_END | FLAG_PART | FLAG_NO_ITEM) != 0 {
             return Err(WireError::Reserved);
         }

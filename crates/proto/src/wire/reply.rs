@@ -119,12 +119,12 @@ impl Reply {
     }
 
     /// Reads a reply behind its extensions.
-    pub(super) fn read_extended(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read_extended(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         let extensions = read_extensions(input)?;
         Ok(Self { extensions, ..Self::read(flags, input)? })
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         let has = |flag: u8| flags & flag != 0;
         let index = input.varint_u32()?;
         let kind = match (has(FLAG_STREAM), has(FLAG_END), has(FLAG_NO_ITEM)) {
@@ -160,7 +160,7 @@ impl Part {
         out.varint(self.total);
     }
 
-    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
         Ok(Self { offset: input.varint()?, total: input.varint()? })
     }
 

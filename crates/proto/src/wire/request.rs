@@ -125,7 +125,7 @@ impl Request {
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
         if flags & !(FLAG_EXTENSIONS | FLAG_OUTLASTED) != 0 {
             return Err(WireError::Reserved);
         }
@@ -167,11 +167,11 @@ pub(super) fn write_extensions(extensions: &[Extension], out: &mut impl Out) {
 }
 
 /// A list of one at least, for a flag or the kind of the frame says that there are any.
-pub(super) fn read_extensions(input: &mut Reader<'_>) -> Result<Vec<Extension>, WireError> {
+pub(super) fn read_extensions(input: &mut Reader) -> Result<Vec<Extension>, WireError> {
     input.some(usize::MAX, 2, read_extension)
 }
 
-fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {
+fn read_extension(input: &mut Reader) -> Result<Extension, WireError> {
     let tag = input.u8()?;
     let value = Bytes::copy_from_slice(input.short_bytes(EXTENSION_BYTES_MAX)?);
     Ok(Extension { tag, value })
@@ -195,7 +195,7 @@ impl ReplyRoute {
         }
     }
 
-    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+    fn read(input: &mut Reader) -> Result<Self, WireError> {
         let Some(count) = input.u8()?.checked_sub(1) else { return Ok(Self::Sender) };
         if usize::from(count) > ADDRESSES_MAX {
             return Err(WireError::OverLimit);

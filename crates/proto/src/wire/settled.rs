@@ -41,7 +41,7 @@ impl Settled {
         self.statements.iter().for_each(|statement| statement.write(out));
     }
 
-    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
         let mut exceptions_left = EXCEPTIONS_MAX;
         let statements = input.some(ASKED_MAX, STATEMENT_BYTES_MIN, |input| {
             let statement = Statement::read(exceptions_left, input)?;
@@ -85,7 +85,7 @@ impl Statement {
         }
     }
 
-    fn read(exceptions_max: usize, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    fn read(exceptions_max: usize, input: &mut Reader) -> Result<Self, WireError> {
         let (origin, from) = (Incarnation(input.u64()?), input.varint()?);
         let to = from.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
         let mut before = from;

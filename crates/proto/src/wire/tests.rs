@@ -17,7 +17,7 @@ proptest! {
 
     #[test]
     fn what_was_encoded_decodes_to_the_same(frame in frame()) {
-        prop_assert_eq!(Frame::decode(&frame.to_bytes()), Ok(frame));
+        prop_assert_eq!(Frame::decode(frame.to_bytes()), Ok(frame));
     }
 
     #[test]
@@ -70,7 +70,7 @@ proptest! {
     fn a_truncated_frame_loses_payload_or_is_refused(frame in frame()) {
         let bytes = frame.to_bytes();
         for len in 0..bytes.len() {
-            match Frame::decode(&bytes.slice(..len)) {
+            match Frame::decode(bytes.slice(..len)) {
                 Ok(shorter) => prop_assert_eq!(shorter, with_payload_of(&frame, len)?),
                 Err(error) => prop_assert!(len < frame.head_len() || is_piece(&frame), "{error}"),
             }
@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn a_byte_behind_a_frame_is_payload_or_refused(frame in frame()) {
         let longer: Bytes = [&frame.to_bytes()[..], &[0]].concat().into();
-        match Frame::decode(&longer) {
+        match Frame::decode(longer.clone()) {
             Ok(decoded) => {
                 let len = frame.message.payload().map(|payload| payload.len() + 1);
                 prop_assert_eq!(decoded.message.payload().map(Bytes::len), len);
@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn a_payload_shares_the_memory_of_its_frame(frame in frame()) {
         let bytes = frame.to_bytes();
-        let decoded = Frame::decode(&bytes).unwrap();
+        let decoded = Frame::decode(bytes.clone()).unwrap();
         if let Some(payload) = decoded.message.payload().filter(|payload| !payload.is_empty()) {
             prop_assert_eq!(payload.as_ptr(), bytes[frame.head_len()..].as_ptr());
         }
@@ -105,7 +105,7 @@ proptest! {
 
 /// What decodes has one encoding: the one it came in.
 fn check_canonical(bytes: &Bytes) -> Result<(), TestCaseError> {
-    if let Ok(frame) = Frame::decode(bytes) {
+    if let Ok(frame) = Frame::decode(bytes.clone()) {
         prop_assert_eq!(frame.to_bytes(), bytes);
     }
     Ok(())

@@ -608,7 +608,7 @@ impl World {
 
     /// A liar's frame has come. What it has no right to say must change nothing.
     pub(super) fn take_lie(&mut self, to: Place, link: LinkNonce, lane: Lane, bytes: &Bytes) {
-        let Ok(frame) = Frame::decode(bytes) else {
+        let Ok(frame) = Frame::decode(bytes.clone()) else {
             return self.hang_up(to, link);
         };
         if self.scenario.liars.contains(&to) {

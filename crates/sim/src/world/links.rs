@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::Transmit;
 use convoke_proto::address::Address;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::link::{Lane, Link};
+use convoke_proto::outbox::Transmit;
 use convoke_proto::wire::{Cause, Executed, Frame, Message};
 
 use crate::invariants::Observation;
@@ -42,7 +42,7 @@ impl World {
 
     /// A frame was lost with its connection: if it was to open a branch, that was hurt.
     fn note_lost(&mut self, frame: &Bytes) {
-        let Ok(Frame { header, message, .. }) = Frame::decode(frame) else { return };
+        let Ok(Frame { header, message, .. }) = Frame::decode(frame.clone()) else { return };
         if matches!(message, Message::Request(_)) {
             self.oracle.hurt(&TaskName::of(header.call, header.task));
         }
@@ -97,7 +97,7 @@ impl World {
         if self.oracle.liars.contains(&via) {
             return self.take_lie(to, link, lane, bytes);
         }
-        let frame = match Frame::decode(bytes) {
+        let frame = match Frame::decode(bytes.clone()) {
             Ok(frame) if frame.to_bytes() == *bytes => frame,
             other => {
                 let message = format!("a frame of {via} was decoded as {other:?}");
@@ -199,7 +199,7 @@ impl World {
         };
         self.trace
             .note(self.now, || format!("{} up to {}", self.hosts[end.place].id, link.peer.node));
-        let id = self.drive(end.place, |node, now| node.handle_link_up(now, &link));
+        let id = self.drive(end.place, |node, now| node.handle_link_up(now, &link, |_, _| ()));
         self.hosts[end.place].links.extend(id.map(|id| (link.nonce, id)));
     }
 

@@ -43,7 +43,7 @@ fn link(peer: u64, nonce: u64) -> Link {
 
 /// A connection of a peer is up.
 fn up(node: &mut Node, peer: u64) -> LinkId {
-    node.handle_link_up(NOW, &link(peer, peer + 10))
+    node.handle_link_up(NOW, &link(peer, peer + 10), |_, _| ())
 }
 
 fn task(indices: &[u32]) -> TaskKey {
@@ -80,9 +80,11 @@ fn drain(node: &mut Node) -> (Vec<Transmit>, Vec<NodeEvent>) {
 /// The task that a request starts.
 fn start(node: &mut Node, link: LinkId, header: Header) -> TaskRef {
     take(node, link, header, request());
-    let (_, events) = drain(node);
-    match events.as_slice() {
-        [NodeEvent::Task(VisitEvent::Start(start))] => start.task.clone(),
+    drain(node);
+    let mut starts = Vec::new();
+    node.take_starts(&mut starts);
+    match starts.as_slice() {
+        [start] => start.task.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -142,7 +144,7 @@ fn all_tasks_of_a_call_share_a_few_timers() {
 fn with_branches_at_two(count: u32) -> (Node, TaskRef, LinkId, LinkId) {
     let mut server = node(9, &Limits::default());
     let one = up(&mut server, 1);
-    let both = [21, 22].map(|nonce| server.handle_link_up(NOW, &link(2, nonce)));
+    let both = [21, 22].map(|nonce| server.handle_link_up(NOW, &link(2, nonce), |_, _| ()));
     let parent = start(&mut server, one, header(1, 7, task(&[0])));
     for _ in 0..count {
         server.delegate(NOW, &parent, branch(2)).unwrap();

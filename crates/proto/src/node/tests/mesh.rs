@@ -166,7 +166,7 @@ impl Mesh {
         let now = self.now;
         // What leaves by it at once needs its name.
         let node = self.nodes.get_mut(&at).unwrap();
-        let end = node.handle_link_up(now, link);
+        let end = node.handle_link_up(now, link, |_, _| ());
         self.ends.insert((at, link.nonce), end);
         self.with(at, |_| ());
     }
@@ -188,6 +188,9 @@ impl Mesh {
         let result = act(node);
         let now = self.now;
         let transmits: Vec<Transmit> = std::iter::from_fn(|| node.poll_transmit(now)).collect();
+        let mut starts = Vec::new();
+        node.take_starts(&mut starts);
+        self.starts.extend(starts.into_iter().map(|start| (at, start)));
         let events: Vec<NodeEvent> = std::iter::from_fn(|| node.poll_event()).collect();
         for Transmit { to, link, lane, frame } in transmits {
             let link = self.name_of(at, link);
@@ -195,7 +198,6 @@ impl Mesh {
         }
         for event in events {
             match event {
-                NodeEvent::Task(VisitEvent::Start(start)) => self.starts.push((at, *start)),
                 NodeEvent::Task(VisitEvent::Stop { task, cause }) => {
                     self.stops.push((at, task, cause));
                 }

@@ -538,7 +538,7 @@ fn frames_are_exactly_these_bytes() {
     for golden in all() {
         let bytes = golden.frame.to_bytes();
         assert_eq!(hex(&bytes), golden.hex(), "{}: {:?}", golden.name, golden.fields);
-        assert_eq!(Frame::decode(&bytes), Ok(golden.frame), "{}", golden.name);
+        assert_eq!(Frame::decode(bytes.clone()), Ok(golden.frame), "{}", golden.name);
     }
 }
 

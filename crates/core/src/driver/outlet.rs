@@ -1,0 +1,116 @@
+//! Where the frames of the endpoint's node go: into the buffers of its connections, as they are
+//! sent.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use convoke_proto::id::NodeId;
+use convoke_proto::outbox::{Outbox, Rejected, Transmit};
+use convoke_proto::time::Timestamp;
+use convoke_proto::wire::Message;
+
+use crate::telemetry::Telemetry;
+use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
+
+use super::FlushScope;
+use super::caller::CallerFlush;
+use super::connections::Connections;
+
+/// The connections, and what sending over them leaves to be done.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    pub(super) connections: Connections,
+    /// Nodes for whose connection the last request was the last that it had room for.
+    pub(super) full: BTreeSet<NodeId>,
+    /// When the frames are those of a caller: how they leave. Else with the open [`FlushScope`].
+    pub(super) caller: Option<CallerFlush>,
+    pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
+    /// For these, cancels have begun to wait.
+    pub(super) held: Vec<Arc<dyn Connection>>,
+    telemetry: Telemetry,
+}
+
+impl Outlet {
+    pub(super) fn new(telemetry: Telemetry) -> Self {
+        Self {
+            connections: Connections::default(),
+            full: BTreeSet::new(),
+            caller: None,
+            closes: Vec::new(),
+            held: Vec::new(),
+            telemetry,
+        }
+    }
+}
+
+impl Outbox for Outlet {
+    fn send(&mut self, now: Timestamp, mut transmit: Transmit) -> Result<(), Box<Rejected>> {
+        let Some(attached) = self.connections.get_mut(transmit.link) else { return Ok(()) };
+        self.telemetry.on_transmit(&transmit);
+        match append(attached.connection.as_ref(), &mut transmit) {
+            Ok(appended) => {
+                // Callers append to the data lane alone.
+                if transmit.lane == Lane::Data {
+                    match appended {
+                        Appended::Full => drop(self.full.insert(transmit.to)),
+                        _ if self.full.is_empty() => {}
+                        _ => drop(self.full.remove(&transmit.to)),
+                    }
+                }
+                match &mut self.caller {
+                    Some(caller) => attached.flush_for(now, caller),
+                    None => FlushScope::note(&attached.connection),
+                }
+            }
+            Err(NotWritable::Closed) => {} // on_closed tells the node.
+            Err(NotWritable::Full) => match transmit.frame.message {
+                // Nothing was promised yet: the branch fails, and the connection carries on.
+                Message::Request(_) => {
+                    self.full.insert(transmit.to);
+                    return Err(Box::new(Rejected { transmit, text: NO_ROOM.to_owned() }));
+                }
+                // Nobody counts on a cast.
+                Message::Cast(_) => {}
+                _ => self.find_no_room(now, transmit),
+            },
+            Err(error @ NotWritable::TooLarge { .. }) => {
+                tracing::warn!(to = %transmit.to, %error, "frame larger than the peer takes");
+                let text = format!("{error}: raise its message_bytes_max");
+                return Err(Box::new(Rejected { transmit, text }));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Outlet {
+    /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it
+    /// is one of those that many calls send at once.
+    fn find_no_room(&mut self, now: Timestamp, transmit: Transmit) {
+        let Transmit { link, lane, frame, .. } = transmit;
+        let Some(attached) = self.connections.get_mut(link) else { return };
+        match frame.message {
+            Message::Cancel(cancel) => {
+                if attached.held.hold(now, frame.header, frame.key, cancel) {
+                    self.held.push(attached.connection.clone());
+                }
+            }
+            // What is asked is asked again, and so answered again.
+            Message::Probe(_) | Message::Status(_) if lane == Lane::Control => {}
+            Message::Ask(_) | Message::Settled(_) => {}
+            _ => self.closes.push((attached.connection.clone(), CloseReason::Overloaded)),
+        }
+    }
+}
+
+/// Why a request was not sent.
+const NO_ROOM: &str = "its connection has no room for another request";
+
+/// Encodes a frame into a connection's buffer, which takes the payload.
+pub(super) fn append(
+    connection: &dyn Connection,
+    transmit: &mut Transmit,
+) -> Result<Appended, NotWritable> {
+    let payload = transmit.frame.message.take_payload();
+    transmit.frame.with_head(|head| connection.append_bytes(transmit.lane, head, payload))
+}
