@@ -2,7 +2,7 @@
 
 use crate::id::{CallId, LinkId, Path};
 use crate::time::Timestamp;
-use crate::wire::{Ask, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
+use crate::wire::{Ask, Cast, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
 
 use super::super::links::{Noise, Way};
 use super::super::outbox::{Outbox, Rejected, Transmit};
@@ -20,50 +20,34 @@ impl<O: Outbox> Node<O> {
         let from = frame.relayed_from.unwrap_or(by.via);
         let by = Arrival { from, key: frame.key, ..by };
         let is_relayed = frame.relayed_from.is_some();
-        match &frame.message {
-            Message::Request(_)
-            | Message::Cancel(_)
-            | Message::Cast(_)
-            | Message::Ask(_)
-            | Message::Settled(_)
-            | Message::Item(_)
-                if is_relayed =>
-            {
-                return Err(Fault::Misrouted);
-            }
-            _ => {}
-        }
-        if let Message::Request(request) = &mut frame.message {
-            return self.visits.handle_request(now, by, &frame.header, request, &mut self.links);
-        }
-        let Frame { header, message, .. } = frame;
-        match message {
-            Message::Request(_) => {}
-            Message::Cancel(cancel) => {
-                let counts = self.visits.handle_cancel(now, &by, &header, &cancel, &mut self.links);
-                self.note(now, &by, counts, Ignored::OrdersOther);
-            }
-            Message::Cast(cast) => self.handle_cast(now, by.via, header.call, cast),
-            Message::Ask(ask) => self.state_settled(now, &by, &ask),
-            Message::Settled(settled) => {
-                self.visits.handle_settled(now, &by, &settled, &mut self.links);
-            }
-            // Of a request that is streamed, which no method here takes.
-            Message::Item(_) => {}
-            Message::Probe(_) | Message::Credit(_) => {
-                let frame =
-                    Frame { header, relayed_from: frame.relayed_from, key: frame.key, message };
-                self.dispatch_down(now, &by, frame);
-            }
+        let header = &frame.header;
+        // In place: most frames are not moved again.
+        match &mut frame.message {
+            Message::Probe(_) | Message::Credit(_) => self.dispatch_down(now, &by, frame),
             Message::Reply(_)
             | Message::Manifest(_)
             | Message::Fail(_)
             | Message::Status(_)
-            | Message::LinkDown(_) => {
-                let frame =
-                    Frame { header, relayed_from: frame.relayed_from, key: frame.key, message };
-                self.dispatch_up(now, by, frame);
+            | Message::LinkDown(_) => self.dispatch_up(now, by, frame),
+            _ if is_relayed => return Err(Fault::Misrouted),
+            Message::Request(request) => {
+                return self.visits.handle_request(now, by, header, request, &mut self.links);
             }
+            Message::Cancel(cancel) => {
+                let counts = self.visits.handle_cancel(now, &by, header, cancel, &mut self.links);
+                self.note(now, &by, counts, Ignored::OrdersOther);
+            }
+            Message::Cast(cast) => {
+                let payload = std::mem::take(&mut cast.payload);
+                let cast = Cast { payload, ..cast.clone() };
+                self.handle_cast(now, by.via, header.call, cast);
+            }
+            Message::Ask(ask) => self.state_settled(now, &by, ask),
+            Message::Settled(settled) => {
+                self.visits.handle_settled(now, &by, settled, &mut self.links);
+            }
+            // Of a request that is streamed, which no method here takes.
+            Message::Item(_) => {}
         }
         Ok(())
     }

@@ -113,8 +113,7 @@ impl Visits {
         let step = self.next_step(now, place, record, links);
         let origin = self.origins.get(record.origin).name.node;
         let is_own = upward.from == self.me.node;
-        let is_root = is_own && admission::opens_root(&upward.task);
-        let came_by = record.link;
+        let came_by = Some(record.link);
         let (to, link, relayed_from) = match step {
             Step::Direct(link) => (origin, Some(link), (!is_own).then_some(upward.from)),
             Step::Relay(sender) => (sender, None, Some(upward.from)),
@@ -134,13 +133,9 @@ impl Visits {
             record.note_way(link, left_by);
         }
         let Upward { task, key, message, .. } = upward;
-        let mut outbound = Outbound::new(to, Header { call, task }, message);
-        outbound.link = link;
-        outbound.relayed_from = relayed_from;
-        // Who answers over the connection that a root request came by need not prove that it holds
-        // the task.
-        outbound.key = (!is_root || link != Some(came_by)).then_some(key);
-        Some(outbound)
+        let came_by = if is_own { came_by } else { None };
+        let outbound = outbound(to, link, came_by, (call, &task, key), message);
+        Some(Outbound { relayed_from, ..outbound })
     }
 
     /// The way that a task took at its first output, and another once that is broken.
@@ -451,6 +446,23 @@ impl Visits {
         })?;
         Some((ring, record.name()))
     }
+}
+
+/// A message of a task, whose request came by that connection, if it is a task of this node.
+pub(super) fn outbound(
+    to: NodeId,
+    link: Option<LinkId>,
+    came_by: impl Into<Option<LinkId>>,
+    (call, task, key): (CallId, &TaskKey, Key),
+    message: Message,
+) -> Outbound {
+    // Who answers over the connection that a root request came by need not prove that it holds the
+    // task.
+    let is_proven = link.is_some() && link == came_by.into() && admission::opens_root(task);
+    let mut outbound = Outbound::new(to, Header { call, task: task.clone() }, message);
+    outbound.link = link;
+    outbound.key = (!is_proven).then_some(key);
+    outbound
 }
 
 /// Memory of a message that waits, besides its payload.
