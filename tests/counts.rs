@@ -5,10 +5,12 @@
 mod support;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use alloc_tracker::{Allocator, Session};
-use convoke::{Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
-use support::{builder, client, peer};
+use convoke::transport::TcpTransport;
+use convoke::{Context, Endpoint, Finish, Limits, Method, Peer, Service, Status, Task};
+use support::{builder, peer};
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -32,9 +34,22 @@ async fn echo(body: Body, _: Context) -> std::result::Result<Body, Status> {
     Ok(body)
 }
 
+/// No call is so slow that somebody asks how it is, however busy the machine.
+fn patient() -> Limits {
+    let mut limits = Limits::default();
+    (limits.worry_min, limits.worry_max) = (Duration::from_secs(9), Duration::from_secs(9));
+    limits
+}
+
 async fn server(node: u64) -> Endpoint {
     let service = Service::new().unary(ECHO, echo);
-    support::start(builder(node).listen("tcp://127.0.0.1:0").serve(service)).await
+    let builder = builder(node).limits(patient()).serve(service);
+    support::start(builder.listen("tcp://127.0.0.1:0")).await
+}
+
+async fn client() -> Endpoint {
+    let builder = Endpoint::builder().transport(TcpTransport::new());
+    builder.limits(patient()).start().await.expect("nothing to bind")
 }
 
 /// `callers` at once, each `calls_each` times in a row.
@@ -143,7 +158,8 @@ async fn a_call_over_five_hops_is_six_frames() -> Result {
                 }
             })
         };
-        let listening = builder(node).listen("tcp://127.0.0.1:0").serve(service);
+        let listening = builder(node).limits(patient()).listen("tcp://127.0.0.1:0");
+        let listening = listening.serve(service);
         let endpoint = support::start(listening).await;
         here.set(next.as_ref().map(|next| peer(&endpoint, next))).unwrap();
         all.push(endpoint.clone());

@@ -411,8 +411,8 @@ impl Visits {
     }
 
     pub(crate) fn take_starts(&mut self, into: &mut Vec<Start>) {
-        if into.is_empty() {
-            std::mem::swap(&mut self.starts, into);
+        if into.is_empty() && !self.starts.is_empty() {
+            std::mem::swap(&mut self.starts, into); // The room of the one for the other.
         } else {
             into.append(&mut self.starts);
         }
