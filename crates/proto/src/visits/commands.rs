@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::Outbound;
 use crate::flow::cost;
 use crate::id::{LinkId, MethodId, NodeId, TaskKey};
 use crate::links::{Links, Way};
@@ -9,8 +10,6 @@ use crate::share::Pool;
 use crate::task::{Task, TaskFailure, TaskRefusal};
 use crate::time::Timestamp;
 use crate::wire::{CancelReason, Extension, Message, Reply, ReplyPath};
-
-use crate::Outbound;
 
 use super::records::{Over, State};
 use super::route::outbound;
@@ -74,12 +73,11 @@ impl Visits {
         let record = self.record_mut(&place).expect("it was just looked at");
         record.state = State::Over(Over::Answered(left_by));
         let message = Message::Reply(Reply::sole(payload));
-        let reply = match straight {
-            Some(link) => {
-                let to = self.origins.get(accounts.0).name.node;
-                Some(outbound(to, Some(link), link, (task.call, &task.task, task.key), message))
-            }
-            None => self.upward(now, task.call, &place, message, links),
+        let reply = if straight.is_some() {
+            let to = self.origins.get(accounts.0).name.node;
+            Some(outbound(to, straight, straight, (task.call, &task.task, task.key), message))
+        } else {
+            self.upward(now, task.call, &place, message, links)
         };
         self.note_over(now, &place, accounts, links);
         Ok(reply)

@@ -452,13 +452,13 @@ impl Visits {
 pub(super) fn outbound(
     to: NodeId,
     link: Option<LinkId>,
-    came_by: impl Into<Option<LinkId>>,
+    came_by: Option<LinkId>,
     (call, task, key): (CallId, &TaskKey, Key),
     message: Message,
 ) -> Outbound {
     // Who answers over the connection that a root request came by need not prove that it holds the
     // task.
-    let is_proven = link.is_some() && link == came_by.into() && admission::opens_root(task);
+    let is_proven = link.is_some() && link == came_by && admission::opens_root(task);
     let mut outbound = Outbound::new(to, Header { call, task: task.clone() }, message);
     outbound.link = link;
     outbound.key = (!is_proven).then_some(key);
