@@ -281,6 +281,11 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
     }
 
+    /// True when tasks are to be started.
+    pub fn has_starts(&self) -> bool {
+        self.visits.has_starts()
+    }
+
     /// Moves the tasks to be started to a list, in the order of their requests. To be called before
     /// [`Self::poll_event`], which may say that one is to be stopped.
     pub fn take_starts(&mut self, into: &mut Vec<Start>) {

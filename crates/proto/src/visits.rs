@@ -411,11 +411,15 @@ impl Visits {
     }
 
     pub(crate) fn take_starts(&mut self, into: &mut Vec<Start>) {
-        if into.is_empty() && !self.starts.is_empty() {
+        if into.is_empty() {
             std::mem::swap(&mut self.starts, into); // The room of the one for the other.
         } else {
             into.append(&mut self.starts);
         }
+    }
+
+    pub(crate) fn has_starts(&self) -> bool {
+        !self.starts.is_empty()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<VisitEvent> {

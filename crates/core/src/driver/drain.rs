@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::transport::{CloseReason, Connection};
 
-use super::State;
+use super::{State, run_queue};
 
 /// What is left to do once the lock is released.
 #[derive(Default)]
@@ -41,7 +41,10 @@ impl State {
     /// Sorts events into what needs the maps and what must wait until the lock is released.
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         self.node.flush(now); // Reading a call may have left something.
-        self.node.take_starts(&mut aftermath.starts);
+        if self.node.has_starts() {
+            aftermath.starts = run_queue::room();
+            self.node.take_starts(&mut aftermath.starts);
+        }
         while let Some(event) = self.node.poll_event() {
             self.sort_event(event, aftermath);
         }

@@ -8,7 +8,7 @@ use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Si
 
 use super::carried::CarriedCasts;
 use super::proof::Unwanted;
-use super::{Driver, FlushScope, run_queue};
+use super::{Driver, FlushScope};
 
 impl Sink for Driver {
     fn hello(&self) -> Hello {
@@ -48,8 +48,7 @@ impl Sink for Driver {
         let _scope = FlushScope::enter();
         let (peer, nonce) = (from.link().peer.node, from.link().nonce);
         let (mut count, mut carried) = (0, Vec::new());
-        let taken = self.as_arc().with_state(|state, now, aftermath| {
-            aftermath.starts = run_queue::room();
+        let taken = self.as_arc().with_state(|state, now, _| {
             let Some(link) = state.connections().id(peer, nonce) else { return Ok(()) };
             for received in frames {
                 count += 1;

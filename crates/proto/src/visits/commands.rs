@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::Outbound;
 use crate::flow::cost;
-use crate::id::{LinkId, MethodId, NodeId, TaskKey};
+use crate::id::{MethodId, NodeId, TaskKey};
 use crate::links::{Links, Way};
 use crate::share::Pool;
 use crate::task::{Task, TaskFailure, TaskRefusal};
@@ -12,7 +12,6 @@ use crate::time::Timestamp;
 use crate::wire::{CancelReason, Extension, Message, Reply, ReplyPath};
 
 use super::records::{Over, State};
-use super::route::outbound;
 use super::{TaskRef, Visits};
 
 /// A branch that a task wants opened.
@@ -56,7 +55,7 @@ impl Visits {
         let limits = &self.limits;
         let fits = payload.len() <= limits.message_bytes_max
             && cost(payload.len()) <= limits.unscheduled_bytes;
-        let quiet = self.record(&place).filter(|record| fits && record.is_quiet());
+        let quiet = self.record_mut(&place).filter(|record| fits && record.is_quiet());
         let Some(record) = quiet else {
             self.hold_reply(task, payload.len(), links)?;
             return self.with_task(now, task, links, |task| {
@@ -66,19 +65,9 @@ impl Visits {
             })?;
         };
         let accounts = (record.origin, record.payer);
-        let came_by = self.came_by(task.ring, record, links);
-        let straight = came_by.filter(|link| *link != LinkId::LOCAL && self.dials.is_empty());
-        let left_by = straight.and_then(|link| links.nonce(link));
-        let left_by = left_by.map_or(ReplyPath::Nowhere, ReplyPath::Link);
-        let record = self.record_mut(&place).expect("it was just looked at");
-        record.state = State::Over(Over::Answered(left_by));
-        let message = Message::Reply(Reply::sole(payload));
-        let reply = if straight.is_some() {
-            let to = self.origins.get(accounts.0).name.node;
-            Some(outbound(to, straight, straight, (task.call, &task.task, task.key), message))
-        } else {
-            self.upward(now, task.call, &place, message, links)
-        };
+        record.state = State::Over(Over::Answered(ReplyPath::Nowhere));
+        let reply = self.own(&place, Message::Reply(Reply::sole(payload)));
+        let reply = self.way_up(now, task.call, &place, reply, links);
         self.note_over(now, &place, accounts, links);
         Ok(reply)
     }

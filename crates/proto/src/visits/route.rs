@@ -34,7 +34,7 @@ impl Dial {
 
 /// A message on its way to the initiator.
 #[derive(Debug)]
-struct Upward {
+pub(super) struct Upward {
     /// The node whose task says it: this one, or one further down.
     from: NodeId,
     task: TaskKey,
@@ -70,22 +70,13 @@ impl Visits {
         {
             return;
         }
-        let outbound = self.upward(now, call, place, message, links);
-        self.out.extend(outbound);
+        let upward = self.own(place, message);
+        self.send_upward(now, call, place, upward, links);
     }
 
-    /// The same, given back to be sent if it can leave now.
-    pub(super) fn upward(
-        &mut self,
-        now: Timestamp,
-        call: CallId,
-        place: &Place,
-        message: Message,
-        links: &mut Links,
-    ) -> Option<Outbound> {
-        let (_, (_, task, key)) = place;
-        let upward = Upward { from: self.me.node, task: task.clone(), key: *key, message };
-        self.way_up(now, call, place, upward, links)
+    /// A message of a task of this node.
+    pub(super) fn own(&self, (_, (_, task, key)): &Place, message: Message) -> Upward {
+        Upward { from: self.me.node, task: task.clone(), key: *key, message }
     }
 
     fn send_upward(
@@ -100,8 +91,9 @@ impl Visits {
         self.out.extend(outbound);
     }
 
-    /// Finds the way of a message to the initiator; one that has to wait for a dial is kept.
-    fn way_up(
+    /// Finds the way of a message to the initiator, and gives back what can leave now; one that has
+    /// to wait for a dial is kept.
+    pub(super) fn way_up(
         &mut self,
         now: Timestamp,
         call: CallId,
@@ -113,7 +105,8 @@ impl Visits {
         let step = self.next_step(now, place, record, links);
         let origin = self.origins.get(record.origin).name.node;
         let is_own = upward.from == self.me.node;
-        let came_by = Some(record.link);
+        let is_root = is_own && admission::opens_root(&upward.task);
+        let came_by = record.link;
         let (to, link, relayed_from) = match step {
             Step::Direct(link) => (origin, Some(link), (!is_own).then_some(upward.from)),
             Step::Relay(sender) => (sender, None, Some(upward.from)),
@@ -133,9 +126,13 @@ impl Visits {
             record.note_way(link, left_by);
         }
         let Upward { task, key, message, .. } = upward;
-        let came_by = if is_own { came_by } else { None };
-        let outbound = outbound(to, link, came_by, (call, &task, key), message);
-        Some(Outbound { relayed_from, ..outbound })
+        let mut outbound = Outbound::new(to, Header { call, task }, message);
+        outbound.link = link;
+        outbound.relayed_from = relayed_from;
+        // Who answers over the connection that a root request came by need not prove that it holds
+        // the task.
+        outbound.key = (!is_root || link != Some(came_by)).then_some(key);
+        Some(outbound)
     }
 
     /// The way that a task took at its first output, and another once that is broken.
@@ -181,12 +178,7 @@ impl Visits {
     }
 
     /// The connection that the request of a task came by, if that leads to its initiator.
-    pub(super) fn came_by(
-        &self,
-        ring: RingIndex,
-        record: &Record,
-        links: &Links,
-    ) -> Option<LinkId> {
+    fn came_by(&self, ring: RingIndex, record: &Record, links: &Links) -> Option<LinkId> {
         let sender = self.origins.ring(ring)?.name.sender;
         let is_there = sender.is_of(self.origins.get(record.origin).name);
         (is_there && links.is_up(record.link)).then_some(record.link)
@@ -446,23 +438,6 @@ impl Visits {
         })?;
         Some((ring, record.name()))
     }
-}
-
-/// A message of a task, whose request came by that connection, if it is a task of this node.
-pub(super) fn outbound(
-    to: NodeId,
-    link: Option<LinkId>,
-    came_by: Option<LinkId>,
-    (call, task, key): (CallId, &TaskKey, Key),
-    message: Message,
-) -> Outbound {
-    // Who answers over the connection that a root request came by need not prove that it holds the
-    // task.
-    let is_proven = link.is_some() && link == came_by && admission::opens_root(task);
-    let mut outbound = Outbound::new(to, Header { call, task: task.clone() }, message);
-    outbound.link = link;
-    outbound.key = (!is_proven).then_some(key);
-    outbound
 }
 
 /// Memory of a message that waits, besides its payload.
