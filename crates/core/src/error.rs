@@ -8,7 +8,7 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::{NodeId, Path};
 use convoke_proto::initiator::OpenError;
 use convoke_proto::limits::LimitsError;
-use convoke_proto::task::TaskRefusal;
+use convoke_proto::task::SendError;
 use convoke_proto::wire::{Cause, Executed};
 
 use crate::transport::{AddressError, DialError, ListenError};
@@ -176,11 +176,11 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-impl From<TaskRefusal> for Status {
-    fn from(refusal: TaskRefusal) -> Self {
+impl From<SendError> for Status {
+    fn from(refusal: SendError) -> Self {
         let code = match refusal {
-            TaskRefusal::Ended => Code::Cancelled,
-            TaskRefusal::NodeDead => Code::Unavailable,
+            SendError::Ended => Code::Cancelled,
+            SendError::NodeDead => Code::Unavailable,
             _ => Code::ResourceExhausted,
         };
         Self { cause: refusal.cause(), ..Self::new(code, refusal.to_string()) }

@@ -79,7 +79,7 @@ pub use convoke_proto::id::{CallId, NodeId, Path};
 pub use convoke_proto::limits::{Limits, ReplyDial};
 pub use convoke_proto::mailbox::{Announce, CastsDropped, JoinRefusal, SpaceTaken};
 pub use convoke_proto::node::Reach;
-pub use convoke_proto::task::TaskRefusal;
+pub use convoke_proto::task::SendError;
 pub use convoke_proto::wire::{Cause, Digest, Executed};
 pub use convoke_proto::{id, time, wire};
 pub use driver::{Load, PeerState};
@@ -93,7 +93,7 @@ pub use packing::Compression;
 pub use peer::Peer;
 pub use server::{
     Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, Handler, IntoService,
-    ReceivedCast, Refused, ReplyStream, SendError, Service, ServiceOf, Task, Waiting,
+    ReceivedCast, Refused, ReplyStream, Service, ServiceOf, Task, Waiting,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};

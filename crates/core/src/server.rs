@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::id::{MethodId, NodeId};
-use convoke_proto::task::{TaskFailure, TaskRefusal};
+use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed, Extension};
@@ -45,7 +45,7 @@ use hold::Hold;
 #[cfg(feature = "tower")]
 pub use layer::{Handled, HandlerService, Incoming};
 pub use state::{Handler, IntoService, ServiceOf};
-pub use stream::{ReplyStream, SendError};
+pub use stream::ReplyStream;
 pub use task::{Finish, Refused, Task};
 
 /// A handler's future.
@@ -399,7 +399,7 @@ impl TaskHandle {
     }
 
     /// Sends the only reply of a task whose handler is gone.
-    fn answer_deferred(&self, payload: Bytes) -> Result<(), TaskRefusal> {
+    fn answer_deferred(&self, payload: Bytes) -> Result<(), SendError> {
         let payload = self.packed(payload);
         let answered = self.driver.with_node(|node, now| node.answer(now, self.task(), payload));
         let result = match answered {

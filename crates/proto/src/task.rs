@@ -58,7 +58,7 @@ pub(crate) struct ChildRequest {
     pub(crate) call_deadline: Timestamp,
 }
 
-/// How a handler ended.
+/// The error that a handler ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskFailure {
     /// Why.
@@ -67,7 +67,7 @@ pub struct TaskFailure {
     pub executed: Executed,
     /// The service's code, 0 for other causes.
     pub code: u32,
-    /// For people; cut to 256 bytes.
+    /// For people; cut to 4 KiB, at a character, with an ellipsis.
     pub text: String,
     /// The service's details.
     pub details: Bytes,
@@ -98,47 +98,49 @@ impl TaskFailure {
     }
 }
 
-/// A command that a task does not take.
+/// Reason why a task did not take a message: a reply, an item of a stream, or a branch. Nothing of it
+/// was sent, and the task goes on, unless it has [ended](Self::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TaskRefusal {
-    /// The task has ended: it was cancelled, its deadline passed, or it finished.
+pub enum SendError {
+    /// The task has ended: nobody waits for what it sends, and the handler may return.
     #[error("the task has ended: it was cancelled, its deadline passed, or it finished")]
     Ended,
-    /// The tree would be too deep.
+    /// The node cannot be reached at the moment. Another one may be asked instead.
+    #[error("the node cannot be reached at the moment")]
+    NodeDead,
+    /// The branch would lie deeper in the request tree than a path is long.
     #[error("the request tree is as deep as it may be")]
-    PathTooDeep,
-    /// The task has as many branches as it may.
+    TooDeep,
+    /// The task has opened `Limits::children_max` branches.
     #[error("the task has as many branches as it may have")]
     TooManyBranches,
-    /// The message is larger than the limit.
-    #[error("a message of {size} bytes is larger than message_bytes_max, {limit}")]
-    MessageTooLarge {
-        /// The message.
+    /// The message is larger than `Limits::message_bytes_max`, or its metadata than 16,000 bytes.
+    #[error("a message, or its metadata, of {size} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// The message, or its metadata.
         size: usize,
         /// The limit.
         limit: usize,
     },
-    /// So many bytes of replies wait for credit that this one may not.
+    /// Replies to this peer already wait for credit in all the room that it may take. Send again when
+    /// it has read some.
     #[error(
         "too many bytes of replies wait until they are granted: its peer has its share of \
          waiting_reply_bytes_max"
     )]
     TooMuchWaits,
-    /// The node is known to be dead at the moment.
-    #[error("the node cannot be reached at the moment")]
-    NodeDead,
 }
 
-impl TaskRefusal {
+impl SendError {
     /// The cause of a task that fails for this reason.
     pub const fn cause(self) -> Cause {
         match self {
             Self::Ended => Cause::Cancelled,
             Self::NodeDead => Cause::Unreachable,
-            Self::PathTooDeep => Cause::PathTooDeep,
+            Self::TooDeep => Cause::PathTooDeep,
             Self::TooManyBranches => Cause::TooManyBranches,
-            Self::MessageTooLarge { .. } | Self::TooMuchWaits => Cause::Application,
+            Self::TooLarge { .. } | Self::TooMuchWaits => Cause::Application,
         }
     }
 }
@@ -238,7 +240,7 @@ impl Task {
     }
 
     /// Sends a whole reply.
-    pub(crate) fn reply(&mut self, payload: Bytes) -> Result<(), TaskRefusal> {
+    pub(crate) fn reply(&mut self, payload: Bytes) -> Result<(), SendError> {
         self.check_message(&payload)?;
         self.flush();
         self.held = Held::Reply(self.outgoing.message(payload));
@@ -246,7 +248,7 @@ impl Task {
     }
 
     /// Begins a streamed reply and names it.
-    pub(crate) fn stream(&mut self) -> Result<u32, TaskRefusal> {
+    pub(crate) fn stream(&mut self) -> Result<u32, SendError> {
         self.check_running()?;
         Ok(self.outgoing.open_stream())
     }
@@ -258,7 +260,7 @@ impl Task {
     }
 
     /// Sends the next item of a stream.
-    pub(crate) fn stream_item(&mut self, index: u32, payload: Bytes) -> Result<(), TaskRefusal> {
+    pub(crate) fn stream_item(&mut self, index: u32, payload: Bytes) -> Result<(), SendError> {
         self.check_message(&payload)?;
         self.check_stream(index)?;
         self.flush();
@@ -267,7 +269,7 @@ impl Task {
     }
 
     /// Ends a stream; on the last item if that is still held.
-    pub(crate) fn stream_end(&mut self, index: u32) -> Result<(), TaskRefusal> {
+    pub(crate) fn stream_end(&mut self, index: u32) -> Result<(), SendError> {
         self.check_running()?;
         self.check_stream(index)?;
         self.outgoing.close_stream(index);
@@ -290,10 +292,10 @@ impl Task {
         extensions: Vec<Extension>,
         payload: Bytes,
         deadline: Timestamp,
-    ) -> Result<TaskKey, TaskRefusal> {
+    ) -> Result<TaskKey, SendError> {
         self.check_message(&payload)?;
         let index = self.next_child_index()?;
-        let path = self.id.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
+        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
         if matches!(self.held, Held::Reply(_)) {
             self.flush();
         }
@@ -325,18 +327,18 @@ impl Task {
 
     /// Opens a branch at a node that cannot be asked: it only takes its index, so that the initiator can
     /// be told of it.
-    pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<(TaskKey, Key), TaskRefusal> {
+    pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<(TaskKey, Key), SendError> {
         self.check_running()?;
         let index = self.next_child_index()?;
-        let path = self.id.path.child(index).map_err(|_| TaskRefusal::PathTooDeep)?;
+        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
         self.flush();
         self.children.push(Child { node: to, link: None });
         Ok((key(path, 0), self.key.child(index)))
     }
 
-    fn next_child_index(&self) -> Result<u32, TaskRefusal> {
+    fn next_child_index(&self) -> Result<u32, SendError> {
         let index = u32::try_from(self.children.len()).expect("children_max is 32 bit");
-        if index >= self.children_max { Err(TaskRefusal::TooManyBranches) } else { Ok(index) }
+        if index >= self.children_max { Err(SendError::TooManyBranches) } else { Ok(index) }
     }
 
     /// The handler waits for something: nothing is held any longer.
@@ -451,18 +453,18 @@ impl Task {
         self.out.pop_front()
     }
 
-    fn check_running(&self) -> Result<(), TaskRefusal> {
-        if self.end.is_none() { Ok(()) } else { Err(TaskRefusal::Ended) }
+    fn check_running(&self) -> Result<(), SendError> {
+        if self.end.is_none() { Ok(()) } else { Err(SendError::Ended) }
     }
 
-    fn check_stream(&self, index: u32) -> Result<(), TaskRefusal> {
-        if self.outgoing.is_stream_open(index) { Ok(()) } else { Err(TaskRefusal::Ended) }
+    fn check_stream(&self, index: u32) -> Result<(), SendError> {
+        if self.outgoing.is_stream_open(index) { Ok(()) } else { Err(SendError::Ended) }
     }
 
-    fn check_message(&self, payload: &Bytes) -> Result<(), TaskRefusal> {
+    fn check_message(&self, payload: &Bytes) -> Result<(), SendError> {
         self.check_running()?;
         let (size, limit) = (payload.len(), self.message_bytes_max);
-        if size > limit { Err(TaskRefusal::MessageTooLarge { size, limit }) } else { Ok(()) }
+        if size > limit { Err(SendError::TooLarge { size, limit }) } else { Ok(()) }
     }
 
     fn entry(&self, outcome: Outcome) -> Entry {

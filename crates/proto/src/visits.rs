@@ -35,7 +35,7 @@ use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
 use crate::share::Pool;
-use crate::task::{Task, TaskOutput, TaskRefusal};
+use crate::task::{SendError, Task, TaskOutput};
 use crate::time::Timestamp;
 use crate::timers::Timers;
 use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
@@ -481,11 +481,11 @@ impl Visits {
         task: &TaskRef,
         links: &mut Links,
         act: impl FnOnce(&mut Task) -> T,
-    ) -> Result<T, TaskRefusal> {
+    ) -> Result<T, SendError> {
         let place = task.place();
-        let running = self.speaking_mut(&place).ok_or(TaskRefusal::Ended)?;
+        let running = self.speaking_mut(&place).ok_or(SendError::Ended)?;
         if running.finished().is_some() {
-            return Err(TaskRefusal::Ended);
+            return Err(SendError::Ended);
         }
         let result = act(running);
         self.drain_task(now, task.call, &place, links);

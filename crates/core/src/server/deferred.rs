@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use convoke_proto::task::{TaskFailure, TaskRefusal};
+use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 
 use crate::driver::Stopper;
@@ -63,9 +63,9 @@ impl<Resp: Payload> Deferred<Resp> {
     /// Sends the last reply and ends the task.
     ///
     /// # Errors
-    /// [`TaskRefusal`] when the task has been stopped or the message is too large. One that is too
+    /// [`SendError`] when the task has been stopped or the message is too large. One that is too
     /// large fails the task.
-    pub fn answer(mut self, reply: &Resp) -> Result<(), TaskRefusal> {
+    pub fn answer(mut self, reply: &Resp) -> Result<(), SendError> {
         self.is_over = true;
         self.task.handle().answer_deferred(reply.to_bytes())
     }

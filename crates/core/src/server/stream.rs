@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::Poll;
 
-use convoke_proto::task::TaskRefusal;
+use convoke_proto::task::SendError;
 
 use crate::message::Payload;
 
@@ -19,9 +19,6 @@ pub struct ReplyStream<Resp> {
     types: PhantomData<fn(Resp)>,
 }
 
-/// An item was not taken.
-pub type SendError = TaskRefusal;
-
 impl<Resp: Payload> ReplyStream<Resp> {
     pub(super) fn new(handle: Arc<TaskHandle>, index: u32) -> Self {
         Self { handle, index, types: PhantomData }
@@ -30,7 +27,7 @@ impl<Resp: Payload> ReplyStream<Resp> {
     /// Sends an item once the initiator has granted room for it.
     ///
     /// # Errors
-    /// [`TaskRefusal`] when the task has been stopped or the message is too large.
+    /// [`SendError`] when the task has been stopped or the message is too large.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.

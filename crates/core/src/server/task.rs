@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_proto::task::TaskRefusal;
+use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Branch;
 use convoke_proto::wire::Extension;
@@ -89,7 +89,7 @@ impl Finish {
 /// A branch that was not opened, with the request for another try elsewhere.
 pub struct Refused<Resp> {
     /// Why.
-    pub reason: TaskRefusal,
+    pub reason: SendError,
     /// What was not sent.
     pub request: Request<Resp>,
 }
@@ -128,8 +128,8 @@ impl<Resp: Payload> Task<Resp> {
     /// something, or at its end.
     ///
     /// # Errors
-    /// [`TaskRefusal`] when the task has been stopped or the message is too large.
-    pub fn reply(&self, reply: &Resp) -> Result<(), TaskRefusal> {
+    /// [`SendError`] when the task has been stopped or the message is too large.
+    pub fn reply(&self, reply: &Resp) -> Result<(), SendError> {
         self.handle().reply(reply.to_bytes())
     }
 
@@ -150,8 +150,8 @@ impl<Resp: Payload> Task<Resp> {
     /// Begins a streamed reply.
     ///
     /// # Errors
-    /// [`TaskRefusal::Ended`] when the task has been stopped.
-    pub fn stream(&self) -> Result<ReplyStream<Resp>, TaskRefusal> {
+    /// [`SendError::Ended`] when the task has been stopped.
+    pub fn stream(&self) -> Result<ReplyStream<Resp>, SendError> {
         let handle = self.handle();
         let index = handle.driver.with_node(|node, now| node.stream(now, handle.task()))?;
         Ok(ReplyStream::new(handle.clone(), index))
@@ -213,14 +213,14 @@ fn with_epoch(mut extensions: Vec<Extension>, peer: Peer) -> Vec<Extension> {
 }
 
 impl TaskHandle {
-    fn reply(&self, payload: Bytes) -> Result<(), TaskRefusal> {
+    fn reply(&self, payload: Bytes) -> Result<(), SendError> {
         let payload = self.packed(payload);
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
-    fn delegate<Resp>(&self, request: &Request<Resp>, peer: Peer) -> Result<(), TaskRefusal> {
+    fn delegate<Resp>(&self, request: &Request<Resp>, peer: Peer) -> Result<(), SendError> {
         if let Some((size, limit)) = request.too_large(usize::MAX) {
-            return Err(TaskRefusal::MessageTooLarge { size, limit });
+            return Err(SendError::TooLarge { size, limit });
         }
         let payload = self.driver.packing.pack_request(peer.node(), request.payload.clone());
         let branch = |now: Timestamp| Branch {
@@ -237,9 +237,9 @@ impl TaskHandle {
         &self,
         request: &Request<Resp>,
         peer: Peer,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         match self.delegate(request, peer) {
-            Err(TaskRefusal::NodeDead) => {
+            Err(SendError::NodeDead) => {
                 self.output(|node, now| node.delegate_to_dead(now, self.task(), peer.node()))
             }
             result => result,

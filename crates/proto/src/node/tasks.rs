@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 
 use super::super::links::Links;
 use super::super::outbox::Outbox;
-use super::super::task::{TaskFailure, TaskRefusal};
+use super::super::task::{SendError, TaskFailure};
 use super::super::visits::{Branch, TaskRef, Visits};
 use super::Node;
 
@@ -15,26 +15,26 @@ impl<O: Outbox> Node<O> {
     /// Sends a whole reply of a task.
     ///
     /// # Errors
-    /// [`TaskRefusal`].
+    /// [`SendError`].
     pub fn reply(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         payload: Bytes,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.task(now, |tasks, links| tasks.reply(now, task, payload, links))
     }
 
     /// Sends the only reply of a task and ends it.
     ///
     /// # Errors
-    /// [`TaskRefusal`]; then the task goes on.
+    /// [`SendError`]; then the task goes on.
     pub fn answer(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         payload: Bytes,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         let reply = self.visits.answer(now, task, payload, &mut self.links)?;
         reply.into_iter().for_each(|reply| self.send(now, reply));
         self.pump(now);
@@ -44,56 +44,56 @@ impl<O: Outbox> Node<O> {
     /// Begins a streamed reply and names it.
     ///
     /// # Errors
-    /// [`TaskRefusal`].
-    pub fn stream(&mut self, now: Timestamp, task: &TaskRef) -> Result<u32, TaskRefusal> {
+    /// [`SendError`].
+    pub fn stream(&mut self, now: Timestamp, task: &TaskRef) -> Result<u32, SendError> {
         self.task(now, |tasks, links| tasks.stream(now, task, links))
     }
 
     /// Whether a stream takes another item now.
     ///
     /// # Errors
-    /// [`TaskRefusal::Ended`].
-    pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, TaskRefusal> {
+    /// [`SendError::Ended`].
+    pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, SendError> {
         self.visits.has_stream_credit(task, index)
     }
 
     /// Sends an item of a stream.
     ///
     /// # Errors
-    /// [`TaskRefusal`].
+    /// [`SendError`].
     pub fn stream_item(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         index: u32,
         payload: Bytes,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.task(now, |tasks, links| tasks.stream_item(now, task, index, payload, links))
     }
 
     /// Ends a stream.
     ///
     /// # Errors
-    /// [`TaskRefusal`].
+    /// [`SendError`].
     pub fn stream_end(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         index: u32,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.task(now, |tasks, links| tasks.stream_end(now, task, index, links))
     }
 
     /// Opens a branch of a task.
     ///
     /// # Errors
-    /// [`TaskRefusal`]; then no branch was opened.
+    /// [`SendError`]; then no branch was opened.
     pub fn delegate(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         branch: Branch,
-    ) -> Result<TaskKey, TaskRefusal> {
+    ) -> Result<TaskKey, SendError> {
         self.task(now, |tasks, links| tasks.delegate(now, task, branch, links))
     }
 
@@ -101,13 +101,13 @@ impl<O: Outbox> Node<O> {
     /// at the initiator.
     ///
     /// # Errors
-    /// [`TaskRefusal`].
+    /// [`SendError`].
     pub fn delegate_to_dead(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         to: NodeId,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.task(now, |tasks, links| tasks.delegate_to_dead(now, task, to, links))
     }
 

@@ -246,7 +246,7 @@ fn a_stream_waits_for_credit() {
 fn an_ended_task_takes_nothing_more() {
     let mut task = task_with(Vec::new());
     task.finish();
-    assert_eq!(task.reply(Bytes::new()), Err(TaskRefusal::Ended));
+    assert_eq!(task.reply(Bytes::new()), Err(SendError::Ended));
     let branch = task.delegate(node(1), MethodId(1), Vec::new(), Bytes::new(), Timestamp::MAX);
-    assert_eq!(branch, Err(TaskRefusal::Ended));
+    assert_eq!(branch, Err(SendError::Ended));
 }

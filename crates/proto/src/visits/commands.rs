@@ -7,7 +7,7 @@ use crate::flow::cost;
 use crate::id::{MethodId, NodeId, TaskKey};
 use crate::links::{Links, Way};
 use crate::share::Pool;
-use crate::task::{Task, TaskFailure, TaskRefusal};
+use crate::task::{SendError, Task, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{CancelReason, Extension, Message, Reply, ReplyPath};
 
@@ -37,7 +37,7 @@ impl Visits {
         task: &TaskRef,
         payload: Bytes,
         links: &mut Links,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.hold_reply(task, payload.len(), links)?;
         self.with_task(now, task, links, |task| task.reply(payload))?
     }
@@ -50,7 +50,7 @@ impl Visits {
         task: &TaskRef,
         payload: Bytes,
         links: &mut Links,
-    ) -> Result<Option<Outbound>, TaskRefusal> {
+    ) -> Result<Option<Outbound>, SendError> {
         let place = task.place();
         let limits = &self.limits;
         let fits = payload.len() <= limits.message_bytes_max
@@ -79,14 +79,14 @@ impl Visits {
         task: &TaskRef,
         bytes: usize,
         links: &mut Links,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         if bytes as u64 <= self.limits.unscheduled_bytes {
             return Ok(());
         }
         let Some(record) = self.record_mut(&task.place()) else { return Ok(()) };
         let shares = links.shares_mut();
         if !shares.may_take(record.payer, Pool::Replies) {
-            return Err(TaskRefusal::TooMuchWaits);
+            return Err(SendError::TooMuchWaits);
         }
         // A task that sends gigabytes at once pays for four.
         let left = u32::MAX - record.waiting_bytes;
@@ -102,7 +102,7 @@ impl Visits {
         now: Timestamp,
         task: &TaskRef,
         links: &mut Links,
-    ) -> Result<u32, TaskRefusal> {
+    ) -> Result<u32, SendError> {
         self.with_task(now, task, links, Task::stream)?
     }
 
@@ -111,8 +111,8 @@ impl Visits {
         &mut self,
         task: &TaskRef,
         index: u32,
-    ) -> Result<bool, TaskRefusal> {
-        let running = self.task_mut(&task.place()).ok_or(TaskRefusal::Ended)?;
+    ) -> Result<bool, SendError> {
+        let running = self.task_mut(&task.place()).ok_or(SendError::Ended)?;
         Ok(running.has_stream_credit(index))
     }
 
@@ -124,7 +124,7 @@ impl Visits {
         index: u32,
         payload: Bytes,
         links: &mut Links,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.with_task(now, task, links, |task| task.stream_item(index, payload))?
     }
 
@@ -135,7 +135,7 @@ impl Visits {
         task: &TaskRef,
         index: u32,
         links: &mut Links,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.with_task(now, task, links, |task| task.stream_end(index))?
     }
 
@@ -147,9 +147,9 @@ impl Visits {
         task: &TaskRef,
         branch: Branch,
         links: &mut Links,
-    ) -> Result<TaskKey, TaskRefusal> {
+    ) -> Result<TaskKey, SendError> {
         if links.way(now, branch.to) == Way::Dead {
-            return Err(TaskRefusal::NodeDead);
+            return Err(SendError::NodeDead);
         }
         self.with_task(now, task, links, |task| {
             let Branch { to, method, payload, extensions, deadline } = branch;
@@ -166,7 +166,7 @@ impl Visits {
         task: &TaskRef,
         to: NodeId,
         links: &mut Links,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         let (child, key) = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
         self.report_unsent(now, task.call, &task.place(), (child, key), to, Vec::new(), links);
         Ok(())

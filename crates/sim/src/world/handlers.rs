@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::Node;
-use convoke_proto::task::{TaskFailure, TaskRefusal};
+use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Branch, Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed};
@@ -141,7 +141,7 @@ impl World {
         // It leaves the table while it runs, and comes back unless it ended.
         while let Some(mut handler) = self.hosts[place].handlers.remove(task) {
             match self.run_step(place, task, &mut handler) {
-                Ok(Next::Over) | Err(TaskRefusal::Ended) => return,
+                Ok(Next::Over) | Err(SendError::Ended) => return,
                 Ok(Next::GoOn) | Err(_) => self.keep_handler(place, task, handler),
                 Ok(Next::Wait) => return self.keep_handler(place, task, handler),
             }
@@ -161,7 +161,7 @@ impl World {
         place: Place,
         task: &TaskRef,
         handler: &mut Handler,
-    ) -> Result<Next, TaskRefusal> {
+    ) -> Result<Next, SendError> {
         if handler.stream.is_some() {
             return self.stream_on(place, task, handler);
         }
@@ -198,9 +198,9 @@ impl World {
     fn call_node<T>(
         &mut self,
         place: Place,
-        act: impl FnOnce(&mut Node, Timestamp) -> Result<T, TaskRefusal>,
-    ) -> Result<T, TaskRefusal> {
-        self.drive(place, act).unwrap_or(Err(TaskRefusal::Ended))
+        act: impl FnOnce(&mut Node, Timestamp) -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
+        self.drive(place, act).unwrap_or(Err(SendError::Ended))
     }
 
     fn send_reply(
@@ -209,7 +209,7 @@ impl World {
         task: &TaskRef,
         handler: &mut Handler,
         len: usize,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         let index = self.oracle.truth(task).map_or(0, |truth| truth.replies.len());
         let index = u32::try_from(index).expect("few replies");
         let bytes = payload(&self.oracle.name(task), index, 0, len);
@@ -234,7 +234,7 @@ impl World {
         place: Place,
         task: &TaskRef,
         handler: &mut Handler,
-    ) -> Result<Next, TaskRefusal> {
+    ) -> Result<Next, SendError> {
         let stream = handler.stream.as_mut().expect("the caller looked");
         let (index, item) = (stream.index, stream.next);
         let Some(len) = stream.items.pop_front() else {
@@ -272,7 +272,7 @@ impl World {
         task: &TaskRef,
         handler: &mut Handler,
         index: u32,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         self.call_node(place, |node, now| node.stream_end(now, task, index))?;
         handler.held = Held::Reply;
         if let Some(reply) =
@@ -290,7 +290,7 @@ impl World {
         handler: &mut Handler,
         to: NodeId,
         budget: Option<Duration>,
-    ) -> Result<(), TaskRefusal> {
+    ) -> Result<(), SendError> {
         let branch = Branch {
             to,
             method: handler.method,
@@ -299,7 +299,7 @@ impl World {
             deadline: budget.map(|budget| self.now + budget),
         };
         let now = self.now;
-        let Some(node) = self.hosts[place].node.as_mut() else { return Err(TaskRefusal::Ended) };
+        let Some(node) = self.hosts[place].node.as_mut() else { return Err(SendError::Ended) };
         let child = node.delegate(now, task, branch)?;
         let child = self.oracle.name(task).child(child);
         self.oracle.open(child.clone(), to, Some(task.task.clone()));

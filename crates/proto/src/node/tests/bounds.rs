@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::link::Hello;
 use crate::mailbox::MailKey;
 use crate::share::Pool;
-use crate::task::TaskRefusal;
+use crate::task::SendError;
 use crate::wire::{
     Asked, Cancel, CancelReason, Entry, Header, LinkDown, Outcome, Probe, Reply, ReplyRoute,
     Request, TASKS_MAX,
@@ -320,7 +320,7 @@ fn replies_that_wait_for_credit_are_bounded_and_leave_room_when_they_have_left()
     }
     let used = |mesh: &Mesh| mesh.nodes[&2].links().shares().used(Pool::Replies);
     assert_eq!((waiting.len(), used(&mesh)), (2, 100_000));
-    assert_eq!(ask(&mut mesh, 1), Err(TaskRefusal::TooMuchWaits), "it has a half");
+    assert_eq!(ask(&mut mesh, 1), Err(SendError::TooMuchWaits), "it has a half");
     assert_eq!(ask(&mut mesh, 3), Ok(()), "another peer has room");
     mesh.deliver_all();
     assert_eq!(used(&mesh), 100_000, "what was granted has left");

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::mesh::{Mesh, branch, millis};
 use crate::call::{CallOptions, End};
-use crate::task::{TaskFailure, TaskRefusal};
+use crate::task::{SendError, TaskFailure};
 use crate::visits::Branch;
 use crate::wire::{Cause, TaskStatus};
 
@@ -292,7 +292,7 @@ fn a_cancel_reaches_tail_hops_and_stops_further_branches() {
     assert_eq!(stopped, [3, 4]);
     let (at, task) = mesh.task("/0");
     let refused = mesh.with(at, |node| node.delegate(now, &task, branch(4)));
-    assert_eq!(refused, Err(TaskRefusal::Ended));
+    assert_eq!(refused, Err(SendError::Ended));
 }
 
 #[test]
