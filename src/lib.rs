@@ -152,7 +152,9 @@
 //! - Queues, trees, payloads and remembered ids are bounded ([`Limits`]); at a bound there is a typed
 //!   error.
 //!
-//! What it does **not** do: discovery, load balancing, retries by itself, exactly-once.
+//! What it does **not** do: discovery by itself, retries by itself, exactly-once. A loop of
+//! [`Endpoint::peer`] and [`Endpoint::forget`] or a [`Resolve`] says who is where, and a [`OneOf`]
+//! picks one of several.
 //!
 //! # Where to look
 //!
@@ -192,9 +194,9 @@ pub use convoke_core::{
     Awaited, Call, CallBuilder, CallError, CallId, Caller, Cause, Client, Code, ConnectError,
     Context, DecodeError, Deferred, End, Endpoint, EndpointBuilder, Executed, Failure, FanOut,
     Finish, Handler, IntoService, Invocation, KeepConnected, Limits, Load, Metadata, Method,
-    NodeId, Outcome, Outgoing, Path, Payload, Peer, PeerState, RawMessage, Refused, Reply,
-    ReplyDial, ReplyStream, Request, SendError, Service, ServiceOf, StartError, Status, Task, Way,
-    health,
+    NoPeers, NodeId, OneOf, Outcome, Outgoing, Path, Payload, Peer, PeerState, RawMessage, Refused,
+    Reply, ReplyDial, ReplyStream, Request, Resolve, SendError, Service, ServiceOf, StartError,
+    Status, Task, Way, health,
 };
 #[cfg(feature = "overlay")]
 pub use convoke_overlay as overlay;
@@ -209,6 +211,7 @@ pub use convoke_transport_rdma as rdma;
 
 /// Transports, the traits by which others are written, and addresses.
 pub mod transport {
+    pub use convoke_core::BoxError;
     pub use convoke_core::transport::{
         ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
         Counters, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,

@@ -27,6 +27,7 @@ examples! {
     "overlay": overlay in "../examples/overlay.rs",
     "quorum": quorum in "../examples/quorum.rs",
     "quorum": echo in "../examples/echo.rs",
+    "tcp": discovery in "../examples/discovery.rs",
     "tcp": operations in "../examples/operations.rs",
     "tcp": node in "../examples/node.rs",
     "tls": tls in "../examples/tls.rs",

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use convoke::transport::TcpTransport;
 use convoke::{
-    CallError, Code, Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, Service, Status,
+    CallError, Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer, Service,
+    Status, Task,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
@@ -20,6 +21,8 @@ const ECHO: Method<String, String> = Method::new("test.Test/Echo");
 const BYTES: Method<Vec<u8>, Vec<u8>> = Method::new("test.Test/Bytes");
 const FAIL: Method<String, String> = Method::new("test.Test/Fail");
 const NEVER: Method<String, String> = Method::new("test.Test/Never");
+/// Hands the request on to node 3.
+const PASS_ON: Method<String, String> = Method::new("test.Test/PassOn");
 const NOT_SERVED: Method<String, String> = Method::new("test.Test/NotServed");
 
 async fn fail(how: String, _: Context) -> std::result::Result<String, Status> {
@@ -29,11 +32,16 @@ async fn fail(how: String, _: Context) -> std::result::Result<String, Status> {
     Err(Status::new(Code::NotFound, "nothing here"))
 }
 
+async fn pass_on(text: String, task: Task<String>) -> std::result::Result<Finish, Status> {
+    Ok(task.tail(NodeId::new(3), ECHO.request(text)).await?)
+}
+
 fn builder(number: u64) -> EndpointBuilder {
     let service = Service::new()
         .unary(ECHO, |text, _: Context| async move { Ok::<_, Status>(text) })
         .unary(BYTES, |bytes: Vec<u8>, _: Context| async move { Ok::<_, Status>(bytes) })
         .unary(FAIL, fail)
+        .tree(PASS_ON, pass_on)
         .unary(NEVER, |_: String, _| std::future::pending::<std::result::Result<String, _>>());
     let node = NodeId::new(number);
     Endpoint::builder().transport(TcpTransport::new()).node(node).serve(service)
@@ -217,6 +225,29 @@ async fn refusals_and_failed_dials_are_counted_by_their_reason() -> Result {
     assert_eq!(seen.counter("convoke_dials_failed_total", &[("node", "n2")]), 1);
     let labels = [("node", "n2"), ("method", "test.Test/Echo"), ("cause", "unreachable")];
     assert_eq!(seen.counter("convoke_call_failures_total", &labels), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn replies_are_counted_by_their_way() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (server, client, peer) = pair().await?;
+    // A server behind the first, with which the client has no connection.
+    let leaf = builder(3).listen("tcp://127.0.0.1:0").start().await?;
+    server.peer(leaf.node(), leaf.addresses())?;
+    for _ in 0..2 {
+        client.call(ECHO, "a".into()).to(peer).await?;
+    }
+    client.call(PASS_ON, "a".into()).to(peer).await?;
+    server.call(ECHO, "a".into()).to(server.me()).await?;
+    let seen = Recorded::of(&snapshotter);
+    let ways = [("n2", "direct", 2), ("n2", "relayed", 1), ("n2", "local", 0), ("n1", "local", 1)];
+    for (node, way, count) in ways {
+        let labels = [("node", node), ("way", way)];
+        assert_eq!(seen.counter("convoke_replies_total", &labels), count, "{node} {way}");
+    }
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 
 #![cfg(feature = "tcp")]
 
+use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use convoke::transport::{Address, ToAddresses};
@@ -9,6 +11,10 @@ use convoke::{
     ConnectError, Context, Endpoint, Finish, Method, NodeId, Peer, PeerState, Service, StartError,
     Status, Task, Way,
 };
+use tracing::field::Field;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -31,6 +37,18 @@ async fn server(node: u64, others: &[&Endpoint]) -> Result<Endpoint> {
     Ok(builder.listen("tcp://127.0.0.1:0").serve(service()).start().await?)
 }
 
+/// Texts of events, as a subscriber gets them.
+#[derive(Clone, Default)]
+struct Texts(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Texts {
+    fn on_event(&self, event: &Event<'_>, _: LayerContext<'_, S>) {
+        let mut text = String::new();
+        event.record(&mut |_: &Field, value: &dyn fmt::Debug| text += &format!("{value:?} "));
+        self.0.lock().unwrap().push(text);
+    }
+}
+
 /// The way of a reply that is passed on from node 2 to node 1.
 async fn way(client: &Endpoint, to: impl Into<Peer>) -> Result<Way> {
     Ok(client.call(PASS_ON, "a".into()).to(to).open()?.first().await?.way())
@@ -43,7 +61,15 @@ async fn who_stays_connected_to_all_gets_replies_straight() -> Result {
     let known = [&one, &two].map(|server| (server.node(), server.addresses()));
     // Dialled only when it is needed, node 1 has no connection with the client, and cannot dial one.
     let stranger = convoke::endpoint().peers(known).start().await?;
-    assert_eq!(way(&stranger, two.node()).await?, Way::Relayed);
+    let texts = Texts::default();
+    let logs = tracing::subscriber::set_default(Registry::default().with(texts.clone()));
+    for _ in 0..2 {
+        assert_eq!(way(&stranger, two.node()).await?, Way::Relayed);
+    }
+    drop(logs);
+    let texts = texts.0.lock().unwrap().clone();
+    let relayed = texts.iter().filter(|text| text.contains("came through another node"));
+    assert_eq!(relayed.count(), 1, "it is said once: {texts:?}");
     let known = [&one, &two].map(|server| (server.node(), server.addresses()));
     let client = convoke::endpoint().peers(known).keep_connected().start().await?;
     for server in [&one, &two] {

@@ -26,6 +26,7 @@ mod run_queue;
 mod sink;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -48,6 +49,7 @@ use tokio::time::Instant;
 use crate::carrier::{self, BodyCarrier, Carried};
 use crate::health::Health;
 use crate::packing::Packing;
+use crate::resolve::Resolver;
 use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
 use crate::transport::{Address, Connection, Transport};
@@ -85,6 +87,7 @@ pub(crate) struct Driver {
     start: Instant,
     runtime: Handle,
     pub(crate) transports: Vec<Arc<dyn Transport>>,
+    resolver: Option<Resolver>,
     pub(crate) methods: MethodTable,
     pub(crate) telemetry: Telemetry,
     peers: Peers,
@@ -101,6 +104,8 @@ pub(crate) struct Driver {
     /// Wakes who waits for the endpoint to become idle.
     idle: Notify,
     flusher: Arc<Flusher>,
+    /// A reply has come through another node.
+    has_relayed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -122,6 +127,7 @@ struct State {
 /// What a driver is made of.
 pub(crate) struct Parts {
     pub(crate) transports: Vec<Arc<dyn Transport>>,
+    pub(crate) resolver: Option<Resolver>,
     pub(crate) methods: MethodTable,
     pub(crate) telemetry: Telemetry,
     pub(crate) packing: Packing,
@@ -161,9 +167,12 @@ impl Driver {
         parts: Parts,
         (secret, seed): (Secret, u64),
     ) -> Result<Arc<Self>, LimitsError> {
-        let Parts { transports, methods, telemetry, packing, health } = parts;
+        let Parts { transports, resolver, methods, telemetry, packing, health } = parts;
         let outlet = Outlet::new(telemetry.clone());
-        let node = Node::with_outbox(outlet, identity, secret, &limits, seed, Timestamp::ZERO)?;
+        let mut node = Node::with_outbox(outlet, identity, secret, &limits, seed, Timestamp::ZERO)?;
+        if resolver.is_some() {
+            node.resolve_by_name();
+        }
         let headroom = 64 << 10;
         let frame_bytes_max =
             u32::try_from(limits.message_bytes_max + headroom).unwrap_or(u32::MAX);
@@ -190,6 +199,7 @@ impl Driver {
             start: Instant::now(),
             runtime: Handle::current(),
             transports,
+            resolver,
             methods,
             telemetry,
             peers: Peers::default(),
@@ -203,6 +213,7 @@ impl Driver {
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
             flusher: Arc::default(),
+            has_relayed: AtomicBool::new(false),
         });
         #[cfg(feature = "metrics")]
         if driver.telemetry.meters.is_some() {
@@ -323,6 +334,11 @@ impl Driver {
         let state = self.state.lock();
         let link = state.node.links().current(node)?;
         state.connections().get(link).map(|attached| attached.connection.clone())
+    }
+
+    /// Open branches of this node's calls at another.
+    pub(crate) fn open_at(&self, node: NodeId) -> usize {
+        self.state.lock().node.open_at(node)
     }
 
     /// The connections to `node` that new frames do not take.

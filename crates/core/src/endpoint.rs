@@ -18,10 +18,11 @@ use crate::error::{ConnectError, StartError};
 use crate::health::Health;
 use crate::packing::Packing;
 use crate::peer::Peer;
+use crate::resolve::{Resolve, Resolver};
 use crate::server::{Authorize, Caller, CastSpace, IntoService, MethodTable, Service};
 use crate::telemetry::Telemetry;
 use crate::transport::{
-    Address, AddressError, Counters, DialError, ListenError, Sink, ToAddresses, Transport,
+    Address, AddressError, Counters, ListenError, Sink, ToAddresses, Transport,
 };
 
 pub use reconnect::KeepConnected;
@@ -65,6 +66,7 @@ pub struct EndpointBuilder {
     epoch: u64,
     peers: Vec<(NodeId, Result<Vec<Address>, AddressError>)>,
     keeps_connected: bool,
+    resolver: Option<Resolver>,
     rule: Rule,
     telemetry: Telemetry,
     health: Option<Health>,
@@ -148,6 +150,15 @@ impl EndpointBuilder {
     #[must_use]
     pub fn keep_connected(mut self) -> Self {
         self.keeps_connected = true;
+        self
+    }
+
+    /// Asks `resolver` for the addresses of a node that is called and has none here, or whose
+    /// addresses all failed. Default: such a node cannot be reached. A later resolver replaces an
+    /// earlier one; see [`Resolve`].
+    #[must_use]
+    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+        self.resolver = Some(Resolver::new(resolver));
         self
     }
 
@@ -260,8 +271,14 @@ impl EndpointBuilder {
         let packing = Packing::new(self.compression, limits.message_bytes_max);
         #[cfg(not(feature = "zstd"))]
         let packing = Packing::default();
-        let parts =
-            Parts { transports: self.transports, methods, telemetry, packing, health: self.health };
+        let parts = Parts {
+            transports: self.transports,
+            resolver: self.resolver,
+            methods,
+            telemetry,
+            packing,
+            health: self.health,
+        };
         let driver = Driver::new(identity, limits, parts, (secret, seed))?;
         let guard = Guard(driver.clone());
         driver.with_node(|core, _| core.raise_epoch(self.epoch));
@@ -410,6 +427,21 @@ impl Endpoint {
         Ok(Peer::new(node))
     }
 
+    /// Forgets the addresses of a node, and closes the connections to it: branches that are open
+    /// there fail as after any loss. It is dialled no more, unless it is given again with
+    /// [`Self::peer`] or the [resolver](EndpointBuilder::resolver) knows it. A dial under way ends by
+    /// itself, and what [`Self::keep_connected`] gave is to be dropped by its owner. The node may
+    /// connect by itself, as any may.
+    ///
+    /// Discovery by DNS or of another kind is a loop of [`Self::peer`] for who has come and `forget`
+    /// for who has gone.
+    pub fn forget(&self, peer: impl Into<Peer>) {
+        let node = peer.into().node();
+        if node != self.node() {
+            self.driver().forget(node);
+        }
+    }
+
     /// Makes sure there is a connection to `peer`, so that the first call need not wait for one.
     ///
     /// # Errors
@@ -419,15 +451,8 @@ impl Endpoint {
         if node == self.node() || self.driver().connection_to(node).is_some() {
             return Ok(());
         }
-        let addresses = self.driver().with_node(|core, _| core.links().addresses(node));
-        let mut result = Err(DialError::NoAddress { node });
-        for address in self.driver().in_dial_order(node, addresses) {
-            result = self.driver().dial(&address, Some(node)).await.map(|_| ());
-            if result.is_ok() {
-                break;
-            }
-        }
-        Ok(result?)
+        let known = self.driver().with_node(|core, _| core.links().addresses(node));
+        Ok(self.driver().dial_by_name(node, known).await?)
     }
 
     /// Refuses from now on what is sent to this node as a member of a configuration of an older

@@ -57,8 +57,10 @@ pub mod health;
 mod message;
 mod metadata;
 mod method;
+mod one_of;
 mod packing;
 mod peer;
+mod resolve;
 mod server;
 mod telemetry;
 mod trace_context;
@@ -88,9 +90,11 @@ pub use error::{CallError, Code, ConnectError, StartError, Status};
 pub use message::{DecodeError, Payload};
 pub use metadata::Metadata;
 pub use method::{Method, RawMessage, Request};
+pub use one_of::{NoPeers, OneOf};
 #[cfg(feature = "zstd")]
 pub use packing::Compression;
 pub use peer::Peer;
+pub use resolve::{BoxError, Resolve};
 pub use server::{
     Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, Handler, IntoService,
     ReceivedCast, Refused, ReplyStream, Service, ServiceOf, Task, Waiting,

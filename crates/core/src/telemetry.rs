@@ -12,6 +12,7 @@ mod span;
 
 use std::marker::PhantomData;
 
+use crate::client::Way;
 use crate::driver::{Driver, Unwanted};
 use crate::method::Request;
 use crate::peer::Peer;
@@ -75,6 +76,13 @@ impl Telemetry {
         #[cfg(feature = "metrics")]
         self.meters.iter().for_each(|meters| meters.on_closed(connection, reason));
         let _ = (connection, reason);
+    }
+
+    /// A call of this node got a reply.
+    pub(crate) fn on_reply(&self, way: Way) {
+        #[cfg(feature = "metrics")]
+        self.meters.iter().for_each(|meters| meters.on_reply(way));
+        let _ = way;
     }
 
     /// A dial has failed.

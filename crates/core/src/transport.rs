@@ -372,6 +372,14 @@ pub enum DialError {
         /// The node.
         node: NodeId,
     },
+    /// The endpoint's [resolver](crate::EndpointBuilder::resolver) found no address of the node.
+    #[error("no address of {node} is known, and the resolver found none: {message}")]
+    Unresolved {
+        /// The node.
+        node: NodeId,
+        /// Its own error, or that it did not answer in time, or panicked.
+        message: String,
+    },
 }
 
 /// Why listening failed.

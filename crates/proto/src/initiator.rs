@@ -79,6 +79,9 @@ pub enum OpenError {
     },
 }
 
+/// Calls of one node looked through when they are counted: a node with more is busy enough.
+const OPEN_AT_MAX: usize = 1_024;
+
 impl Initiator {
     pub(crate) fn new(life: Incarnation, secret: Secret, limits: &Limits) -> Self {
         Self {
@@ -104,6 +107,16 @@ impl Initiator {
     pub fn open_count(&self) -> usize {
         let full = self.calls.values().filter(|armed| !armed.call.has_ended()).count();
         full + self.flat.iter().filter(|(_, flat)| flat.end().is_none()).count()
+    }
+
+    /// Branches and calls of this node that wait for another, which new frames reach by `link`: young
+    /// calls count for each branch, others once. Of many it is only said that they are many.
+    pub(crate) fn open_at(&self, node: NodeId, link: Option<LinkId>) -> usize {
+        let flat = link.and_then(|link| self.flat_at.get(link.index())).map_or(0, |count| *count);
+        let there = self.at_node.range((node, 0)..=(node, u64::MAX)).take(OPEN_AT_MAX);
+        let full = there
+            .filter(|(_, seq)| self.calls.get(seq).is_some_and(|armed| !armed.call.has_ended()));
+        flat + full.count()
     }
 
     /// A name for a new call of so many root branches.

@@ -116,6 +116,8 @@ pub struct Links {
     queue_bytes_max: usize,
     backoff_min: Duration,
     backoff_max: Duration,
+    /// Whoever dials asks for the addresses of nodes that have none here.
+    has_resolver: bool,
 }
 
 /// Ended connections remembered per node.
@@ -148,7 +150,13 @@ impl Links {
             queue_bytes_max: limits.dial_queue_bytes_max,
             backoff_min: limits.backoff_min,
             backoff_max: limits.backoff_max,
+            has_resolver: false,
         }
+    }
+
+    /// Nodes without an address can be dialled from now on.
+    pub(crate) fn resolve_by_name(&mut self) {
+        self.has_resolver = true;
     }
 
     /// Where a node can be dialled, from the endpoint's owner.
@@ -171,6 +179,22 @@ impl Links {
         if !configured.contains(&address) {
             configured.push(address);
         }
+    }
+
+    /// Forgets where a node can be dialled, and that it could not be.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        neighbour.configured.clear();
+        neighbour.advertised.clear();
+        neighbour.last_error.clear();
+        (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
+        self.forget_idle(node);
+    }
+
+    /// The connections to a node.
+    pub(crate) fn to_node(&self, node: NodeId) -> Vec<LinkId> {
+        let up = self.neighbours.get(&node).map_or(&[][..], |neighbour| &neighbour.up);
+        up.iter().map(|(id, _)| *id).collect()
     }
 
     /// Addresses to try, configured ones first.
@@ -347,6 +371,12 @@ impl Links {
         let has_address = !neighbour.configured.is_empty() || !neighbour.advertised.is_empty();
         let may_dial = has_address && now >= neighbour.backoff_until;
         if neighbour.is_dialling || may_dial { Way::Dialable } else { Way::Dead }
+    }
+
+    /// Whether a node that is [`Way::Dead`] can be dialled by its name alone.
+    pub(crate) fn is_resolvable(&self, now: Timestamp, node: NodeId) -> bool {
+        let neighbour = self.neighbours.get(&node);
+        self.has_resolver && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
     }
 
     /// Asks for a dial unless one is under way.
@@ -625,6 +655,32 @@ mod tests {
         let links = links(1);
         assert_eq!(links.way(Timestamp::ZERO, node(9)), Way::Dead);
         assert_eq!(links.way(Timestamp::ZERO, node(1)), Way::Up(LinkId::LOCAL));
+    }
+
+    #[test]
+    fn a_node_is_dialled_by_its_name_where_that_is_enough_and_not_within_a_pause() {
+        let mut links = links(1);
+        assert!(!links.is_resolvable(Timestamp::ZERO, node(9)));
+        links.resolve_by_name();
+        assert!(links.is_resolvable(Timestamp::ZERO, node(9)));
+        links.handle_dial_failed(Timestamp::ZERO, node(9));
+        assert!(!links.is_resolvable(Timestamp::ZERO, node(9)));
+        assert!(links.is_resolvable(Timestamp::ZERO + Duration::from_millis(50), node(9)));
+    }
+
+    #[test]
+    fn a_forgotten_node_is_a_stranger_and_has_no_pause_once_it_is_known_again() {
+        let mut links = links(1);
+        let address: Address = "tcp://127.0.0.1:1".parse().unwrap();
+        links.configure(node(2), vec![address.clone()]);
+        links.handle_dial_failed(Timestamp::ZERO, node(2));
+        links.forget(node(2));
+        assert!(links.addresses(node(2)).is_empty() && !links.is_configured(node(2)));
+        assert_eq!(links.way(Timestamp::ZERO, node(2)), Way::Dead);
+        links.configure(node(2), vec![address]);
+        assert_eq!(links.way(Timestamp::ZERO, node(2)), Way::Dialable);
+        links.forget(node(7)); // of whom nothing is known
+        assert_eq!(links.known_count(), 1);
     }
 
     #[test]

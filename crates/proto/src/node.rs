@@ -85,6 +85,9 @@ pub enum ResetReason {
     /// Too many of its frames did not count.
     #[error("too many frames of the connection did not count")]
     Noise,
+    /// The owner of this endpoint said so.
+    #[error("the owner of this endpoint has forgotten the peer")]
+    Forgotten,
 }
 
 /// The whole protocol of one node, and where its frames go.
@@ -174,6 +177,19 @@ impl<O: Outbox> Node<O> {
     /// Another place where a node can be dialled.
     pub fn configure_also(&mut self, node: NodeId, address: Address) {
         self.links.configure_also(node, address);
+    }
+
+    /// From now on a request or cast may be for a node without an address: its dial finds one.
+    pub fn resolve_by_name(&mut self) {
+        self.links.resolve_by_name();
+    }
+
+    /// Forgets where a node can be dialled, and closes the connections to it.
+    pub fn forget(&mut self, now: Timestamp, node: NodeId) {
+        for link in self.links.to_node(node) {
+            self.reset(now, node, link, ResetReason::Forgotten);
+        }
+        self.links.forget(node);
     }
 
     /// A connection is up. It is known by this id from now on, of which `name` tells the outbox
@@ -344,6 +360,11 @@ impl<O: Outbox> Node<O> {
     /// Its calls.
     pub fn initiator(&self) -> &Initiator {
         &self.initiator
+    }
+
+    /// Open branches of its calls at another node, for choosing who has fewer.
+    pub fn open_at(&self, node: NodeId) -> usize {
+        self.initiator.open_at(node, self.links.current(node))
     }
 
     /// Its tasks.

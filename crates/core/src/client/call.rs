@@ -342,6 +342,7 @@ fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp
                 true => Way::Direct,
                 false => Way::Relayed,
             };
+            driver.note_reply(from, way);
             Progress::Reply(Reply { message, from, way, path, item })
         }
         Err(message) => Progress::Undecodable { path, from, message },

@@ -6,14 +6,16 @@
 //! others rely on it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use convoke_proto::call::{CallEvent, End};
-use convoke_proto::id::CallId;
+use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::node::Opening;
 use convoke_proto::time::Timestamp;
 use smallvec::SmallVec;
 
+use crate::client::Way;
 use crate::error::CallError;
 use crate::transport::Connection;
 
@@ -58,6 +60,20 @@ impl Promiser for Appender {
 }
 
 impl Driver {
+    /// Counts a reply, and says once that replies come through other nodes: it is a hop that whoever
+    /// makes the calls can save.
+    pub(crate) fn note_reply(&self, from: NodeId, way: Way) {
+        self.telemetry.on_reply(way);
+        if way == Way::Relayed && !self.has_relayed.swap(true, Ordering::Relaxed) {
+            let node = self.identity.node;
+            tracing::info!(
+                %node, %from,
+                "a reply came through another node, for want of a connection with its sender: \
+                 `keep_connected` lets replies come straight (said once)"
+            );
+        }
+    }
+
     /// Opens a call.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ impl Driver {
     /// The addresses of a node in the order to dial them: those that can prove the node first where
     /// only proof is taken, then by the [preference](crate::transport::Transport::preference) of
     /// their transports, then as they are given.
-    pub(crate) fn in_dial_order(&self, node: NodeId, mut addresses: Vec<Address>) -> Vec<Address> {
+    fn in_dial_order(&self, node: NodeId, mut addresses: Vec<Address>) -> Vec<Address> {
         if addresses.len() > 1 {
             let must_prove = self.state.lock().must_prove(node);
             addresses.sort_by_cached_key(|address| {
@@ -26,29 +26,57 @@ impl Driver {
         addresses
     }
 
-    /// Dials a node at its addresses, in turn, and reports a failure; success reports itself by
-    /// `on_open`.
-    pub(super) fn dial_node(self: &Arc<Self>, node: NodeId, addresses: Vec<Address>) {
+    /// Dials a node for the protocol, and reports a failure; success reports itself by `on_open`.
+    pub(super) fn dial_node(self: &Arc<Self>, node: NodeId, known: Vec<Address>) {
         let driver = self.clone();
         self.runtime.spawn(async move {
-            let mut why = None;
-            for address in driver.in_dial_order(node, addresses) {
-                match driver.dial(&address, Some(node)).await {
-                    Ok(_) => return,
-                    Err(error) => {
-                        tracing::debug!(%node, %error, "dial failed");
-                        why = Some(error);
-                    }
-                }
-            }
+            let Err(error) = driver.dial_by_name(node, known).await else { return };
             driver.telemetry.on_dial_failed();
             driver.with_node(|core, now| {
-                if let Some(error) = why {
-                    core.note_dial_error(node, &error.to_string());
-                }
+                core.note_dial_error(node, &error.to_string());
                 core.handle_dial_failed(now, node);
             });
         });
+    }
+
+    /// Dials a node at its known addresses in turn and, when there is none or all fail, at those that
+    /// the resolver finds.
+    pub(crate) async fn dial_by_name(
+        self: &Arc<Self>,
+        node: NodeId,
+        known: Vec<Address>,
+    ) -> Result<(), DialError> {
+        let _dialling = self.dialling(node);
+        let dialled = self.dial_in_turn(node, known.clone()).await;
+        let (Err(error), Some(resolver)) = (&dialled, &self.resolver) else { return dialled };
+        let mut found = match resolver.addresses(node, self.now(), self.limits.backoff_min).await {
+            Ok(found) => found,
+            Err(unresolved) if known.is_empty() => return Err(unresolved),
+            Err(unresolved) => {
+                tracing::debug!(%node, error = %unresolved, "no other address");
+                return Err(error.clone());
+            }
+        };
+        found.retain(|address| !known.contains(address));
+        if found.is_empty() { dialled } else { self.dial_in_turn(node, found).await }
+    }
+
+    async fn dial_in_turn(
+        self: &Arc<Self>,
+        node: NodeId,
+        addresses: Vec<Address>,
+    ) -> Result<(), DialError> {
+        let mut result = Err(DialError::NoAddress { node });
+        for address in self.in_dial_order(node, addresses) {
+            match self.dial(&address, Some(node)).await {
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    tracing::debug!(%node, %error, "dial failed");
+                    result = Err(error);
+                }
+            }
+        }
+        result
     }
 
     /// Of two connections between the same nodes, dialled at once, both ends keep the same one for
@@ -90,7 +118,6 @@ impl Driver {
         address: &Address,
         expected: Option<NodeId>,
     ) -> Result<Arc<dyn Connection>, DialError> {
-        let _dialling = expected.map(|node| self.dialling(node));
         let transport = self.transport(address.scheme());
         let transport =
             transport.ok_or_else(|| DialError::NoTransport { address: address.clone() })?;

@@ -1,7 +1,9 @@
 //! Where an endpoint listens, and how it closes.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use convoke_proto::id::NodeId;
 use parking_lot::Mutex;
 
 use crate::endpoint::KeepConnected;
@@ -16,7 +18,7 @@ pub(super) struct Doors {
     /// Set when all listen.
     addresses: OnceLock<Vec<Address>>,
     /// Connections that are kept up with the endpoint.
-    kept: Mutex<Vec<KeepConnected>>,
+    kept: Mutex<BTreeMap<NodeId, KeepConnected>>,
 }
 
 impl Driver {
@@ -30,9 +32,15 @@ impl Driver {
         self.doors.addresses.set(addresses).expect("it starts once");
     }
 
-    /// Keeps a connection up until the endpoint closes.
-    pub(crate) fn keep_connection(&self, kept: KeepConnected) {
-        self.doors.kept.lock().push(kept);
+    /// Keeps a connection up until the endpoint closes or the node is forgotten.
+    pub(crate) fn keep_connection(&self, node: NodeId, kept: KeepConnected) {
+        self.doors.kept.lock().insert(node, kept);
+    }
+
+    /// Closes the connections to a node and forgets its addresses.
+    pub(crate) fn forget(self: &Arc<Self>, node: NodeId) {
+        drop(self.doors.kept.lock().remove(&node));
+        self.with_node(|core, now| core.forget(now, node));
     }
 
     /// Where it listens.

@@ -85,6 +85,7 @@ impl State {
             NodeEvent::Reset { link, why, .. } => {
                 let reason = match why {
                     ResetReason::Noise => CloseReason::Fault(why.to_string()),
+                    ResetReason::Forgotten => CloseReason::Local,
                     _ => CloseReason::Stale,
                 };
                 let connection = self.connections().get(link).map(|open| open.connection.clone());

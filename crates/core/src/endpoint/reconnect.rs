@@ -49,7 +49,7 @@ impl Endpoint {
         let mut states: Vec<_> = others
             .map(|node| {
                 let state = self.watch_peer(node);
-                self.driver().keep_connection(self.keep_connected(node));
+                self.driver().keep_connection(*node, self.keep_connected(node));
                 state
             })
             .collect();

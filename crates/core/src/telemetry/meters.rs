@@ -18,6 +18,7 @@ use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::client::Way;
 use crate::driver::{Driver, Unwanted};
 use crate::method::Request;
 use crate::peer::Peer;
@@ -36,6 +37,8 @@ pub(crate) struct Meters {
     /// Methods that are served.
     tasks: BTreeMap<MethodId, Arc<TaskMeters>>,
     batch_frames: Histogram,
+    /// By [`Way`].
+    replies: [Counter; WAYS.len()],
     sampled: Sampled,
     /// What connections carried that have ended.
     ended: Mutex<Counters>,
@@ -85,10 +88,15 @@ impl Meters {
             let labels = [("node", node.clone()), ("reason", reason.to_owned())];
             metrics::counter!("convoke_frames_ignored_total", &labels)
         });
+        let replies = WAYS.map(|way| {
+            let labels = [("node", node.clone()), ("way", way.to_owned())];
+            metrics::counter!("convoke_replies_total", &labels)
+        });
         let gauge = |name: &'static str| metrics::gauge!(name, "node" => node.clone());
         Self {
             tasks: tasks.collect(),
             calls: Mutex::default(),
+            replies,
             batch_frames: metrics::histogram!("convoke_batch_frames", "node" => node.clone()),
             sampled: Sampled {
                 calls_open: gauge("convoke_calls_open"),
@@ -142,6 +150,10 @@ impl Meters {
         metrics::counter!("convoke_connections_closed_total", &labels).increment(1);
         let mut ended = self.ended.lock();
         *ended = *ended + connection.counters();
+    }
+
+    pub(super) fn on_reply(&self, way: Way) {
+        self.replies[way as usize].increment(1);
     }
 
     pub(super) fn on_dial_failed(&self) {
@@ -289,6 +301,9 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// Ways of replies as labels, in the order of [`Way`].
+const WAYS: [&str; 3] = ["local", "direct", "relayed"];
+
 type Read = fn(&Counters) -> u64;
 
 /// What connections carry: its name, its unit, and where it is.
@@ -321,6 +336,7 @@ fn describe() {
     counter!("convoke_tasks_started_total", count, "handlers started");
     counter!("convoke_tasks_ended_total", count, "handlers ended, by outcome");
     histogram!("convoke_task_duration_seconds", Unit::Seconds, "from a handler's start to its end");
+    counter!("convoke_replies_total", count, "replies to calls of this node, by their way");
     counter!("convoke_refusals_total", count, "requests of others refused without running them");
     histogram!("convoke_batch_frames", count, "frames that one read brought");
     counter!("convoke_connections_opened_total", count, "connections that opened");

@@ -151,7 +151,16 @@ impl<O: Outbox> Node<O> {
             // Bound to a connection: when it is gone, so is the frame.
             Some(link) if !self.links.is_up(link) => return,
             Some(link) => Way::Up(link),
-            None => self.links.way(now, to),
+            None => match self.links.way(now, to) {
+                // Others cause other messages, so no stranger's word asks the resolver.
+                Way::Dead
+                    if matches!(outbound.message, Message::Request(_) | Message::Cast(_))
+                        && self.links.is_resolvable(now, to) =>
+                {
+                    Way::Dialable
+                }
+                way => way,
+            },
         };
         match way {
             Way::Up(link) => {

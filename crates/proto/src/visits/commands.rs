@@ -148,7 +148,7 @@ impl Visits {
         branch: Branch,
         links: &mut Links,
     ) -> Result<TaskKey, SendError> {
-        if links.way(now, branch.to) == Way::Dead {
+        if links.way(now, branch.to) == Way::Dead && !links.is_resolvable(now, branch.to) {
             return Err(SendError::NodeDead);
         }
         self.with_task(now, task, links, |task| {
