@@ -22,6 +22,8 @@ async fn order(goods: String, context: Context, store: Peer) -> Result<String, S
 
 /// At the store.
 async fn take(goods: String, context: Context) -> Result<u64, Status> {
+    // Travels beside what comes next, the reply or the failure.
+    context.reply_metadata("counted", "today")?;
     match goods.as_str() {
         "lamp" => Ok(2),
         // Nothing was changed, so whoever asks may ask again, or somebody else.
@@ -74,6 +76,12 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let to_store = endpoint.connect(store.addresses()).await?;
     let error = client.call(TAKE, "desk".into()).to(to_store).await.expect_err("not now");
     assert_eq!((code(&error), error.is_safe_to_repeat()), (Some(Code::Unavailable), true));
+
+    // Beside a reply, and beside a failure.
+    let reply = client.call(TAKE, "lamp".into()).to(to_store).open()?.first().await?;
+    assert_eq!((reply.metadata().text("counted"), reply.message()), (Some("today"), &2));
+    let failure = error.failure().ok_or("the store refused it")?;
+    assert_eq!(failure.metadata().text("counted"), Some("today"));
 
     // A hook sees every request before it leaves. An error of it ends the call unsent.
     let client = endpoint.client().before_each(|request| {

@@ -32,7 +32,10 @@ async fn stream(text: String, task: Task<String>) -> std::result::Result<Finish,
 
 fn node(number: u64, compression: Option<Compression>) -> EndpointBuilder {
     let service = Service::new()
-        .unary(ECHO, |text, _: Context| async move { Ok::<_, Status>(text) })
+        .unary(ECHO, |text: String, context: Context| async move {
+            context.reply_metadata("length", text.len().to_string())?;
+            Ok::<_, Status>(text)
+        })
         .tree(HAND_ON, hand_on)
         .unary(NEVER, |_: String, _| std::future::pending::<std::result::Result<String, _>>())
         .tree(STREAM, stream);
@@ -72,6 +75,9 @@ async fn two_endpoints_that_were_told_to_compress_in_both_directions() -> Result
     let (client, _server, peer) = pair(how, how).await?;
     let (sent, received) = exchange(&client, &peer).await?;
     assert!(sent < 2_000 && received < 2_000, "{sent} sent, {received} received");
+    let reply = client.call(ECHO, text()).to(peer).open()?.first().await?;
+    let length = text().len().to_string();
+    assert_eq!(reply.metadata().text("length"), Some(&length[..]), "it is beside what is packed");
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::wire::Extension;
 
 use crate::message::Payload;
-use crate::metadata::{self, Oversize};
+use convoke_proto::metadata::{self, Oversize};
 
 pub use raw::RawMessage;
 

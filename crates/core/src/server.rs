@@ -30,11 +30,11 @@ use crate::driver::{Driver, Node, Stopper, answer_later};
 use crate::endpoint::Endpoint;
 use crate::error::{StartError, Status};
 use crate::message::Payload;
-use crate::metadata::Metadata;
 use crate::method::Method;
 use crate::packing;
 use crate::telemetry::TaskProbe;
 use crate::trace_context::TraceContext;
+use convoke_proto::metadata::Metadata;
 
 pub(crate) use caller::Authorize;
 pub use caller::Caller;
@@ -492,6 +492,30 @@ impl Context {
     /// The metadata that came with the request, in order.
     pub fn metadata(&self) -> Metadata<'_> {
         Metadata::among(self.extensions())
+    }
+
+    /// Adds metadata to the next reply of this task, or item of a streamed one, or else to its
+    /// failure: a version, a cost, a hint where to ask next time. The caller finds it in
+    /// [`Reply::metadata`] or [`Failure::metadata`]. Branches do not inherit it. A task that ends
+    /// without a reply drops it.
+    ///
+    /// # Errors
+    /// [`SendError::TooLarge`] above 16,000 bytes of metadata, or 255 of a key; the pair is then not
+    /// added. [`SendError::Ended`] when the task has been stopped or has returned.
+    ///
+    /// ```
+    /// # use convoke_core::{Context, Status};
+    /// async fn read(key: String, context: Context) -> Result<String, Status> {
+    ///     context.reply_metadata("version", "7")?;
+    ///     Ok(format!("the value of {key}"))
+    /// }
+    /// ```
+    ///
+    /// [`Reply::metadata`]: crate::Reply::metadata
+    /// [`Failure::metadata`]: crate::Failure::metadata
+    pub fn reply_metadata(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), SendError> {
+        let (task, value) = (self.task(), value.as_ref());
+        self.handle.driver.with_node(|node, now| node.reply_metadata(now, task, key, value))
     }
 
     /// The epoch of the configuration that the request was made for; 0 is none.

@@ -340,7 +340,7 @@ impl Call {
         let event = self.events.pop_front()?;
         if let CallEvent::Reply(delivered) = &event {
             self.wake_after = 1;
-            self.inbox.consume(&delivered.path, delivered.index, delivered.payload.len());
+            self.consume(delivered);
             self.drain_credits();
         }
         Some(event)

@@ -5,7 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::id::{NodeId, TaskKey};
-use crate::wire::{Cause, Executed};
+use crate::metadata::Metadata;
+use crate::wire::{Cause, Executed, Extension};
 
 /// One failed branch: which, where, why, and whether it may have run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Failure {
     pub text: String,
     /// The service's details for [`Cause::Application`].
     pub details: Bytes,
+    /// Fields beside it, metadata among them.
+    pub extensions: Box<[Extension]>,
 }
 
 impl Failure {
@@ -34,8 +37,13 @@ impl Failure {
         cause: Cause,
         executed: Executed,
     ) -> Self {
-        let text = String::new();
-        Self { task, node, cause, executed, code: 0, text, details: Bytes::new() }
+        let (text, details, extensions) = (String::new(), Bytes::new(), Box::default());
+        Self { task, node, cause, executed, code: 0, text, details, extensions }
+    }
+
+    /// Metadata that the task gave to its failure.
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata::among(&self.extensions)
     }
 
     /// The epoch of the node that refused the request as of an older one ([`Cause::StaleEpoch`]).

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 
 use crate::id::Path;
-use crate::wire::{Part, Reply, ReplyKind};
+use crate::wire::{Extension, Part, Reply, ReplyKind};
 
 use super::flow::{Overrun, ReceiveWindow};
 use super::limits::Limits;
@@ -20,10 +20,21 @@ pub type ReplyName = (Path, u32);
 /// What a frame brought.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Messages that are whole now, in order; for a stream with the number of the item.
-    pub messages: Vec<(Option<u64>, Bytes)>,
+    /// Messages that are whole now, in order.
+    pub messages: Vec<Whole>,
     /// Nothing of this reply is outstanding any more.
     pub is_whole: bool,
+}
+
+/// A message that came wholly.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Its number in a stream.
+    pub item: Option<u64>,
+    /// Fields beside it, metadata among them: those of its first frame.
+    pub extensions: Vec<Extension>,
+    /// Its bytes.
+    pub payload: Bytes,
 }
 
 /// A reply that breaks the rules: the sender's doing.
@@ -53,6 +64,9 @@ impl From<Overrun> for InboxFault {
 /// What a message takes besides its bytes.
 const MESSAGE_BYTES: u64 = 128;
 
+/// What an extension takes besides its bytes.
+const EXTENSION_BYTES: u64 = 64;
+
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]
 pub struct Inbox {
@@ -64,6 +78,8 @@ pub struct Inbox {
     unread_count: u64,
     /// Bytes gathered of messages that are not whole.
     gathered: u64,
+    /// Bytes of extensions, of messages unread and not whole.
+    beside: u64,
     /// What each root branch has of all this, where there are several.
     of_root: BTreeMap<u32, u64>,
     root_count: usize,
@@ -77,6 +93,14 @@ struct InboxLimits {
     stream_window: u64,
     total: u64,
     message: u64,
+}
+
+/// One frame of a message.
+#[derive(Debug)]
+struct Piece {
+    part: Option<Part>,
+    extensions: Vec<Extension>,
+    payload: Bytes,
 }
 
 #[derive(Debug)]
@@ -94,7 +118,10 @@ struct Assembly {
     total: Option<u64>,
     last_item: Option<u64>,
     /// Pieces that came before their turn; bounded by the window.
-    early: BTreeMap<(u64, u64), (ReplyKind, Option<Part>, Bytes)>,
+    early: BTreeMap<(u64, u64), Piece>,
+    /// Extensions of the message in hand, and bytes of these and of those that came early.
+    extensions: Vec<Extension>,
+    beside: u64,
 }
 
 impl Inbox {
@@ -112,6 +139,7 @@ impl Inbox {
             unread: 0,
             unread_count: 0,
             gathered: 0,
+            beside: 0,
             of_root: BTreeMap::new(),
             root_count,
             limits,
@@ -147,7 +175,7 @@ impl Inbox {
     /// Bytes kept, with what each message takes besides.
     fn held(&self) -> u64 {
         let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
-        self.unread + self.gathered + count * MESSAGE_BYTES
+        self.unread + self.gathered + self.beside + count * MESSAGE_BYTES
     }
 
     fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
@@ -156,7 +184,10 @@ impl Inbox {
             ReceiveWindow::new(self.limits.unscheduled).receive(reply.payload.len())?;
             self.unread += reply.payload.len() as u64;
             self.unread_count += 1;
-            return Ok(Accepted { messages: vec![(None, reply.payload.clone())], is_whole: true });
+            self.beside += cost_of(&reply.extensions);
+            let (extensions, payload) = (reply.extensions.clone(), reply.payload.clone());
+            let messages = vec![Whole { item: None, extensions, payload }];
+            return Ok(Accepted { messages, is_whole: true });
         }
         let name = (path.clone(), reply.index);
         if self.forgotten.contains(&name) {
@@ -171,12 +202,16 @@ impl Inbox {
         if assembly.is_stream != is_stream {
             return Err(InboxFault::Malformed);
         }
-        let before = assembly.unfinished();
+        let (before, beside_before) = (assembly.unfinished(), assembly.beside);
         let accepted = assembly.accept(reply, message_max);
         self.gathered = self.gathered + assembly.unfinished() - before;
+        self.beside = self.beside + assembly.beside - beside_before;
         let accepted = accepted?;
         self.unread_count += accepted.messages.len() as u64;
-        self.unread += accepted.messages.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        for message in &accepted.messages {
+            self.unread += message.payload.len() as u64;
+            self.beside += cost_of(&message.extensions);
+        }
         if accepted.is_whole {
             self.remove(&name);
         }
@@ -184,11 +219,12 @@ impl Inbox {
         Ok(accepted)
     }
 
-    /// The application has read `len` bytes of a reply.
-    pub fn consume(&mut self, path: &Path, index: u32, len: usize) {
+    /// The application has read `len` bytes of a reply, with these extensions.
+    pub fn consume(&mut self, path: &Path, index: u32, len: usize, extensions: &[Extension]) {
         self.counted(root_of(path), |inbox| {
             inbox.unread -= len as u64;
             inbox.unread_count -= 1;
+            inbox.beside -= cost_of(extensions);
         });
         if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
             assembly.read += super::flow::cost(len);
@@ -211,15 +247,17 @@ impl Inbox {
     fn remove(&mut self, name: &ReplyName) {
         if let Some(assembly) = self.assemblies.remove(name) {
             self.gathered -= assembly.unfinished();
+            self.beside -= assembly.beside;
         }
     }
 
     /// Whether the call holds more than it may: what came without being granted is bounded by this alone.
-    /// Messages are bounded in number, too, for an empty one takes memory; apart from their bytes, so
-    /// that what was granted always fits.
+    /// Messages are bounded in number, too, for an empty one takes memory, and what comes beside them in
+    /// bytes; each apart from the bytes of messages, so that what was granted always fits.
     pub fn is_over(&self) -> bool {
         let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
-        self.unread + self.gathered > self.limits.total || count * MESSAGE_BYTES > self.limits.total
+        let held = [self.unread + self.gathered, self.beside, count * MESSAGE_BYTES];
+        held.into_iter().any(|bytes| bytes > self.limits.total)
     }
 
     /// Grants to send, as totals, in order.
@@ -277,6 +315,11 @@ impl Inbox {
     }
 }
 
+/// Bytes that extensions take.
+fn cost_of(extensions: &[Extension]) -> u64 {
+    extensions.iter().map(|extension| extension.value.len() as u64 + EXTENSION_BYTES).sum()
+}
+
 /// The root branch that a branch is below.
 fn root_of(path: &Path) -> u32 {
     path.indices().next().unwrap_or(0)
@@ -296,6 +339,8 @@ impl Assembly {
             total: None,
             last_item: None,
             early: BTreeMap::new(),
+            extensions: Vec::new(),
+            beside: 0,
         }
     }
 
@@ -305,7 +350,7 @@ impl Assembly {
     }
 
     fn held(&self) -> u64 {
-        let early: usize = self.early.values().map(|(_, _, bytes)| bytes.len()).sum();
+        let early: usize = self.early.values().map(|piece| piece.payload.len()).sum();
         (self.gathered.len() + early) as u64
     }
 
@@ -350,7 +395,12 @@ impl Assembly {
         if item == self.next_item {
             self.total = Some(total);
         }
-        self.early.insert(place, (reply.kind, reply.part, reply.payload.clone()));
+        // Those of a later piece are for nobody.
+        let is_first = place.1 == 0;
+        let extensions = if is_first { reply.extensions.clone() } else { Vec::new() };
+        self.beside += cost_of(&extensions);
+        let (part, payload) = (reply.part, reply.payload.clone());
+        self.early.insert(place, Piece { part, extensions, payload });
         self.advance()
     }
 
@@ -365,11 +415,15 @@ impl Assembly {
     /// Takes what is next in order.
     fn advance(&mut self) -> Result<Accepted, InboxFault> {
         let mut accepted = Accepted::default();
-        while let Some((_, part, bytes)) = self.early.remove(&(self.next_item, self.next_offset)) {
-            let Some(message) = self.gather(part, bytes)? else { continue };
-            self.whole += super::flow::cost(message.len());
+        while let Some(mut piece) = self.early.remove(&(self.next_item, self.next_offset)) {
+            self.extensions.append(&mut piece.extensions);
+            let Some(payload) = self.gather(piece.part, piece.payload)? else { continue };
+            self.whole += super::flow::cost(payload.len());
             self.total = None;
-            accepted.messages.push((self.is_stream.then_some(self.next_item), message));
+            let extensions = std::mem::take(&mut self.extensions);
+            self.beside -= cost_of(&extensions);
+            let item = self.is_stream.then_some(self.next_item);
+            accepted.messages.push(Whole { item, extensions, payload });
             (self.next_item, self.next_offset) = (self.next_item + 1, 0);
         }
         let is_last = |last: u64| self.next_item > last;

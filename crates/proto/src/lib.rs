@@ -99,6 +99,7 @@ pub mod limits;
 pub mod link;
 pub mod links;
 pub mod mailbox;
+pub mod metadata;
 pub mod mutant;
 pub mod node;
 pub mod outbox;

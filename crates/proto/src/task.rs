@@ -31,6 +31,7 @@ use crate::wire::{
 
 use super::key;
 use super::limits::Limits;
+use super::metadata;
 use outgoing::Outgoing;
 
 /// What a task wants sent.
@@ -178,6 +179,8 @@ pub(crate) struct Task {
     /// The connection to the initiator, fixed at the first output.
     pub(crate) route: Option<LinkId>,
     outgoing: Outgoing,
+    /// Metadata of the next reply, item or failure.
+    metadata: Vec<Extension>,
     carry_copies: usize,
     children_max: u32,
     message_bytes_max: usize,
@@ -225,6 +228,7 @@ impl Task {
             children: SmallVec::new(),
             route: None,
             outgoing: Outgoing::new(limits.unscheduled_bytes),
+            metadata: Vec::new(),
             carry_copies: limits.carry_copies,
             children_max: limits.children_max,
             message_bytes_max: limits.message_bytes_max,
@@ -239,11 +243,19 @@ impl Task {
         this
     }
 
+    /// Adds a pair to the metadata of the next reply, item or failure.
+    pub(crate) fn reply_metadata(&mut self, key: &str, value: &[u8]) -> Result<(), SendError> {
+        self.check_running()?;
+        let pushed = metadata::push(&mut self.metadata, key, value);
+        pushed.map_err(|(size, limit)| SendError::TooLarge { size, limit })
+    }
+
     /// Sends a whole reply.
     pub(crate) fn reply(&mut self, payload: Bytes) -> Result<(), SendError> {
         self.check_message(&payload)?;
         self.flush();
-        self.held = Held::Reply(self.outgoing.message(payload));
+        let metadata = std::mem::take(&mut self.metadata);
+        self.held = Held::Reply(self.outgoing.message(metadata, payload));
         Ok(())
     }
 
@@ -264,7 +276,8 @@ impl Task {
         self.check_message(&payload)?;
         self.check_stream(index)?;
         self.flush();
-        self.held = Held::Reply(self.outgoing.item(index, payload));
+        let metadata = std::mem::take(&mut self.metadata);
+        self.held = Held::Reply(self.outgoing.item(index, metadata, payload));
         Ok(())
     }
 
@@ -406,6 +419,7 @@ impl Task {
         self.flush();
         let entry = self.entry(Outcome::Failed(failure.cause));
         let fail = failure.into_fail(Some(entry.clone()), std::mem::take(&mut self.inherited));
+        let fail = Fail { extensions: std::mem::take(&mut self.metadata), ..fail };
         self.push(Message::Fail(fail));
         self.end = Some(Finished { entry, tailed: false });
     }

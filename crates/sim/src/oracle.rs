@@ -149,6 +149,8 @@ pub struct TaskTruth {
 pub struct ReplyTruth {
     /// The message, or the items.
     pub messages: Vec<Bytes>,
+    /// The metadata of those messages that had any.
+    pub tags: BTreeMap<usize, Bytes>,
     /// It is a stream.
     pub is_stream: bool,
     /// Nothing more comes.

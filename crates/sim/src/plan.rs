@@ -134,14 +134,25 @@ fn size(random: &mut Random, shape: &Shape) -> usize {
 
 /// The payload of one message: different for each, so that none can stand for another.
 pub fn payload(task: &TaskName, index: u32, item: u64, len: usize) -> Bytes {
-    let made_up = task.made_up.map_or(0, |key| key.0 | 1);
-    let name = name(task.call, &task.task) ^ made_up;
-    let name = name ^ (u64::from(index) << 32) ^ item.wrapping_mul(0x9e37_79b9);
+    let name = message(task, index, item);
     let mut bytes = vec![(name >> 56) as u8; len];
     for (at, byte) in name.to_le_bytes().into_iter().enumerate().take(len) {
         bytes[at] = byte;
     }
     bytes.into()
+}
+
+/// The value of a message's metadata; one message in four has any.
+pub fn tag(task: &TaskName, index: u32, item: u64) -> Option<Bytes> {
+    let number = digest(message(task, index, item), b"tag");
+    number.is_multiple_of(4).then(|| Bytes::copy_from_slice(&number.to_le_bytes()))
+}
+
+/// A number for a message.
+fn message(task: &TaskName, index: u32, item: u64) -> u64 {
+    let made_up = task.made_up.map_or(0, |key| key.0 | 1);
+    let name = name(task.call, &task.task) ^ made_up;
+    name ^ (u64::from(index) << 32) ^ item.wrapping_mul(0x9e37_79b9)
 }
 
 /// A number for a task.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
+use convoke_proto::metadata::Metadata;
 use convoke_proto::trace::TraceEvent;
 use convoke_proto::wire::Extension;
 use futures_core::Stream;
@@ -76,6 +77,7 @@ pub struct Reply<Resp> {
     way: Way,
     path: Path,
     item: Option<u64>,
+    extensions: Vec<Extension>,
 }
 
 impl<Resp> Reply<Resp> {
@@ -97,6 +99,13 @@ impl<Resp> Reply<Resp> {
     /// Its number in a streamed reply, from 0.
     pub fn item(&self) -> Option<u64> {
         self.item
+    }
+
+    /// Metadata that the handler gave to this reply; see [`Context::reply_metadata`].
+    ///
+    /// [`Context::reply_metadata`]: crate::Context::reply_metadata
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata::among(&self.extensions)
     }
 
     /// The message.
@@ -333,7 +342,7 @@ pub(super) fn begin<Resp>(
 }
 
 fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp> {
-    let Delivered { path, item, from, is_authenticated, payload, .. } = delivered;
+    let Delivered { path, item, from, is_authenticated, extensions, payload, .. } = delivered;
     let bytes = driver.packing.unpack(payload);
     match bytes.and_then(|bytes| Resp::decode(bytes).map_err(|error| error.to_string())) {
         Ok(message) => {
@@ -343,7 +352,7 @@ fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp
                 false => Way::Relayed,
             };
             driver.note_reply(from, way);
-            Progress::Reply(Reply { message, from, way, path, item })
+            Progress::Reply(Reply { message, from, way, path, item, extensions })
         }
         Err(message) => Progress::Undecodable { path, from, message },
     }

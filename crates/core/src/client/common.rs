@@ -10,10 +10,10 @@ use convoke_proto::wire::Extension;
 use crate::endpoint::Endpoint;
 use crate::error::{CallError, Status};
 use crate::message::Payload;
-use crate::metadata::{self, Oversize};
 use crate::method::{Method, Request};
 use crate::peer::Peer;
 use crate::server::{Context, Task};
+use convoke_proto::metadata::{self, Oversize};
 
 use super::{CallBuilder, Invocation};
 

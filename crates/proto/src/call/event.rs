@@ -39,6 +39,8 @@ pub struct Delivered {
     pub from: NodeId,
     /// True when `from` is the peer of the connection it came by, not what a relay says.
     pub is_authenticated: bool,
+    /// Fields beside the message, metadata among them.
+    pub extensions: Vec<Extension>,
     /// The message.
     pub payload: Bytes,
 }
@@ -46,8 +48,15 @@ pub struct Delivered {
 impl Delivered {
     /// The sole reply of a task that came straight from it.
     pub(crate) fn sole(path: Path, by: Arrival, payload: Bytes) -> Self {
-        let is_authenticated = by.via == by.from;
-        Self { path, index: 0, item: None, from: by.from, is_authenticated, payload }
+        Self {
+            path,
+            index: 0,
+            item: None,
+            from: by.from,
+            is_authenticated: by.via == by.from,
+            extensions: Vec::new(),
+            payload,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::wire::{
 
 use super::super::admission;
 use super::super::failure::Failure;
-use super::super::inbox::InboxFault;
+use super::super::inbox::{InboxFault, Whole};
 use super::super::mutant::{self, Mutant};
 use super::super::trace::{EntryBy, TraceEvent, Traced};
 use super::super::tree::{Branch, BranchState, Holder, TreeFault};
@@ -81,20 +81,22 @@ impl Call {
         if accepted.is_whole
             && let Err(fault) = self.tree.receive(&task.path, reply.index)
         {
-            for (_, payload) in &accepted.messages {
-                self.inbox.consume(&task.path, reply.index, payload.len());
+            for message in &accepted.messages {
+                let (len, extensions) = (message.payload.len(), &message.extensions);
+                self.inbox.consume(&task.path, reply.index, len, extensions);
             }
             self.contradict(now, task, fault);
             return;
         }
         let is_news = !accepted.messages.is_empty() || accepted.is_whole;
-        for (item, payload) in accepted.messages {
+        for Whole { item, extensions, payload } in accepted.messages {
             self.deliver(Delivered {
                 path: task.path.clone(),
                 index: reply.index,
                 item,
                 from: by.from,
                 is_authenticated: by.from == by.via,
+                extensions,
                 payload,
             });
         }
@@ -107,8 +109,14 @@ impl Call {
         if self.end.is_none() {
             self.events.push_back(CallEvent::Reply(delivered));
         } else {
-            self.inbox.consume(&delivered.path, delivered.index, delivered.payload.len());
+            self.consume(&delivered);
         }
+    }
+
+    /// A reply was read, or is not wanted.
+    pub(super) fn consume(&mut self, delivered: &Delivered) {
+        let Delivered { path, index, extensions, payload, .. } = delivered;
+        self.inbox.consume(path, *index, payload.len(), extensions);
     }
 
     /// A MANIFEST that counts.
@@ -161,6 +169,7 @@ impl Call {
                     code: fail.code,
                     text: fail.text,
                     details: fail.details,
+                    extensions: fail.extensions.into(),
                 });
                 self.liveness.note_progress(now);
             }

@@ -13,6 +13,7 @@ use crate::key;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::link::PeerName;
+use crate::metadata;
 use crate::share::Shares;
 use crate::wire::{Cause, Entry, Executed, Fail, Frame, Header, Manifest, Message, Outcome};
 
@@ -97,10 +98,15 @@ fn reply() -> impl Strategy<Value = Message> {
         4 => Just(ReplyKind::Message),
         1 => Just(ReplyKind::Item { seq: 0, is_last: true }),
     ];
-    (0..2_u32, kind, prop::bool::weighted(0.7), 0..20_000_usize).prop_map(
-        |(index, kind, is_final, len)| {
+    let metadata = prop::bool::weighted(0.1);
+    (0..2_u32, kind, prop::bool::weighted(0.7), 0..20_000_usize, metadata).prop_map(
+        |(index, kind, is_final, len, has_metadata)| {
             let payload = Bytes::from(vec![7; if len < 19_000 { len % 50 } else { len }]);
-            let reply = Reply { index, kind, is_final, ..Reply::sole(payload) };
+            let mut extensions = Vec::new();
+            if has_metadata {
+                metadata::push(&mut extensions, "k", b"v").unwrap();
+            }
+            let reply = Reply { index, kind, is_final, extensions, ..Reply::sole(payload) };
             Message::Reply(reply)
         },
     )

@@ -20,6 +20,10 @@ fn reply(index: u32, kind: ReplyKind, part: Option<Part>, payload: Bytes) -> Rep
     Reply { index, kind, part, is_final: false, ..Reply::sole(payload) }
 }
 
+fn plain(payload: Bytes) -> Whole {
+    Whole { item: None, extensions: Vec::new(), payload }
+}
+
 fn bytes(len: usize) -> Bytes {
     (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<u8>>().into()
 }
@@ -40,7 +44,7 @@ fn a_short_message_passes_straight_through() {
     assert!(accepted.is_whole);
     assert_eq!(inbox.poll_credit(), None);
     assert_eq!(inbox.unread(), 100);
-    inbox.consume(&path(), 0, 100);
+    inbox.consume(&path(), 0, 100, &[]);
     assert!(inbox.is_empty());
 }
 
@@ -51,7 +55,7 @@ fn a_long_message_is_granted_whole_and_put_together() {
     assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 1_000)));
     let accepted = inbox.accept(&path(), &piece(0, &message, 100..1_000)).unwrap();
-    assert_eq!(accepted, Accepted { messages: vec![(None, message)], is_whole: true });
+    assert_eq!(accepted, Accepted { messages: vec![plain(message)], is_whole: true });
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
     assert_eq!(inbox.poll_credit(), None);
     inbox.accept(&path(), &piece(0, &long, 100..4_900)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "it is whole but unread");
-    inbox.consume(&path(), 0, 4_900);
+    inbox.consume(&path(), 0, 4_900, &[]);
     assert_eq!(inbox.poll_credit(), Some(((path(), 1), 300)));
 }
 
@@ -96,8 +100,8 @@ fn a_stream_gets_a_window_ahead_of_what_is_read() {
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 400)));
     inbox.accept(&path(), &item(1, false, 300)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "nothing is read, so the window stays");
-    inbox.consume(&path(), 0, 60);
-    inbox.consume(&path(), 0, 300);
+    inbox.consume(&path(), 0, 60, &[]);
+    inbox.consume(&path(), 0, 300, &[]);
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 460)));
 }
 
@@ -110,7 +114,7 @@ fn an_end_before_the_last_items_waits_for_them() {
     let accepted = inbox.accept(&path(), &item(0, false, 5)).unwrap();
     assert!(accepted.is_whole);
     assert_eq!(
-        accepted.messages.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
+        accepted.messages.iter().map(|message| message.item).collect::<Vec<_>>(),
         [Some(0), Some(1)]
     );
 }
@@ -161,7 +165,7 @@ proptest! {
         for (seq, again) in order.into_iter().zip(twice) {
             for _ in 0..=u8::from(again && !is_whole) {
                 let accepted = inbox.accept(&path(), &item(seq, seq == 19, 3)).unwrap();
-                seen.extend(accepted.messages.into_iter().map(|(seq, _)| seq.unwrap()));
+                seen.extend(accepted.messages.into_iter().map(|message| message.item.unwrap()));
                 is_whole |= accepted.is_whole;
                 if is_whole {
                     break;
@@ -196,7 +200,7 @@ fn empty_messages_are_bounded_too() {
     assert!(!inbox.is_over());
     inbox.accept(&path(), &reply(78, ReplyKind::Message, None, Bytes::new())).unwrap();
     assert!(inbox.is_over());
-    inbox.consume(&path(), 0, 0);
+    inbox.consume(&path(), 0, 0, &[]);
     assert!(!inbox.is_over());
 }
 
@@ -213,4 +217,50 @@ fn beginnings_of_messages_are_bounded_in_bytes() {
     assert!(inbox.is_over());
     inbox.forget(&path());
     assert_eq!(inbox.committed(), 0);
+}
+
+fn metadata(len: usize) -> Vec<Extension> {
+    let mut extensions = Vec::new();
+    crate::metadata::push(&mut extensions, "k", &vec![7; len]).unwrap();
+    extensions
+}
+
+#[test]
+fn metadata_is_that_of_the_first_part_whenever_it_comes() {
+    let message = bytes(300);
+    let with = |reply: Reply, len| Reply { extensions: metadata(len), ..reply };
+    let parts = [
+        with(piece(0, &message, 0..100), 1),
+        with(piece(0, &message, 100..200), 2),
+        piece(0, &message, 200..300),
+    ];
+    for order in [[0, 1, 2], [0, 2, 1]] {
+        let mut inbox = Inbox::new(1, &limits());
+        let [first, second, third] = order.map(|at| &parts[at]);
+        inbox.accept(&path(), first).unwrap();
+        assert_eq!(inbox.accept(&path(), first), Ok(Accepted::default()), "a copy is dropped");
+        inbox.accept(&path(), second).unwrap();
+        let accepted = inbox.accept(&path(), third).unwrap();
+        let extensions = metadata(1);
+        let whole = Whole { item: None, extensions, payload: message.clone() };
+        assert_eq!(accepted.messages, [whole]);
+        assert_eq!(inbox.beside, cost_of(&metadata(1)));
+        inbox.consume(&path(), 0, 300, &metadata(1));
+        assert_eq!((inbox.beside, inbox.is_empty()), (0, true));
+    }
+}
+
+#[test]
+fn what_comes_beside_messages_is_bounded_too() {
+    let limits = Limits { reply_bytes_max: 5_000, ..limits() };
+    let mut inbox = Inbox::new(1, &limits);
+    let early = |seq| Reply { extensions: metadata(1_000), ..item(seq, false, 1) };
+    for seq in 1..5 {
+        inbox.accept(&path(), &early(seq)).unwrap();
+        assert!(!inbox.is_over(), "item {seq}");
+    }
+    inbox.accept(&path(), &early(5)).unwrap();
+    assert!(inbox.is_over());
+    inbox.forget(&path());
+    assert_eq!((inbox.beside, inbox.is_over()), (0, false));
 }

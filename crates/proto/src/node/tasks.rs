@@ -12,6 +12,20 @@ use super::super::visits::{Branch, TaskRef, Visits};
 use super::Node;
 
 impl<O: Outbox> Node<O> {
+    /// Adds a pair to the metadata of the next reply, item of a stream or failure of a task.
+    ///
+    /// # Errors
+    /// [`SendError::TooLarge`], and then the pair was not added; [`SendError::Ended`].
+    pub fn reply_metadata(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        key: &str,
+        value: &[u8],
+    ) -> Result<(), SendError> {
+        self.task(now, |tasks, links| tasks.reply_metadata(now, task, (key, value), links))
+    }
+
     /// Sends a whole reply of a task.
     ///
     /// # Errors

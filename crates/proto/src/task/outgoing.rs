@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use crate::wire::{Entry, Part, Reply, ReplyKind, Sealed};
+use crate::wire::{Entry, Extension, Part, Reply, ReplyKind, Sealed};
 
 use super::super::flow::{SendWindow, cost};
 
@@ -13,6 +13,8 @@ use super::super::flow::{SendWindow, cost};
 pub(super) struct Item {
     pub(super) index: u32,
     kind: ReplyKind,
+    /// Fields beside it, which its first frame carries.
+    extensions: Vec<Extension>,
     payload: Bytes,
 }
 
@@ -73,9 +75,9 @@ impl Outgoing {
         self.reply_count
     }
 
-    pub(super) fn message(&mut self, payload: Bytes) -> Item {
+    pub(super) fn message(&mut self, extensions: Vec<Extension>, payload: Bytes) -> Item {
         let index = self.next_index();
-        Item { index, kind: ReplyKind::Message, payload }
+        Item { index, kind: ReplyKind::Message, extensions, payload }
     }
 
     pub(super) fn open_stream(&mut self) -> u32 {
@@ -99,18 +101,19 @@ impl Outgoing {
         self.open_streams.remove(&index);
     }
 
-    pub(super) fn item(&mut self, index: u32, payload: Bytes) -> Item {
+    pub(super) fn item(&mut self, index: u32, extensions: Vec<Extension>, payload: Bytes) -> Item {
         let channel = self.channels.get_mut(&index);
         let seq = channel.map_or(0, |channel| {
             channel.next_item += 1;
             channel.next_item - 1
         });
-        Item { index, kind: ReplyKind::Item { seq, is_last: false }, payload }
+        Item { index, kind: ReplyKind::Item { seq, is_last: false }, extensions, payload }
     }
 
     pub(super) fn end(&mut self, index: u32) -> Item {
         let count = self.channels.get(&index).map_or(0, |channel| channel.next_item);
-        Item { index, kind: ReplyKind::End { count }, payload: Bytes::new() }
+        let (extensions, payload) = (Vec::new(), Bytes::new());
+        Item { index, kind: ReplyKind::End { count }, extensions, payload }
     }
 
     /// Whether another item could leave. `holds_one`: an item of this stream is held and uses credit.
@@ -137,9 +140,8 @@ impl Outgoing {
         inherited: Vec<Sealed>,
     ) -> Reply {
         self.channels.remove(&item.index);
-        let Item { index, kind, payload } = item;
-        let (part, extensions) = (None, Vec::new());
-        Reply { index, kind, part, is_final, own_entry, inherited, extensions, payload }
+        let Item { index, kind, extensions, payload } = item;
+        Reply { index, kind, part: None, is_final, own_entry, inherited, extensions, payload }
     }
 
     /// Queues an item for as much credit as it needs.
@@ -197,7 +199,7 @@ impl Channel {
     }
 
     fn poll(&mut self) -> Option<Reply> {
-        let item = self.queue.front()?;
+        let item = self.queue.front_mut()?;
         let available = self.window.available();
         let is_whole = self.offset == 0 && item.cost() <= available;
         if !is_whole && (available == 0 || item.payload.is_empty()) {
@@ -210,7 +212,7 @@ impl Channel {
             is_final: false,
             own_entry: None,
             inherited: Vec::new(),
-            extensions: Vec::new(),
+            extensions: std::mem::take(&mut item.extensions),
             payload: item.payload.clone(),
         };
         if is_whole {

@@ -250,3 +250,83 @@ fn an_ended_task_takes_nothing_more() {
     let branch = task.delegate(node(1), MethodId(1), Vec::new(), Bytes::new(), Timestamp::MAX);
     assert_eq!(branch, Err(SendError::Ended));
 }
+
+fn metadata(pairs: &[(&str, &str)]) -> Vec<Extension> {
+    let mut extensions = Vec::new();
+    for (key, value) in pairs {
+        metadata::push(&mut extensions, key, value.as_bytes()).unwrap();
+    }
+    extensions
+}
+
+#[test]
+fn metadata_goes_with_the_next_reply_alone() {
+    let mut task = task_with(Vec::new());
+    task.reply(Bytes::new()).unwrap();
+    task.reply_metadata("a", b"1").unwrap();
+    task.reply_metadata("b", b"2").unwrap();
+    task.reply(Bytes::new()).unwrap();
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    let replies = outputs(&mut task).into_iter().map(|output| match output {
+        TaskOutput::Reply(Message::Reply(reply)) => reply.extensions,
+        other => panic!("{other:?}"),
+    });
+    let expected = [Vec::new(), metadata(&[("a", "1"), ("b", "2")]), Vec::new()];
+    assert!(replies.eq(expected));
+}
+
+#[test]
+fn metadata_goes_with_an_item_and_the_first_part_of_a_long_one() {
+    let mut task = task_with(Vec::new());
+    let stream = task.stream().unwrap();
+    task.reply_metadata("a", b"1").unwrap();
+    task.stream_item(stream, vec![7; 40_000].into()).unwrap();
+    task.handle_yield();
+    task.handle_credit(stream, 1 << 20);
+    task.reply_metadata("b", b"2").unwrap();
+    task.stream_end(stream).unwrap();
+    task.stream_item(stream, Bytes::new()).unwrap_err();
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    let sent: Vec<_> = outputs(&mut task)
+        .into_iter()
+        .map(|output| match output {
+            TaskOutput::Reply(Message::Reply(reply)) => (reply.index, reply.extensions),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let none = Vec::new;
+    assert_eq!(
+        sent,
+        [(0, metadata(&[("a", "1")])), (0, none()), (0, none()), (1, metadata(&[("b", "2")])),],
+        "two parts, the end of the stream, which is no item, and a reply"
+    );
+}
+
+#[test]
+fn metadata_that_no_reply_took_goes_with_the_failure() {
+    let mut task = task_with(Vec::new());
+    task.reply_metadata("a", b"1").unwrap();
+    let limit = Limits::default().message_bytes_max;
+    task.reply(vec![0; limit + 1].into()).unwrap_err();
+    task.fail(TaskFailure::new(Cause::Application, Executed::Yes, "too large"));
+    assert_eq!(task.reply_metadata("b", b"2"), Err(SendError::Ended));
+    match outputs(&mut task).as_slice() {
+        [TaskOutput::Reply(Message::Fail(fail))] => {
+            assert_eq!(fail.extensions, metadata(&[("a", "1")]));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn metadata_beyond_its_bound_is_refused_and_the_reply_is_not() {
+    let mut task = task_with(Vec::new());
+    task.reply_metadata("a", &[1; 15_000]).unwrap();
+    let refused = task.reply_metadata("b", &[2; 1_000]);
+    assert_eq!(refused, Err(SendError::TooLarge { size: 16_003, limit: 16_000 }));
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    assert_eq!(sole_reply(&mut task).extensions.len(), 1);
+}

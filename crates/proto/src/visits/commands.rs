@@ -30,6 +30,17 @@ pub struct Branch {
 }
 
 impl Visits {
+    /// Adds a pair to the metadata of the next reply, item or failure.
+    pub(crate) fn reply_metadata(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        (key, value): (&str, &[u8]),
+        links: &mut Links,
+    ) -> Result<(), SendError> {
+        self.with_task(now, task, links, |task| task.reply_metadata(key, value))?
+    }
+
     /// Sends a whole reply.
     pub(crate) fn reply(
         &mut self,

@@ -1,10 +1,11 @@
-//! Each message reaches the user at most once and as it was sent; items of a stream in order and
-//! without gaps.
+//! Each message reaches the user at most once and as it was sent, with its own metadata; items of a
+//! stream in order and without gaps.
 
 use std::collections::BTreeMap;
 
 use convoke_proto::call::{CallEvent, Delivered};
 use convoke_proto::id::{CallId, Path};
+use convoke_proto::metadata::Metadata;
 
 use crate::oracle::Oracle;
 
@@ -48,12 +49,15 @@ impl Invariant for ExactlyOnce {
 }
 
 fn was_sent(call: CallId, d: &Delivered, oracle: &Oracle) -> bool {
+    let metadata = Metadata::among(&d.extensions);
     let at = usize::try_from(d.item.unwrap_or(0)).unwrap_or(usize::MAX);
     let mut of_branch = oracle.tasks_of(call).filter(|(task, _)| task.path == d.path);
     of_branch.any(|(_, truth)| {
         let reply = truth.replies.get(d.index as usize);
         let is_same = reply.is_some_and(|reply| {
-            reply.is_stream == d.item.is_some() && reply.messages.get(at) == Some(&d.payload)
+            reply.is_stream == d.item.is_some()
+                && reply.messages.get(at) == Some(&d.payload)
+                && reply.tags.get(&at).map(|tag| &tag[..]) == metadata.get("tag")
         });
         is_same && truth.runs.iter().any(|(node, _)| *node == d.from)
     })

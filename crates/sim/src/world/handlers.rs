@@ -14,7 +14,7 @@ use convoke_proto::wire::{Cause, Executed};
 use crate::invariants::Observation;
 use crate::network::Place;
 use crate::oracle::{ReplyTruth, TaskEnd};
-use crate::plan::{self, Step, payload};
+use crate::plan::{self, Step, payload, tag};
 
 use super::World;
 use super::event::Event;
@@ -28,6 +28,8 @@ pub(super) struct Handler {
     origin: NodeId,
     stream: Option<Stream>,
     held: Held,
+    /// Metadata that the next message takes.
+    tag: Option<Bytes>,
     /// It waits for credit of its stream.
     is_blocked: bool,
 }
@@ -85,6 +87,7 @@ impl World {
             origin: start.origin,
             stream: None,
             held: Held::Nothing,
+            tag: None,
             is_blocked: false,
         };
         let host = &mut self.hosts[place];
@@ -212,17 +215,20 @@ impl World {
     ) -> Result<(), SendError> {
         let index = self.oracle.truth(task).map_or(0, |truth| truth.replies.len());
         let index = u32::try_from(index).expect("few replies");
+        self.set_metadata(place, task, handler, index, 0)?;
         let bytes = payload(&self.oracle.name(task), index, 0, len);
         let message = bytes.clone();
         // The oracle knows first: a reply to the node itself is there before this returns.
+        let tags = handler.tag.iter().map(|tag| (0, tag.clone())).collect();
         let before = self.push_reply(
             task,
-            ReplyTruth { messages: vec![bytes], is_stream: false, is_over: true },
+            ReplyTruth { messages: vec![bytes], tags, is_stream: false, is_over: true },
         );
         if let Err(refusal) = self.call_node(place, |node, now| node.reply(now, task, message)) {
             self.take_back_reply(task, before);
             return Err(refusal);
         }
+        handler.tag = None;
         let is_whole = len as u64 <= self.scenario.limits.unscheduled_bytes;
         handler.held = if is_whole { Held::Reply } else { Held::Nothing };
         self.count_message(place, handler);
@@ -253,14 +259,16 @@ impl World {
             return Ok(Next::Wait);
         }
         stream.next += 1;
+        self.set_metadata(place, task, handler, index, item)?;
         let bytes = payload(&self.oracle.name(task), index, item, len);
         let message = bytes.clone();
-        self.push_item(task, index, bytes);
+        self.push_item(task, index, bytes, handler.tag.clone());
         let sent = self.call_node(place, |node, now| node.stream_item(now, task, index, message));
         if let Err(refusal) = sent {
             self.drop_item(task, index);
             return Err(refusal);
         }
+        handler.tag = None;
         handler.held = Held::Reply;
         self.count_message(place, handler);
         Ok(Next::GoOn)
@@ -359,9 +367,28 @@ impl World {
         }
     }
 
-    fn push_item(&mut self, task: &TaskRef, index: u32, bytes: Bytes) {
+    /// Gives metadata to some messages. One that was not taken leaves its own to the next.
+    fn set_metadata(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+        index: u32,
+        item: u64,
+    ) -> Result<(), SendError> {
+        if handler.tag.is_none()
+            && let Some(tag) = tag(&self.oracle.name(task), index, item)
+        {
+            self.call_node(place, |node, now| node.reply_metadata(now, task, "tag", &tag))?;
+            handler.tag = Some(tag);
+        }
+        Ok(())
+    }
+
+    fn push_item(&mut self, task: &TaskRef, index: u32, bytes: Bytes, tag: Option<Bytes>) {
         let replies = self.oracle.truth_mut(task).map(|truth| &mut truth.replies);
         if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
+            reply.tags.extend(tag.map(|tag| (reply.messages.len(), tag)));
             reply.messages.push(bytes);
         }
     }
@@ -370,6 +397,7 @@ impl World {
         let replies = self.oracle.truth_mut(task).map(|truth| &mut truth.replies);
         if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
             reply.messages.pop();
+            reply.tags.remove(&reply.messages.len());
         }
     }
 

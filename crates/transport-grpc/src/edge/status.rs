@@ -151,6 +151,7 @@ mod tests {
             code,
             text: "größe".into(),
             details: Bytes::from_static(b"more"),
+            extensions: Box::default(),
         }
     }
 

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use convoke_proto::wire::{Extension, extension};
+use crate::wire::{Extension, extension};
 
 /// Most metadata of a message, in bytes.
-pub(crate) const METADATA_BYTES_MAX: usize = 16_000;
+pub const METADATA_BYTES_MAX: usize = 16_000;
 
-/// The metadata that came with a request, in the order it was added. Cheap to copy.
+/// Metadata that came with a request, a reply or a failure, in the order it was added. Cheap to copy.
 #[derive(Clone, Copy)]
 pub struct Metadata<'a>(&'a [Extension]);
 
 impl<'a> Metadata<'a> {
-    pub(crate) fn among(extensions: &'a [Extension]) -> Self {
+    /// The metadata among these extensions.
+    pub const fn among(extensions: &'a [Extension]) -> Self {
         Self(extensions)
     }
 
@@ -44,17 +45,13 @@ impl fmt::Debug for Metadata<'_> {
 }
 
 /// Metadata that is too large to leave: its size and the limit.
-pub(crate) type Oversize = (usize, usize);
+pub type Oversize = (usize, usize);
 
 /// Adds a pair to the extensions of a message.
 ///
 /// # Errors
 /// [`Oversize`]; then nothing was added.
-pub(crate) fn push(
-    extensions: &mut Vec<Extension>,
-    key: &str,
-    value: &[u8],
-) -> Result<(), Oversize> {
+pub fn push(extensions: &mut Vec<Extension>, key: &str, value: &[u8]) -> Result<(), Oversize> {
     let size = key.len() + value.len() + bytes_of(extensions);
     let (Ok(key_len), true) = (u8::try_from(key.len()), size <= METADATA_BYTES_MAX) else {
         return Err((size, METADATA_BYTES_MAX));
@@ -71,10 +68,7 @@ pub(crate) fn push(
 ///
 /// # Errors
 /// [`Oversize`]; then nothing was added.
-pub(crate) fn put_before(
-    extensions: &mut Vec<Extension>,
-    metadata: &[Extension],
-) -> Result<(), Oversize> {
+pub fn put_before(extensions: &mut Vec<Extension>, metadata: &[Extension]) -> Result<(), Oversize> {
     let size = bytes_of(metadata) + bytes_of(extensions);
     if size > METADATA_BYTES_MAX {
         return Err((size, METADATA_BYTES_MAX));
