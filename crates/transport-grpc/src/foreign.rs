@@ -16,9 +16,9 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Streaming;
 use tonic::client::Grpc;
-use tonic::metadata::{AsciiMetadataKey, BinaryMetadataKey, MetadataValue};
 
 use crate::codec::{BytesCodec, Parts};
+use crate::headers::Header;
 use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
 use convoke_core::transport::sockets;
@@ -140,7 +140,8 @@ impl<Resp: prost::Message + Default> ForeignCall<Resp> {
     /// Takes what is left of a task's deadline, and passes its metadata on, as far as it can be
     /// headers.
     pub fn within(mut self, context: &Context) -> Self {
-        let pairs = context.metadata().iter().filter(|(key, value)| header(key, value).is_some());
+        let pairs =
+            context.metadata().iter().filter(|(key, value)| Header::of(key, value).is_some());
         self.metadata
             .extend(pairs.map(|(key, value)| (key.to_owned(), Bytes::copy_from_slice(value))));
         self.deadline(context.remaining())
@@ -184,17 +185,13 @@ impl<Resp: prost::Message + Default> ForeignCall<Resp> {
         let mut request = tonic::Request::new(Parts::from(self.message.clone()));
         request.set_timeout(self.deadline);
         for (key, value) in &self.metadata {
-            let header = header(key, value).ok_or_else(|| {
+            let header = Header::of(key, value).ok_or_else(|| {
                 Status::new(
                     Code::InvalidArgument,
                     format!("{key:?} cannot be a header with its value"),
                 )
             })?;
-            let metadata = request.metadata_mut();
-            match header {
-                Header::Ascii(key, value) => drop(metadata.append(key, value)),
-                Header::Binary(key, value) => drop(metadata.append_bin(key, value)),
-            }
+            header.append_to(request.metadata_mut());
         }
         Ok(request)
     }
@@ -245,21 +242,6 @@ impl<Resp: prost::Message + Default> ForeignReplies<Resp> {
             Status::new(Code::Internal, format!("the foreign reply cannot be decoded: {error}"))
         })
     }
-}
-
-enum Header {
-    Ascii(AsciiMetadataKey, tonic::metadata::MetadataValue<tonic::metadata::Ascii>),
-    Binary(BinaryMetadataKey, tonic::metadata::MetadataValue<tonic::metadata::Binary>),
-}
-
-/// A pair as gRPC carries it, where it can.
-fn header(key: &str, value: &[u8]) -> Option<Header> {
-    if key.ends_with("-bin") {
-        let key = BinaryMetadataKey::from_bytes(key.as_bytes()).ok()?;
-        return Some(Header::Binary(key, MetadataValue::from_bytes(value)));
-    }
-    let key = AsciiMetadataKey::from_bytes(key.as_bytes()).ok()?;
-    Some(Header::Ascii(key, MetadataValue::try_from(value).ok()?))
 }
 
 fn late() -> Status {

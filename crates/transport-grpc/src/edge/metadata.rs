@@ -1,20 +1,38 @@
-//! From the headers of a gRPC request to deadline, metadata and trace context.
+//! From the headers of a gRPC request to deadline, metadata and trace context, and from the metadata
+//! of replies to headers and trailers.
 
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use convoke_core::wire::{Executed, Extension, extension};
-use convoke_core::{RawMessage, Request};
+use convoke_core::{Metadata, RawMessage, Request};
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
 use tonic::{Code, Status};
 
 use super::status;
+use crate::headers::{HEADER_BYTES, Header};
 
 const TIMEOUT: &str = "grpc-timeout";
 const TRACEPARENT: &str = "traceparent";
-/// Headers that belong to HTTP and gRPC and say nothing to a service.
-const HOP_BY_HOP: [&str; 7] =
-    ["te", "content-type", "content-length", "user-agent", "connection", "host", "accept-encoding"];
+/// Headers that belong to HTTP and gRPC: they say nothing to a service, nor does it say them.
+const HOP_BY_HOP: [&str; 13] = [
+    "te",
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "user-agent",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "host",
+    "accept-encoding",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Most metadata of replies in the headers or trailers of an answer, in bytes: what clients of gRPC
+/// take at least.
+const ANSWER_BYTES_MAX: usize = 8 * 1024;
 
 /// Adds what the headers say to a request.
 pub(super) fn apply(
@@ -55,6 +73,55 @@ fn ascii(
 
 fn is_for_service(key: &str) -> bool {
     !key.starts_with("grpc-") && !HOP_BY_HOP.contains(&key)
+}
+
+/// Adds the metadata of a reply or a failure to what leaves with an answer. A pair is left out that
+/// cannot be a header, that is not a service's to say, or that finds no room.
+pub(super) fn append(metadata: Metadata<'_>, to: &mut MetadataMap) {
+    let mut pairs = metadata.iter().peekable();
+    if pairs.peek().is_some() {
+        add(pairs.filter_map(|(key, value)| header_of_service(key, value)), to);
+    }
+}
+
+/// Adds what earlier replies have left for the end of an answer, as far as there is room.
+pub(super) fn merge(from: &MetadataMap, to: &mut MetadataMap) {
+    let headers = from.iter().map(|pair| match pair {
+        KeyAndValueRef::Ascii(key, value) => Header::Ascii(key.clone(), value.clone()),
+        KeyAndValueRef::Binary(key, value) => Header::Binary(key.clone(), value.clone()),
+    });
+    add(headers, to);
+}
+
+fn add(headers: impl Iterator<Item = Header>, to: &mut MetadataMap) {
+    let mut bytes = bytes_of(to);
+    for header in headers {
+        if bytes + header.bytes() > ANSWER_BYTES_MAX {
+            tracing::debug!(bytes, "metadata of a reply left out: an answer takes no more");
+            continue;
+        }
+        bytes += header.bytes();
+        header.append_to(to);
+    }
+}
+
+fn header_of_service(key: &str, value: &[u8]) -> Option<Header> {
+    let lower = key.to_ascii_lowercase();
+    let is_allowed = is_for_service(&lower) && !lower.starts_with("convoke-");
+    let header = Header::of(&lower, value).filter(|_| is_allowed);
+    if header.is_none() {
+        tracing::debug!(key, "metadata of a reply left out: it cannot be a header of the service");
+    }
+    header
+}
+
+/// Bytes of headers, as HTTP/2 counts them.
+fn bytes_of(map: &MetadataMap) -> usize {
+    let bytes = |pair| match pair {
+        KeyAndValueRef::Ascii(key, value) => key.as_str().len() + value.as_encoded_bytes().len(),
+        KeyAndValueRef::Binary(key, value) => key.as_str().len() + value.as_encoded_bytes().len(),
+    };
+    map.iter().map(|pair| bytes(pair) + HEADER_BYTES).sum()
 }
 
 fn not_base64(key: &str) -> Status {

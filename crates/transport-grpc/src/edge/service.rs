@@ -9,13 +9,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use convoke_core::wire::Executed;
-use convoke_core::{Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Request};
+use convoke_core::{Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request};
 use futures_core::Stream;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use http::{Extensions, HeaderValue, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, StdError};
+use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
 
@@ -247,7 +248,10 @@ impl UnaryService<Bytes> for One {
             let (call, permit) = opening.await?;
             let reply = only_reply(call, known).await?;
             drop(permit);
-            Ok(tonic::Response::new(reply.into_bytes().into()))
+            let mut headers = MetadataMap::new();
+            metadata::append(reply.metadata(), &mut headers);
+            let message = reply.into_inner().into_bytes().into();
+            Ok(tonic::Response::from_parts(headers, message, Extensions::default()))
         })
     }
 }
@@ -256,11 +260,11 @@ impl UnaryService<Bytes> for One {
 async fn only_reply(
     mut call: Call<RawMessage>,
     known: Option<Known>,
-) -> Result<RawMessage, Status> {
+) -> Result<Reply<RawMessage>, Status> {
     let mut only = None;
     while let Some(reply) = call.next().await {
         match reply {
-            Ok(reply) if only.is_none() => only = Some(reply.into_inner()),
+            Ok(reply) if only.is_none() => only = Some(reply),
             // The call goes with it, and is cancelled.
             Ok(_) => return Err(status::of_part(known, &[])),
             // The outcome has it.
@@ -289,9 +293,11 @@ impl ServerStreamingService<Bytes> for One {
         let opening = self.open(request);
         Box::pin(async move {
             let (call, permit) = opening.await?;
-            let mut replies = Replies { call: Some(call), first: None, _permit: permit };
+            let beside = MetadataMap::new();
+            let mut replies = Replies { call: Some(call), first: None, beside, _permit: permit };
             replies.first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
-            Ok(tonic::Response::new(replies))
+            let headers = std::mem::take(&mut replies.beside);
+            Ok(tonic::Response::from_parts(headers, replies, Extensions::default()))
         })
     }
 }
@@ -302,6 +308,8 @@ struct Replies {
     /// `None` at the end.
     call: Option<Call<RawMessage>>,
     first: Option<Parts>,
+    /// Metadata of the replies since the headers left, which the trailers take.
+    beside: MetadataMap,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -316,6 +324,7 @@ impl Stream for Replies {
             let Some(call) = &mut self.call else { return Poll::Ready(None) };
             match ready!(Pin::new(call).poll_next(cx)) {
                 Some(Ok(reply)) => {
+                    metadata::append(reply.metadata(), &mut self.beside);
                     return Poll::Ready(Some(Ok(reply.into_inner().into_bytes().into())));
                 }
                 // The outcome has it; the other branches' replies follow.
@@ -334,8 +343,20 @@ impl Replies {
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Parts, Status>> {
         let outcome = std::pin::pin!(self.call.take()?.outcome());
         match outcome.poll(cx) {
-            Poll::Ready(outcome) => status::of_outcome(&outcome).map(Err),
+            Poll::Ready(outcome) => self.trailers(status::of_outcome(&outcome)).map(Err),
             Poll::Pending => unreachable!("a call that was read to its end has an outcome"),
+        }
+    }
+    /// The status at the end with the metadata of the replies; none where both say nothing.
+    fn trailers(&mut self, status: Option<Status>) -> Option<Status> {
+        let beside = std::mem::take(&mut self.beside);
+        match status {
+            Some(mut status) => {
+                metadata::merge(&beside, status.metadata_mut());
+                Some(status)
+            }
+            None if beside.is_empty() => None,
+            None => Some(Status::with_metadata(Code::Ok, "", beside)),
         }
     }
 }

@@ -8,6 +8,7 @@ use convoke_core::{CallError, End, Failure, Outcome};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
+use super::metadata;
 use super::methods::Known;
 
 /// The trailer that says whether the call may have had effects: `no`, `yes` or `maybe`.
@@ -72,11 +73,12 @@ fn of_end(end: End) -> Status {
     own(code, text, Executed::Maybe)
 }
 
-/// The first failure gives the code; all of them are described.
+/// The first failure gives code and metadata; all of them are described.
 fn of_failures(failures: &[Failure]) -> Status {
     let first = &failures[0];
     let executed = failures.iter().map(|failure| failure.executed).max();
-    let trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
+    let mut trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
+    metadata::append(first.metadata(), &mut trailers);
     let message = match first.cause {
         Cause::Application => first.text.clone(),
         _ => first.to_string(),

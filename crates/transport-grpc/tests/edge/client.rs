@@ -102,10 +102,21 @@ where
     where
         Req: prost::Message + 'static,
     {
+        Ok(self.streaming(method, request).await?.into_inner())
+    }
+
+    /// The same with the headers of the answer.
+    pub(crate) async fn streaming<Req>(
+        &mut self,
+        method: &str,
+        request: Req,
+    ) -> Result<Response<Streaming<Text>>, Status>
+    where
+        Req: prost::Message + 'static,
+    {
         self.0.ready().await.map_err(|error| Status::unavailable(format!("{error:?}")))?;
         let codec = ProstCodec::<Req, Text>::default();
-        let streaming = self.0.server_streaming(Request::new(request), path(method), codec);
-        Ok(streaming.await?.into_inner())
+        self.0.server_streaming(Request::new(request), path(method), codec).await
     }
 }
 

@@ -29,6 +29,8 @@ const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
 const HAND: Method<Text, Text> = Method::new("edge.test.Echo/Hand");
 const TWICE: Method<Text, Text> = Method::new("edge.test.Echo/Twice");
 const HALF: Method<Text, Text> = Method::new("edge.test.Echo/Half");
+const MEASURE: Method<Text, Text> = Method::new("edge.test.Echo/Measure");
+const NUMBERED: Method<Number, Text> = Method::new("edge.test.Echo/Numbered");
 const SPREAD: Method<Text, Text> = Method::new("edge.test.Echo/Spread");
 
 /// A node nobody can reach.
@@ -134,6 +136,32 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
                 task.reply(&Text { text: count.to_string() })?;
             }
             Ok::<Finish, Status>(task.finish())
+        })
+        .unary(MEASURE, |text: Text, context: Context| async move {
+            let length = text.text.len();
+            context.reply_metadata("length", length.to_string())?;
+            context.reply_metadata("raw-bin", [0, 255])?;
+            // None of these is for a service to say, or can be said.
+            for key in ["grpc-status", "content-type", "Connection", "convoke-executed", "a key"] {
+                context.reply_metadata(key, "0")?;
+            }
+            context.reply_metadata("ctl", "line\nline")?;
+            context.reply_metadata("long", "x".repeat(9_000))?;
+            match length {
+                0 => Err(Status::new(Code::NotFound, "no text")),
+                _ => Ok(Text { text: text.text.to_uppercase() }),
+            }
+        })
+        .tree(NUMBERED, |number: Number, task: Task<Text>| async move {
+            for count in 1..=number.number {
+                task.context().reply_metadata("number", count.to_string())?;
+                task.reply(&Text { text: count.to_string() })?;
+            }
+            if number.number < 100 {
+                return Ok(task.finish());
+            }
+            task.context().reply_metadata("last", "word")?;
+            Err(Status::new(Code::Aborted, "enough"))
         })
         .tree(SPREAD, move |text: Text, task: Task<Text>| {
             let others = others.clone();

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Request};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -66,6 +66,58 @@ async fn headers_arrive_as_metadata_and_those_of_grpc_do_not() {
     request.metadata_mut().insert("much", "x".repeat(16_001).parse().unwrap());
     let status = client.send("Metadata", request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    stage.stop().await;
+}
+
+/// The values under a key of headers or trailers.
+fn values<'a>(metadata: &'a MetadataMap, key: &str) -> Vec<&'a str> {
+    metadata.get_all(key).iter().map(|value| value.to_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn metadata_of_a_reply_is_headers_as_far_as_it_can_be() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let reply = client.unary("Measure", text("abc")).await.unwrap();
+    let headers = reply.metadata();
+    assert_eq!(values(headers, "length"), ["3"]);
+    assert_eq!(headers.get_bin("raw-bin").unwrap().to_bytes().unwrap(), &[0, 255][..]);
+    assert_eq!(values(headers, "content-type"), ["application/grpc"]);
+    for left_out in ["connection", "ctl", "long", "convoke-executed"] {
+        assert!(headers.get(left_out).is_none(), "{left_out}");
+    }
+    assert_eq!(reply.into_inner(), text("ABC"));
+
+    let status = client.unary("Measure", text("")).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "no text"));
+    assert_eq!(values(status.metadata(), "length"), ["0"]);
+    assert_eq!(values(status.metadata(), "convoke-executed"), ["yes"]);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn metadata_of_later_replies_is_trailers() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let streaming = client.streaming("Numbered", Number { number: 3 }).await.unwrap();
+    assert_eq!(values(streaming.metadata(), "number"), ["1"]);
+    let mut stream = streaming.into_inner();
+    while stream.message().await.unwrap().is_some() {}
+    let trailers = stream.trailers().await.unwrap().unwrap_or_default();
+    assert_eq!(values(&trailers, "number"), ["2", "3"]);
+
+    // All of a long stream is more than an answer takes; what ended it has room.
+    let mut stream = client.stream("Numbered", Number { number: 1_000 }).await.unwrap();
+    let status = loop {
+        match in_time(stream.message()).await {
+            Ok(reply) => assert!(reply.is_some(), "it ends with a failure"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((status.code(), status.message()), (Code::Aborted, "enough"));
+    assert_eq!(values(status.metadata(), "last"), ["word"]);
+    let numbers = values(status.metadata(), "number");
+    assert!(numbers.starts_with(&["2", "3"]) && numbers.len() < 220, "{}", numbers.len());
     stage.stop().await;
 }
 

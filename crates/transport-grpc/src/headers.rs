@@ -1,0 +1,45 @@
+//! A pair of metadata as a header or trailer of gRPC.
+
+use tonic::metadata::{
+    Ascii, AsciiMetadataKey, Binary, BinaryMetadataKey, MetadataMap, MetadataValue,
+};
+
+/// What a header takes besides its name and value (RFC 9113, section 6.5.2).
+pub(crate) const HEADER_BYTES: usize = 32;
+
+/// A pair that gRPC can carry.
+pub(crate) enum Header {
+    Ascii(AsciiMetadataKey, MetadataValue<Ascii>),
+    Binary(BinaryMetadataKey, MetadataValue<Binary>),
+}
+
+impl Header {
+    /// The header for a pair: a key that ends in `-bin` may have any bytes, others printable ASCII.
+    pub(crate) fn of(key: &str, value: &[u8]) -> Option<Self> {
+        if key.ends_with("-bin") {
+            let key = BinaryMetadataKey::from_bytes(key.as_bytes()).ok()?;
+            return Some(Self::Binary(key, MetadataValue::from_bytes(value)));
+        }
+        let key = AsciiMetadataKey::from_bytes(key.as_bytes()).ok()?;
+        let is_printable = value.iter().all(|byte| matches!(byte, b' '..=b'~'));
+        let value = MetadataValue::try_from(value).ok().filter(|_| is_printable)?;
+        Some(Self::Ascii(key, value))
+    }
+
+    /// Adds it behind those of the same key.
+    pub(crate) fn append_to(self, map: &mut MetadataMap) {
+        match self {
+            Self::Ascii(key, value) => drop(map.append(key, value)),
+            Self::Binary(key, value) => drop(map.append_bin(key, value)),
+        }
+    }
+
+    /// Its bytes, as HTTP/2 counts them.
+    pub(crate) fn bytes(&self) -> usize {
+        let (key, value) = match self {
+            Self::Ascii(key, value) => (key.as_str(), value.as_encoded_bytes()),
+            Self::Binary(key, value) => (key.as_str(), value.as_encoded_bytes()),
+        };
+        key.len() + value.len() + HEADER_BYTES
+    }
+}
