@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use alloc_tracker::{Allocator, Session};
-use convoke::quorum::{Configuration, Majority, Member, QuorumExt};
+use convoke::quorum::{Configuration, Majority, QuorumExt};
 use convoke::{Context, Endpoint, Limits, Method, NodeId, Service, Status};
 use prost::bytes::Bytes;
 
@@ -34,18 +34,12 @@ fn limits() -> Limits {
     limits
 }
 
-async fn serve(id: u64) -> (Endpoint, Member) {
+async fn serve(id: u64) -> Endpoint {
     let service = Service::new().unary(ECHO, |body, _: Context| async { Ok::<_, Status>(body) });
     let node = NodeId::new(id);
     let builder = convoke::endpoint().node(node).limits(limits());
-    let endpoint = builder
-        .listen("tcp://127.0.0.1:0")
-        .serve(service)
-        .start()
-        .await
-        .expect("loopback can be bound");
-    let member = Member::at(node, &endpoint.addresses()[0].to_string()).expect("it is an address");
-    (endpoint, member)
+    let builder = builder.listen("tcp://127.0.0.1:0").serve(service);
+    builder.start().await.expect("loopback can be bound")
 }
 
 async fn call(client: &Endpoint, members: &Configuration) {
@@ -59,15 +53,13 @@ async fn call(client: &Endpoint, members: &Configuration) {
 
 async fn run(what: &str, callers: usize, calls: usize) {
     let count = if what == "quorum" { 4 } else { 1 };
-    let (mut servers, mut members) = (Vec::new(), Vec::new());
+    let mut servers = Vec::new();
     for id in 1..=count {
-        let (server, member) = serve(id).await;
-        servers.push(server);
-        members.push(member);
+        servers.push(serve(id).await);
     }
-    let members = Configuration::new(members).expect("they differ");
-    let client = convoke::endpoint().limits(limits()).start().await.expect("nothing to bind");
-    members.introduce(&client).expect("they are addresses");
+    let members = Configuration::new(&servers).expect("they differ");
+    let client = convoke::endpoint().limits(limits()).peers(&members).start();
+    let client = client.await.expect("nothing to bind");
     for member in &members {
         client.warm_up(member).await.expect("it listens");
     }

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::mpsc;
 use std::thread;
 
-use convoke::quorum::{All, Configuration, Majority, Member, QuorumExt};
+use convoke::quorum::{All, Configuration, Majority, QuorumExt};
 use convoke::transport::TcpTransport;
 use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -21,7 +21,7 @@ fn runtime() -> Runtime {
 }
 
 /// Starts a member on a thread that lives as long as the process.
-fn serve(id: u64) -> Member {
+fn serve(id: u64) -> (NodeId, String) {
     let (tell, told) = mpsc::channel();
     let node = NodeId::new(id);
     thread::spawn(move || {
@@ -35,16 +35,14 @@ fn serve(id: u64) -> Member {
             std::future::pending::<()>().await;
         });
     });
-    Member::at(node, &told.recv().expect("the member starts")).expect("it is an address")
+    (node, told.recv().expect("the member starts"))
 }
 
 fn quorum(criterion: &mut Criterion) {
     let runtime = runtime();
-    let members: Vec<Member> = (1..=7).map(serve).collect();
-    let client = runtime.block_on(Endpoint::builder().transport(TcpTransport::new()).start());
-    let client = client.expect("nothing to bind");
-    let all = Configuration::new(members).expect("seven members");
-    all.introduce(&client).expect("they are addresses");
+    let all = Configuration::new((1..=7).map(serve)).expect("seven members");
+    let client = Endpoint::builder().transport(TcpTransport::new()).peers(&all).start();
+    let client = runtime.block_on(client).expect("nothing to bind");
     for member in &all {
         runtime.block_on(client.warm_up(member)).expect("it listens");
     }

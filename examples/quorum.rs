@@ -9,8 +9,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use convoke::quorum::{
-    All, Configuration, Majority, Member, QuorumExt, QuorumFunction, Replies, Threshold, Verdict,
-    matching, newest_of,
+    All, Configuration, Majority, QuorumExt, QuorumFunction, Replies, Threshold, Verdict, matching,
+    newest_of,
 };
 use convoke::{CallBuilder, Code, Context, Endpoint, Method, NodeId, Service, Status};
 use tokio::sync::{mpsc, watch};
@@ -72,15 +72,12 @@ fn agreement(replies: &Replies<Versioned>) -> Verdict<(bool, usize)> {
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    let client = convoke::endpoint().start().await?;
-    let (mut servers, mut members) = (Vec::new(), Vec::new());
+    let mut servers = Vec::new();
     for id in 1..=4 {
-        let server = start_replica(id).await?;
-        members.push(Member::at(server.node(), server.addresses()[0].as_str())?);
-        servers.push(server);
+        servers.push(start_replica(id).await?);
     }
-    let replicas = Configuration::new(members)?;
-    replicas.introduce(&client)?;
+    let replicas = Configuration::new(&servers)?; // or [(1, "tcp://a:7000"), (2, "tcp://b:7000"), ..]
+    let client = convoke::endpoint().peers(&replicas).start().await?;
 
     // Resolves with the third reply of four. The fourth replica gets the value all the same, and says so.
     let (late, mut late_replies) = mpsc::unbounded_channel();

@@ -211,13 +211,13 @@ pub use convoke_transport_rdma as rdma;
 
 /// Transports, the traits by which others are written, and addresses.
 pub mod transport {
-    pub use convoke_core::BoxError;
     pub use convoke_core::transport::{
         ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
         Counters, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,
         ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Sink, ToAddresses, Transport,
         parts, sockets,
     };
+    pub use convoke_core::{BoxError, ToPeers};
     #[cfg(feature = "grpc")]
     pub use convoke_transport_grpc::GrpcTransport;
     #[cfg(feature = "rdma")]

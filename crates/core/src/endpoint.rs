@@ -17,7 +17,7 @@ use crate::driver::{Driver, Load, Parts};
 use crate::error::{ConnectError, StartError};
 use crate::health::Health;
 use crate::packing::Packing;
-use crate::peer::Peer;
+use crate::peer::{Peer, ToPeers};
 use crate::resolve::{Resolve, Resolver};
 use crate::server::{Authorize, Caller, CastSpace, IntoService, MethodTable, Service};
 use crate::telemetry::Telemetry;
@@ -64,7 +64,7 @@ pub struct EndpointBuilder {
     limits: Limits,
     seed: Option<u64>,
     epoch: u64,
-    peers: Vec<(NodeId, Result<Vec<Address>, AddressError>)>,
+    peers: Vec<Result<Addressed, AddressError>>,
     keeps_connected: bool,
     resolver: Option<Resolver>,
     rule: Rule,
@@ -75,6 +75,9 @@ pub struct EndpointBuilder {
     #[cfg(feature = "metrics")]
     has_metrics: bool,
 }
+
+/// Nodes and where they can be dialled.
+type Addressed = Vec<(NodeId, Vec<Address>)>;
 
 /// Who may call what; everybody everything by default.
 #[derive(Default)]
@@ -129,15 +132,15 @@ impl EndpointBuilder {
     /// service that is built before its endpoint names the node by its `NodeId`.
     #[must_use]
     pub fn peer(mut self, node: NodeId, addresses: impl ToAddresses) -> Self {
-        self.peers.push((node, addresses.to_addresses()));
+        self.peers.push(addresses.to_addresses().map(|addresses| vec![(node, addresses)]));
         self
     }
 
-    /// Adds the addresses of several nodes, as [`Self::peer`] each.
+    /// Adds the addresses of several nodes, as [`Self::peer`] each: of pairs of a node and its
+    /// addresses, or of the members of a configuration. This node may be among them.
     #[must_use]
-    pub fn peers<A: ToAddresses>(mut self, peers: impl IntoIterator<Item = (NodeId, A)>) -> Self {
-        let peers = peers.into_iter().map(|(node, addresses)| (node, addresses.to_addresses()));
-        self.peers.extend(peers);
+    pub fn peers(mut self, peers: impl ToPeers) -> Self {
+        self.peers.push(peers.to_peers());
         self
     }
 
@@ -255,8 +258,9 @@ impl EndpointBuilder {
         methods.authorize_by(self.rule.0);
         let listen: Vec<Vec<Address>> = self.listen.into_iter().collect::<Result<_, _>>()?;
         let advertise = self.advertise.transpose()?;
-        let peers = self.peers.into_iter().map(|(node, addresses)| Ok((node, addresses?)));
-        let peers: Vec<(NodeId, Vec<Address>)> = peers.collect::<Result<_, AddressError>>()?;
+        let peers: Vec<Addressed> = self.peers.into_iter().collect::<Result<_, _>>()?;
+        let mut peers = peers.concat();
+        peers.retain(|(node, _)| *node != identity.node);
         let others: Vec<NodeId> = peers.iter().map(|(node, _)| *node).collect();
         let seed = self.seed.unwrap_or_else(rand::random);
         let secret = self.seed.map_or_else(

@@ -92,7 +92,7 @@ pub use method::{Method, RawMessage, Request};
 pub use one_of::{NoPeers, OneOf};
 #[cfg(feature = "zstd")]
 pub use packing::Compression;
-pub use peer::Peer;
+pub use peer::{Peer, ToPeers};
 pub use resolve::{BoxError, Resolve};
 pub use server::{
     Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, Handler, IntoService,

@@ -6,6 +6,8 @@ use std::hash::{Hash, Hasher};
 
 use convoke_proto::id::NodeId;
 
+use crate::transport::{Address, AddressError, ToAddresses};
+
 /// A node that can be asked. Cheap to clone; see [`Endpoint::connect`](crate::Endpoint::connect)
 /// and [`Endpoint::peer`](crate::Endpoint::peer).
 ///
@@ -82,6 +84,29 @@ impl From<&NodeId> for Peer {
 impl From<&Self> for Peer {
     fn from(peer: &Self) -> Self {
         *peer
+    }
+}
+
+/// Nodes and where each can be dialled: pairs of a [`NodeId`] and its [addresses](ToAddresses), or
+/// the members of a configuration. Taken by
+/// [`EndpointBuilder::peers`](crate::EndpointBuilder::peers).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which nodes there are, and where",
+    label = "neither pairs of a node and its addresses nor a configuration",
+    note = "pairs are such as `[(NodeId::new(1), \"tcp://host:7000\")]`",
+    note = "a configuration is taken by reference: `.peers(&configuration)`"
+)]
+pub trait ToPeers {
+    /// The nodes, each with its addresses.
+    ///
+    /// # Errors
+    /// [`AddressError`] when a text is not an address.
+    fn to_peers(self) -> Result<Vec<(NodeId, Vec<Address>)>, AddressError>;
+}
+
+impl<I: IntoIterator<Item = (NodeId, A)>, A: ToAddresses> ToPeers for I {
+    fn to_peers(self) -> Result<Vec<(NodeId, Vec<Address>)>, AddressError> {
+        self.into_iter().map(|(node, addresses)| Ok((node, addresses.to_addresses()?))).collect()
     }
 }
 

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use convoke_core::transport::Address;
-use convoke_core::{ConnectError, Endpoint, NodeId, Peer};
+use convoke_core::transport::{Address, AddressError};
+use convoke_core::{ConnectError, Endpoint, NodeId, Peer, ToPeers};
 
-pub use member::Member;
 use member::place;
+pub use member::{Member, ToMember};
 
 /// A fixed set of members, by their stable names. Cloning shares it.
 ///
@@ -44,7 +44,7 @@ struct Set {
     /// Sorted by id; each carries the epoch.
     members: Box<[Peer]>,
     /// Of those that have one.
-    addresses: BTreeMap<NodeId, Address>,
+    addresses: BTreeMap<NodeId, Vec<Address>>,
 }
 
 /// Reason why nodes make no configuration.
@@ -70,6 +70,12 @@ pub enum ConfigurationError {
         /// The other member with it.
         second: NodeId,
     },
+    /// A member is number 0.
+    #[error("a member is number 0: a node id is never 0")]
+    NoNode,
+    /// An address of a member is not one.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// There are more than [`Configuration::MEMBERS_MAX`].
     #[error("{count} members are more than {}", Configuration::MEMBERS_MAX)]
     TooManyMembers {
@@ -82,15 +88,17 @@ impl Configuration {
     /// Most members: their indices fit the two bytes that a cast has for them.
     pub const MEMBERS_MAX: usize = u16::MAX as usize;
 
-    /// The set of these members, of epoch 0. They are given as [`NodeId`]s, as [`Peer`]s or, with
-    /// an address, as [`Member`]s.
+    /// The set of these members, of epoch 0: [`NodeId`]s, [`Peer`]s, endpoints, or nodes with their
+    /// addresses, such as `[(1, "tcp://a:7000"), (2, "tcp://b:7000")]`.
     ///
     /// # Errors
-    /// [`ConfigurationError`] when there is none or too many, or two have one id or one address.
-    pub fn new<M: Into<Member>>(
+    /// [`ConfigurationError`] when there is none or too many, two have one id or one address, or an
+    /// id or address is not one.
+    pub fn new<M: ToMember>(
         members: impl IntoIterator<Item = M>,
     ) -> Result<Self, ConfigurationError> {
-        let mut members: Vec<Member> = members.into_iter().map(Into::into).collect();
+        let mut members: Vec<Member> =
+            members.into_iter().map(ToMember::to_member).collect::<Result<_, _>>()?;
         members.sort_by_key(Member::node);
         if members.is_empty() {
             return Err(ConfigurationError::Empty);
@@ -107,7 +115,7 @@ impl Configuration {
         Ok(Self::of(0, peers, addresses))
     }
 
-    fn of(epoch: u64, members: Box<[Peer]>, addresses: BTreeMap<NodeId, Address>) -> Self {
+    fn of(epoch: u64, members: Box<[Peer]>, addresses: BTreeMap<NodeId, Vec<Address>>) -> Self {
         Self { set: Arc::new(Set { epoch, members, addresses }) }
     }
 
@@ -168,7 +176,7 @@ impl Configuration {
         }
         let addresses = self.set.addresses.iter();
         let kept = addresses.filter(|(node, _)| members.binary_search(&Peer::from(**node)).is_ok());
-        let addresses = kept.map(|(node, address)| (*node, address.clone())).collect();
+        let addresses = kept.map(|(node, addresses)| (*node, addresses.clone())).collect();
         Self::of(self.epoch(), members, addresses)
     }
 
@@ -209,21 +217,20 @@ impl Configuration {
         u16::try_from(index).ok()
     }
 
-    /// Address at which a member can be dialled, if it was given.
-    pub fn address_of(&self, node: NodeId) -> Option<&Address> {
-        self.set.addresses.get(&node)
+    /// Addresses at which a member can be dialled, if any was given.
+    pub fn addresses_of(&self, node: NodeId) -> &[Address] {
+        self.set.addresses.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Tells an endpoint the addresses of the members. It dials each when it is first needed, and
-    /// takes no connection to a node that proves to be another.
+    /// Tells an endpoint that runs the addresses of the members. It dials each when it is first
+    /// needed, and takes no connection to a node that proves to be another. An endpoint that starts
+    /// is told by `EndpointBuilder::peers(&configuration)`.
     ///
     /// # Errors
     /// As [`Endpoint::peer`].
     pub fn introduce(&self, endpoint: &Endpoint) -> Result<(), ConnectError> {
-        self.set
-            .addresses
-            .iter()
-            .try_for_each(|(node, address)| endpoint.peer(*node, [address.as_str()]).map(|_| ()))
+        let mut addressed = self.set.addresses.iter();
+        addressed.try_for_each(|(node, addresses)| endpoint.peer(*node, addresses).map(|_| ()))
     }
 }
 
@@ -232,13 +239,23 @@ impl Configuration {
 fn refuse_shared_address(members: &[Member]) -> Result<(), ConfigurationError> {
     let mut places = BTreeMap::new();
     for member in members {
-        let Some(address) = member.address() else { continue };
-        if let Some(first) = places.insert(place(address), member.node()) {
-            let (address, second) = (address.clone(), member.node());
-            return Err(ConfigurationError::DuplicateAddress { address, first, second });
+        let second = member.node();
+        for address in member.addresses() {
+            let first = places.insert(place(address), second).unwrap_or(second);
+            if first != second {
+                let address = address.clone();
+                return Err(ConfigurationError::DuplicateAddress { address, first, second });
+            }
         }
     }
     Ok(())
+}
+
+/// The members and their addresses, for `EndpointBuilder::peers`.
+impl ToPeers for &Configuration {
+    fn to_peers(self) -> Result<Vec<(NodeId, Vec<Address>)>, AddressError> {
+        Ok(self.nodes().map(|node| (node, self.addresses_of(node).to_vec())).collect())
+    }
 }
 
 impl<'a> IntoIterator for &'a Configuration {

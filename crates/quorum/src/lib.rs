@@ -60,7 +60,7 @@ mod roster;
 mod source;
 mod system;
 
-pub use configuration::{Configuration, ConfigurationError, Member};
+pub use configuration::{Configuration, ConfigurationError, Member, ToMember};
 pub use correctable::Correctable;
 pub use error::{MemberError, QuorumError, Shortfall};
 pub use latency::{Latencies, LatencyOrder};

@@ -5,7 +5,7 @@ mod support;
 
 use alloc_tracker::{Allocator, Session};
 use convoke_core::{Context, Endpoint, Service, Status};
-use convoke_quorum::{Configuration, Majority, Member, QuorumExt};
+use convoke_quorum::{Configuration, Majority, QuorumExt};
 use convoke_transport_tcp::TcpTransport;
 
 use support::{ASK, Answer, node};
@@ -17,17 +17,17 @@ const CALLS: u64 = 1_000;
 
 /// Four members and their configuration.
 async fn members() -> (Vec<Endpoint>, Configuration) {
-    let (mut servers, mut members) = (Vec::new(), Vec::new());
+    let mut servers = Vec::new();
     for id in 1..=4 {
         let service = Service::new().unary(ASK, move |number, _: Context| async move {
             Ok::<_, Status>(Answer { node: id, number })
         });
         let server = Endpoint::builder().node(node(id)).transport(TcpTransport::new());
         let server = server.serve(service).listen("tcp://127.0.0.1:0").start().await.unwrap();
-        members.push(Member::at(node(id), server.addresses()[0].as_str()).unwrap());
         servers.push(server);
     }
-    (servers, Configuration::new(members).unwrap())
+    let members = Configuration::new(&servers).unwrap();
+    (servers, members)
 }
 
 /// Allocations of so many calls, each made by `ask`.
@@ -48,8 +48,8 @@ async fn count(ask: impl AsyncFn(u64)) -> u64 {
 #[tokio::test]
 async fn a_majority_of_four_allocates_at_most_six_times_a_member_on_both_sides_together() {
     let (_servers, members) = members().await;
-    let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
-    members.introduce(&client).unwrap();
+    let client = Endpoint::builder().transport(TcpTransport::new()).peers(&members);
+    let client = client.start().await.unwrap();
     let call = |number| client.call(ASK, number).to_all(&members);
     let acked = count(async |number| {
         assert_eq!(call(number).acked_by(Majority).await.unwrap().number, number);

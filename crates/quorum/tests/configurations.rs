@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{
-    Cause, Endpoint, Executed, Finish, Limits, Method, Peer, ReplyDial, Service, Status, Task, Way,
+    Cause, Endpoint, Executed, Finish, Limits, Method, Peer, PeerState, ReplyDial, Service, Status,
+    Task, Way,
 };
-use convoke_quorum::{All, Configuration, Majority, Member, MemberError, QuorumError, QuorumExt};
+use convoke_quorum::{All, Configuration, Majority, MemberError, QuorumError, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
 
@@ -110,8 +111,8 @@ async fn a_node_with_another_id_is_not_taken_for_the_member_at_its_address() {
     let impostor = support::Replica::new(7);
     let service = support::service(&impostor, &cluster.members);
     let _seventh = support::endpoint(&cluster.network, 7).serve(service).start().await.unwrap();
-    let third = Member::at(node(3), "sim://n7").unwrap();
-    let members = cluster.members.union(&Configuration::new([third]).unwrap());
+    let third = Configuration::new([(3, "sim://n7")]).unwrap();
+    let members = cluster.members.union(&third);
     members.introduce(&cluster.client).unwrap();
     let call = cluster.client.call(ASK, 1).to_all(&members);
     let (replies, failed) = call.quorum_call().open().unwrap().collect().await;
@@ -161,4 +162,23 @@ async fn a_handler_knows_the_epoch_and_one_of_its_own_replaces_it_for_a_branch()
     let call = client.call(EPOCH, 2).to(peer.at_epoch(6));
     assert_eq!(call.deadline(Duration::from_secs(5)).await.unwrap(), 9);
     assert_eq!(*heard.lock(), [6, 6, 9]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_is_told_of_its_members_before_it_starts() {
+    let cluster = Cluster::start(3).await;
+    // One more member, of whom no address is known, and the endpoint itself.
+    let nobody = Configuration::new([node(9)]).unwrap();
+    let me = Configuration::new([(4, "sim://n4")]).unwrap();
+    let members = cluster.members.union(&nobody).union(&me);
+    let builder = support::endpoint(&cluster.network, 4).peers(&members).keep_connected();
+    let endpoint = builder.start().await.unwrap();
+    let connected = |id| *endpoint.watch_peer(node(id)).borrow() == PeerState::Connected;
+    assert_eq!([1, 2, 3, 4, 9].map(connected), [true, true, true, true, false]);
+    let answers = endpoint.call(ASK, 1).to_all(&cluster.members).quorum(All).await.unwrap();
+    assert_eq!(answers.len(), 3);
+
+    // A configuration of endpoints knows where they listen.
+    let servers: Vec<&Endpoint> = cluster.endpoints.iter().flatten().collect();
+    assert_eq!(Configuration::new(servers).unwrap(), cluster.members);
 }

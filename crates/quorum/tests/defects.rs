@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use convoke_core::{Cause, Endpoint, Executed, Method, Peer};
 use convoke_quorum::{
-    All, Configuration, First, Majority, Member, QuorumError, QuorumExt, Threshold, Unsuitable,
-    Verdict,
+    All, Configuration, First, Majority, QuorumError, QuorumExt, Threshold, Unsuitable, Verdict,
 };
 use convoke_transport_tcp::TcpTransport;
 use tokio::time::Instant;
@@ -96,18 +95,18 @@ impl Drop for Silent {
 #[tokio::test]
 async fn defect_2_over_tcp_a_peer_that_accepts_and_stays_silent_is_only_missing() {
     let silent = Silent::start().await;
-    let mut members = vec![Member::at(node(1), &silent.address).unwrap()];
+    let mut members = vec![(node(1), silent.address.clone())];
     let mut servers = Vec::new();
     for id in 2..=3 {
         let service = support::service(&support::Replica::new(id), &support::addressed(1));
         let server = Endpoint::builder().node(node(id)).transport(TcpTransport::new());
         let server = server.serve(service).listen("tcp://127.0.0.1:0").start().await.unwrap();
-        members.push(Member::at(node(id), server.addresses()[0].as_str()).unwrap());
+        members.push((node(id), server.addresses()[0].to_string()));
         servers.push(server);
     }
     let members = Configuration::new(members).unwrap();
-    let client = Endpoint::builder().transport(TcpTransport::new()).start().await.unwrap();
-    members.introduce(&client).unwrap();
+    let client = Endpoint::builder().transport(TcpTransport::new()).peers(&members);
+    let client = client.start().await.unwrap();
     let ask = |number| client.call(ASK, number).to_all(&members);
     assert_eq!(ask(1).acked_by(Majority).await.unwrap().number, 1);
     let call = ask(2).deadline(Duration::from_millis(200));

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use convoke::NodeId;
-use convoke::quorum::{Configuration, Member};
+use convoke::quorum::{Configuration, Member, ToMember};
 use serde::{Deserialize, Serialize};
 
 /// Where every replica is.
@@ -106,7 +106,7 @@ impl Cluster {
     /// When two have one id or address, or one is malformed.
     pub fn members(&self) -> Result<Configuration> {
         let member = |replica: &ReplicaAddress| {
-            let member = Member::at(replica.node()?, replica.dial());
+            let member = (replica.node()?, replica.dial()).to_member();
             member.with_context(|| format!("replica {}", replica.id))
         };
         let members = self.replicas.iter().map(member).collect::<Result<Vec<Member>>>()?;

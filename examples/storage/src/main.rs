@@ -184,8 +184,7 @@ async fn run_node(args: Node) -> Result<()> {
 
 async fn run_client(args: Ask) -> Result<()> {
     let members = Cluster::read(&args.config)?.members()?;
-    let endpoint = convoke::endpoint().start().await?;
-    members.introduce(&endpoint)?;
+    let endpoint = convoke::endpoint().peers(&members).start().await?;
     let client = Client::new(&endpoint, members);
     let client = client.deadline(Duration::from_millis(args.deadline_ms));
     match args.what {

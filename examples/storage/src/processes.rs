@@ -69,9 +69,8 @@ impl Processes {
         for replica in &mut children {
             replica.line("ready").await?;
         }
-        let endpoint = convoke::endpoint().start().await?;
         let members = cluster.members()?;
-        members.introduce(&endpoint)?;
+        let endpoint = convoke::endpoint().peers(&members).start().await?;
         for peer in &members {
             endpoint.warm_up(peer).await?;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use convoke::quorum::{Configuration, Member};
+use convoke::quorum::Configuration;
 use convoke::sim::transport::SimNetwork;
 use convoke::{Code, Context, Endpoint, EndpointBuilder, Finish, NodeId, Status, Task};
 
@@ -38,8 +38,7 @@ pub(crate) fn node(id: u64) -> NodeId {
 }
 
 pub(crate) fn configuration() -> Configuration {
-    let members = (1..=4).map(|id| Member::at(node(id), &format!("sim://n{id}")).unwrap());
-    Configuration::new(members).expect("distinct ids")
+    Configuration::new((1..=4).map(|id| (id, format!("sim://n{id}")))).expect("distinct ids")
 }
 
 pub(crate) fn key(key: &str) -> Key {

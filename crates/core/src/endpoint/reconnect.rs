@@ -45,8 +45,8 @@ impl Endpoint {
     /// Keeps connections to these nodes up as long as the endpoint lives, and waits until each was
     /// dialled once.
     pub(super) async fn keep_all_connected(&self, nodes: &[NodeId]) {
-        let others = nodes.iter().filter(|node| **node != self.node());
-        let mut states: Vec<_> = others
+        let mut states: Vec<_> = nodes
+            .iter()
             .map(|node| {
                 let state = self.watch_peer(node);
                 self.driver().keep_connection(*node, self.keep_connected(node));

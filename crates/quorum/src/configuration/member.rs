@@ -2,55 +2,97 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use convoke_core::transport::{Address, AddressError};
-use convoke_core::{NodeId, Peer};
+use convoke_core::transport::{Address, ToAddresses};
+use convoke_core::{Endpoint, NodeId, Peer};
 
-/// A node that is to be a member, and where it can be dialled.
+use super::ConfigurationError;
+
+/// A node that is to be a member, and where it can be dialled; see [`ToMember`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     node: NodeId,
-    address: Option<Address>,
+    addresses: Vec<Address>,
 }
 
 impl Member {
-    /// The node that listens at this address.
-    ///
-    /// # Errors
-    /// [`AddressError`] when the text is no address.
-    pub fn at(node: NodeId, address: &str) -> Result<Self, AddressError> {
-        Ok(Self { node, address: Some(address.parse()?) })
-    }
-
     /// Its stable name.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Address at which it can be dialled, if that was given.
-    pub fn address(&self) -> Option<&Address> {
-        self.address.as_ref()
+    /// Addresses at which it can be dialled, if any was given.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 
-    pub(super) fn into_addressed(self) -> Option<(NodeId, Address)> {
-        self.address.map(|address| (self.node, address))
-    }
-}
-
-impl From<NodeId> for Member {
-    fn from(node: NodeId) -> Self {
-        Self { node, address: None }
+    pub(super) fn into_addressed(self) -> Option<(NodeId, Vec<Address>)> {
+        (!self.addresses.is_empty()).then_some((self.node, self.addresses))
     }
 }
 
-impl From<Peer> for Member {
-    fn from(peer: Peer) -> Self {
-        peer.node().into()
+/// A member as [`Configuration::new`](super::Configuration::new) takes it: a [`NodeId`], a [`Peer`], an
+/// [`Endpoint`] with where it listens, or a node and its [addresses](ToAddresses), such as
+/// `(1, "tcp://a:7000")`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a member of a configuration",
+    label = "does not say which node it is",
+    note = "an address alone names no node: `(1, \"tcp://a:7000\")` is node 1 at that address",
+    note = "a `NodeId`, a `Peer`, a `&Endpoint`, and a `NodeId` or number with addresses are members"
+)]
+pub trait ToMember {
+    /// The member.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] when the number is no node's, or a text is not an address.
+    fn to_member(self) -> Result<Member, ConfigurationError>;
+}
+
+impl ToMember for Member {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        Ok(self)
     }
 }
 
-impl From<(NodeId, Address)> for Member {
-    fn from((node, address): (NodeId, Address)) -> Self {
-        Self { node, address: Some(address) }
+impl ToMember for NodeId {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        Ok(Member { node: self, addresses: Vec::new() })
+    }
+}
+
+impl ToMember for &NodeId {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        (*self).to_member()
+    }
+}
+
+impl ToMember for Peer {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        self.node().to_member()
+    }
+}
+
+impl ToMember for &Peer {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        self.node().to_member()
+    }
+}
+
+impl ToMember for &Endpoint {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        (self.node(), self.addresses()).to_member()
+    }
+}
+
+impl<A: ToAddresses> ToMember for (NodeId, A) {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        Ok(Member { node: self.0, addresses: self.1.to_addresses()? })
+    }
+}
+
+impl<A: ToAddresses> ToMember for (u64, A) {
+    fn to_member(self) -> Result<Member, ConfigurationError> {
+        let node = NodeId::try_from(self.0).map_err(|_| ConfigurationError::NoNode)?;
+        (node, self.1).to_member()
     }
 }
 

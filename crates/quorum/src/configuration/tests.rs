@@ -1,3 +1,5 @@
+use std::slice::from_ref;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,6 +10,10 @@ fn node(id: u64) -> NodeId {
 
 fn of(ids: impl IntoIterator<Item = u64>) -> Configuration {
     Configuration::new(ids.into_iter().map(node)).expect("distinct ids")
+}
+
+fn texts(addresses: &[Address]) -> Vec<&str> {
+    addresses.iter().map(Address::as_str).collect()
 }
 
 fn ids(configuration: &Configuration) -> Vec<u64> {
@@ -45,8 +51,7 @@ fn an_address_that_comes_twice_is_refused_however_it_is_written() {
         ("sim://a", "sim://a"),
     ];
     for (first, second) in same {
-        let members = [(1, first), (2, second)].map(|(id, at)| Member::at(node(id), at).unwrap());
-        let error = Configuration::new(members).expect_err("one address for two");
+        let error = Configuration::new([(1, first), (2, second)]).expect_err("one address for two");
         assert!(matches!(error, ConfigurationError::DuplicateAddress { .. }), "{error}");
     }
 }
@@ -55,9 +60,55 @@ fn an_address_that_comes_twice_is_refused_however_it_is_written() {
 fn different_addresses_are_taken() {
     let places =
         ["tcp://127.0.0.1:7000", "tcp://127.0.0.1:7001", "tls://127.0.0.1:7000", "sim://a"];
-    let members = (1..).zip(places).map(|(id, at)| Member::at(node(id), at).unwrap());
-    let configuration = Configuration::new(members).expect("four places");
-    assert_eq!(configuration.address_of(node(4)).map(Address::as_str), Some("sim://a"));
+    let configuration = Configuration::new((1_u64..).zip(places)).expect("four places");
+    assert_eq!(texts(configuration.addresses_of(node(4))), ["sim://a"]);
+}
+
+#[test]
+fn a_member_may_have_several_addresses() {
+    let both = ["tcp://localhost:7000", "tcp://127.0.0.1:7000", "unix:///run/a.sock"];
+    let configuration = Configuration::new([(1, &both[..]), (2, &["tcp://b:7000"][..])]).unwrap();
+    assert_eq!(texts(configuration.addresses_of(node(1))), both);
+    let clash = [(1, &both[..]), (2, &["tcp://b:7000", "tcp://LOCALHOST:7000"][..])];
+    let error = Configuration::new(clash).expect_err("node 1 is there");
+    assert!(error.to_string().contains("n1 and n2"), "{error}");
+}
+
+#[test]
+fn members_have_every_form() {
+    let all = of([1, 2]);
+    let peers = [1, 2].map(|id| Peer::from(node(id)));
+    let addresses = ["tcp://a:7000".to_owned(), "tcp://b:7000".to_owned()];
+    let address: Address = "tcp://a:7000".parse().unwrap();
+    let forms = [
+        Configuration::new([node(1), node(2)]),
+        Configuration::new([node(1), node(2)].iter()),
+        Configuration::new(peers),
+        Configuration::new(peers.iter()),
+        Configuration::new(&all),
+    ];
+    for form in forms {
+        assert_eq!(form.as_ref(), Ok(&all));
+    }
+    let addressed = [
+        Configuration::new([(1, "tcp://a:7000"), (2, "tcp://b:7000")]),
+        Configuration::new([(node(1), "tcp://a:7000"), (node(2), "tcp://b:7000")]),
+        Configuration::new((1_u64..).zip(&addresses)),
+        Configuration::new([
+            (1, vec![address.clone()]),
+            (2, vec!["tcp://b:7000".parse().unwrap()]),
+        ]),
+        Configuration::new(
+            [(1, "tcp://a:7000"), (2, "tcp://b:7000")].map(|of| of.to_member().unwrap()),
+        ),
+    ];
+    for form in &addressed {
+        assert_eq!(form, &addressed[0]);
+        assert_eq!(form.as_ref().unwrap().addresses_of(node(1)), from_ref(&address));
+    }
+    assert_eq!(Configuration::new([(0, "tcp://a:7000")]), Err(ConfigurationError::NoNode));
+    let error = Configuration::new([(1, "a:7000")]).expect_err("it has no scheme");
+    assert!(matches!(error, ConfigurationError::Address(_)), "{error}");
 }
 
 #[test]
@@ -80,11 +131,10 @@ fn an_epoch_is_that_of_every_member_and_of_what_is_made_of_them() {
 
 #[test]
 fn addresses_stay_with_their_members() {
-    let members = [1, 2].map(|id| Member::at(node(id), &format!("sim://{id}")).unwrap());
-    let configuration = Configuration::new(members).unwrap();
+    let configuration = Configuration::new([1, 2].map(|id| (id, format!("sim://{id}")))).unwrap();
     let rest = configuration.without([node(1)]).union(&of([3]));
-    assert_eq!(rest.address_of(node(1)), None);
-    assert_eq!(rest.address_of(node(2)).map(Address::as_str), Some("sim://2"));
+    assert!(rest.addresses_of(node(1)).is_empty());
+    assert_eq!(texts(rest.addresses_of(node(2))), ["sim://2"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use convoke_core::{
     CallBuilder, Code, Context, Endpoint, EndpointBuilder, Finish, Limits, Method, NodeId, Peer,
     Service, Status, Task,
 };
-use convoke_quorum::{Configuration, Member};
+use convoke_quorum::Configuration;
 use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
 
@@ -209,8 +209,7 @@ pub(crate) fn nodes(ids: impl IntoIterator<Item = u64>) -> Vec<NodeId> {
 }
 
 pub(crate) fn addressed(count: u64) -> Configuration {
-    let members = (1..=count).map(|id| Member::at(node(id), &format!("sim://n{id}")).unwrap());
-    Configuration::new(members).expect("distinct ids")
+    Configuration::new((1..=count).map(|id| (id, format!("sim://n{id}")))).expect("distinct ids")
 }
 
 pub(crate) fn endpoint(network: &SimNetwork, id: u64) -> EndpointBuilder {
