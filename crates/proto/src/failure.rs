@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::code::Code;
 use crate::id::{NodeId, TaskKey};
 use crate::metadata::Metadata;
 use crate::wire::{Cause, Executed, Extension};
@@ -65,9 +66,10 @@ impl fmt::Display for Failure {
         if let Some(node) = self.node {
             write!(f, " at {node}")?;
         }
-        write!(f, ": {}", self.cause)?;
-        if self.cause == Cause::Application {
-            write!(f, " (code {})", self.code)?;
+        match (self.cause, Code::known(self.code)) {
+            (Cause::Application, Some(code)) => write!(f, ": {code}")?,
+            (Cause::Application, None) => write!(f, ": code {}", self.code)?,
+            (cause, _) => write!(f, ": {cause}")?,
         }
         if !self.text.is_empty() {
             write!(f, ": {}", self.text)?;
@@ -105,5 +107,26 @@ impl fmt::Display for Cause {
             Self::ResourceExhausted => "the call outgrew a bound of its initiator",
             Self::StaleEpoch => "the request is of an older configuration than the node's",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(cause: Cause, code: u32, text: &str) -> Failure {
+        let task = TaskKey { path: "/0/1".parse().expect("a path"), hop: 0 };
+        let found = Failure::found(task, Some(NodeId::new(2)), cause, Executed::Yes);
+        Failure { code, text: text.to_owned(), ..found }
+    }
+
+    #[test]
+    fn a_services_error_prints_its_code_by_name() {
+        let print = |code, text| failure(Cause::Application, code, text).to_string();
+        assert_eq!(print(14, "no leader"), "branch /0/1 at n2: Unavailable: no leader");
+        assert_eq!(print(5, ""), "branch /0/1 at n2: NotFound");
+        assert_eq!(print(99, "odd"), "branch /0/1 at n2: code 99: odd");
+        let panicked = failure(Cause::Panicked, 0, "at once").to_string();
+        assert_eq!(panicked, "branch /0/1 at n2: the handler panicked: at once");
     }
 }

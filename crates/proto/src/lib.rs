@@ -86,6 +86,7 @@
 pub mod address;
 mod admission;
 pub mod call;
+pub mod code;
 pub mod failure;
 mod flat;
 pub mod flow;
