@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use convoke::details::RetryInfo;
 use convoke::{CallError, Code, Context, Endpoint, Method, Peer, Service, Status};
 
 const ORDER: Method<String, String> = Method::new("shop.Shop/Order");
@@ -27,7 +28,12 @@ async fn take(goods: String, context: Context) -> Result<u64, Status> {
     match goods.as_str() {
         "lamp" => Ok(2),
         // Nothing was changed, so whoever asks may ask again, or somebody else.
-        "desk" => Err(Status::new(Code::Unavailable, "being counted").without_effect()),
+        "desk" => {
+            let later = RetryInfo::after(Duration::from_secs(30));
+            Err(Status::new(Code::Unavailable, "being counted")
+                .with_detail(&later)
+                .without_effect())
+        }
         _ => {
             let user = context.metadata().text("for").unwrap_or("nobody");
             Err(Status::new(Code::NotFound, format!("no {goods} for {user}")))
@@ -76,6 +82,11 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let to_store = endpoint.connect(store.addresses()).await?;
     let error = client.call(TAKE, "desk".into()).to(to_store).await.expect_err("not now");
     assert_eq!((code(&error), error.is_safe_to_repeat()), (Some(Code::Unavailable), true));
+
+    // What the service says for programs.
+    let status = error.status().ok_or("it is the service's own error")?;
+    let later = status.detail::<RetryInfo>().ok_or("it says when to ask again")?;
+    assert_eq!(later.delay(), Some(Duration::from_secs(30)));
 
     // Beside a reply, and beside a failure.
     let reply = client.call(TAKE, "lamp".into()).to(to_store).open()?.first().await?;

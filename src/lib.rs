@@ -162,7 +162,7 @@
 //! |---|---|
 //! | set up a node | [`endpoint`], with the transports of this crate's features, and [`EndpointBuilder`] |
 //! | call | [`Endpoint::call`], [`Client`], [`CallBuilder`], [`Call`], [`Reply`], [`Outcome`], [`CallError`] |
-//! | serve | [`Service`], [`ServiceOf`], [`Context`], [`Task`], [`Deferred`], [`ReplyStream`], [`Status`] |
+//! | serve | [`Service`], [`ServiceOf`], [`Context`], [`Task`], [`Deferred`], [`ReplyStream`], [`Status`], [`details`] |
 //! | name methods | [`Method`], [`Request`] |
 //! | operate | [`health`], [`Endpoint::shutdown`], [`Endpoint::watch_peer`], [`Limits`] |
 //! | write a transport | [`transport`] |
@@ -182,12 +182,15 @@
 //! | `tracing-spans` | a `tracing` span for each call and handler, `EndpointBuilder::propagator` | no |
 //! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
 //! | `zstd` | compression of large messages, `EndpointBuilder::compression`; compiles C | no |
+//! | `json` | `Json`: messages of serde types, without a `.proto` file | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "zstd")]
 pub use convoke_core::Compression;
+#[cfg(feature = "json")]
+pub use convoke_core::Json;
 pub use convoke_core::prost;
 pub use convoke_core::prost::bytes::Bytes;
 pub use convoke_core::{
@@ -196,7 +199,7 @@ pub use convoke_core::{
     Finish, Handler, IntoService, Invocation, KeepConnected, Limits, Load, Metadata, Method,
     NoPeers, NodeId, OneOf, Outcome, Outgoing, Path, Payload, Peer, PeerState, RawMessage, Refused,
     Reply, ReplyDial, ReplyStream, Request, Resolve, SendError, Service, ServiceOf, StartError,
-    Status, Task, Way, health,
+    Status, Task, Way, details, health,
 };
 #[cfg(feature = "overlay")]
 pub use convoke_overlay as overlay;

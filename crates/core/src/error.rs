@@ -35,7 +35,8 @@ impl Status {
         Self { cause, executed, code, message, details: Bytes::new(), aborts_children: false }
     }
 
-    /// Adds details for programs, as bytes of the service's own format.
+    /// Gives details for programs, as bytes of the service's own format, in place of any before.
+    /// [`Status::with_detail`] adds typed ones, which gRPC clients understand.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
         self.details = details.into();

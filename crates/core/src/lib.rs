@@ -50,10 +50,13 @@
 
 pub mod carrier;
 mod client;
+pub mod details;
 mod driver;
 mod endpoint;
 mod error;
 pub mod health;
+#[cfg(feature = "json")]
+mod json;
 mod message;
 mod method;
 mod one_of;
@@ -87,6 +90,8 @@ pub use convoke_proto::{id, time, wire};
 pub use driver::{Load, PeerState};
 pub use endpoint::{Endpoint, EndpointBuilder, KeepConnected};
 pub use error::{CallError, Code, ConnectError, StartError, Status};
+#[cfg(feature = "json")]
+pub use json::Json;
 pub use message::{DecodeError, Payload};
 pub use method::{Method, RawMessage, Request};
 pub use one_of::{NoPeers, OneOf};

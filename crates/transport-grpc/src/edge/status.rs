@@ -3,6 +3,7 @@
 //! The codes are the same ones. What gRPC has no place for, which branch failed, where, and whether
 //! it may have run, is in the message for people and in trailers for programs.
 
+use bytes::Bytes;
 use convoke_core::wire::{Cause, Executed};
 use convoke_core::{CallError, End, Failure, Outcome};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -79,11 +80,12 @@ fn of_failures(failures: &[Failure]) -> Status {
     let executed = failures.iter().map(|failure| failure.executed).max();
     let mut trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
     metadata::append(first.metadata(), &mut trailers);
-    let message = match first.cause {
-        Cause::Application => first.text.clone(),
-        _ => first.to_string(),
+    // Those of the runtime, such as an epoch, are nothing to a client of gRPC.
+    let (message, details) = match first.cause {
+        Cause::Application => (first.text.clone(), first.details.clone()),
+        _ => (first.to_string(), Bytes::new()),
     };
-    Status::with_details_and_metadata(code(first), message, first.details.clone(), trailers)
+    Status::with_details_and_metadata(code(first), message, details, trailers)
 }
 
 fn trailers(failures: &[Failure], executed: Executed) -> MetadataMap {
@@ -139,7 +141,6 @@ fn describe(failure: &Failure) -> MetadataValue<Ascii> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use convoke_core::id::{NodeId, Path, TaskKey};
 
     use super::*;
@@ -166,6 +167,12 @@ mod tests {
         }
         assert_eq!(code_of_number(0), Code::Unknown);
         assert_eq!(code_of_number(99), Code::Unknown);
+    }
+
+    #[test]
+    fn details_are_those_of_a_service_alone() {
+        let status = of_failures(&[failure(Cause::StaleEpoch, Executed::No, 0)]);
+        assert_eq!((status.code(), status.details()), (Code::FailedPrecondition, &b""[..]));
     }
 
     #[test]

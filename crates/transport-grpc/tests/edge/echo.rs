@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::details::{BadRequest, FieldViolation};
 use convoke_core::id::NodeId;
 use convoke_core::{Code, Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
 use convoke_transport_grpc::{GrpcEdge, GrpcEdgeBuilder, GrpcTransport};
@@ -38,6 +39,13 @@ const NOWHERE: u64 = 666;
 
 fn nowhere() -> NodeId {
     NodeId::new(NOWHERE)
+}
+
+/// What is said of a text that is empty.
+pub(crate) fn no_text() -> BadRequest {
+    let field_violations =
+        vec![FieldViolation { field: "text".into(), ..FieldViolation::default() }];
+    BadRequest { field_violations }
 }
 
 /// What the handlers tell the tests.
@@ -148,7 +156,7 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
             context.reply_metadata("ctl", "line\nline")?;
             context.reply_metadata("long", "x".repeat(9_000))?;
             match length {
-                0 => Err(Status::new(Code::NotFound, "no text")),
+                0 => Err(Status::new(Code::NotFound, "no text").with_detail(&no_text())),
                 _ => Ok(Text { text: text.text.to_uppercase() }),
             }
         })

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_transport_grpc::{EdgeError, GrpcEdge};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -90,6 +91,9 @@ async fn metadata_of_a_reply_is_headers_as_far_as_it_can_be() {
 
     let status = client.unary("Measure", text("")).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::NotFound, "no text"));
+    let ours = convoke_core::Status::new(convoke_core::Code::NotFound, "");
+    let ours = ours.with_details(Bytes::copy_from_slice(status.details()));
+    assert_eq!(ours.detail(), Some(echo::no_text()), "they are a google.rpc.Status");
     assert_eq!(values(status.metadata(), "length"), ["0"]);
     assert_eq!(values(status.metadata(), "convoke-executed"), ["yes"]);
     stage.stop().await;
