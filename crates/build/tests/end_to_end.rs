@@ -18,10 +18,10 @@ mod social {
 }
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::{Code, Context, Endpoint, Finish, Peer, Status, Task};
+use convoke::{Code, Context, Endpoint, Finish, NodeId, Peer, Status, Task};
 
 use social::{
     Change, FriendsNamedRequest, Graph, GraphClient, GraphServer, Log, LogClient, LogServer,
@@ -29,10 +29,12 @@ use social::{
 };
 
 /// Has the persons 1 to 9, all of one name, all friends of each other.
-#[derive(Default)]
 struct Shard {
-    me: OnceLock<Peer>,
+    /// All of them this one.
+    shards: Vec<Peer>,
 }
+
+const NODE: NodeId = NodeId::new(1);
 
 fn profile(id: u64) -> Profile {
     let about = BTreeMap::from([("likes".to_owned(), "trees".to_owned())]);
@@ -52,11 +54,11 @@ impl Graph for Shard {
         request: FriendsNamedRequest,
         task: Task<Profile>,
     ) -> Result<Finish, Status> {
-        let me = *self.me.get().expect("the endpoint has started");
         let name = request.name;
         let parts = [vec![2, 3], vec![4], vec![]].into_iter();
-        let parts = parts.map(|ids| ProfilesRequest { ids, name: name.clone() });
-        task.fan_out(parts.map(|part| (me, graph::PROFILES.request(part)))).await
+        let mut parts = parts.map(|ids| ProfilesRequest { ids, name: name.clone() });
+        let part = |shard| Some((shard, graph::PROFILES.request(parts.next()?)));
+        task.fan_out(self.shards.iter().filter_map(part)).await
     }
 
     async fn profiles(
@@ -72,8 +74,13 @@ impl Graph for Shard {
     }
 
     async fn home(&self, request: ProfileRequest, task: Task<Profile>) -> Result<Finish, Status> {
-        let me = *self.me.get().expect("the endpoint has started");
-        Ok(task.tail(me, graph::PROFILE.request(request)).await?)
+        // A task is a client, too, and so is its context.
+        let count = GraphClient::new(&task).r#match("Ann".to_owned()).to(NODE).await?;
+        let own = GraphClient::new(task.context()).profile(request).to(NODE).await?;
+        if count < own.id {
+            return Err(Status::new(Code::NotFound, "nobody has that many friends"));
+        }
+        Ok(task.tail(self.shards[0], graph::PROFILE.request(request)).await?)
     }
 
     async fn changes(&self, (): (), task: Task<Change>) -> Result<Finish, Status> {
@@ -114,15 +121,9 @@ async fn stream(task: &Task<Change>, ids: impl IntoIterator<Item = u64>) -> Resu
 }
 
 async fn start() -> Endpoint {
-    let shard = Arc::new(Shard::default());
-    let endpoint = Endpoint::builder()
-        .serve(GraphServer::from_arc(shard.clone()))
-        .serve(LogServer::new(Shard::default()))
-        .start()
-        .await
-        .unwrap();
-    shard.me.set(endpoint.me()).unwrap();
-    endpoint
+    let shard = Arc::new(Shard { shards: vec![NODE.into(); 3] });
+    let builder = Endpoint::builder().node(NODE).serve(GraphServer::from_arc(shard.clone()));
+    builder.serve(LogServer::from_arc(shard)).start().await.unwrap()
 }
 
 async fn stop(endpoint: Endpoint) {

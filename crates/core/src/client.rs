@@ -7,7 +7,9 @@ mod common;
 mod service;
 
 use std::fmt;
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use convoke_proto::call::CallOptions;
@@ -76,6 +78,24 @@ impl<Resp: Payload> Invocation<Resp> {
         let Self { client, request, deadline } = self;
         let branches = peers.into_iter().map(|peer| (peer.into(), request.clone())).collect();
         CallBuilder { deadline, ..CallBuilder::new(client, branches) }
+    }
+}
+
+/// Implemented by nothing. Who awaits an [`Invocation`] is told that it is not `AddressedWithTo`:
+/// it is awaited as `.to(peer).await` or `.to_all(&peers).await`.
+#[doc(hidden)]
+pub trait AddressedWithTo {}
+
+// The compiler would say that it is no future, and propose to remove the `.await`.
+#[doc(hidden)]
+impl<Resp> Future for Invocation<Resp>
+where
+    Self: AddressedWithTo,
+{
+    type Output = Result<Resp, CallError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        Poll::Pending
     }
 }
 

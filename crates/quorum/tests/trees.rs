@@ -3,7 +3,6 @@
 #[path = "support/cluster.rs"]
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{Context, Endpoint, Method, Peer, Service, Status};
@@ -95,20 +94,15 @@ async fn a_handler_asks_the_members_itself_included_and_none_times_out() {
     let members = support::addressed(3);
     let mut replicas = Vec::new();
     for id in 1..=3 {
-        let later: Arc<std::sync::OnceLock<std::sync::Weak<Endpoint>>> = Arc::default();
-        let (me, all) = (later.clone(), members.clone());
+        let all = members.clone();
         let service = Service::new()
             .unary(INNER, |number, _: Context| async move { Ok::<_, Status>(number) })
-            .unary(OUTER, move |number, _: Context| {
-                let me = me.get().and_then(std::sync::Weak::upgrade).expect("it has started");
-                let call = me.call(INNER, number).to_all(&all);
+            .unary(OUTER, move |number, context: Context| {
+                let call = context.call(INNER, number).to_all(&all);
                 async move { Ok::<_, Status>(call.quorum(All).await?.len() as u64) }
             });
-        let endpoint = support::endpoint(&network, id).serve(service).start().await.unwrap();
-        members.introduce(&endpoint).unwrap();
-        let endpoint = Arc::new(endpoint);
-        later.set(Arc::downgrade(&endpoint)).expect("it is set once");
-        replicas.push(endpoint);
+        let builder = support::endpoint(&network, id).serve(service).peers(&members);
+        replicas.push(builder.start().await.unwrap());
     }
     for endpoint in &replicas {
         let peers: Vec<Peer> = members.members().to_vec();

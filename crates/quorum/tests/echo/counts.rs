@@ -1,8 +1,6 @@
 //! What echo phases cost: frames and one-way delays, exactly, next to nested quorum calls.
 
-use std::sync::{Arc, OnceLock};
-
-use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
+use convoke_core::{Context, Method, NodeId, Service, Status};
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::majority;
 
@@ -53,19 +51,15 @@ fn assert_nothing_is_kept(cluster: &Cluster) {
     }
 }
 
-type Cell = Arc<OnceLock<Endpoint>>;
-
 /// The paper's form: each server calls all servers in its handler, once for each phase.
-fn nested(cells: &[Cell], phases: u16) -> impl Fn(NodeId, Configuration) -> Service {
-    move |me, members| {
-        let cell = cells[usize::from(members.index_of(me).expect("a member"))].clone();
+fn nested(phases: u16) -> impl Fn(NodeId, Configuration) -> Service {
+    move |_, members| {
         let echoed = |text: String, _: Context| async move { Ok::<_, Status>(text) };
-        Service::new().unary(ECHO, echoed).unary(WRITE, move |text: String, _: Context| {
-            let (members, cell) = (members.clone(), cell.clone());
+        Service::new().unary(ECHO, echoed).unary(WRITE, move |text: String, context: Context| {
+            let members = members.clone();
             async move {
-                let endpoint = cell.get().expect("it was set before any call");
                 for _ in 0..phases {
-                    ask_all(endpoint, &members, &text).await;
+                    ask_all(&context, &members, &text).await;
                 }
                 Ok::<_, Status>(text)
             }
@@ -73,9 +67,9 @@ fn nested(cells: &[Cell], phases: u16) -> impl Fn(NodeId, Configuration) -> Serv
     }
 }
 
-async fn ask_all(endpoint: &Endpoint, members: &Configuration, text: &str) {
+async fn ask_all(context: &Context, members: &Configuration, text: &str) {
     let needed = majority(members.len());
-    let call = endpoint.call(ECHO, text.into()).to_all(members.members());
+    let call = context.call(ECHO, text.into()).to_all(members.members());
     let mut call = call.open().expect("one call");
     for _ in 0..needed {
         call.next().await.expect("a majority answers").expect("a reply");
@@ -87,17 +81,11 @@ async fn ask_all(endpoint: &Endpoint, members: &Configuration, text: &str) {
 async fn nested_quorum_calls_cost_2n_and_2_p_n_n_1_messages_and_2_and_2_p_delays() {
     for members in [3, 4, 7] {
         for phases in 1..=2_u16 {
-            let cells: Vec<Cell> = (0..members).map(|_| Cell::default()).collect();
-            let cluster = Cluster::start(members, members, nested(&cells, phases)).await;
-            for (cell, server) in cells.iter().zip(cluster.servers.iter().flatten()) {
-                cell.set(server.clone()).expect("once");
-            }
+            let cluster = Cluster::start(members, members, nested(phases)).await;
             let (frames, delays) = cost(&cluster).await;
             let p = u64::from(phases);
             assert_eq!(frames, 2 * members + 2 * p * members * (members - 1), "n {members} p {p}");
             assert_eq!(delays, 2 + 2 * u32::from(phases), "n {members} p {p}");
-            // Endpoints that hold themselves would never end.
-            drop(cells);
         }
     }
 }

@@ -1,0 +1,6 @@
+//! What the compiler says of mistakes: each text names the remedy.
+
+#[test]
+fn mistakes_are_explained() {
+    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+}
