@@ -48,33 +48,33 @@ pub trait BodyCarrier: Send + Sync + fmt::Debug {
     fn body(&self, from: NodeId, reference: Bytes) -> BoxFuture<Result<Bytes, CarryError>>;
 }
 
-/// What a carrier has taken.
+/// Body that a carrier has taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// What its receivers find it by, at most [`REFERENCE_BYTES_MAX`] bytes.
+    /// Name by which its receivers find it, at most [`REFERENCE_BYTES_MAX`] bytes.
     pub reference: Bytes,
     /// For whom; the others get it in their requests.
     pub nodes: Vec<NodeId>,
 }
 
-/// Why a body did not come.
+/// Reason why a body did not come.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CarryError {
     /// The reference is none, or what came under it is not what it says: the sender's doing.
     #[error("the body that {from} sent beside its request is not what the request says: {message}")]
     Invalid {
-        /// Who sent the request.
+        /// Sender of the request.
         from: NodeId,
-        /// What is wrong.
+        /// Defect of the reference or the body.
         message: String,
     },
     /// It did not come, and nobody has it any more. The task did not run; asked again, it may come.
     #[error("the body that {from} sent beside its request did not come: {message}")]
     Missing {
-        /// Who sent the request.
+        /// Sender of the request.
         from: NodeId,
-        /// What was tried.
+        /// Attempts that were made.
         message: String,
     },
 }

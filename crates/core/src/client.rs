@@ -1,4 +1,4 @@
-//! What a caller holds: a [`Client`], an [`Invocation`] being addressed, a [`Call`] under way.
+//! Handles of callers: a [`Client`], an [`Invocation`] being addressed, a [`Call`] under way.
 
 mod awaited;
 mod call;
@@ -179,8 +179,8 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self.branches.iter().map(|(peer, request)| (peer, request))
     }
 
-    /// The time it gets: its deadline, else that of its client or endpoint, and in a handler no more
-    /// than remains of the task.
+    /// The time it gets: its deadline, else that of its client or endpoint, and in a handler no
+    /// more than remains of the task.
     pub fn budget(&self) -> Duration {
         let budget = self.client.budget(self.deadline);
         budget.unwrap_or_else(|| self.client.endpoint().deadline_default())

@@ -26,8 +26,8 @@ use crate::error::Status;
 
 impl Status {
     /// Adds a message for programs, one of [`details`](crate::details) or of your own. Several can
-    /// be added, one of a kind or more. Bytes that [`Status::with_details`] gave are replaced, unless
-    /// they are an encoded `google.rpc.Status`.
+    /// be added, one of a kind or more. Bytes that [`Status::with_details`] gave are replaced,
+    /// unless they are an encoded `google.rpc.Status`.
     #[must_use]
     pub fn with_detail(self, detail: &impl Name) -> Self {
         let mut all = RpcStatus::of(self.details()).unwrap_or_else(|| RpcStatus {
@@ -134,7 +134,7 @@ impl RetryInfo {
     }
 }
 
-/// Where in a program an error came up.
+/// Place in a program at which an error came up.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DebugInfo {
     /// The stack, a frame each.
@@ -196,10 +196,10 @@ pub struct PreconditionViolation {
     /// Its kind, as the service names it: `TERMS`.
     #[prost(string, tag = "1")]
     pub r#type: String,
-    /// What it is about.
+    /// Subject of the condition.
     #[prost(string, tag = "2")]
     pub subject: String,
-    /// How to meet it, for people.
+    /// Way to meet it, for people.
     #[prost(string, tag = "3")]
     pub description: String,
 }
@@ -268,7 +268,7 @@ pub struct Help {
 /// One page that helps.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct HelpLink {
-    /// What it offers.
+    /// Content of the page.
     #[prost(string, tag = "1")]
     pub description: String,
     /// Its address.

@@ -124,7 +124,7 @@ struct State {
     is_closed: bool,
 }
 
-/// What a driver is made of.
+/// Parts of which a driver is made.
 pub(crate) struct Parts {
     pub(crate) transports: Vec<Arc<dyn Transport>>,
     pub(crate) resolver: Option<Resolver>,
@@ -138,7 +138,7 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 struct Attached {
     connection: Arc<dyn Connection>,
-    /// Whether somebody has promised to flush it.
+    /// Promise of somebody to flush it.
     promise: Promise,
     held: HeldCancels,
 }
@@ -361,7 +361,7 @@ impl Driver {
         self.state.lock().is_closing
     }
 
-    /// What brings large bodies to several nodes at once, if there is something.
+    /// Carrier of large bodies to several nodes at once, if there is one.
     pub(crate) fn carrier(&self) -> Option<Arc<dyn BodyCarrier>> {
         self.carrier.lock().clone()
     }
@@ -427,7 +427,7 @@ impl Driver {
         stoppers.values().for_each(|stopper| stopper.stop());
     }
 
-    /// What is sampled for metrics.
+    /// Sample for metrics.
     #[cfg(feature = "metrics")]
     pub(crate) fn seen(&self) -> crate::telemetry::Seen {
         let state = self.state.lock();

@@ -35,7 +35,7 @@ pub use reconnect::KeepConnected;
 #[derive(Clone)]
 pub struct Endpoint(Handle);
 
-/// How an endpoint is held.
+/// Hold on an endpoint, which keeps it open or does not.
 #[derive(Clone)]
 enum Handle {
     /// It stays open for as long.
@@ -79,7 +79,7 @@ pub struct EndpointBuilder {
 /// Nodes and where they can be dialled.
 type Addressed = Vec<(NodeId, Vec<Address>)>;
 
-/// Who may call what; everybody everything by default.
+/// Rule of who may call what; everybody everything by default.
 #[derive(Default)]
 struct Rule(Option<Authorize>);
 
@@ -98,8 +98,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Adds a transport, or an `Arc` of one that others share. One that has a certificate says which
-    /// node this is, unless [`Self::node`] does.
+    /// Adds a transport, or an `Arc` of one that others share. One that has a certificate says
+    /// which node this is, unless [`Self::node`] does.
     #[must_use]
     pub fn transport(mut self, transport: impl Transport + 'static) -> Self {
         self.transports.push(Arc::new(transport));
@@ -148,8 +148,8 @@ impl EndpointBuilder {
     /// waits, for a second at most, until each of them was dialled once.
     ///
     /// A reply goes straight to an initiator that its sender is connected with, and through other
-    /// nodes of the tree otherwise: so a client that stays connected to all gets all replies straight.
-    /// Default: a peer is dialled when it is first needed.
+    /// nodes of the tree otherwise: so a client that stays connected to all gets all replies
+    /// straight. Default: a peer is dialled when it is first needed.
     #[must_use]
     pub fn keep_connected(mut self) -> Self {
         self.keeps_connected = true;
@@ -374,7 +374,7 @@ impl Endpoint {
         (entry.name == name).then_some(entry.name)
     }
 
-    /// Where it listens, with the ports the system chose.
+    /// Addresses at which it listens, with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
         self.driver().addresses()
     }
@@ -433,12 +433,12 @@ impl Endpoint {
 
     /// Forgets the addresses of a node, and closes the connections to it: branches that are open
     /// there fail as after any loss. It is dialled no more, unless it is given again with
-    /// [`Self::peer`] or the [resolver](EndpointBuilder::resolver) knows it. A dial under way ends by
-    /// itself, and what [`Self::keep_connected`] gave is to be dropped by its owner. The node may
-    /// connect by itself, as any may.
+    /// [`Self::peer`] or the [resolver](EndpointBuilder::resolver) knows it. A dial under way ends
+    /// by itself, and what [`Self::keep_connected`] gave is to be dropped by its owner. The node
+    /// may connect by itself, as any may.
     ///
-    /// Discovery by DNS or of another kind is a loop of [`Self::peer`] for who has come and `forget`
-    /// for who has gone.
+    /// Discovery by DNS or of another kind is a loop of [`Self::peer`] for who has come and
+    /// `forget` for who has gone.
     pub fn forget(&self, peer: impl Into<Peer>) {
         let node = peer.into().node();
         if node != self.node() {
@@ -472,7 +472,7 @@ impl Endpoint {
         self.driver().with_node(|core, _| core.epoch())
     }
 
-    /// What all connections have carried together.
+    /// Traffic of all connections together.
     pub fn counters(&self) -> Counters {
         let all = self.driver().connections();
         let each = all.iter().map(|connection| connection.counters());
@@ -487,7 +487,7 @@ impl Endpoint {
         crate::telemetry::publish(self.driver());
     }
 
-    /// How much this endpoint holds now. Takes the lock of the endpoint for a moment.
+    /// Counts of what this endpoint holds now. Takes the lock of the endpoint for a moment.
     pub fn load(&self) -> Load {
         self.driver().load()
     }
@@ -507,7 +507,7 @@ impl Endpoint {
         CastSpace::begin(self.driver(), name, window, announce, members)
     }
 
-    /// How many casts this endpoint has not kept since it began, by reason.
+    /// Casts that this endpoint has not kept since it began, counted by reason.
     pub fn casts_dropped(&self) -> CastsDropped {
         self.driver().with_node_quietly(|node| node.mailboxes().dropped())
     }
@@ -551,7 +551,7 @@ impl Endpoint {
         &self.driver().limits
     }
 
-    /// How long a call may take that says nothing else.
+    /// Time of a call that asks for no other.
     pub fn deadline_default(&self) -> Duration {
         self.limits().deadline_default
     }

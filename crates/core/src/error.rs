@@ -1,4 +1,4 @@
-//! What goes wrong, by operation, and whose doing it is.
+//! Errors by operation, each of which says whose doing it is.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub use convoke_proto::code::Code;
 pub struct Status {
     /// A refusal of the runtime keeps its own cause.
     cause: Cause,
-    /// Whether the task did anything, as far as who answers knows.
+    /// Execution of the task, as far as who answers knows.
     executed: Executed,
     code: Code,
     message: String,
@@ -52,15 +52,15 @@ impl Status {
     }
 
     /// Says that the task has changed nothing, so that asking again, or another node, runs nothing
-    /// twice: [`CallError::is_safe_to_repeat`] is true of it. For a server that is not the leader, or
-    /// whose queue is full. Default: a task that fails has run.
+    /// twice: [`CallError::is_safe_to_repeat`] is true of it. For a server that is not the leader,
+    /// or whose queue is full. Default: a task that fails has run.
     #[must_use]
     pub fn without_effect(mut self) -> Self {
         self.executed = Executed::No;
         self
     }
 
-    /// What kind.
+    /// Kind of the error.
     pub fn code(&self) -> Code {
         self.code
     }
@@ -125,8 +125,8 @@ impl From<SendError> for Status {
     }
 }
 
-/// A handler that passes on with `?` why a call of its own failed. A service's error keeps code, text
-/// and details. The task that fails so has run, whatever became of its call.
+/// Passes on with `?` the failure of a handler's own call. A service's error keeps code, text and
+/// details. The task that fails so has run, whatever became of its call.
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         if let Some(status) = error.status() {
@@ -158,7 +158,7 @@ fn code_of(cause: Cause) -> Code {
     }
 }
 
-/// Why a call gave no answer, or not all of them.
+/// Reason why a call gave no answer, or not all of them.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -173,9 +173,9 @@ pub enum CallError {
     Decode {
         /// The branch.
         path: Path,
-        /// Who replied.
+        /// Sender of the reply.
         from: NodeId,
-        /// What is wrong with it.
+        /// Defect of the message.
         message: String,
     },
     /// The request is larger than `message_bytes_max` of this endpoint, or its metadata larger than
@@ -236,7 +236,7 @@ impl CallError {
     }
 }
 
-/// Why an endpoint could not start.
+/// Reason why an endpoint could not start.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -258,12 +258,12 @@ pub enum StartError {
     /// A service cannot be served by this node: it was set up without something, or for others.
     #[error("a service does not fit this node: {reason}")]
     Unfit {
-        /// What it says.
+        /// Reason that the service gives.
         reason: String,
     },
 }
 
-/// Why a peer could not be connected.
+/// Reason why a peer could not be connected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

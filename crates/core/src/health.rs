@@ -1,8 +1,8 @@
-//! Health: what a node says of its services, to be asked by whoever sends it work.
+//! Health of a node's services, for whoever sends it work.
 //!
-//! The application keeps a [`Health`] and says which services can be used; the endpoint answers
-//! `convoke.Health/Check` and `convoke.Health/Watch` with it, and says that nothing can be used any more once
-//! it shuts down. The messages have the fields and numbers of `grpc.health.v1`.
+//! The application keeps a [`Health`] and says which services can be used. The endpoint answers
+//! `convoke.Health/Check` and `convoke.Health/Watch` with it, and says that nothing can be used any
+//! more once it shuts down. The messages have the fields and numbers of `grpc.health.v1`.
 //!
 //! ```
 //! use convoke_core::health::{CHECK, Health, HealthRequest, ServingState};
@@ -30,12 +30,14 @@ use crate::error::{Code, Status};
 use crate::method::Method;
 use crate::server::{Context, Finish, Service, Task};
 
-/// Asks once: answered with the state of a service, or [`Code::NotFound`] when the node does not know it.
+/// Asks once for the state of a service. Answered with [`Code::NotFound`] by a node that does not
+/// know it.
 pub const CHECK: Method<HealthRequest, HealthReply> =
     Method::new("convoke.Health/Check").read_only();
 
-/// Asks for a stream of states: the one now, then each change. A service that the node does not know is
-/// [`ServingState::ServiceUnknown`] until it does. The stream ends when the node shuts down.
+/// Asks for a stream of states: the present one, then each change. A service that the node does not
+/// know is [`ServingState::ServiceUnknown`] until it does. The stream ends when the node shuts
+/// down.
 pub const WATCH: Method<HealthRequest, HealthReply> =
     Method::new("convoke.Health/Watch").read_only();
 
@@ -54,7 +56,7 @@ impl HealthRequest {
     }
 }
 
-/// How a service is.
+/// State of a service, as it travels.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct HealthReply {
     /// Its state, as a number: `state()` has it as a [`ServingState`].
@@ -62,7 +64,7 @@ pub struct HealthReply {
     pub state: i32,
 }
 
-/// Whether a service can be used.
+/// State of a service: whether it can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingState {
@@ -76,7 +78,7 @@ pub enum ServingState {
     ServiceUnknown = 3,
 }
 
-/// What a node says of its services. Clones are the same.
+/// Health of a node's services, set by the application and served to callers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<watch::Sender<Board>>);
 
@@ -118,14 +120,14 @@ impl Health {
         });
     }
 
-    /// What is said of a service. `None` when nothing was.
+    /// State that was set for a service. `None` for one without.
     pub fn state(&self, service: &str) -> Option<ServingState> {
         self.0.borrow().state(service)
     }
 
-    /// Says of every service that it cannot be used, for good, and ends the streams of those who watch.
-    /// [`Endpoint::shutdown`](crate::Endpoint::shutdown) begins with it; an application that wants to be
-    /// left alone for a while first does so itself.
+    /// Says of every service that it cannot be used, for good, and ends the streams of those who
+    /// watch. [`Endpoint::shutdown`](crate::Endpoint::shutdown) begins with it. An application that
+    /// wants its callers to leave some time before that does so itself.
     pub fn stop(&self) {
         self.0.send_modify(|board| board.is_stopping = true);
     }

@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 
 use crate::message::{DecodeError, Payload};
 
-/// A message of a serde type, in JSON on the wire: for services without a `.proto` file, and a model
-/// for other formats.
+/// A message of a serde type, in JSON on the wire: for services without a `.proto` file, and a
+/// model for other formats.
 ///
 /// A value that JSON has no words for, such as a map whose keys are no strings, leaves as an empty
 /// message with an error in the log, and its receiver cannot decode it.

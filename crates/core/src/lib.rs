@@ -41,7 +41,8 @@
 //! and exactly-once: a request runs at most once, and a failure says whether it may have run.
 //!
 //! # Modules
-//! - [`proto`]: the crate [`convoke_proto`], the protocol as pure state machines, without I/O or clock;
+//! - [`proto`]: the crate [`convoke_proto`], the protocol as pure state machines, without I/O or
+//!   clock;
 //! - [`id`], [`time`], [`wire`] of it: names, time as a number, the bytes of every frame;
 //! - [`transport`]: what a network must do;
 //! - the rest: [`Endpoint`], [`Call`], [`Task`] on tokio.

@@ -21,7 +21,8 @@ use crate::peer::Peer;
 /// ```
 /// # use convoke_core::{CallError, Endpoint, Method, NoPeers, OneOf, Peer};
 /// # const FIND: Method<String, String> = Method::new("catalogue.Catalogue/Find");
-/// # async fn find(endpoint: &Endpoint, catalogues: &[Peer]) -> Result<(), Box<dyn std::error::Error>> {
+/// # type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+/// # async fn find(endpoint: &Endpoint, catalogues: &[Peer]) -> Result {
 /// let catalogue = OneOf::least_loaded(endpoint, catalogues)?;
 /// let found = endpoint.call(FIND, "heron".into()).to(catalogue.pick()).await?;
 /// # Ok(())

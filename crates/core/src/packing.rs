@@ -5,10 +5,11 @@
 //!  extension ACCEPTS of a request:   04    | encodings             of the initiator, 01 is zstd
 //!  packed payload:                   00 01 | message length varint | zstd frame
 //! ```
-//! A packed payload says so itself: no protobuf message begins with the byte 0, the tag of a field 0. So the
-//! frames of the call protocol stay what they are, and packing and unpacking happen where messages are
-//! encoded and decoded, not where the endpoint's lock is held. Requests are packed for a peer whose FEATURES
-//! came; replies for an initiator whose request says ACCEPTS, which tasks hand on as they delegate.
+//! A packed payload says so itself by the byte 0, the tag of no field: no protobuf message begins
+//! so. The frames of the call protocol stay what they are, and packing and unpacking happen where
+//! messages are encoded and decoded, not where the endpoint's lock is held. Requests are packed for
+//! a peer whose FEATURES came; replies for an initiator whose request says ACCEPTS, which tasks
+//! hand on as they delegate.
 
 #[cfg(feature = "zstd")]
 mod zstd;
@@ -30,8 +31,8 @@ const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 15;
 #[cfg(feature = "zstd")]
 const FEATURES_BYTES_MAX: usize = 12;
 
-/// What the message of a task takes that came packed. Few bytes may become many, so that the bound
-/// on bytes that come in does not bound these.
+/// Room of a task's message that came packed. Few bytes may become many, so that the bound on bytes
+/// that come in does not bound these.
 #[derive(Debug, Default)]
 pub(crate) struct Held(
     #[cfg(feature = "zstd")]
@@ -39,7 +40,7 @@ pub(crate) struct Held(
     Option<zstd::Held>,
 );
 
-/// What an endpoint does about packed payloads.
+/// Packing and unpacking of an endpoint's payloads.
 #[derive(Debug, Default)]
 pub(crate) struct Packing {
     #[cfg(feature = "zstd")]
@@ -68,7 +69,7 @@ impl Packing {
         let _ = connection;
     }
 
-    /// Whether a frame is FEATURES, which is then taken.
+    /// Takes a frame that is FEATURES; false for any other.
     ///
     /// # Errors
     /// A text: the peer's doing.

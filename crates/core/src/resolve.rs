@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// How a call to a node fails, and after how long.
+    /// Failure of a call to a node, and the time it took.
     async fn fail(endpoint: &Endpoint, node: u64) -> (String, Duration) {
         #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
         let now = tokio::time::Instant::now;

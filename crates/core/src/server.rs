@@ -1,4 +1,4 @@
-//! What a service holds: the table of its methods, and for each task a [`Task`] or a [`Context`].
+//! Handles of services: the table of methods, and for each task a [`Task`] or a [`Context`].
 
 mod caller;
 mod cast;
@@ -51,7 +51,7 @@ pub use task::{Finish, Refused, Task};
 /// A handler's future.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 
-/// How a handler ended.
+/// End of a handler.
 pub(crate) enum HandlerResult {
     /// It returned, after replying or delegating as it liked.
     Finished,
@@ -68,7 +68,7 @@ type StartHandler = Box<dyn Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send +
 /// One method as it is served.
 pub(crate) struct MethodEntry {
     pub(crate) name: &'static str,
-    /// What its handlers are ordered by, if they are.
+    /// Name by which its handlers are ordered, if they are.
     pub(crate) order_by: Option<&'static str>,
     pub(crate) start: StartHandler,
 }
@@ -82,8 +82,10 @@ pub(crate) struct MethodEntry {
 /// Generated servers turn into one; by hand:
 /// ```
 /// # use convoke_core::{Method, Service, Status, Context};
-/// # #[derive(Clone, PartialEq, prost::Message)] struct Ask { #[prost(uint32, tag = "1")] n: u32 }
-/// # #[derive(Clone, PartialEq, prost::Message)] struct Answer { #[prost(uint32, tag = "1")] n: u32 }
+/// # #[derive(Clone, PartialEq, prost::Message)]
+/// # struct Ask { #[prost(uint32, tag = "1")] n: u32 }
+/// # #[derive(Clone, PartialEq, prost::Message)]
+/// # struct Answer { #[prost(uint32, tag = "1")] n: u32 }
 /// const DOUBLE: Method<Ask, Answer> = Method::new("math.Math/Double");
 ///
 /// let service = Service::new().unary(DOUBLE, |ask, _: Context| async move {
@@ -98,7 +100,7 @@ pub struct Service {
     requirements: Vec<Requirement>,
 }
 
-/// Whether a service can be served by a node, else why not.
+/// Check that a node can serve a service; else the reason.
 type Requirement = Box<dyn Fn(NodeId) -> Result<(), String> + Send + Sync>;
 
 impl Service {
@@ -239,7 +241,7 @@ impl MethodTable {
         Ok(())
     }
 
-    /// What is served, by name.
+    /// Methods that are served, by name.
     #[cfg(feature = "metrics")]
     pub(crate) fn names(&self) -> impl Iterator<Item = (MethodId, &'static str)> + '_ {
         self.methods.iter().map(|(id, entry)| (*id, entry.name))
@@ -278,7 +280,7 @@ impl PassedGate {
     }
 }
 
-/// What the handles of one running task share with the driver.
+/// State that the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
     driver: Arc<Driver>,
     start: Start,
@@ -288,9 +290,9 @@ pub(crate) struct TaskHandle {
     is_kept: AtomicBool,
     gate: Option<PassedGate>,
     probe: TaskProbe,
-    /// What its message takes, if it came packed.
+    /// Room of its message, if that came packed.
     _held: packing::Held,
-    /// What its middleware left.
+    /// Values that its middleware left.
     #[cfg(feature = "tower")]
     passage: layer::Passage,
 }
@@ -346,7 +348,7 @@ impl TaskHandle {
         &self.start.task
     }
 
-    /// Who sent the request.
+    /// Node that sent the request.
     pub(crate) fn from(&self) -> NodeId {
         self.start.from
     }
@@ -445,7 +447,7 @@ pub(crate) fn answer(node: &mut Node, now: Timestamp, task: &TaskRef, payload: B
     }
 }
 
-/// What a handler may know of its task.
+/// Context of a task: facts for its handler, and a client for calls of its own.
 #[derive(Clone)]
 pub struct Context {
     handle: Arc<TaskHandle>,
@@ -456,20 +458,20 @@ impl Context {
         Self { handle }
     }
 
-    /// The endpoint that serves the task. It does not keep that open: once it is shut down, calls by
-    /// it fail as not run.
+    /// The endpoint that serves the task. It does not keep that open: once it is shut down, calls
+    /// by it fail as not run.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint::within(self.handle.driver.clone())
     }
 
-    /// Who opened the branch: the initiator, or the parent's node. [`Context::caller`] says whether
-    /// its connection proved it.
+    /// Node that opened the branch: the initiator, or the parent's node. [`Context::caller`] says
+    /// whether its connection proved it.
     pub fn parent(&self) -> NodeId {
         self.handle.start.from
     }
 
-    /// Who opened the branch, with what its connection proved. The principal is `None` once that
-    /// connection has closed.
+    /// Caller that opened the branch, with the identity that its connection proved. The principal
+    /// is `None` once that connection has closed.
     pub fn caller(&self) -> Caller {
         self.handle.driver.caller(&self.handle.start)
     }
@@ -484,7 +486,7 @@ impl Context {
         &self.handle.start.task
     }
 
-    /// What remains until the task is stopped.
+    /// Time that remains until the task is stopped.
     pub fn remaining(&self) -> Duration {
         self.handle.start.deadline.since(self.handle.driver.now())
     }
@@ -500,8 +502,8 @@ impl Context {
     /// without a reply drops it.
     ///
     /// # Errors
-    /// [`SendError::TooLarge`] above 16,000 bytes of metadata, or 255 of a key; the pair is then not
-    /// added. [`SendError::Ended`] when the task has been stopped or has returned.
+    /// [`SendError::TooLarge`] above 16,000 bytes of metadata, or 255 of a key; the pair is then
+    /// not added. [`SendError::Ended`] when the task has been stopped or has returned.
     ///
     /// ```
     /// # use convoke_core::{Context, Status};

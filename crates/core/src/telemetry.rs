@@ -1,5 +1,4 @@
-//! What is recorded of calls and tasks: spans (feature `tracing-spans`) and metrics (feature
-//! `metrics`).
+//! Records of calls and tasks: spans (feature `tracing-spans`) and metrics (feature `metrics`).
 //!
 //! The rest of the crate has one line where something begins or ends. Without the features these
 //! are empty, and with one of them they are so as long as nobody listens: no subscriber wants the
@@ -36,7 +35,7 @@ pub(crate) use meters::{Meters, Seen, publish, publish_until_gone};
 #[cfg(feature = "tracing-spans")]
 pub use span::Propagator;
 
-/// What an endpoint records. Cheap to clone.
+/// Records of an endpoint. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Telemetry {
     #[cfg(feature = "tracing-spans")]
@@ -181,7 +180,7 @@ impl Drop for CallProbe {
     }
 }
 
-/// How a call ended, as its owner saw it.
+/// End of a call, as its owner saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallEnd {
     Complete,
@@ -283,7 +282,7 @@ impl TaskProbe {
         let _ = (end.name(), failure);
     }
 
-    /// What a branch of the task carries: what it was given, and the task's place in its trace.
+    /// Extensions of a branch of the task: those it was given, and the task's place in its trace.
     pub(crate) fn extensions_of(&self, given: &[Extension]) -> Vec<Extension> {
         #[cfg(feature = "tracing-spans")]
         if let Some(context) = self.span_context()
@@ -303,7 +302,7 @@ impl TaskProbe {
     }
 }
 
-/// How a handler ended.
+/// End of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskEnd {
     /// It returned.

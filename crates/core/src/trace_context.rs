@@ -71,12 +71,12 @@ impl TraceContext {
         Self { span_id: random_span(), ..*self }
     }
 
-    /// Which trace.
+    /// Name of the trace.
     pub fn trace_id(&self) -> u128 {
         self.trace_id
     }
 
-    /// Which span of it: the parent of what the receiver does.
+    /// Name of the span in it: the parent of what the receiver does.
     pub fn span_id(&self) -> u64 {
         self.span_id
     }
@@ -139,8 +139,8 @@ impl fmt::Debug for TraceContext {
     }
 }
 
-/// Reads the header `traceparent`. Of a later version what this one knows is taken, as its section 4.3
-/// asks.
+/// Reads the header `traceparent`. Of a later version the parts that this one knows are taken, as
+/// its section 4.3 asks.
 impl FromStr for TraceContext {
     type Err = TraceContextError;
 
@@ -185,9 +185,10 @@ impl<Resp> Request<Resp> {
 }
 
 impl Context {
-    /// Where the task is in a distributed trace: what its delegations carry, and what to hand on to
-    /// other systems. It names the task's own span where the endpoint records one (feature
-    /// `tracing-spans`), else the span that the request came with. `None` when it came with none.
+    /// Place of the task in a distributed trace, which its delegations carry and which other
+    /// systems should be given. It names the task's own span where the endpoint records one
+    /// (feature `tracing-spans`), else the span that the request came with. `None` when it came
+    /// with none.
     pub fn trace_context(&self) -> Option<TraceContext> {
         self.span_context().or_else(|| TraceContext::among(self.extensions()))
     }

@@ -4,9 +4,9 @@
 //! what it receives to a [`Sink`]. Frames are opaque here: bytes with a [`Lane`].
 //!
 //! What a transport owes:
-//! - **Order.** Frames of one connection and lane arrive in the order they were appended. A transport
-//!   that sends large frames beside the lane may let later frames pass one that is not complete, but
-//!   only those of which [`Sink::order`] says that it does not matter.
+//! - **Order.** Frames of one connection and lane arrive in the order they were appended. A
+//!   transport that sends large frames beside the lane may let later frames pass one that is not
+//!   complete, but only those of which [`Sink::order`] says that it does not matter.
 //! - **Whole or not at all.** A frame arrives once and complete, or the connection closes. What was
 //!   appended before a close may or may not have arrived.
 //! - **Credit.** A receiver never has to buffer more than it granted (L1, per lane). A sender
@@ -32,8 +32,8 @@ use convoke_proto::id::NodeId;
 pub use convoke_proto::address::{ADDRESS_BYTES_MAX, Address, AddressError};
 pub use convoke_proto::link::{Hello, Lane, Link, ORDER_HEAD_BYTES, PeerName, Principal};
 
-/// Where a node listens or can be dialled: the text of an address, an [`Address`], or several of
-/// either. A scheme is always written, as in `tcp://127.0.0.1:7000`.
+/// Addresses at which a node listens or can be dialled: text, an [`Address`], or several of either.
+/// A scheme is always written, as in `tcp://127.0.0.1:7000`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an address with a scheme",
     label = "should be text such as \"tcp://127.0.0.1:7000\", or several",
@@ -104,7 +104,7 @@ pub struct Received {
     pub bytes: Bytes,
 }
 
-/// Which frames of its lane a received frame keeps its order with.
+/// Order that a received frame keeps with others of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// With all: it passes none, and none passes it.
@@ -134,7 +134,7 @@ pub enum NotWritable {
     TooLarge {
         /// The frame.
         size: usize,
-        /// What the peer takes.
+        /// Largest frame that the peer takes.
         limit: usize,
     },
     /// The connection is closed.
@@ -142,7 +142,7 @@ pub enum NotWritable {
     Closed,
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -164,8 +164,8 @@ pub enum CloseReason {
     /// The peer does not read, and the send buffer is at its bound.
     #[error("the peer does not read")]
     Overloaded,
-    /// What comes over it may be stale: this process was paused for longer than the keep-alive
-    /// timeout, or the peer has started again since.
+    /// Frames over it may be stale: this process was paused for longer than the keep-alive timeout,
+    /// or the peer has started again since.
     #[error("stale: this process was paused for too long, or the peer has restarted")]
     Stale,
     /// The peer had only claimed to be a node, and another connection has proven to be that node.
@@ -179,7 +179,7 @@ impl CloseReason {
         matches!(self, Self::Local | Self::Overloaded)
     }
 
-    /// What the other end is told.
+    /// Text of the goodbye to the other end.
     pub fn goodbye_text(&self) -> String {
         match self {
             Self::Local => "it shuts down or no longer needs the connection".into(),
@@ -192,7 +192,7 @@ impl CloseReason {
     }
 }
 
-/// What a connection has carried since it opened.
+/// Traffic of a connection since it opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames handed to the network.
@@ -230,7 +230,7 @@ impl std::ops::Add for Counters {
 /// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`]
 /// does.
 pub trait Connection: Send + Sync + fmt::Debug {
-    /// Who is at the other end.
+    /// Name, life and bounds of the other end.
     fn link(&self) -> &Link;
 
     /// Appends a frame of `len` bytes, which `write` fills in place: all of them, for they are not
@@ -266,13 +266,13 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// grace, then ends. The sink hears `on_closed` once.
     fn close(&self, reason: CloseReason);
 
-    /// What went over it so far.
+    /// Traffic so far.
     fn counters(&self) -> Counters;
 }
 
-/// Where connections and their frames arrive: the endpoint.
+/// Receiver of connections and their frames: the endpoint.
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// What to tell peers of this node.
+    /// Hello of this node to its peers.
     fn hello(&self) -> Hello;
 
     /// A connection is open, dialled or accepted. Comes before its first batch.
@@ -295,8 +295,8 @@ pub trait Sink: Send + Sync + fmt::Debug {
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String>;
 
-    /// What the order of a frame of the data lane matters to, told by its first
-    /// [`ORDER_HEAD_BYTES`]. Asked only while a large frame before it is not complete.
+    /// Order that a frame of the data lane keeps, told by its first [`ORDER_HEAD_BYTES`]. Asked
+    /// only while a large frame before it is not complete.
     fn order(&self, head: &[u8]) -> Order {
         let _ = head;
         Order::Lane
@@ -308,62 +308,62 @@ pub trait Sink: Send + Sync + fmt::Debug {
 
 /// A place where connections are accepted until it is dropped or closed.
 pub trait Listener: Send + Sync + fmt::Debug {
-    /// Where it really listens: port 0 replaced by the one the system chose.
+    /// Address at which it listens, with the port that the system chose in place of 0.
     fn local_address(&self) -> Address;
 
     /// Stops accepting; open connections stay.
     fn close(&self);
 }
 
-/// Why a dial failed.
+/// Reason why a dial failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialError {
     /// Nobody answers there, or the network failed.
     #[error("cannot reach {address}: {message}")]
     Unreachable {
-        /// What was dialled.
+        /// Address that was dialled.
         address: Address,
-        /// What the operating system said.
+        /// Word of the operating system.
         message: String,
     },
     /// No answer in time.
     #[error("no answer from {address} within the dial timeout")]
     Timeout {
-        /// What was dialled.
+        /// Address that was dialled.
         address: Address,
     },
     /// Somebody answers, but not with this protocol or version.
     #[error("{address} refused the hello: {message}")]
     Handshake {
-        /// What was dialled.
+        /// Address that was dialled.
         address: Address,
-        /// What was wrong.
+        /// Defect of the other end's handshake.
         message: String,
     },
     /// The other end's certificate does not prove what it claims, or it does not accept this end's.
     /// Neither end's word is trusted further; repeating the dial helps once a certificate changes.
     #[error("{address} and this node do not trust each other: {message}")]
     Untrusted {
-        /// What was dialled.
+        /// Address that was dialled.
         address: Address,
-        /// Which certificate, and what is wrong with it.
+        /// Certificate and its defect.
         message: String,
     },
     /// Somebody else than the expected node answers.
     #[error("{address} is {found}, not {expected}")]
     WrongNode {
-        /// What was dialled.
+        /// Address that was dialled.
         address: Address,
-        /// Who was expected.
+        /// Node that was expected.
         expected: NodeId,
-        /// Who answered.
+        /// Node that answered.
         found: NodeId,
     },
     /// No transport of the endpoint has the address's scheme.
     #[error("no transport for {address}: {}", to_add(.address))]
     NoTransport {
-        /// What was dialled.
+        /// Address that was dialled.
         address: Address,
     },
     /// No address of the node is known.
@@ -382,30 +382,30 @@ pub enum DialError {
     },
 }
 
-/// Why listening failed.
+/// Reason why listening failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {message}")]
     Bind {
-        /// What was asked for.
+        /// Address that was asked for.
         address: Address,
-        /// What the operating system said.
+        /// Word of the operating system.
         message: String,
     },
     /// The transport's own certificate does not prove this node's id.
     #[error("cannot listen on {address}: {message}")]
     Identity {
-        /// What was asked for.
+        /// Address that was asked for.
         address: Address,
-        /// What the certificate proves instead.
+        /// Identity that the certificate proves instead.
         message: String,
     },
     /// No transport of the endpoint has the address's scheme.
     #[error("no transport for {address}: {}", to_add(.address))]
     NoTransport {
-        /// What was asked for.
+        /// Address that was asked for.
         address: Address,
     },
 }
@@ -447,9 +447,9 @@ pub trait Transport: Send + Sync + fmt::Debug {
         None
     }
 
-    /// How much it is preferred where a peer can be dialled in several ways. An endpoint dials the
-    /// addresses of its transports of highest preference first, those of equal preference in the
-    /// order they are known in, and goes on to the next when one fails. Default: 0.
+    /// Preference among the ways to dial a peer. An endpoint dials the addresses of its transports
+    /// of highest preference first, those of equal preference in the order they are known in, and
+    /// goes on to the next when one fails. Default: 0.
     fn preference(&self) -> i8 {
         0
     }

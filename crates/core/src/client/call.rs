@@ -32,7 +32,7 @@ pub struct Call<Resp> {
     id: CallId,
     failures: Vec<Failure>,
     end: Option<End>,
-    /// What comes next is this end, and the node has let the call go.
+    /// End that comes next, once the node has let the call go.
     last: Option<End>,
     probe: CallProbe,
     is_read_only: bool,
@@ -41,12 +41,12 @@ pub struct Call<Resp> {
     types: PhantomData<fn() -> Resp>,
 }
 
-/// How a call ended, and every branch that failed.
+/// End of a call, with every branch that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How.
+    /// Kind of the end.
     pub end: End,
-    /// Which branches failed, where and why.
+    /// Branches that failed, each with node and cause.
     pub failures: Vec<Failure>,
 }
 
@@ -81,7 +81,7 @@ pub struct Reply<Resp> {
 }
 
 impl<Resp> Reply<Resp> {
-    /// Who sent it.
+    /// Node that sent it.
     pub fn from(&self) -> NodeId {
         self.from
     }
@@ -119,7 +119,7 @@ impl<Resp> Reply<Resp> {
     }
 }
 
-/// What a call learns next; see [`Call::poll_progress`].
+/// News of a call; see [`Call::poll_progress`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress<Resp> {
@@ -129,9 +129,9 @@ pub enum Progress<Resp> {
     Undecodable {
         /// The branch.
         path: Path,
-        /// Who sent it.
+        /// Node that sent it.
         from: NodeId,
-        /// What is wrong with it.
+        /// Defect of the message.
         message: String,
     },
     /// A branch failed.
@@ -179,7 +179,7 @@ impl<Resp: Payload> Call<Resp> {
         self.id
     }
 
-    /// What was learnt so far of the tree that is executed, if it was opened with
+    /// Events of the executed tree as far as learnt, if the call was opened with
     /// [`CallBuilder::trace`](crate::CallBuilder::trace).
     pub fn trace(&self) -> Vec<TraceEvent> {
         let trace = |node: &mut Node| node.call(self.id).map(|call| call.trace().to_vec());
@@ -195,9 +195,9 @@ impl<Resp: Payload> Call<Resp> {
         poll_fn(|cx| self.poll_reply(cx)).await
     }
 
-    /// Lets the first [`Self::next`] that has to wait do so until `count` replies are there to be read, a
-    /// branch has failed or the call has ended: who needs a majority is woken once. Default 1. What is there is
-    /// given without waiting, whatever the count.
+    /// Wakes the first [`Self::next`] that has to wait once `count` replies are there to be read, a
+    /// branch has failed or the call has ended: who needs a majority is woken once. Default 1.
+    /// Replies that are there already are given without waiting, whatever the count.
     pub fn wake_after(&self, count: usize) {
         self.endpoint.driver().with_node_quietly(|node| node.wake_after(self.id, count));
     }
@@ -261,7 +261,7 @@ impl<Resp: Payload> Call<Resp> {
         Outcome { end: self.end.unwrap_or(End::Cancelled), failures }
     }
 
-    /// How it ended, once it has been read to its end.
+    /// Its end, once it has been read that far.
     pub fn end(&self) -> Option<End> {
         self.end
     }
@@ -277,7 +277,7 @@ impl<Resp: Payload> Call<Resp> {
         Poll::Ready(None)
     }
 
-    /// What the call learns next; `None` at the end, which [`Self::end`] then names. For those who
+    /// Next news of the call; `None` at the end, which [`Self::end`] then names. For those who
     /// count members rather than replies; failures seen so are not in the outcome.
     pub fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {

@@ -17,8 +17,8 @@ use convoke_proto::metadata::{self, Oversize};
 
 use super::{CallBuilder, Invocation};
 
-/// Makes calls by an endpoint, with what they have in common: a deadline, metadata, a hook. Cheap to
-/// clone.
+/// Makes calls by an endpoint, with what they have in common: a deadline, metadata, a hook. Cheap
+/// to clone.
 ///
 /// An [`Endpoint`] is a client without any of this. The client of a handler, [`Context::client`],
 /// makes calls that end with its task and are part of its trace.
@@ -70,8 +70,8 @@ impl Client {
         self
     }
 
-    /// Runs `hook` before each request leaves, once for every root branch of a call, after the hooks
-    /// added before. Where it fails, the call ends unsent with [`CallError::Hook`].
+    /// Runs `hook` before each request leaves, once for every root branch of a call, after the
+    /// hooks added before. Where it fails, the call ends unsent with [`CallError::Hook`].
     ///
     /// A hook must not wait: a token that has to be fetched is the work of a tower layer.
     #[must_use]
@@ -266,8 +266,8 @@ impl Endpoint {
     }
 }
 
-/// A handler is a client. Its calls get no more time than its task has left and belong to its trace.
-/// Unlike a branch they carry none of its metadata: a call is a new question of trust.
+/// A handler is a client. Its calls get no more time than its task has left and belong to its
+/// trace. Unlike a branch they carry none of its metadata: a call is a new question of trust.
 impl Context {
     /// A call of `method`, to be addressed with [`to`](Invocation::to) or
     /// [`to_all`](Invocation::to_all).

@@ -1,4 +1,4 @@
-//! What callers do: they open calls, read them and let them go.
+//! Acts of callers: they open calls, read them and let them go.
 //!
 //! The requests of an awaited call are encoded straight into the connections' buffers, under the
 //! one lock, and who takes its reply is woken by the reader that brought it. Frames of several
@@ -34,7 +34,7 @@ pub(crate) struct Appender {
 /// One, most of the time.
 type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
 
-/// How the frames of a caller leave.
+/// Way in which the frames of a caller leave.
 #[derive(Debug, Default)]
 pub(super) struct CallerFlush {
     is_alone: bool,
@@ -60,7 +60,7 @@ impl Promiser for Appender {
 }
 
 impl Driver {
-    /// Counts a reply, and says once that replies come through other nodes: it is a hop that whoever
+    /// Counts a reply, and says once that replies come through other nodes: a hop that whoever
     /// makes the calls can save.
     pub(crate) fn note_reply(&self, from: NodeId, way: Way) {
         self.telemetry.on_reply(way);
@@ -130,8 +130,8 @@ impl Driver {
         Ok(Ok((call, duty.map(Guard::new))))
     }
 
-    /// What a call has for its caller, and its end, too, if only that is left and the call need not
-    /// be let go any more. Keeps the waker when there is nothing.
+    /// News of a call for its caller, and its end, too, if only that is left and the call need not
+    /// be let go any more. Keeps the waker when there is none.
     pub(crate) fn poll_call(
         self: &Arc<Self>,
         call: CallId,
@@ -148,7 +148,8 @@ impl Driver {
         let has_output = state.node.has_output();
         drop(state);
         if has_output {
-            self.with_node(|_, _| {}); // What was read makes room for more, which its sender is told.
+            // Reading has made room for more, which the sender is told.
+            self.with_node(|_, _| {});
         }
         event.map(|event| (event, last))
     }

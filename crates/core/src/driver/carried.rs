@@ -15,7 +15,7 @@ use crate::carrier::{Carried, REFERENCE_BYTES_MAX};
 
 use super::Driver;
 
-/// How many casts of each sender wait for their values.
+/// Number of casts of each sender that wait for their values.
 #[derive(Debug, Default)]
 pub(super) struct CarriedCasts(Mutex<BTreeMap<NodeId, usize>>);
 

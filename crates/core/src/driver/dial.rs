@@ -39,8 +39,8 @@ impl Driver {
         });
     }
 
-    /// Dials a node at its known addresses in turn and, when there is none or all fail, at those that
-    /// the resolver finds.
+    /// Dials a node at its known addresses in turn and, when there is none or all fail, at those
+    /// that the resolver finds.
     pub(crate) async fn dial_by_name(
         self: &Arc<Self>,
         node: NodeId,

@@ -1,4 +1,4 @@
-//! Where an endpoint listens, and how it closes.
+//! Listeners of an endpoint, and its close.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use crate::transport::{Address, CloseReason, Listener};
 
 use super::Driver;
 
-/// What an endpoint listens by.
+/// Listeners of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Doors {
     listeners: Mutex<Vec<Box<dyn Listener>>>,
@@ -43,7 +43,7 @@ impl Driver {
         self.with_node(|core, now| core.forget(now, node));
     }
 
-    /// Where it listens.
+    /// Addresses at which it listens.
     pub(crate) fn addresses(&self) -> &[Address] {
         self.doors.addresses.get().map_or(&[], Vec::as_slice)
     }

@@ -1,5 +1,5 @@
-//! What the node wants done besides sending frames: sorted into what needs the endpoint's maps and
-//! what must wait until the lock is released.
+//! Work that the node asks for besides sending frames, sorted into what needs the endpoint's maps
+//! and what must wait until the lock is released.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,7 +13,7 @@ use crate::transport::{CloseReason, Connection};
 
 use super::{State, run_queue};
 
-/// What is left to do once the lock is released.
+/// Work that is left once the lock is released.
 #[derive(Default)]
 pub(super) struct Aftermath {
     pub(super) starts: Vec<Start>,

@@ -1,4 +1,5 @@
-//! One flush per connection for everything appended within a scope, or by several scopes one after another.
+//! One flush per connection for everything appended within a scope, or by several scopes one after
+//! another.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ thread_local! {
     static DIRTY: RefCell<(usize, Dirty)> = const { RefCell::new((0, SmallVec::new_const())) };
 }
 
-/// While one is alive on this thread, connections appended to are only noted; when the outermost ends
-/// each is flushed once. A scope never lives across an await.
+/// Scope within which connections appended to on this thread are only noted. When the outermost
+/// ends each is flushed once. A scope never lives across an await.
 pub(crate) struct FlushScope(());
 
 impl FlushScope {
@@ -47,13 +48,13 @@ impl FlushScope {
 }
 
 impl FlushScope {
-    /// Whether its end is when something is flushed.
+    /// True when its end flushes something.
     pub(crate) fn has_to_flush(&self) -> bool {
         DIRTY.with_borrow(|(depth, dirty)| *depth == 1 && !dirty.is_empty())
     }
 
-    /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run append
-    /// meanwhile, and all of it leaves in one write.
+    /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run
+    /// append meanwhile, and all of it leaves in one write.
     pub(crate) fn leave_to(self, flusher: &Flusher) {
         flusher.take_over(leave());
         std::mem::forget(self);
@@ -68,7 +69,7 @@ impl Drop for FlushScope {
     }
 }
 
-/// What the outermost scope of this thread leaves to be flushed.
+/// Leaves a scope: the connections to flush, if it was the outermost of this thread.
 fn leave() -> Dirty {
     DIRTY.with_borrow_mut(|(depth, dirty)| {
         *depth -= 1;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use convoke_proto::id::NodeId;
 use convoke_proto::visits::Start;
 
-/// What runs one at a time: the peer that opened the branch, and the name that orders.
+/// Name of handlers that run one at a time: the peer that opened the branch, and the name that
+/// orders.
 pub(super) type GateKey = (NodeId, &'static str);
 
 /// The gates that are closed, with what waits behind each. Bounded by the running tasks.

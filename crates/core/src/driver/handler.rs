@@ -90,7 +90,7 @@ impl Driver {
         Some(caller.denied(method))
     }
 
-    /// Who opened a branch.
+    /// Caller that opened a branch.
     pub(crate) fn caller(&self, start: &Start) -> Caller {
         let is_local = start.from == self.identity.node;
         let principal = match is_local {

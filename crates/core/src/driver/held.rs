@@ -19,7 +19,7 @@ use crate::transport::{Appended, Connection, Lane, NotWritable};
 use super::Driver;
 use super::outlet::append;
 
-/// How many wait for one connection: as many as a node has calls by default, about 12 MiB.
+/// Most that wait for one connection: as many as a node has calls by default, about 12 MiB.
 const HELD_MAX: usize = 1 << 17;
 
 /// The cancels that wait for one connection, oldest first.

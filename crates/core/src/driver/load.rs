@@ -1,8 +1,8 @@
-//! How much an endpoint holds, for those who look after its memory.
+//! Load of an endpoint, for those who look after its memory.
 
 use super::{Driver, State};
 
-/// What an endpoint holds at one moment, as counts; see [`Endpoint::load`](crate::Endpoint::load).
+/// Counts of what an endpoint holds at one moment; see [`Endpoint::load`](crate::Endpoint::load).
 ///
 /// All of it is bounded by [`Limits`](crate::Limits), and all but
 /// [`connections`](Self::connections) and [`nodes`](Self::nodes) falls to zero by itself in an

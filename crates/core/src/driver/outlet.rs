@@ -1,4 +1,4 @@
-//! Where the frames of the endpoint's node go: into the buffers of its connections, as they are
+//! Outlet for the frames of the endpoint's node: into the buffers of its connections, as they are
 //! sent.
 
 use std::collections::BTreeSet;
@@ -103,7 +103,7 @@ impl Outlet {
     }
 }
 
-/// Why a request was not sent.
+/// Reason why a request was not sent.
 const NO_ROOM: &str = "its connection has no room for another request";
 
 /// Encodes a frame into a connection's buffer, which takes the payload.

@@ -1,4 +1,4 @@
-//! Who waits for calls, in a ring by number as the young calls themselves lie in.
+//! Wakers of those who wait for calls, in a ring by number as the young calls themselves lie in.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -42,7 +42,7 @@ impl Parked {
         None
     }
 
-    /// Who waits for a call, who does so no longer.
+    /// Takes the waker of who waits for a call.
     pub(super) fn take(&mut self, call: CallId) -> Option<Waker> {
         let young = self.young.remove(call.seq);
         if young.is_some() || self.old.is_empty() { young } else { self.old.remove(&call.seq) }

@@ -1,4 +1,4 @@
-//! Whether there is a connection to a peer, for those who watch it.
+//! Reachability of peers, for those who watch them.
 //!
 //! Only opening, closing and dialling come by here. Of the two locks the watches' is taken first,
 //! and the state is read within it, so that watchers see states in the order in which they came.
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::Driver;
 
-/// Whether a peer can be asked at the moment; see
+/// Reachability of a peer, as this endpoint sees it; see
 /// [`Endpoint::watch_peer`](crate::Endpoint::watch_peer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -26,7 +26,7 @@ pub enum PeerState {
     Down,
 }
 
-/// Who is watched, and who is being dialled. Bounded by both.
+/// Peers that are watched or being dialled. Bounded by both.
 #[derive(Debug, Default)]
 pub(super) struct Peers(Mutex<BTreeMap<NodeId, Watched>>);
 

@@ -16,16 +16,17 @@ use std::time::Duration;
 
 use convoke_proto::time::Timestamp;
 
-/// Who relies on a flush for this long flushes itself: the one who promised it was not polled.
+/// Time after which one who relies on a flush flushes itself: the one who promised it was not
+/// polled.
 const TRUST: Duration = Duration::from_micros(500);
 
-/// Whether somebody has promised to flush a connection. Shares a lock with the appending to it.
+/// Promise of somebody to flush a connection. Shares a lock with the appending to it.
 #[derive(Debug, Default)]
 pub(super) struct Promise {
     since: Option<Timestamp>,
 }
 
-/// Whose flush a frame leaves with.
+/// Flush that a frame leaves with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Its appender's, at once.
@@ -37,7 +38,7 @@ pub(super) enum Turn {
 }
 
 impl Promise {
-    /// Whose flush a frame that was just appended leaves with.
+    /// Chooses the flush that a frame which was just appended leaves with.
     pub(super) fn on_append(&mut self, now: Timestamp, is_alone: bool) -> Turn {
         if is_alone {
             return Turn::Now;
@@ -66,7 +67,7 @@ impl Promise {
     }
 }
 
-/// How one who has promised keeps it.
+/// Means of one who has promised to keep it.
 pub(crate) trait Promiser {
     /// [`Promise::settle`], under its lock.
     fn settle(&self);

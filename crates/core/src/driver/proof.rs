@@ -1,4 +1,4 @@
-//! Which connections an endpoint takes, and who must prove to be whom it claims to be.
+//! Choice of the connections that an endpoint takes, and of the nodes that must prove who they are.
 //!
 //! A transport with certificates says who a peer is; one without believes what the peer says of
 //! itself. Where both are served, nobody may take over by the second what is known by the first. So
@@ -20,7 +20,7 @@ use crate::transport::{Address, CloseReason, Connection, Link, Transport};
 use super::drain::Aftermath;
 use super::{Attached, State};
 
-/// Why an endpoint does not take a connection.
+/// Reason why an endpoint does not take a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unwanted {
     #[error("{0} is this node's own name")]
@@ -44,16 +44,16 @@ impl Unwanted {
     }
 }
 
-/// What an endpoint knows of proofs.
+/// Proofs that an endpoint has met.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     /// Of transports that demand proof.
     schemes: Vec<&'static str>,
-    /// Who has proven itself, whether it is connected or not.
+    /// Nodes that have proven themselves, connected or not.
     proven: BTreeSet<NodeId>,
 }
 
-/// How many are remembered. Only who has a trusted certificate is; one beyond them must prove
+/// Most nodes remembered. Only those with a trusted certificate are; one beyond them must prove
 /// itself while such a connection of it is open.
 const PROVEN_MAX: usize = 1 << 16;
 

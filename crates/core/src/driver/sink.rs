@@ -1,4 +1,4 @@
-//! What transports tell the endpoint: connections that open, bring frames and close.
+//! Sink of the transports: connections that open, bring frames and close.
 
 use std::sync::Arc;
 

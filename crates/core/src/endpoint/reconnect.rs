@@ -24,7 +24,7 @@ impl Drop for KeepConnected {
 }
 
 impl Endpoint {
-    /// Whether `peer` can be asked at the moment, as a value to wait for changes of. This node
+    /// Reachability of `peer`, as a value whose changes can be waited for. This node
     /// itself is always [`PeerState::Connected`].
     pub fn watch_peer(&self, peer: impl Into<Peer>) -> watch::Receiver<PeerState> {
         self.driver().watch_peer(peer.into().node())

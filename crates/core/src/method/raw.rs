@@ -16,7 +16,7 @@ use super::Request;
 /// Decoding takes all bytes as they are, sharing the frame that brought them, and encoding gives
 /// them back, so a message survives a hop through it bit by bit.
 /// ```
-/// use convoke_core::{CallBuilder, Context, Endpoint, Method, RawMessage, Request, Service, Status};
+/// use convoke_core::{Context, Endpoint, Method, Request, Service, Status};
 /// use prost::Message;
 ///
 /// const SHOUT: Method<String, String> = Method::new("voice.Voice/Shout");
@@ -24,7 +24,9 @@ use super::Request;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let voice = Service::new()
-///     .unary(SHOUT, |text: String, _: Context| async move { Ok::<_, Status>(text.to_uppercase()) });
+///     .unary(SHOUT, |text: String, _: Context| async move {
+///         Ok::<_, Status>(text.to_uppercase())
+///     });
 /// let endpoint = Endpoint::builder().serve(voice).start().await?;
 ///
 /// // Somebody who has a name and bytes, and no type.
@@ -77,8 +79,8 @@ impl Payload for RawMessage {
     }
 }
 
-/// Name in spans and metrics of a method that is known at run time only: names that others give must
-/// not make a metric each.
+/// Name in spans and metrics of a method that is known at run time only: names that others give
+/// must not make a metric each.
 const OTHER: &str = "(other)";
 
 impl Request<RawMessage> {
@@ -94,8 +96,8 @@ impl Request<RawMessage> {
         Self::of(MethodId::of(method), method, false, message)
     }
 
-    /// Says of a request made with [`Request::raw`] or [`Request::raw_named`] that its method changes nothing: late tasks of
-    /// a decided call may be cancelled.
+    /// Says of a request made with [`Request::raw`] or [`Request::raw_named`] that its method
+    /// changes nothing: late tasks of a decided call may be cancelled.
     #[must_use]
     pub fn raw_read_only(mut self) -> Self {
         self.is_read_only = true;

@@ -14,7 +14,7 @@ use crate::transport::{Connection, Lane};
 
 use super::{FEATURES, FEATURES_BYTES_MAX};
 
-/// Which payloads an endpoint compresses; see
+/// Choice of the payloads that an endpoint compresses; see
 /// [`EndpointBuilder::compression`](crate::EndpointBuilder::compression).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
@@ -47,7 +47,7 @@ const TAKES_ZSTD: u64 = 1;
 /// saves.
 const LEVEL: i32 = 1;
 
-/// How an endpoint packs, and who takes it.
+/// Packing of an endpoint, and the peers that take it.
 #[derive(Debug)]
 pub(super) struct Packer {
     how: Compression,
@@ -172,7 +172,7 @@ impl Packer {
     }
 }
 
-/// What a request says whose initiator takes packed replies.
+/// Extension of a request whose initiator takes packed replies.
 pub(super) fn accepts() -> Extension {
     Extension { tag: extension::ACCEPTS, value: Bytes::from_static(&[ZSTD]) }
 }

@@ -1,4 +1,4 @@
-//! Who asks for a task, as far as its connection proves it, and whether they may.
+//! Caller of a task, as far as its connection proves it, and the rule that admits or denies it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use convoke_proto::wire::{Cause, Executed};
 use crate::error::Code;
 use crate::transport::Principal;
 
-/// Who opened a branch: the initiator, or the node of the parent task.
+/// Node that opened a branch: the initiator, or the node of the parent task.
 ///
 /// Where calls are delegated, the caller is the node that delegated; the initiator is only what
 /// that node says.
@@ -33,7 +33,7 @@ impl Caller {
         self.node
     }
 
-    /// Who the node proved to be when it connected; `None` for this node itself, and where the
+    /// Identity that the node proved when it connected; `None` for this node itself, and where the
     /// transport has no certificates.
     pub fn principal(&self) -> Option<&Principal> {
         self.principal.as_ref()

@@ -18,10 +18,10 @@ use crate::driver::Driver;
 
 use super::Context;
 
-/// What a cast says.
+/// Content of a cast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CastBody {
-    /// Which phase, from 0.
+    /// Phase, from 0.
     pub phase: u16,
     /// The sender's index in the configuration, as it says.
     pub sender: u16,
@@ -36,18 +36,18 @@ pub struct CastBody {
 /// A cast that another member sent here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedCast {
-    /// Who sent it: authenticated by its connection.
+    /// Sender, authenticated by its connection.
     pub from: NodeId,
-    /// What it says.
+    /// Content.
     pub body: CastBody,
 }
 
-/// How it is about the casts of a port.
+/// State of a port's casts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// True when as many wait as were asked for.
     pub is_ready: bool,
-    /// How often a connection was made or lost, or a node could not be dialled, in all.
+    /// Number of times that a connection was made or lost, or a node could not be dialled.
     pub changes: u64,
 }
 
@@ -90,8 +90,8 @@ impl CastPort {
         self.driver.identity().node
     }
 
-    /// What remains until the call's deadline. For a tag: how long a member that has not opened it
-    /// keeps what is cast about it.
+    /// Time that remains until the call's deadline. For a tag: time for which a member that has not
+    /// opened it keeps what is cast about it.
     pub fn remaining(&self) -> Duration {
         self.deadline.map_or(self.lifetime, |deadline| deadline.since(self.driver.now()))
     }
@@ -120,9 +120,9 @@ impl CastPort {
         }));
     }
 
-    /// Whether `count` casts wait. If not, the waker is kept until so many do, and is not woken for
-    /// each; or until a connection is made or lost, or a node cannot be dialled, since then fewer
-    /// may come.
+    /// Asks whether `count` casts wait. If not, the waker is kept until so many do, and is not
+    /// woken for each; or until a connection is made or lost, or a node cannot be dialled, since
+    /// then fewer may come.
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Waiting {
@@ -134,7 +134,7 @@ impl CastPort {
         Waiting { is_ready: polled.is_ready(), changes }
     }
 
-    /// What is known of the ways to these nodes, and after how many changes.
+    /// Ways to these nodes as far as known, and the number of changes until then.
     pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
         let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
         self.driver.with_node_quietly(|node| {

@@ -19,8 +19,8 @@ use super::{Finish, Task, TaskHandle};
 /// Opens the branches of [`Task::fan_out`], then finishes the task.
 ///
 /// # Cancel safety
-/// Dropped before it resolves, some branches may have been opened. The task ends as any whose handler
-/// returns or fails afterwards.
+/// Dropped before it resolves, some branches may have been opened. The task ends as any whose
+/// handler returns or fails afterwards.
 #[must_use = "no branch is opened until it is awaited"]
 pub struct FanOut<Resp> {
     task: Option<Task<Resp>>,

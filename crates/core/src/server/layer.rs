@@ -43,8 +43,8 @@ impl Incoming {
         self.method
     }
 
-    /// Who asks, until when, and with what metadata. What middleware keeps in it with
-    /// [`Context::insert`] the handler finds there.
+    /// Context of the task: the caller, the deadline, the metadata. A handler finds in it what
+    /// middleware keeps there with [`Context::insert`].
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for Incoming {
     }
 }
 
-/// How a handler ended well, as middleware sees it.
+/// Good end of a handler, as middleware sees it.
 #[derive(Clone, Debug)]
 pub struct Handled(End);
 
@@ -192,7 +192,7 @@ where
     service.call(incoming).await.map_err(Into::into)
 }
 
-/// What a task ends with whose middleware gave an error.
+/// Failure of a task whose middleware gave an error.
 fn failure(passage: &Passage, error: &(dyn Error + 'static)) -> TaskFailure {
     let status = std::iter::successors(Some(error), |error| (*error).source())
         .find_map(|error| error.downcast_ref::<Status>().cloned())
@@ -206,7 +206,7 @@ fn failure(passage: &Passage, error: &(dyn Error + 'static)) -> TaskFailure {
     failure
 }
 
-/// How far a request came on its way through the middleware, and what that left for the handler.
+/// Progress of a request through the middleware, and the values that this left for the handler.
 #[derive(Default)]
 pub(super) struct Passage {
     stage: AtomicU8,

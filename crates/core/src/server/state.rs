@@ -28,7 +28,7 @@ pub struct ServiceOf<S> {
     note = "a closure goes to `Service::new()`, and captures the state in an `Arc`"
 )]
 pub trait Handler<'a, S: 'a, Req, H, Out>: Fn(&'a S, Req, H) -> Self::Future {
-    /// What it returns.
+    /// Future that it returns.
     type Future: Future<Output = Result<Out, Status>> + Send + 'a;
 }
 
@@ -67,11 +67,12 @@ impl Service {
     /// }
     ///
     /// fn service() -> ServiceOf<Text> {
-    ///     Service::with(Text { separator: ' ' }).unary(COUNT, Text::count).tree(WORDS, Text::words)
+    ///     let text = Text { separator: ' ' };
+    ///     Service::with(text).unary(COUNT, Text::count).tree(WORDS, Text::words)
     /// }
     /// ```
-    /// A closure cannot be a handler that borrows the state. It goes to [`Service::new`], or through
-    /// [`ServiceOf::and`], and captures an `Arc` of what it needs.
+    /// A closure cannot be a handler that borrows the state. It goes to [`Service::new`], or
+    /// through [`ServiceOf::and`], and captures an `Arc` of what it needs.
     pub fn with<S: Send + Sync + 'static>(state: S) -> ServiceOf<S> {
         Self::with_arc(Arc::new(state))
     }
@@ -141,13 +142,13 @@ impl<S: Send + Sync + 'static> ServiceOf<S> {
         self
     }
 
-    /// What its handlers share.
+    /// State that its handlers share.
     pub fn state(&self) -> &Arc<S> {
         &self.state
     }
 }
 
-/// What an endpoint can serve: a [`Service`], a [`ServiceOf`], and every generated server.
+/// Conversion into a service: of a [`Service`], a [`ServiceOf`], and every generated server.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a service",
     label = "cannot be served",

@@ -88,9 +88,9 @@ impl Finish {
 
 /// A branch that was not opened, with the request for another try elsewhere.
 pub struct Refused<Resp> {
-    /// Why.
+    /// Reason.
     pub reason: SendError,
-    /// What was not sent.
+    /// Request that was not sent.
     pub request: Request<Resp>,
 }
 
@@ -119,7 +119,7 @@ impl<Resp: Payload> Task<Resp> {
         Self { context: Context::new(handle), types: PhantomData }
     }
 
-    /// What is known of the task, and the calls it can make.
+    /// Context of the task: facts about it, and the calls that it can make.
     pub fn context(&self) -> &Context {
         &self.context
     }

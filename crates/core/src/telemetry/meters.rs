@@ -26,7 +26,7 @@ use crate::transport::{CloseReason, Connection, Counters, Link};
 
 use super::{CallEnd, TaskEnd};
 
-/// What an endpoint counts.
+/// Counters of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Meters {
     /// Tells the endpoints of one process apart.
@@ -40,11 +40,11 @@ pub(crate) struct Meters {
     /// By [`Way`].
     replies: [Counter; WAYS.len()],
     sampled: Sampled,
-    /// What connections carried that have ended.
+    /// Traffic of connections that have ended.
     ended: Mutex<Counters>,
 }
 
-/// What is asked of the node rather than counted.
+/// Gauges, which are asked of the node rather than counted.
 #[derive(Debug)]
 struct Sampled {
     calls_open: Gauge,
@@ -195,7 +195,7 @@ impl Meters {
     }
 }
 
-/// What the driver tells to be sampled.
+/// Sample of the driver.
 pub(crate) struct Seen {
     pub(crate) calls: usize,
     pub(crate) tasks: usize,
@@ -306,7 +306,7 @@ const WAYS: [&str; 3] = ["local", "direct", "relayed"];
 
 type Read = fn(&Counters) -> u64;
 
-/// What connections carry: its name, its unit, and where it is.
+/// Traffic of connections: name, unit, and the field to read.
 const CARRIED: [(&str, Unit, Read); 6] = [
     ("convoke_bytes_sent_total", Unit::Bytes, |all| all.bytes_sent),
     ("convoke_bytes_received_total", Unit::Bytes, |all| all.bytes_received),

@@ -1,4 +1,4 @@
-//! What every transport must do, as tests it runs.
+//! Duties of every transport, as tests it runs.
 //!
 //! A transport's own tests call [`all`] with a way to make two ends. Each part is a function of its
 //! own, so that a transport can run one alone. A part panics when a promise of
@@ -40,7 +40,8 @@ pub use frames::*;
 pub use recorder::{Gate, Recorder, Seen};
 pub use setup::*;
 
-/// How long a part waits for what must happen: far longer than it takes, so only a hang runs into it.
+/// Time that a part waits for what must happen: far longer than it takes, so that only a hang runs
+/// into it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two ends to test.
@@ -50,7 +51,7 @@ pub struct Setup {
     pub listening: Arc<dyn Transport>,
     /// Makes the dialling end; may be the same.
     pub dialling: Arc<dyn Transport>,
-    /// Where to listen, with the choice of the port left to the system.
+    /// Address to listen at, with the choice of the port left to the system.
     pub listen: Address,
 }
 

@@ -1,5 +1,5 @@
-//! What every transport needs in the same form: tasks that wait for a connection, what it has carried, and what
-//! one peer may take of connections and of send buffers.
+//! Parts that every transport needs in the same form: tasks that wait for a connection, its
+//! traffic, and the share of connections and send buffers that one peer may take.
 
 mod seats;
 mod send_pool;
@@ -24,7 +24,7 @@ impl Wakers {
         }
     }
 
-    /// Whether no task waits.
+    /// True when no task waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -65,7 +65,7 @@ impl Count {
         }
     }
 
-    /// What it is now.
+    /// Its present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ pub struct LiveCounters {
 }
 
 impl LiveCounters {
-    /// What they are now.
+    /// Their present values.
     pub fn snapshot(&self) -> Counters {
         Counters {
             frames_sent: self.frames_sent.get(),

@@ -1,4 +1,5 @@
-//! From `scheme://host:port` to socket addresses and back, and what to tell a peer of one's own: for transports over IP.
+//! From `scheme://host:port` to socket addresses and back, and the addresses to tell a peer: for
+//! transports over IP.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +10,8 @@ use super::Address;
 /// or a name.
 ///
 /// # Errors
-/// What the system says of a name that it cannot resolve, or [`io::ErrorKind::NotFound`] when it has no address.
+/// The system's error for a name that it cannot resolve, or [`io::ErrorKind::NotFound`] when the
+/// name has no address.
 pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(socket) = host_and_port.parse() {
         return Ok(vec![socket]);

@@ -1,5 +1,5 @@
-//! The promise as the driver uses it, run by loom in every order of events up to a bound: whatever is
-//! appended is written by the time all callers are gone, wherever they were dropped.
+//! The promise as the driver uses it, run by loom in every order of events up to a bound: whatever
+//! is appended is written by the time all callers are gone, wherever they were dropped.
 
 use std::future::poll_fn;
 use std::mem;
@@ -12,7 +12,7 @@ use loom::thread;
 
 use super::*;
 
-/// What the driver's lock holds of it.
+/// Part of it under the driver's lock.
 #[derive(Default)]
 struct State {
     promise: Promise,
@@ -97,7 +97,7 @@ impl Model {
         })
     }
 
-    /// How much was appended, how much of it is written, and by how many writes.
+    /// Amount appended, amount written, and number of writes.
     fn counts(&self) -> (usize, usize, usize) {
         let queue = self.0.queue.lock().unwrap();
         (queue.appended, queue.written, queue.writes)

@@ -134,7 +134,7 @@ pub async fn both_directions_at_once(setup: Setup) {
     pair.finish().await;
 }
 
-/// What a sink appends in `on_open` arrives first.
+/// Frames that a sink appends in `on_open` arrive first.
 pub async fn frames_appended_while_opening_arrive(setup: Setup) {
     let (a, b) = (Recorder::new(1).greeting(b"from a"), Recorder::new(2).greeting(b"from b"));
     let pair = setup.connect_as(a, b).await;
@@ -159,7 +159,7 @@ pub async fn too_large_a_frame_is_refused(setup: Setup) {
     pair.finish().await;
 }
 
-/// What one end counts as sent, the other counts as received.
+/// Frames and bytes that one end counts as sent, the other counts as received.
 pub async fn counters_of_both_ends_add_up(setup: Setup) {
     const COUNT: usize = 1_000;
     let pair = setup.connect().await;

@@ -28,14 +28,14 @@ pub struct Recorder {
     changed: Notify,
 }
 
-/// What a [`Recorder`] saw of one connection.
+/// Record of one connection, made by a [`Recorder`].
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The connection.
     pub connection: Arc<dyn Connection>,
     /// All frames, in order over both lanes.
     pub frames: Vec<(Lane, Bytes)>,
-    /// How it ended.
+    /// Its end, once it has ended.
     pub closed: Option<CloseReason>,
 }
 
@@ -135,17 +135,17 @@ impl Recorder {
         &self.gate
     }
 
-    /// What it saw of a connection; `None` before its `on_open`.
+    /// Record of a connection; `None` before its `on_open`.
     pub fn seen(&self, nonce: LinkNonce) -> Option<Seen> {
         self.state.lock().seen.get(&nonce).cloned()
     }
 
-    /// How many connections were opened.
+    /// Number of connections opened.
     pub fn opened_count(&self) -> usize {
         self.state.lock().order.len()
     }
 
-    /// How many frames came over a connection.
+    /// Number of frames that came over a connection.
     pub fn frame_count(&self, nonce: LinkNonce) -> usize {
         self.state.lock().seen.get(&nonce).map_or(0, |seen| seen.frames.len())
     }

@@ -20,7 +20,7 @@ pub struct Pair {
     pub to_b: Arc<dyn Connection>,
     /// The connection, held by the listening end.
     pub to_a: Arc<dyn Connection>,
-    /// Where the listening end listens.
+    /// Listener of the listening end.
     pub listener: Box<dyn Listener>,
 }
 

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 
 use super::super::PeerName;
 
-/// What each connection has besides, and the unit in which the rest is counted. A batch of 64 small
+/// Room of each connection besides, and the unit in which the rest is counted. A batch of 64 small
 /// calls fits.
 const FREE_BYTES: usize = 16 << 10;
 
-/// What part of the free room one connection may have.
+/// Part of the free room that one connection may have: one in so many.
 const CONNECTION_PART: usize = 4;
 
 /// A bounded number of bytes, shared by the send buffers of connections.
@@ -29,7 +29,7 @@ pub struct SendPool {
     peers: Mutex<BTreeMap<PeerName, Arc<AtomicUsize>>>,
 }
 
-/// What one connection has of a pool; given back when it is dropped.
+/// Share of one connection in a pool; given back when it is dropped.
 #[derive(Debug)]
 pub struct SendShare {
     pool: Arc<SendPool>,
@@ -115,7 +115,7 @@ impl Drop for SendShare {
     }
 }
 
-/// What counts of so many bytes.
+/// Charge for so many bytes.
 const fn charge_of(bytes: usize) -> usize {
     if bytes <= FREE_BYTES { 0 } else { bytes.next_multiple_of(FREE_BYTES) }
 }
