@@ -2,6 +2,7 @@
 //! comments that are no code to rustdoc, and formatting.
 
 mod docs;
+mod maps;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub(crate) fn polish(
         .map_err(|error| Error::Messages { message: format!("an attribute or path: {error}") })?;
     check_names(module, &file.items, inner)?;
     docs::NotCode.visit_file_mut(&mut file);
+    maps::DerivedDebug.visit_file_mut(&mut file);
     for item in &mut file.items {
         if let Some(attributes) = attributes(item) {
             attributes.push(quiet());

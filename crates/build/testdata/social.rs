@@ -19,6 +19,8 @@ pub struct ProfileRequest {
 }
 #[derive(Clone, PartialEq, ::convoke::prost::Message)]
 #[prost(prost_path = "::convoke::prost")]
+#[prost(skip_debug)]
+#[derive(Debug)]
 #[allow(
     warnings,
     missing_docs,

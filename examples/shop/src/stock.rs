@@ -1,0 +1,113 @@
+//! A replica of the stock: a register for each item, in a file of its own.
+//!
+//! What a replica has promised or accepted it must not forget, or two orders could take the last item. So a
+//! change is on the disk before it is answered, and a replica that comes back has what it had.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use convoke::prost::Message;
+use convoke::{Code, Context, Status};
+
+use crate::proto::{AcceptRequest, Answer, Ballot, PrepareRequest, Register, Stock};
+
+/// One replica.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// Held while a register changes.
+    folder: Arc<Mutex<PathBuf>>,
+}
+
+impl Replica {
+    /// Keeps its registers in this folder, or takes up those that are there.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        let folder = folder.into();
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder: Arc::new(Mutex::new(folder)) })
+    }
+
+    /// Changes a register where `change` says so, and answers with it. Runs to its end even if nobody
+    /// waits for it any more.
+    async fn change(
+        &self,
+        item: u64,
+        change: impl FnOnce(&mut Register) -> bool + Send + 'static,
+    ) -> Result<Answer, Status> {
+        let folder = self.folder.clone();
+        let changed = tokio::task::spawn_blocking(move || {
+            let folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut register = load(&folder, item)?;
+            let granted = change(&mut register);
+            if granted {
+                store(&folder, item, &register)?;
+            }
+            Ok(Answer { granted, register: Some(register) })
+        });
+        let changed = changed.await.map_err(io::Error::other).and_then(|changed| changed);
+        changed.map_err(|error| Status::new(Code::Internal, format!("register {item}: {error}")))
+    }
+}
+
+fn load(folder: &Path, item: u64) -> io::Result<Register> {
+    match fs::read(folder.join(item.to_string())) {
+        Ok(bytes) => Register::decode(&bytes[..]).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Register::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whole or not at all: a crash leaves the old file or the new one.
+fn store(folder: &Path, item: u64, register: &Register) -> io::Result<()> {
+    let new = folder.join(format!("{item}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(&register.encode_to_vec())?;
+    file.sync_all()?;
+    fs::rename(new, folder.join(item.to_string()))?;
+    // The new name as well, where a folder is a file.
+    #[cfg(unix)]
+    File::open(folder)?.sync_all()?;
+    Ok(())
+}
+
+impl Stock for Replica {
+    async fn prepare(&self, request: PrepareRequest, _: Context) -> Result<Answer, Status> {
+        let ballot = given(request.ballot)?;
+        self.change(request.item, move |register| {
+            // Later, not equal: a front that has started again may try a ballot twice.
+            let is_later = rank(ballot) > register.promised.map_or((0, 0), rank);
+            if is_later {
+                register.promised = Some(ballot);
+            }
+            is_later
+        })
+        .await
+    }
+
+    async fn accept(&self, request: AcceptRequest, _: Context) -> Result<Answer, Status> {
+        let AcceptRequest { item, ballot, level } = request;
+        let ballot = given(ballot)?;
+        self.change(item, move |register| {
+            let is_latest = rank(ballot) >= register.promised.map_or((0, 0), rank);
+            if is_latest {
+                *register = Register { promised: Some(ballot), accepted: Some(ballot), level };
+            }
+            is_latest
+        })
+        .await
+    }
+}
+
+/// Order of ballots.
+pub(crate) fn rank(ballot: Ballot) -> (u64, u64) {
+    (ballot.round, ballot.front)
+}
+
+fn given(ballot: Option<Ballot>) -> Result<Ballot, Status> {
+    let ballot = ballot.filter(|ballot| ballot.round > 0);
+    ballot.ok_or_else(|| Status::new(Code::InvalidArgument, "a ballot has a round from 1"))
+}
