@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::code::Code;
 use crate::id::{NodeId, TaskKey};
-use crate::metadata::Metadata;
-use crate::wire::{Cause, Executed, Extension};
+use crate::metadata::{Extensions, Metadata};
+use crate::wire::{Cause, Executed};
 
 /// One failed branch: which, where, why, and whether it may have run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Failure {
     /// The service's details for [`Cause::Application`].
     pub details: Bytes,
     /// Fields beside it, metadata among them.
-    pub extensions: Box<[Extension]>,
+    pub extensions: Extensions,
 }
 
 impl Failure {
@@ -38,13 +38,13 @@ impl Failure {
         cause: Cause,
         executed: Executed,
     ) -> Self {
-        let (text, details, extensions) = (String::new(), Bytes::new(), Box::default());
+        let (text, details, extensions) = (String::new(), Bytes::new(), Extensions::default());
         Self { task, node, cause, executed, code: 0, text, details, extensions }
     }
 
     /// Metadata that the task gave to its failure.
     pub fn metadata(&self) -> Metadata<'_> {
-        Metadata::among(&self.extensions)
+        self.extensions.metadata()
     }
 
     /// The epoch of the node that refused the request as of an older one ([`Cause::StaleEpoch`]).

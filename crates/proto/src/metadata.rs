@@ -44,6 +44,29 @@ impl fmt::Debug for Metadata<'_> {
     }
 }
 
+/// Extensions that came with a message. Most come with none, so it is one word on the way of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::box_collection, reason = "a list would be three words, and most have none")]
+pub struct Extensions(Option<Box<Vec<Extension>>>);
+
+impl Extensions {
+    /// All of them, in order.
+    pub fn as_slice(&self) -> &[Extension] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// The metadata among them.
+    pub fn metadata(&self) -> Metadata<'_> {
+        Metadata::among(self.as_slice())
+    }
+}
+
+impl From<Vec<Extension>> for Extensions {
+    fn from(extensions: Vec<Extension>) -> Self {
+        Self((!extensions.is_empty()).then(|| Box::new(extensions)))
+    }
+}
+
 /// Metadata that is too large to leave: its size and the limit.
 pub type Oversize = (usize, usize);
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
-use convoke_proto::metadata::Metadata;
+use convoke_proto::metadata::{Extensions, Metadata};
 use convoke_proto::trace::TraceEvent;
 use convoke_proto::wire::Extension;
 use futures_core::Stream;
@@ -77,7 +77,7 @@ pub struct Reply<Resp> {
     way: Way,
     path: Path,
     item: Option<u64>,
-    extensions: Vec<Extension>,
+    extensions: Extensions,
 }
 
 impl<Resp> Reply<Resp> {
@@ -105,7 +105,7 @@ impl<Resp> Reply<Resp> {
     ///
     /// [`Context::reply_metadata`]: crate::Context::reply_metadata
     pub fn metadata(&self) -> Metadata<'_> {
-        Metadata::among(&self.extensions)
+        self.extensions.metadata()
     }
 
     /// The message.
@@ -114,6 +114,7 @@ impl<Resp> Reply<Resp> {
     }
 
     /// The message, without the rest.
+    #[inline]
     pub fn into_inner(self) -> Resp {
         self.message
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::id::{MethodId, NodeId, Path};
+use crate::metadata::Extensions;
 use crate::wire::Extension;
 
 use super::super::Arrival;
@@ -40,7 +41,7 @@ pub struct Delivered {
     /// True when `from` is the peer of the connection it came by, not what a relay says.
     pub is_authenticated: bool,
     /// Fields beside the message, metadata among them.
-    pub extensions: Vec<Extension>,
+    pub extensions: Extensions,
     /// The message.
     pub payload: Bytes,
 }
@@ -54,7 +55,7 @@ impl Delivered {
             item: None,
             from: by.from,
             is_authenticated: by.via == by.from,
-            extensions: Vec::new(),
+            extensions: Extensions::default(),
             payload,
         }
     }

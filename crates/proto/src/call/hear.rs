@@ -96,7 +96,7 @@ impl Call {
                 item,
                 from: by.from,
                 is_authenticated: by.from == by.via,
-                extensions,
+                extensions: extensions.into(),
                 payload,
             });
         }
@@ -116,7 +116,7 @@ impl Call {
     /// A reply was read, or is not wanted.
     pub(super) fn consume(&mut self, delivered: &Delivered) {
         let Delivered { path, index, extensions, payload, .. } = delivered;
-        self.inbox.consume(path, *index, payload.len(), extensions);
+        self.inbox.consume(path, *index, payload.len(), extensions.as_slice());
     }
 
     /// A MANIFEST that counts.

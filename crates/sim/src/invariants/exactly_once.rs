@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use convoke_proto::call::{CallEvent, Delivered};
 use convoke_proto::id::{CallId, Path};
-use convoke_proto::metadata::Metadata;
 
 use crate::oracle::Oracle;
 
@@ -49,7 +48,7 @@ impl Invariant for ExactlyOnce {
 }
 
 fn was_sent(call: CallId, d: &Delivered, oracle: &Oracle) -> bool {
-    let metadata = Metadata::among(&d.extensions);
+    let metadata = d.extensions.metadata();
     let at = usize::try_from(d.item.unwrap_or(0)).unwrap_or(usize::MAX);
     let mut of_branch = oracle.tasks_of(call).filter(|(task, _)| task.path == d.path);
     of_branch.any(|(_, truth)| {

@@ -142,6 +142,7 @@ fn describe(failure: &Failure) -> MetadataValue<Ascii> {
 #[cfg(test)]
 mod tests {
     use convoke_core::id::{NodeId, Path, TaskKey};
+    use convoke_core::proto::metadata::Extensions;
 
     use super::*;
 
@@ -154,7 +155,7 @@ mod tests {
             code,
             text: "größe".into(),
             details: Bytes::from_static(b"more"),
-            extensions: Box::default(),
+            extensions: Extensions::default(),
         }
     }
 
