@@ -159,9 +159,14 @@ impl Links {
         self.has_resolver = true;
     }
 
-    /// Where a node can be dialled, from the endpoint's owner.
+    /// Where a node can be dialled, from the endpoint's owner. That it could not be elsewhere says
+    /// nothing of another place.
     pub(crate) fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
-        self.neighbours.entry(node).or_default().configured = addresses;
+        let neighbour = self.neighbours.entry(node).or_default();
+        if neighbour.configured != addresses {
+            (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
+            neighbour.configured = addresses;
+        }
     }
 
     /// Where another node says that this one can be dialled: worth a try when nobody said better.
@@ -666,6 +671,18 @@ mod tests {
         links.handle_dial_failed(Timestamp::ZERO, node(9));
         assert!(!links.is_resolvable(Timestamp::ZERO, node(9)));
         assert!(links.is_resolvable(Timestamp::ZERO + Duration::from_millis(50), node(9)));
+    }
+
+    #[test]
+    fn another_address_ends_a_pause_and_the_same_one_does_not() {
+        let mut links = links(1);
+        let at = |port: u16| vec![format!("tcp://127.0.0.1:{port}").parse().unwrap()];
+        links.configure(node(2), at(1));
+        links.handle_dial_failed(Timestamp::ZERO, node(2));
+        links.configure(node(2), at(1));
+        assert_eq!(links.way(Timestamp::ZERO, node(2)), Way::Dead);
+        links.configure(node(2), at(2));
+        assert_eq!(links.way(Timestamp::ZERO, node(2)), Way::Dialable);
     }
 
     #[test]

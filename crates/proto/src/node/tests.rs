@@ -5,6 +5,7 @@ mod callers;
 mod faults;
 mod flow;
 mod mesh;
+mod names;
 mod relay;
 mod rights;
 mod settlement;

@@ -14,7 +14,7 @@ use crate::wire::{
 };
 
 /// The key of every root branch of a call that node 1 did not open itself.
-const KEY: Key = Key(7);
+pub(super) const KEY: Key = Key(7);
 
 pub(super) fn key(path: &str) -> TaskKey {
     TaskKey { path: path.parse().unwrap(), hop: 0 }
