@@ -162,7 +162,8 @@
 //! |---|---|
 //! | set up a node | [`endpoint`], with the transports of this crate's features, and [`EndpointBuilder`] |
 //! | call | [`Endpoint::call`], [`Client`], [`CallBuilder`], [`Call`], [`Reply`], [`Outcome`], [`CallError`] |
-//! | serve | [`Service`], [`ServiceOf`], [`Context`], [`Task`], [`Deferred`], [`ReplyStream`], [`Status`], [`details`] |
+//! | stream | [`Client::call_stream`], [`RequestStream`], [`Items`], [`ReplyStream`] |
+//! | serve | [`Service`], [`ServiceOf`], [`Context`], [`Task`], [`Deferred`], [`Status`], [`details`] |
 //! | name methods | [`Method`], [`Request`] |
 //! | operate | [`health`], [`Endpoint::shutdown`], [`Endpoint::watch_peer`], [`Limits`] |
 //! | write a transport | [`transport`] |
@@ -196,10 +197,11 @@ pub use convoke_core::prost::bytes::Bytes;
 pub use convoke_core::{
     Awaited, Call, CallBuilder, CallError, CallId, Caller, Cause, Client, Code, ConnectError,
     Context, DecodeError, Deferred, End, Endpoint, EndpointBuilder, Executed, Failure, FanOut,
-    Finish, Handler, IntoService, Invocation, KeepConnected, Limits, Load, Metadata, Method,
-    NoPeers, NodeId, OneOf, Outcome, Outgoing, Path, Payload, Peer, PeerState, RawMessage, Refused,
-    Reply, ReplyDial, ReplyStream, Request, Resolve, SendError, Service, ServiceOf, StartError,
-    Status, Task, Way, details, health,
+    Finish, FromRequest, Handler, IntoService, Invocation, Items, ItemsError, KeepConnected,
+    Limits, Load, Metadata, Method, NoPeers, NodeId, OneOf, Outcome, Outgoing, Path, Payload, Peer,
+    PeerState, RawMessage, Refused, Reply, ReplyDial, ReplyStream, Request, RequestStream, Resolve,
+    SendError, Service, ServiceOf, StartError, Status, StreamBuilder, StreamInvocation, Task, Way,
+    details, health,
 };
 #[cfg(feature = "overlay")]
 pub use convoke_overlay as overlay;

@@ -22,6 +22,7 @@ examples! {
     "tcp": branches in "../examples/branches.rs",
     "tcp": tree in "../examples/tree.rs",
     "tcp": streaming in "../examples/streaming.rs",
+    "tcp": upload in "../examples/upload.rs",
     "tcp": partial in "../examples/partial.rs",
     "tcp": first_of in "../examples/first_of.rs",
     "overlay": overlay in "../examples/overlay.rs",

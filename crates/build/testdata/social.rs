@@ -470,6 +470,16 @@ pub mod log {
             "social.Log/Append",
         )
         .ordered();
+    /// Appends all of a stream, or nothing. How many they were.
+    pub const LOAD: ::convoke::Method<::convoke::Items<super::Change>, u64> = ::convoke::Method::new(
+            "social.Log/Load",
+        )
+        .ordered();
+    /// Appends as they come, and says so of each.
+    pub const FOLLOW: ::convoke::Method<
+        ::convoke::Items<super::Change>,
+        super::Change,
+    > = ::convoke::Method::new("social.Log/Follow").ordered();
     /// The method `social.Log/Clone`.
     pub const CLONE: ::convoke::Method<(), super::Change> = ::convoke::Method::new(
             "social.Log/Clone",
@@ -497,6 +507,25 @@ pub trait Log: ::core::marker::Send + ::core::marker::Sync + 'static {
         context: ::convoke::Context,
     ) -> impl ::core::future::Future<
         Output = ::core::result::Result<(), ::convoke::Status>,
+    > + ::core::marker::Send;
+    /// Appends all of a stream, or nothing. How many they were.
+    fn load(
+        &self,
+        request: ::convoke::Items<Change>,
+        context: ::convoke::Context,
+    ) -> impl ::core::future::Future<
+        Output = ::core::result::Result<u64, ::convoke::Status>,
+    > + ::core::marker::Send;
+    /// Appends as they come, and says so of each.
+    ///
+    /// Replies any number of times: by `task.reply`, by `task.stream()`, or by whoever it
+    /// delegates and fans out to.
+    fn follow(
+        &self,
+        request: ::convoke::Items<Change>,
+        task: ::convoke::Task<Change>,
+    ) -> impl ::core::future::Future<
+        Output = ::core::result::Result<::convoke::Finish, ::convoke::Status>,
     > + ::core::marker::Send;
     /// The method `social.Log/Clone`.
     ///
@@ -573,6 +602,8 @@ impl<T: Log> ::convoke::IntoService for LogServer<T> {
     fn into_service(self) -> ::convoke::Service {
         let service = ::convoke::Service::with_arc(self.inner).ordered("social.Log");
         let service = service.unary(log::APPEND, <T as Log>::append);
+        let service = service.unary(log::LOAD, <T as Log>::load);
+        let service = service.tree(log::FOLLOW, <T as Log>::follow);
         let service = service.tree(log::CLONE, <T as Log>::clone_);
         ::convoke::IntoService::into_service(service)
     }
@@ -612,6 +643,19 @@ impl LogClient {
     /// The method `social.Log/Append`.
     pub fn append(&self, request: Change) -> ::convoke::Invocation<()> {
         self.client.call(log::APPEND, request)
+    }
+    /// Appends all of a stream, or nothing. How many they were.
+    ///
+    /// Its request is a stream: `open()` gives what items are sent with, and the call.
+    pub fn load(&self) -> ::convoke::StreamInvocation<Change, u64> {
+        self.client.call_stream(log::LOAD)
+    }
+    /// Appends as they come, and says so of each.
+    ///
+    /// Its request is a stream, and it is answered any number of times: `open()` gives what items
+    /// are sent with, and the call to read replies from meanwhile.
+    pub fn follow(&self) -> ::convoke::StreamInvocation<Change, Change> {
+        self.client.call_stream(log::FOLLOW)
     }
     /// The method `social.Log/Clone`.
     ///

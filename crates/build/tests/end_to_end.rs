@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::{Code, Context, Endpoint, Finish, NodeId, Peer, Status, Task};
+use convoke::{Code, Context, Endpoint, Finish, Items, NodeId, Peer, Status, Task};
 
 use social::{
     Change, FriendsNamedRequest, Graph, GraphClient, GraphServer, Log, LogClient, LogServer,
@@ -106,6 +106,27 @@ impl Log for Shard {
         Ok(())
     }
 
+    async fn load(&self, mut changes: Items<Change>, _: Context) -> Result<u64, Status> {
+        let mut count = 0;
+        while let Some(change) = changes.next().await {
+            count += change?.from;
+        }
+        Ok(count)
+    }
+
+    async fn follow(
+        &self,
+        mut changes: Items<Change>,
+        task: Task<Change>,
+    ) -> Result<Finish, Status> {
+        let mut appended = task.stream()?;
+        while let Some(change) = changes.next().await {
+            appended.send(&change?).await?;
+        }
+        drop(appended);
+        Ok(task.finish())
+    }
+
     async fn clone_(&self, (): (), task: Task<Change>) -> Result<Finish, Status> {
         stream(&task, [7]).await?;
         Ok(task.finish())
@@ -188,6 +209,27 @@ async fn a_method_that_returns_a_stream_streams() {
     assert_eq!(seen, [(Some(0), 1), (Some(1), 2), (Some(2), 3)]);
     let copy = LogClient::new(&endpoint).clone().clone_(()).to(endpoint.me()).await.unwrap();
     assert_eq!(copy, Change { from: 7, to: 0 });
+    stop(endpoint).await;
+}
+
+#[tokio::test]
+async fn a_streamed_request_is_sent_item_by_item() {
+    let endpoint = start().await;
+    let client = LogClient::new(&endpoint);
+    let (mut changes, call) = client.load().to(endpoint.me()).open().unwrap();
+    for from in 1..=9 {
+        changes.send(&Change { from, to: 0 }).await.unwrap();
+    }
+    changes.finish();
+    assert_eq!(call.first().await.unwrap().into_inner(), 45);
+    let (mut changes, mut call) = client.follow().to(endpoint.me()).open().unwrap();
+    for from in 1..=9 {
+        changes.send(&Change { from, to: 0 }).await.unwrap();
+        let reply = call.next().await.unwrap().unwrap();
+        assert_eq!(reply.message().from, from);
+    }
+    changes.finish();
+    assert!(call.outcome().await.is_complete());
     stop(endpoint).await;
 }
 

@@ -118,19 +118,6 @@ fn an_option_of_another_version_is_an_error() {
 }
 
 #[test]
-fn a_stream_of_requests_is_refused() {
-    for (options, returns) in [("", "M"), ("", "stream M"), ("option (convoke.tree) = true;", "M")]
-    {
-        let said = complaint(&format!(
-            "service S {{\n  rpc A(stream M) returns ({returns}) {{ {options} }}\n}}"
-        ));
-        let expected = "a.proto:6:3: p.S/A: a stream of requests is not supported: take one message, or \
-                        open a call for each";
-        assert_eq!(said, expected);
-    }
-}
-
-#[test]
 fn a_stream_that_is_said_to_be_no_tree_is_refused() {
     let said =
         complaint("service S { rpc A(M) returns (stream M) { option (convoke.tree) = false; } }");
@@ -177,8 +164,6 @@ fn echo_phases_are_of_methods_with_one_reply() {
     assert!(said.starts_with("`echo_phases` hold back the one reply of each member"), "{said}");
     let tree = complaint_of("A(M) returns (N)", &[("echo_phases", "1"), ("tree", "true")]);
     assert_eq!(tree, said);
-    let said = complaint_of("A(stream M) returns (N)", &[("echo_phases", "1")]);
-    assert!(said.starts_with("a stream of requests is not supported"), "{said}");
 }
 
 #[test]
@@ -192,9 +177,11 @@ fn echo_phases_are_about_one_call_of_a_configuration() {
 }
 
 #[test]
-fn a_quorum_takes_one_request() {
-    let said = complaint_of("A(stream M) returns (N)", &[("quorum", "true")]);
-    assert!(said.starts_with("a stream of requests is not supported"), "{said}");
+fn many_nodes_take_one_request() {
+    for option in [("quorum", "true"), ("multicast", "true"), ("echo_phases", "1")] {
+        let said = complaint_of("A(stream M) returns (M)", &[option]);
+        assert!(said.starts_with("a streamed request goes to one node, and"), "{said}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod call;
 mod common;
 #[cfg(feature = "tower")]
 mod service;
+mod stream;
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -30,6 +31,7 @@ pub use call::{Call, Outcome, Progress, Reply, Way};
 pub use common::{Client, Outgoing};
 #[cfg(feature = "tower")]
 pub use service::PeerService;
+pub use stream::{RequestStream, StreamBuilder, StreamInvocation};
 
 /// A call on its way to being addressed, as [`Client::call`] and generated clients make it.
 ///
@@ -166,6 +168,12 @@ impl<Resp: Payload> CallBuilder<Resp> {
     /// Those at this node itself are not told of.
     pub fn tell_sent(mut self) -> Self {
         self.options.tells_sent = true;
+        self
+    }
+
+    /// Has items follow the request of its one branch.
+    fn send_items(mut self) -> Self {
+        self.options.sends_items = true;
         self
     }
 

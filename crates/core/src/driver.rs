@@ -32,7 +32,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::id::NodeId;
+use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
 use convoke_proto::mailbox::{MailReader, Mailboxes};
@@ -113,7 +113,10 @@ struct State {
     node: Node,
     parked: Parked,
     advertised: Vec<Address>,
+    /// Handlers that wait for credit of a streamed reply, or for an item of a streamed request.
     stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
+    /// Callers that wait for room for an item of a streamed request.
+    item_wakers: BTreeMap<CallId, Waker>,
     mail_wakers: BTreeMap<MailReader, Waker>,
     stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
     gates: Gates,
@@ -181,6 +184,7 @@ impl Driver {
             parked: Parked::default(),
             advertised: Vec::new(),
             stream_wakers: BTreeMap::new(),
+            item_wakers: BTreeMap::new(),
             mail_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),
             gates: Gates::default(),
@@ -272,8 +276,14 @@ impl Driver {
         if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
 
-    /// Keeps a waker until a stream of `task` has credit again, or the task is stopped.
-    pub(crate) fn wait_for_credit(&self, task: &TaskRef, waker: &Waker) {
+    /// Ends a scope of who has more to append at once, most often: a sender of many items.
+    fn end_scope_with_more(&self, scope: FlushScope) {
+        let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        if is_one_thread { scope.leave_to(&self.flusher) } else { drop(scope) }
+    }
+
+    /// Keeps a waker until a stream of `task` has credit or an item again, or the task is stopped.
+    pub(crate) fn wait_for_stream(&self, task: &TaskRef, waker: &Waker) {
         let mut state = self.state.lock();
         let waiting = state.stream_wakers.entry(task.clone()).or_default();
         if !waiting.iter().any(|kept| kept.will_wake(waker)) {
@@ -481,7 +491,7 @@ impl Driver {
             NodeEvent::Ignored { node, why, .. } => {
                 tracing::warn!(peer = %node, "frames are ignored: {why}");
             }
-            NodeEvent::Task(_) | NodeEvent::Reset { .. } => {}
+            NodeEvent::Task(_) | NodeEvent::ItemsWritable(_) | NodeEvent::Reset { .. } => {}
         }
     }
 }

@@ -75,7 +75,8 @@ pub use prost;
 #[cfg(feature = "tower")]
 pub use client::PeerService;
 pub use client::{
-    Awaited, Call, CallBuilder, Client, Invocation, Outcome, Outgoing, Progress, Reply, Way,
+    Awaited, Call, CallBuilder, Client, Invocation, Outcome, Outgoing, Progress, Reply,
+    RequestStream, StreamBuilder, StreamInvocation, Way,
 };
 pub use convoke_proto as proto;
 pub use convoke_proto::call::End;
@@ -101,8 +102,9 @@ pub use packing::Compression;
 pub use peer::{Peer, ToPeers};
 pub use resolve::{BoxError, Resolve};
 pub use server::{
-    Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, Handler, IntoService,
-    ReceivedCast, Refused, ReplyStream, Service, ServiceOf, Task, Waiting,
+    Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, FromRequest, Handler,
+    IntoService, Items, ItemsError, ReceivedCast, Refused, ReplyStream, Service, ServiceOf, Task,
+    Waiting,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};

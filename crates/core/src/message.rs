@@ -29,7 +29,8 @@ use bytes::{Buf, Bytes, BytesMut};
     message = "`{Self}` is not a message",
     label = "cannot be sent or received",
     note = "derive `prost::Message`, or have `convoke-build` make it of a `.proto` file",
-    note = "or implement `convoke::Payload` for a type of your own"
+    note = "or implement `convoke::Payload` for a type of your own",
+    note = "a method that takes `Items` is called with `call_stream`"
 )]
 pub trait Payload: Sized + Send + Sync {
     /// Appends the message to what leaves.

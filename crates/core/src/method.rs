@@ -12,6 +12,7 @@ use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::wire::Extension;
 
 use crate::message::Payload;
+use crate::server::Items;
 use convoke_proto::metadata::{self, Oversize};
 
 pub use raw::RawMessage;
@@ -104,6 +105,14 @@ impl<Req: Payload, Resp> Method<Req, Resp> {
     pub fn request(&self, message: Req) -> Request<Resp> {
         let payload = message.to_bytes();
         let request = Request::of(self.id(), self.name, self.is_read_only, payload);
+        Request { is_idempotent: self.is_idempotent(), ..request }
+    }
+}
+
+impl<Req: Payload, Resp> Method<Items<Req>, Resp> {
+    /// The request of a method that takes a stream, which its items follow.
+    pub(crate) fn stream_request(&self) -> Request<Resp> {
+        let request = Request::of(self.id(), self.name, self.is_read_only, Bytes::new());
         Request { is_idempotent: self.is_idempotent(), ..request }
     }
 }

@@ -5,6 +5,7 @@ mod cast;
 mod deferred;
 mod fan_out;
 mod hold;
+mod items;
 #[cfg(feature = "tower")]
 mod layer;
 mod state;
@@ -24,7 +25,7 @@ use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
-use convoke_proto::wire::{Cause, Executed, Extension};
+use convoke_proto::wire::Extension;
 
 use crate::driver::{Driver, Node, Stopper, answer_later};
 use crate::endpoint::Endpoint;
@@ -42,6 +43,7 @@ pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast, Waiting};
 pub use deferred::Deferred;
 pub use fan_out::FanOut;
 use hold::Hold;
+pub use items::{FromRequest, Items, ItemsError};
 #[cfg(feature = "tower")]
 pub use layer::{Handled, HandlerService, Incoming};
 pub use state::{Handler, IntoService, ServiceOf};
@@ -121,13 +123,14 @@ impl Service {
     #[must_use]
     pub fn unary<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
     where
-        Req: Payload,
+        Req: FromRequest,
         Resp: Payload,
         F: Fn(Req, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Resp, Status>> + Send + 'static,
     {
         self.add(method, move |handle, payload| {
-            let future = decode(payload).map(|request| handler(request, Context::new(handle)));
+            let request = items::take(&handle, payload);
+            let future = request.map(|request| handler(request, Context::new(handle)));
             Box::pin(async move {
                 match run(future).await {
                     Ok(reply) => HandlerResult::Replied(reply.to_bytes()),
@@ -142,13 +145,14 @@ impl Service {
     #[must_use]
     pub fn tree<Req, Resp, F, Fut>(self, method: Method<Req, Resp>, handler: F) -> Self
     where
-        Req: Payload,
+        Req: FromRequest,
         Resp: Payload,
         F: Fn(Req, Task<Resp>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Finish, Status>> + Send + 'static,
     {
         self.add(method, move |handle, payload| {
-            let future = decode(payload).map(|request| handler(request, Task::new(handle)));
+            let request = items::take(&handle, payload);
+            let future = request.map(|request| handler(request, Task::new(handle)));
             Box::pin(async move {
                 match run(future).await {
                     Ok(finish) => finish.into_result(),
@@ -209,11 +213,6 @@ impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.methods.iter().map(|(_, entry)| entry.name)).finish()
     }
-}
-
-fn decode<Req: Payload>(payload: Bytes) -> Result<Req, TaskFailure> {
-    Req::decode(payload)
-        .map_err(|error| TaskFailure::new(Cause::BadRequest, Executed::No, error.to_string()))
 }
 
 async fn run<T>(

@@ -14,15 +14,19 @@
 mod event;
 mod hear;
 mod liveness;
+mod upload;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::{Key, Secret};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Credit, Executed, Header, Message, Reply, ReplyRoute, Request,
+    Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Message, Reply, ReplyRoute,
+    Request,
 };
 
 use super::failure::Failure;
@@ -30,6 +34,7 @@ use super::flat::{Flat, Reading};
 use super::inbox::Inbox;
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
+use super::task::SendError;
 use super::trace::{TraceEvent, Traced};
 use super::tree::{BranchState, Holder, Tree};
 use super::{Outbound, key};
@@ -37,6 +42,7 @@ use liveness::Liveness;
 
 pub use event::{CallEvent, CallOptions, Delivered, End, RootBranch};
 pub(crate) use liveness::LinkView;
+use upload::Upload;
 
 /// One call of this node.
 #[derive(Debug)]
@@ -65,6 +71,8 @@ pub struct Call {
     roots: BTreeMap<Path, Root>,
     /// Nodes that hold or pass on something of it, as far as nobody was told of them yet.
     new_nodes: Vec<NodeId>,
+    /// Where items follow its request.
+    upload: Option<Box<Upload>>,
     out: VecDeque<Outbound>,
 }
 
@@ -147,6 +155,7 @@ impl Call {
             wake_after: 1,
             roots: BTreeMap::new(),
             new_nodes: Vec::new(),
+            upload: options.sends_items.then(|| Box::new(Upload::new(limits.unscheduled_bytes))),
             out: VecDeque::new(),
         }
     }
@@ -170,6 +179,10 @@ impl Call {
             root.link = Some(link);
         }
         self.liveness.note_root_link(path, link, life);
+        if let Some(upload) = &mut self.upload {
+            upload.begin(link);
+            self.drain_items(); // Behind the request, which leaves before what is queued here.
+        }
         if self.options.tells_sent && self.end.is_none() && link != LinkId::LOCAL {
             self.events.push_back(CallEvent::Sent(path.clone()));
         }
@@ -218,6 +231,77 @@ impl Call {
         self.events.clear();
     }
 
+    /// True when an item can leave now. If not, the writer is told once one can, or none ever will.
+    pub(crate) fn poll_items_writable(&mut self) -> Result<bool, SendError> {
+        self.upload.as_mut().ok_or(SendError::Ended)?.poll_writable()
+    }
+
+    /// The connection that items take, once they may leave.
+    pub(crate) fn items_link(&self) -> Option<LinkId> {
+        self.upload.as_ref()?.link()
+    }
+
+    /// Takes an item of the request.
+    pub(crate) fn send_item(&mut self, payload: Bytes) -> Result<(), SendError> {
+        self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)?;
+        self.drain_items();
+        Ok(())
+    }
+
+    /// No further items come.
+    pub(crate) fn finish_items(&mut self) {
+        if let Some(upload) = &mut self.upload {
+            upload.finish();
+            self.drain_items();
+        }
+    }
+
+    /// The task's node grants bytes of the items. False when it is not the one they go to.
+    pub(crate) fn handle_items_credit(&mut self, link: LinkId, limit: u64) -> bool {
+        let counts = self.upload.as_mut().is_some_and(|upload| upload.grant(link, limit));
+        self.drain_items();
+        counts
+    }
+
+    /// True once when the writer of items waits no longer for nothing.
+    pub(crate) fn take_items_news(&mut self) -> bool {
+        let Some(upload) = &mut self.upload else { return false };
+        let root = self.tree.get(&root_path(0)).map(|branch| branch.state);
+        let takes_items = matches!(self.end, None | Some(End::Decided))
+            && matches!(root, Some(BranchState::Open | BranchState::Named));
+        if !takes_items {
+            upload.stop(SendError::Ended);
+        }
+        upload.take_news()
+    }
+
+    /// Nobody takes further items.
+    pub(crate) fn stop_items(&mut self, why: SendError) {
+        if let Some(upload) = &mut self.upload {
+            upload.stop(why);
+        }
+    }
+
+    /// The connection that the items take may be among those which have ended.
+    fn check_items_link(&mut self, links: &dyn LinkView) {
+        if let Some(upload) = &mut self.upload
+            && upload.link().is_some_and(|link| !links.is_up(link))
+        {
+            upload.stop(SendError::Lost);
+        }
+    }
+
+    fn drain_items(&mut self) {
+        let Some(upload) = &mut self.upload else { return };
+        let Some(Root { node, .. }) = self.roots.get(&root_path(0)).copied() else { return };
+        while let Some((link, item)) = upload.poll() {
+            let header = Header { call: self.id, task: key(root_path(0), 0) };
+            let mut outbound = Outbound::new(node, header, Message::Item(item));
+            outbound.link = Some(link);
+            self.out.push_back(outbound);
+        }
+    }
+
     /// After any input: completion, bounds.
     fn settle(&mut self, now: Timestamp) {
         self.evaluate(now);
@@ -238,7 +322,7 @@ impl Call {
             let Some(branch) = self.tree.get(&path) else { continue };
             let Some(holder) = branch.holder else { continue };
             let task = key(path, branch.hop);
-            let message = Message::Credit(Credit { index, limit_bytes });
+            let message = Message::Credit(Credit { of: Credited::Reply(index), limit_bytes });
             self.send_to_holder(holder, task, message);
         }
     }

@@ -1,13 +1,26 @@
-//! Reply credit (L2): how many bytes of a reply may be sent, and have been.
+//! Credit (L2): how many bytes of a reply, or of the items of a request, may be sent, and have been.
 //!
-//! Both ends count the same: [`cost`] of every frame of the reply, from 0. The limit is a total that
+//! Both ends count the same: [`cost`] of every frame, from 0. The limit is a total that
 //! only grows, so a copy of a CREDIT changes nothing. After Homa (Montazeri et al., SIGCOMM 2018): a
 //! first part goes unscheduled, the rest when the receiver grants it.
 
-/// What a frame with a payload of `len` bytes costs. An empty item costs something, so that items
-/// are bounded too.
+use bytes::Bytes;
+
+use crate::wire::{Extension, Part, ReplyKind};
+
+/// Credit charged for a payload of `len` bytes: at least 1, so that empty items are bounded as well.
 pub fn cost(len: usize) -> u64 {
     (len as u64).max(1)
+}
+
+/// A message, an item of a stream, or a piece of either, as one frame carries it.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) kind: ReplyKind,
+    pub(crate) part: Option<Part>,
+    /// Of the first piece alone.
+    pub(crate) extensions: Vec<Extension>,
+    pub(crate) payload: Bytes,
 }
 
 /// The sender's side.

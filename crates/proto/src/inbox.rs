@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use crate::id::Path;
 use crate::wire::{Extension, Part, Reply, ReplyKind};
 
-use super::flow::{Overrun, ReceiveWindow};
+use super::flow::{Overrun, Piece, ReceiveWindow};
 use super::limits::Limits;
 
 /// One reply of one branch.
@@ -95,16 +95,9 @@ struct InboxLimits {
     message: u64,
 }
 
-/// One frame of a message.
+/// A reply, or the items of a request, that are not whole.
 #[derive(Debug)]
-struct Piece {
-    part: Option<Part>,
-    extensions: Vec<Extension>,
-    payload: Bytes,
-}
-
-#[derive(Debug)]
-struct Assembly {
+pub(crate) struct Assembly {
     window: ReceiveWindow,
     is_stream: bool,
     unscheduled: u64,
@@ -203,7 +196,9 @@ impl Inbox {
             return Err(InboxFault::Malformed);
         }
         let (before, beside_before) = (assembly.unfinished(), assembly.beside);
-        let accepted = assembly.accept(reply, message_max);
+        let Reply { kind, part, ref extensions, ref payload, .. } = *reply;
+        let (extensions, payload) = (extensions.clone(), payload.clone());
+        let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
         self.gathered = self.gathered + assembly.unfinished() - before;
         self.beside = self.beside + assembly.beside - beside_before;
         let accepted = accepted?;
@@ -227,7 +222,7 @@ impl Inbox {
             inbox.beside -= cost_of(extensions);
         });
         if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
-            assembly.read += super::flow::cost(len);
+            assembly.consume(super::flow::cost(len));
         }
         self.grant();
     }
@@ -286,8 +281,10 @@ impl Inbox {
         if self.unread >= self.limits.stream_window / 2 {
             return true; // All of one stream, for what is known here.
         }
-        let wants = |assembly: &Assembly| assembly.wants(self.limits.stream_window).is_some();
-        self.unread_count > 0 && self.assemblies.values().any(wants)
+        let waits = |assembly: &Assembly| {
+            assembly.outstanding() == 0 || assembly.wants(self.limits.stream_window).is_some()
+        };
+        self.unread_count > 0 && self.assemblies.values().any(waits)
     }
 
     fn grant(&mut self) {
@@ -326,7 +323,7 @@ fn root_of(path: &Path) -> u32 {
 }
 
 impl Assembly {
-    fn new(unscheduled: u64, is_stream: bool) -> Self {
+    pub(crate) fn new(unscheduled: u64, is_stream: bool) -> Self {
         Self {
             window: ReceiveWindow::new(unscheduled),
             is_stream,
@@ -344,8 +341,48 @@ impl Assembly {
         }
     }
 
+    /// The application has read a message of this cost.
+    pub(crate) fn consume(&mut self, cost: u64) {
+        self.read += cost;
+    }
+
+    /// Cost of what the application has read.
+    pub(crate) fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Cost of what is whole and unread. A liar may have had more read by the same name before.
+    pub(crate) fn unread(&self) -> u64 {
+        self.whole.saturating_sub(self.read)
+    }
+
+    /// Bytes granted in all.
+    pub(crate) fn limit(&self) -> u64 {
+        self.window.limit()
+    }
+
+    /// Raises the limit. False when it is that high already.
+    pub(crate) fn raise(&mut self, limit: u64) -> bool {
+        self.window.raise(limit)
+    }
+
+    /// Bytes granted that are not here.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.window.outstanding()
+    }
+
+    /// Bytes granted that the application has not read.
+    pub(crate) fn granted(&self) -> u64 {
+        self.window.limit() - self.read
+    }
+
+    /// True when something came before its turn.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.early.is_empty()
+    }
+
     /// Bytes that came and are not part of a whole message yet.
-    fn unfinished(&self) -> u64 {
+    pub(crate) fn unfinished(&self) -> u64 {
         self.window.received().saturating_sub(self.whole)
     }
 
@@ -355,21 +392,27 @@ impl Assembly {
     }
 
     /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A stream
-    /// is granted a window ahead of what was read, and the whole of an item that is larger; it is
-    /// topped up once half of that is used, so that short streams cost no CREDIT.
-    fn wants(&self, stream_window: u64) -> Option<u64> {
+    /// is granted a window ahead of what was read, and the whole of an item that is larger. It is
+    /// topped up once half of that is used and half was read, or all: short streams cost no CREDIT,
+    /// and slow readers do not send one for each item.
+    pub(crate) fn wants(&self, stream_window: u64) -> Option<u64> {
         let target = match self.is_stream {
             false => self.total.unwrap_or(0),
             true if self.window.received() < self.unscheduled / 2 => 0,
             true => (self.read + stream_window).max(self.whole + self.total.unwrap_or(0)),
         };
-        let is_low = !self.is_stream || self.window.outstanding() <= stream_window / 2;
         let want = target.saturating_sub(self.window.limit());
-        (is_low && want > 0).then_some(want)
+        let is_worth_it = want >= stream_window / 2 || self.unread() == 0;
+        let is_low = self.window.outstanding() <= stream_window / 2 && is_worth_it;
+        ((is_low || !self.is_stream) && want > 0).then_some(want)
     }
 
-    fn accept(&mut self, reply: &Reply, message_max: u64) -> Result<Accepted, InboxFault> {
-        let (item, end) = match reply.kind {
+    pub(crate) fn accept(
+        &mut self,
+        mut piece: Piece,
+        message_max: u64,
+    ) -> Result<Accepted, InboxFault> {
+        let (item, end) = match piece.kind {
             ReplyKind::Message => (0, None),
             ReplyKind::Item { seq, is_last } => (seq, is_last.then_some(seq)),
             ReplyKind::End { count } => {
@@ -377,30 +420,30 @@ impl Assembly {
                 return self.end(count, last);
             }
         };
-        let place = (item, reply.part.map_or(0, |part| part.offset));
+        let place = (item, piece.part.map_or(0, |part| part.offset));
         if place < (self.next_item, self.next_offset) || self.early.contains_key(&place) {
             return Ok(Accepted::default());
         }
-        let total = reply.part.map_or(reply.payload.len() as u64, |part| part.total);
+        let len = piece.payload.len();
+        let total = piece.part.map_or(len as u64, |part| part.total);
         if total > message_max {
             return Err(InboxFault::TooLarge { size: total, limit: message_max });
         }
         if self.last_item.is_some_and(|last| item > last) {
             return Err(InboxFault::Malformed);
         }
-        self.window.receive(reply.payload.len())?;
+        self.window.receive(len)?;
         if let Some(last) = end {
             self.last_item = Some(last);
         }
         if item == self.next_item {
             self.total = Some(total);
         }
-        // Those of a later piece are for nobody.
-        let is_first = place.1 == 0;
-        let extensions = if is_first { reply.extensions.clone() } else { Vec::new() };
-        self.beside += cost_of(&extensions);
-        let (part, payload) = (reply.part, reply.payload.clone());
-        self.early.insert(place, Piece { part, extensions, payload });
+        if place.1 > 0 {
+            piece.extensions = Vec::new(); // Those of a later piece are for nobody.
+        }
+        self.beside += cost_of(&piece.extensions);
+        self.early.insert(place, piece);
         self.advance()
     }
 

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path};
 use crate::key::Secret;
 use crate::time::Timestamp;
@@ -19,6 +21,7 @@ use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
 use super::ring::Ring;
+use super::task::SendError;
 use super::timers::Timers;
 use super::tree::Holder;
 use super::{Arrival, Outbound};
@@ -49,6 +52,8 @@ pub struct Initiator {
     timers: Timers<u64>,
     /// Calls with news, in order of these.
     ready: VecDeque<u64>,
+    /// Those of which the writer of items waited, and waits no longer.
+    writable: VecDeque<u64>,
     out: VecDeque<Outbound>,
 }
 
@@ -77,6 +82,12 @@ pub enum OpenError {
         /// The bound.
         limit: u32,
     },
+    /// Items follow its request, and it has not exactly one root branch.
+    #[error("a call whose request is streamed has one branch, and this one has {count}")]
+    ItemsToMany {
+        /// Its branches.
+        count: usize,
+    },
 }
 
 /// Calls of one node looked through when they are counted: a node with more is busy enough.
@@ -99,6 +110,7 @@ impl Initiator {
             at_node: BTreeSet::new(),
             timers: Timers::new(),
             ready: VecDeque::new(),
+            writable: VecDeque::new(),
             out: VecDeque::new(),
         }
     }
@@ -383,6 +395,47 @@ impl Initiator {
         timer.into_iter().chain(flat).min()
     }
 
+    /// True when an item of a call's request can leave now; see [`Call::poll_items_writable`].
+    pub(crate) fn poll_items_writable(&mut self, call: CallId) -> Result<bool, SendError> {
+        let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
+        armed.call.poll_items_writable()
+    }
+
+    pub(crate) fn send_item(&mut self, call: CallId, payload: Bytes) -> Result<(), SendError> {
+        let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
+        armed.call.send_item(payload)?;
+        self.drain(call.seq);
+        Ok(())
+    }
+
+    pub(crate) fn finish_items(&mut self, call: CallId) {
+        if let Some(armed) = self.calls.get_mut(&call.seq) {
+            armed.call.finish_items();
+            self.drain(call.seq);
+        }
+    }
+
+    /// The node of a task grants items of its request. False when it has no say in them; of a call that is
+    /// over none have, and that is normal.
+    pub(crate) fn handle_items_credit(&mut self, by: &Arrival, call: CallId, limit: u64) -> bool {
+        let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
+        let counts = armed.call.handle_items_credit(by.link, limit);
+        self.announce(call.seq);
+        self.drain(call.seq);
+        counts
+    }
+
+    /// The connection of a call's items does not take one of them.
+    pub(crate) fn lose_items(&mut self, call: CallId) {
+        self.with(call.seq, |call| call.stop_items(SendError::Lost));
+    }
+
+    /// A call whose writer of items waited, and waits no longer.
+    pub(crate) fn poll_writable(&mut self) -> Option<CallId> {
+        let seq = self.writable.pop_front()?;
+        Some(CallId { origin: self.life, seq })
+    }
+
     /// What the application learns next of one call.
     pub(crate) fn poll_event(&mut self, call: CallId) -> Option<CallEvent> {
         if let Some(flat) = self.flat.get_mut(call.seq) {
@@ -492,8 +545,12 @@ impl Initiator {
 
     /// Has the reader of a call told, if there is enough for that.
     fn announce(&mut self, seq: u64) {
-        if self.calls.get(&seq).is_some_and(|armed| armed.call.is_worth_waking()) {
+        let Some(armed) = self.calls.get_mut(&seq) else { return };
+        if armed.call.is_worth_waking() {
             self.ready.push_back(seq);
+        }
+        if armed.call.take_items_news() {
+            self.writable.push_back(seq);
         }
     }
 
@@ -538,7 +595,11 @@ impl Initiator {
     }
 
     fn forget(&mut self, seq: u64) {
-        let Some(Armed { call, nodes, .. }) = self.calls.remove(&seq) else { return };
+        let Some(Armed { mut call, nodes, .. }) = self.calls.remove(&seq) else { return };
+        call.stop_items(SendError::Ended);
+        if call.take_items_news() {
+            self.writable.push_back(seq);
+        }
         for node in nodes {
             self.at_node.remove(&(node, seq));
         }

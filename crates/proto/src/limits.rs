@@ -27,6 +27,9 @@ pub struct Limits {
     /// Bytes of whole replies of tasks here that wait until their initiators grant them, for all
     /// peers. Default 512 MiB.
     pub waiting_reply_bytes_max: usize,
+    /// Bytes of items of requests that wait for handlers here to read them, or were granted, for all
+    /// peers; beyond `unscheduled_bytes` and 256 items, which each task may have. Default 512 MiB.
+    pub waiting_item_bytes_max: usize,
     /// Bytes of a stream that may be on their way or unread. Default 256 KiB.
     pub stream_window_bytes: u64,
     /// Tasks of others that run here at once. Default 65,536.
@@ -104,6 +107,7 @@ impl Default for Limits {
             reply_bytes_max: 64 << 20,
             unscheduled_bytes: 16 << 10,
             waiting_reply_bytes_max: 512 << 20,
+            waiting_item_bytes_max: 512 << 20,
             stream_window_bytes: 256 << 10,
             tasks_max: 1 << 16,
             remembered_max: 1 << 20,

@@ -129,8 +129,7 @@ const IDLE_MAX: usize = 1_024;
 
 impl Links {
     pub(crate) fn new(me: NodeLife, limits: &Limits, seed: u64) -> Self {
-        let mut shares =
-            Shares::new(limits.remembered_max, limits.tasks_max, limits.waiting_reply_bytes_max);
+        let mut shares = Shares::new(limits);
         let share = shares.connect(PeerName::Node(me.node));
         let ignored = Ignored::default();
         let to_itself = Open { peer: me, nonce: LinkNonce(0), share, answered_at: None, ignored };

@@ -99,11 +99,17 @@ pub enum Mutant {
     BoundsShared,
     /// A contradiction ends its call.
     ContradictionEndsCall,
+
+    // Streamed requests.
+    /// The end of their connection is taken for the end of the items.
+    LostItemsAreComplete,
+    /// What a handler reads makes no room for more.
+    ItemsWithoutGrants,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 46] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -148,6 +154,8 @@ impl Mutant {
         Self::StatusWithoutKey,
         Self::BoundsShared,
         Self::ContradictionEndsCall,
+        Self::LostItemsAreComplete,
+        Self::ItemsWithoutGrants,
     ];
 }
 

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::id::{Incarnation, LinkId, NodeId, NodeLife};
+use crate::id::{CallId, Incarnation, LinkId, NodeId, NodeLife};
 use crate::key::Secret;
 use crate::link::Link;
 use crate::time::Timestamp;
@@ -45,6 +45,8 @@ pub struct Identity {
 pub enum NodeEvent {
     /// Something about a task.
     Task(VisitEvent),
+    /// The writer of a call's items waited, and waits no longer for nothing.
+    ItemsWritable(CallId),
     /// Dial a node at one of these addresses, then report `handle_link_up` or `handle_dial_failed`.
     Dial {
         /// The node.
@@ -316,6 +318,9 @@ impl<O: Outbox> Node<O> {
         if let Some(node) = self.links.poll_dial() {
             let addresses = self.links.addresses(node);
             return Some(NodeEvent::Dial { node, addresses });
+        }
+        if let Some(call) = self.initiator.poll_writable() {
+            return Some(NodeEvent::ItemsWritable(call));
         }
         self.visits.poll_event().map(NodeEvent::Task)
     }

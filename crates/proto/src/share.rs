@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::Limits;
 use crate::link::PeerName;
 
 /// A peer among those that share: an index that stays while it has a connection or takes anything.
@@ -27,9 +28,11 @@ pub(crate) enum Pool {
     Running,
     /// Bytes of whole replies that wait for credit.
     Replies,
+    /// Bytes of items of requests that wait to be read, or were granted.
+    Items,
 }
 
-const POOLS: usize = 3;
+const POOLS: usize = 4;
 
 impl Pool {
     const fn index(self) -> usize {
@@ -37,13 +40,14 @@ impl Pool {
             Self::Records => 0,
             Self::Running => 1,
             Self::Replies => 2,
+            Self::Items => 3,
         }
     }
 
     /// How many times what is free one peer may have.
     const fn alpha(self) -> usize {
         match self {
-            Self::Records | Self::Replies => 1,
+            Self::Records | Self::Replies | Self::Items => 1,
             Self::Running => 2,
         }
     }
@@ -67,9 +71,11 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub(crate) fn new(records_max: usize, running_max: usize, reply_bytes_max: usize) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let Limits { remembered_max, tasks_max, .. } = *limits;
+        let Limits { waiting_reply_bytes_max, waiting_item_bytes_max, .. } = *limits;
         Self {
-            max: [records_max, running_max, reply_bytes_max],
+            max: [remembered_max, tasks_max, waiting_reply_bytes_max, waiting_item_bytes_max],
             used: [0; POOLS],
             peers: Vec::new(),
             free: Vec::new(),
@@ -178,6 +184,10 @@ impl Shares {
 mod tests {
     use super::*;
 
+    fn shares(remembered_max: usize, tasks_max: usize) -> Shares {
+        Shares::new(&Limits { remembered_max, tasks_max, ..Limits::default() })
+    }
+
     fn place(name: usize) -> PeerName {
         PeerName::Place(name.to_string().into())
     }
@@ -193,7 +203,7 @@ mod tests {
 
     #[test]
     fn greedy_peers_leave_as_much_free_as_each_has() {
-        let mut shares = Shares::new(1_000, 900, 0);
+        let mut shares = shares(1_000, 900);
         let first = shares.connect(place(1));
         assert_eq!(take_all(&mut shares, first, Pool::Records), 500);
         assert_eq!(take_all(&mut shares, first, Pool::Running), 600);
@@ -207,7 +217,7 @@ mod tests {
     /// left.
     #[test]
     fn the_next_peer_can_take_half_of_what_is_free() {
-        let mut shares = Shares::new(10_000, 10_000, 0);
+        let mut shares = shares(10_000, 10_000);
         for n in 0..10_usize {
             let peer = shares.connect(place(n));
             let free = shares.max(Pool::Records) - shares.used(Pool::Records);
@@ -219,7 +229,7 @@ mod tests {
     #[test]
     fn greedy_peers_become_equal_as_they_renew_what_they_have() {
         let max = 10_000;
-        let mut shares = Shares::new(max, max, 0);
+        let mut shares = shares(max, max);
         for count in 1..=8_usize {
             let peers: Vec<PeerIndex> = (0..count).map(|n| shares.connect(place(n))).collect();
             for _ in 0..max {
@@ -251,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_forgotten_when_it_is_gone_and_has_given_all_back() {
-        let mut shares = Shares::new(10, 10, 0);
+        let mut shares = shares(10, 10);
         let peer = shares.connect(place(1));
         let again = shares.connect(place(1));
         assert_eq!(peer, again);

@@ -15,6 +15,7 @@
 //! R7: entries of ancestors ride on the first output of any kind. Source: Roo's manifest elimination;
 //! that output is held only while the handler runs without waiting departs from it.
 
+mod intake;
 mod outgoing;
 
 use std::collections::VecDeque;
@@ -32,6 +33,9 @@ use crate::wire::{
 use super::key;
 use super::limits::Limits;
 use super::metadata;
+pub(crate) use intake::Intake;
+pub use intake::{ItemsFailure, NextItem};
+pub(crate) use outgoing::Channel;
 use outgoing::Outgoing;
 
 /// What a task wants sent.
@@ -104,9 +108,14 @@ impl TaskFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The task has ended: nobody waits for what it sends, and the handler may return.
+    /// The task has ended: nobody waits for what it sends, and the handler may return. Of an item of a
+    /// streamed request: nobody reads it, and the call says why.
     #[error("the task has ended: it was cancelled, its deadline passed, or it finished")]
     Ended,
+    /// The connection that the items of a streamed request go over has ended, or its peer takes only
+    /// smaller ones. The call may still be answered.
+    #[error("the connection that the items go over has ended, or takes only smaller ones")]
+    Lost,
     /// The node cannot be reached at the moment. Another one may be asked instead.
     #[error("the node cannot be reached at the moment")]
     NodeDead,
@@ -138,7 +147,7 @@ impl SendError {
     pub const fn cause(self) -> Cause {
         match self {
             Self::Ended => Cause::Cancelled,
-            Self::NodeDead => Cause::Unreachable,
+            Self::NodeDead | Self::Lost => Cause::Unreachable,
             Self::TooDeep => Cause::PathTooDeep,
             Self::TooManyBranches => Cause::TooManyBranches,
             Self::TooLarge { .. } | Self::TooMuchWaits => Cause::Application,
@@ -188,6 +197,8 @@ pub(crate) struct Task {
     end: Option<Finished>,
     /// The way the first reply left.
     pub(crate) replies_by: Option<ReplyPath>,
+    /// Where items follow its request, until it ends.
+    pub(crate) intake: Option<Box<Intake>>,
 }
 
 /// What remains of a finished task.
@@ -235,6 +246,7 @@ impl Task {
             out: VecDeque::new(),
             end: None,
             replies_by: None,
+            intake: None,
         };
         if !may_ride(&this.inherited) {
             let inherited = std::mem::take(&mut this.inherited);

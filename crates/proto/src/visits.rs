@@ -14,6 +14,7 @@
 mod commands;
 mod control;
 mod forget;
+mod items;
 mod origins;
 mod records;
 mod refusal;
@@ -23,7 +24,7 @@ mod settle;
 mod spare;
 mod stubs;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -89,6 +90,8 @@ pub struct Start {
     pub deadline: Timestamp,
     /// Trace context, metadata and the like.
     pub extensions: Vec<Extension>,
+    /// Items of the request follow it.
+    pub has_items: bool,
     /// The request message.
     pub payload: Bytes,
 }
@@ -105,6 +108,8 @@ pub enum VisitEvent {
     },
     /// A stream of this task has credit again.
     Writable(TaskRef),
+    /// The handler of this task waited for an item of its request, and waits no longer for nothing.
+    Readable(TaskRef),
 }
 
 /// A record, by its ring and its name there.
@@ -126,6 +131,8 @@ pub struct Visits {
     /// How many branches have left so.
     left: BTreeMap<Left, usize>,
     dials: BTreeMap<NodeId, Dial>,
+    /// Tasks whose request is followed by items, by the connection that these take.
+    intakes: BTreeSet<(LinkId, RingIndex, Name)>,
     running: usize,
     spare: Spare,
     is_shutting_down: bool,
@@ -151,6 +158,7 @@ impl Visits {
             refusals: Refusals::new(),
             left: BTreeMap::new(),
             dials: BTreeMap::new(),
+            intakes: BTreeSet::new(),
             running: 0,
             spare: Spare::default(),
             is_shutting_down: false,
@@ -283,8 +291,9 @@ impl Visits {
         });
         let deadline = now + self.budget(request.budget_us);
         let call_deadline = self.call_deadline(now, deadline, request);
+        let has_items = items::take_mark(&mut request.extensions);
         let extensions = request.extensions.clone();
-        let is_quiet = inherited.is_empty();
+        let is_quiet = inherited.is_empty() && !has_items;
         let state = if is_quiet {
             State::Quiet(Quiet { deadline, call_deadline, extensions })
         } else {
@@ -306,6 +315,9 @@ impl Visits {
         };
         self.insert(now, ring, deadline, record, links);
         let task = TaskRef { call, task, key, ring };
+        if has_items && refusal.is_none() {
+            self.open_intake(&task.place(), by.link);
+        }
         if let Some(Refusal { failure, .. }) = refusal {
             let done = self.with_task(now, &task, links, |task| task.fail(failure));
             debug_assert!(done.is_ok(), "it was just inserted");
@@ -322,6 +334,7 @@ impl Visits {
             method: request.method,
             deadline,
             extensions: std::mem::take(&mut request.extensions),
+            has_items,
             payload: std::mem::take(&mut request.payload),
         });
     }
@@ -499,6 +512,9 @@ impl Visits {
                 TaskOutput::Reply(message) => self.send_up(now, call, place, message, links),
                 TaskOutput::Request(request) => self.send_request(now, call, place, request, links),
             }
+        }
+        if self.task_mut(place).is_some_and(|task| task.finished().is_some()) {
+            self.close_intake(call, place, links);
         }
         self.give_back_room(place, links);
         self.bury(now, place, links);

@@ -36,7 +36,7 @@ pub use ask::{ASKED_MAX, Ask};
 pub use cancel::{Cancel, CancelReason};
 pub use cast::{Cast, Digest};
 pub use codec::{TASKS_MAX, WireError};
-pub use credit::Credit;
+pub use credit::{Credit, Credited};
 pub use entry::{Entry, Outcome, Sealed};
 pub(crate) use fail::cut;
 pub use fail::{Cause, Executed, Fail};
@@ -103,7 +103,7 @@ pub enum Message {
     Status(Status),
     /// A parent lost its link to the node of some children.
     LinkDown(LinkDown),
-    /// Grants bytes of a reply.
+    /// Grants bytes of a reply or of the items of a request.
     Credit(Credit),
     /// A one-way message of an echo phase.
     Cast(Cast),
@@ -111,7 +111,7 @@ pub enum Message {
     Ask(Ask),
     /// Says which calls are settled.
     Settled(Settled),
-    /// An item of a request.
+    /// An item of a streamed request.
     Item(Item),
 }
 
@@ -145,11 +145,8 @@ impl Message {
             Self::LinkDown(message) => message.flags(),
             Self::Cast(message) => message.flags(),
             Self::Item(message) => message.flags(),
-            Self::Cancel(_)
-            | Self::Credit(_)
-            | Self::Status(_)
-            | Self::Ask(_)
-            | Self::Settled(_) => 0,
+            Self::Credit(message) => message.flags(),
+            Self::Cancel(_) | Self::Status(_) | Self::Ask(_) | Self::Settled(_) => 0,
         }
     }
 
@@ -172,7 +169,7 @@ impl Message {
     }
 
     fn read(kind: u8, flags: u8, input: &mut Reader) -> Result<Self, WireError> {
-        if flags != 0 && matches!(kind, 5 | 7 | 9 | 11 | 12) {
+        if flags != 0 && matches!(kind, 5 | 7 | 11 | 12) {
             return Err(WireError::Reserved);
         }
         Ok(match kind {
@@ -184,7 +181,7 @@ impl Message {
             6 => Self::Probe(Probe::read(flags, input)?),
             7 => Self::Status(Status::read(input)?),
             8 => Self::LinkDown(LinkDown::read(flags, input)?),
-            9 => Self::Credit(Credit::read(input)?),
+            9 => Self::Credit(Credit::read(flags, input)?),
             10 => Self::Cast(Cast::read(flags, input)?),
             11 => Self::Ask(Ask::read(input)?),
             12 => Self::Settled(Settled::read(input)?),

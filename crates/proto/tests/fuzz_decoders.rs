@@ -14,10 +14,10 @@ use bytes::Bytes;
 use convoke_proto::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::wire::{
-    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension,
-    Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply,
-    ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
-    extension,
+    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
+    Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part,
+    Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
+    TaskStatus, extension,
 };
 
 /// Rounds even where the clock has run out, so that a slow machine tests something too.
@@ -417,7 +417,7 @@ fn control() -> Vec<Message> {
     let ask = Ask { origins: vec![(origin, 70_000), (Incarnation(7), 0)] };
     vec![
         Message::Cancel(Cancel { reason: CancelReason::ParentFailed, budget_us: 10_000_000 }),
-        Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 }),
+        Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 }),
         probe(tasks.iter().map(asked).collect()),
         Message::Status(Status { tasks: states, inherited: vec![sealed(leaf())] }),
         Message::LinkDown(running),

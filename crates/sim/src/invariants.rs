@@ -16,6 +16,7 @@ mod failures;
 mod fenced;
 mod frames;
 mod hops;
+mod items;
 mod noticed;
 mod progress;
 mod quorum;
@@ -31,6 +32,7 @@ use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::limits::Limits;
 use convoke_proto::link::Lane;
 use convoke_proto::node::Node;
+use convoke_proto::task::{ItemsFailure, NextItem, SendError};
 use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Frame};
 
@@ -83,6 +85,20 @@ pub enum Observation<'a> {
         task: &'a TaskName,
         /// It was refused, as it must be.
         refused: bool,
+    },
+    /// The handler of a task reads its items.
+    ItemRead {
+        /// The task.
+        task: &'a TaskName,
+        /// The next item, their end, or why there is neither.
+        next: &'a Result<Option<NextItem>, ItemsFailure>,
+    },
+    /// A caller that sends items is refused.
+    ItemsRefused {
+        /// Its call.
+        call: CallId,
+        /// Why.
+        why: SendError,
     },
     /// A frame leaves for another node.
     Sent {
@@ -137,6 +153,7 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(cancel::Cancel::new(scenario)),
         Box::new(spawn::Spawn),
         Box::new(frames::Frames::new(scenario)),
+        Box::new(items::Items::new(scenario)),
         Box::new(tables::Tables),
         Box::new(quorum::Quorum),
         Box::new(hops::Hops::default()),

@@ -119,6 +119,10 @@ pub struct CallTruth {
     pub told_end: Option<End>,
     /// Its user gave it up before having read all of it.
     pub is_dropped: bool,
+    /// Items of its request that its user has sent.
+    pub items: Vec<Bytes>,
+    /// Its user has said that there are no others.
+    pub has_finished_items: bool,
 }
 
 /// The truth about one task.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::id::{CallId, MethodId, NodeId, TaskKey};
+use convoke_proto::id::{CallId, MethodId, NodeId, Path, TaskKey};
 
 use crate::oracle::TaskName;
 use crate::random::{DIGEST_START, Random, digest};
@@ -140,6 +140,12 @@ pub fn payload(task: &TaskName, index: u32, item: u64, len: usize) -> Bytes {
         bytes[at] = byte;
     }
     bytes.into()
+}
+
+/// An item of a call's request, different for each.
+pub fn item(call: CallId, nth: usize, len: usize) -> Bytes {
+    let root = TaskKey { path: Path::root(), hop: 0 };
+    payload(&TaskName::of(call, root), u32::MAX, nth as u64, len)
 }
 
 /// The value of a message's metadata; one message in four has any.

@@ -165,6 +165,8 @@ pub struct Scenario {
     pub has_tiny_limits: bool,
     /// Nodes that do not keep the protocol: servers, which are asked, and clients, which are not.
     pub liars: Vec<Place>,
+    /// Some requests are followed by items.
+    pub streams_requests: bool,
     /// So many servers may lie, or be silent, and quorum calls still decide.
     pub tolerates: usize,
 }
@@ -182,6 +184,8 @@ impl Scenario {
         let mut random = Random::of(seed, 3);
         let mut scenario = Self::calm(kind, seed, &mut random);
         scenario.spoil(&mut random);
+        // Items rely on the order of their connection.
+        scenario.streams_requests = scenario.conditions.is_fifo && Random::of(seed, 7).chance(40);
         scenario.faults = faults::inject(&scenario, &mut random);
         scenario
     }
@@ -263,6 +267,7 @@ impl Scenario {
             heal_at: Duration::from_secs(2),
             has_tiny_limits: false,
             liars: Vec::new(),
+            streams_requests: false,
             tolerates: 0,
         }
     }

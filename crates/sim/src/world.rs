@@ -10,6 +10,7 @@ mod handlers;
 mod host;
 mod liars;
 mod links;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -226,6 +227,7 @@ impl World {
             Event::Cancel { end, call } => self.cancel_call(end.place, call),
             Event::Drop { end, call } => self.drop_call(end.place, call),
             Event::Read { end, call } => self.read_call(end.place, call),
+            Event::Write { end, call } => self.write_items(end.place, call),
             Event::Lie { end, about } => self.lie(end.place, about),
             Event::Meet { end, node } => self.meet(end.place, node),
             Event::Fault(fault) => self.on_fault(&fault),
@@ -355,7 +357,10 @@ impl World {
             NodeEvent::Task(VisitEvent::Stop { task, cause }) => {
                 self.stop_handler(place, &task, cause);
             }
-            NodeEvent::Task(VisitEvent::Writable(task)) => self.unblock_handler(place, &task),
+            NodeEvent::Task(VisitEvent::Writable(task) | VisitEvent::Readable(task)) => {
+                self.unblock_handler(place, &task);
+            }
+            NodeEvent::ItemsWritable(call) => self.write_items(place, call),
         }
     }
 

@@ -59,8 +59,8 @@ const REPLY_LOST: &str = "the task ended but its reply was lost";
 #[test]
 fn a_calm_run_still_has_failing_tasks_and_all_frames_of_a_tree() {
     let met = meet(Kind::Calm);
-    met.has_frames(&["REQUEST", "REPLY", "MANIFEST", "FAIL", "CREDIT"]);
-    met.has_failures(&["the service answered with an error", "the handler panicked"]);
+    met.has_frames(&["REQUEST", "REPLY", "MANIFEST", "FAIL", "CREDIT", "ITEM"]);
+    met.has_failures(&["Aborted", "the handler panicked"]);
     met.has_ends(&["Some(Complete)", "Some(Partial)", "Some(Decided)"]);
 }
 
@@ -134,7 +134,7 @@ fn a_load_is_settled_by_statements() {
     for kind in [Kind::Load, Kind::LateCopies] {
         let met = meet(kind);
         met.has_frames(&["ASK", "SETTLED", "CANCEL", "FAIL"]);
-        met.has_failures(&["the deadline passed", "the service answered with an error"]);
+        met.has_failures(&["the deadline passed", "Aborted"]);
         met.has_ends(&["Some(Cancelled)", "Some(Decided)", "Some(Partial)"]);
     }
 }

@@ -69,6 +69,8 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::StatusWithoutKey, Kind::Liars, &["I34"]),
     (Mutant::BoundsShared, Kind::Liars, &["I3", "I12"]),
     (Mutant::ContradictionEndsCall, Kind::Liars, &["I3", "I12"]),
+    (Mutant::LostItemsAreComplete, Kind::Cuts, &["I51"]),
+    (Mutant::ItemsWithoutGrants, Kind::Calm, &["I3"]),
 ];
 
 #[test]

@@ -102,8 +102,13 @@ impl Written {
     }
 
     fn of_shape(&self, method: &MethodDescriptor) -> Option<&'static str> {
-        if method.is_client_streaming() {
-            Some("a stream of requests is not supported: take one message, or open a call for each")
+        let has_members =
+            self.quorum == Some(true) || self.multicast == Some(true) || self.echo_phases.is_some();
+        if method.is_client_streaming() && has_members {
+            Some(
+                "a streamed request goes to one node, and `quorum`, `multicast` and `echo_phases` ask \
+                 many: take one message, or remove the option",
+            )
         } else if method.is_server_streaming() && self.tree == Some(false) {
             Some(
                 "`returns (stream ..)` implies `tree`, which the option denies: remove one of them",

@@ -49,6 +49,7 @@ impl<'a> MethodCode<'a> {
         let Self { constant, full_name, docs, .. } = self;
         let (input, output) =
             (one_below(&self.method.input_type), one_below(&self.method.output_type));
+        let input = self.request(convoke, &input);
         let ordered = if self.options.is_ordered { ".ordered()" } else { "" };
         let promise = match (self.options.is_read_only, self.options.is_idempotent) {
             (true, _) => ".read_only()",
@@ -64,7 +65,7 @@ impl<'a> MethodCode<'a> {
 
     pub(super) fn signature(&self, convoke: &str) -> String {
         let Self { name, docs, method, .. } = self;
-        let (input, output) = (&method.input_type, &method.output_type);
+        let (input, output) = (self.request(convoke, &method.input_type), &method.output_type);
         let (argument, answer) = if self.options.is_tree {
             (format!("task: {convoke}::Task<{output}>"), format!("{convoke}::Finish"))
         } else {
@@ -78,6 +79,14 @@ impl<'a> MethodCode<'a> {
                 Output = ::core::result::Result<{answer}, {convoke}::Status>,
             > + ::core::marker::Send;"
         )
+    }
+
+    /// What its handler takes: a message of this type, or items of it.
+    fn request(&self, convoke: &str, input: &str) -> String {
+        match self.method.client_streaming {
+            true => format!("{convoke}::Items<{input}>"),
+            false => input.to_owned(),
+        }
     }
 
     /// What its implementer must know besides.
@@ -144,10 +153,19 @@ impl<'a> MethodCode<'a> {
         if self.has_echo() {
             return String::new();
         }
-        let Self { name, docs, method, .. } = self;
+        let Self { name, docs, method, constant, .. } = self;
         let (input, output) = (&method.input_type, &method.output_type);
         let (deprecated, invocation) = (self.deprecated(), self.invocation(module));
         let more = self.call_docs();
+        if method.client_streaming {
+            return format!(
+                "{docs}{more}
+                {deprecated}
+                pub fn {name}(&self) -> {convoke}::StreamInvocation<{input}, {output}> {{
+                    self.client.call_stream({module}::{constant})
+                }}"
+            );
+        }
         format!(
             "{docs}{more}
             {deprecated}
@@ -159,7 +177,16 @@ impl<'a> MethodCode<'a> {
 
     /// What its caller must know besides.
     fn call_docs(&self) -> &'static str {
-        if self.method.server_streaming {
+        if self.method.client_streaming && self.method.server_streaming {
+            "
+            ///
+            /// Its request is a stream, and it is answered any number of times: `open()` gives what items
+            /// are sent with, and the call to read replies from meanwhile."
+        } else if self.method.client_streaming {
+            "
+            ///
+            /// Its request is a stream: `open()` gives what items are sent with, and the call."
+        } else if self.method.server_streaming {
             "
             ///
             /// Answered any number of times: `open()` the call to read all replies."

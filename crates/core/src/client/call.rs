@@ -175,6 +175,10 @@ impl<Resp: Payload> Call<Resp> {
         }
     }
 
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// Its name, for logs.
     pub fn id(&self) -> CallId {
         self.id

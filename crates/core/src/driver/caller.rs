@@ -7,20 +7,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::node::Opening;
+use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use smallvec::SmallVec;
 
 use crate::client::Way;
 use crate::error::CallError;
-use crate::transport::Connection;
+use crate::transport::{Connection, Lane};
 
 use super::promise::{Guard, Promiser, Turn};
-use super::{Aftermath, Attached, Driver, FlushScope, Node};
+use super::{Aftermath, Attached, Driver, FlushScope, Node, State};
 
 /// The promise of a caller to flush connections soon.
 pub(crate) type FlushDuty = Guard<Appender>;
@@ -162,6 +164,42 @@ impl Driver {
         });
     }
 
+    /// Sends an item of a call's request once it has credit and its connection has room. Keeps the
+    /// waker until then.
+    pub(crate) fn poll_send_item(
+        self: &Arc<Self>,
+        call: CallId,
+        payload: &Bytes,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        let scope = FlushScope::enter();
+        let (sent, _dropped_unlocked) = self.with_state(|state, now, _| {
+            let sent = state.poll_send_item(now, call, payload, cx);
+            let waits = sent == Ok(false);
+            let waker = waits.then(|| state.item_wakers.insert(call, cx.waker().clone())).flatten();
+            (sent, waker)
+        });
+        // Items that follow at once leave with it.
+        self.end_scope_with_more(scope);
+        match sent {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(refusal) => Poll::Ready(Err(refusal)),
+        }
+    }
+
+    /// Nobody sends further items of a call's request: `act` tells the node so.
+    pub(crate) fn let_items_go(
+        self: &Arc<Self>,
+        call: CallId,
+        act: impl FnOnce(&mut Node, Timestamp),
+    ) {
+        let _dropped_unlocked = self.with_state(|state, now, _| {
+            act(&mut state.node, now);
+            state.item_wakers.remove(&call)
+        });
+    }
+
     /// Flushes what somebody promised to flush and did not.
     pub(super) fn flush_overdue(&self) {
         let now = self.now();
@@ -173,6 +211,28 @@ impl Driver {
             overdue.collect()
         };
         overdue.iter().for_each(|connection| connection.flush());
+    }
+}
+
+impl State {
+    /// Sends an item if it can leave now.
+    fn poll_send_item(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        payload: &Bytes,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, SendError> {
+        if !self.node.poll_items_writable(call)? {
+            return Ok(false);
+        }
+        let link = self.node.items_link(call);
+        if let Some(way) = link.and_then(|link| self.connections().get(link))
+            && way.connection.poll_writable(Lane::Data, cx).is_pending()
+        {
+            return Ok(false);
+        }
+        self.node.send_item(now, call, payload.clone()).map(|()| true)
     }
 }
 

@@ -79,8 +79,11 @@ impl State {
                 }
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
             }
-            NodeEvent::Task(VisitEvent::Writable(task)) => {
+            NodeEvent::Task(VisitEvent::Writable(task) | VisitEvent::Readable(task)) => {
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
+            }
+            NodeEvent::ItemsWritable(call) => {
+                aftermath.wakers.extend(self.item_wakers.remove(&call));
             }
             NodeEvent::Reset { link, why, .. } => {
                 let reason = match why {

@@ -58,7 +58,12 @@ impl Driver {
 impl State {
     fn waiting(&self) -> usize {
         let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
-        for_credit + self.mail_wakers.len() + self.stoppers.len() + self.gates.waiting_count()
+        let for_room = self.item_wakers.len();
+        for_credit
+            + for_room
+            + self.mail_wakers.len()
+            + self.stoppers.len()
+            + self.gates.waiting_count()
     }
 }
 

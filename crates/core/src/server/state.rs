@@ -10,7 +10,7 @@ use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Method;
 
-use super::{Context, Finish, Service, Task};
+use super::{Context, Finish, FromRequest, Service, Task};
 
 /// Methods whose handlers are functions of one shared state; see [`Service::with`].
 pub struct ServiceOf<S> {
@@ -88,7 +88,7 @@ impl<S: Send + Sync + 'static> ServiceOf<S> {
     #[must_use]
     pub fn unary<Req, Resp, F>(mut self, method: Method<Req, Resp>, handler: F) -> Self
     where
-        Req: Payload + 'static,
+        Req: FromRequest + 'static,
         Resp: Payload + 'static,
         F: for<'a> Handler<'a, S, Req, Context, Resp> + Copy + Send + Sync + 'static,
     {
@@ -105,7 +105,7 @@ impl<S: Send + Sync + 'static> ServiceOf<S> {
     #[must_use]
     pub fn tree<Req, Resp, F>(mut self, method: Method<Req, Resp>, handler: F) -> Self
     where
-        Req: Payload + 'static,
+        Req: FromRequest + 'static,
         Resp: Payload + 'static,
         F: for<'a> Handler<'a, S, Req, Task<Resp>, Finish> + Copy + Send + Sync + 'static,
     {

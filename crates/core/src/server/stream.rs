@@ -40,7 +40,7 @@ impl<Resp: Payload> ReplyStream<Resp> {
                 Ok(true) => return Poll::Ready(Ok(())),
                 Ok(false) => {
                     handle.note_kept();
-                    handle.driver.wait_for_credit(handle.task(), cx.waker());
+                    handle.driver.wait_for_stream(handle.task(), cx.waker());
                 }
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }

@@ -113,11 +113,13 @@ pub struct CallOptions {
     pub tells_sent: bool,
     /// Keep what the initiator learns, for [`Call::trace`](super::Call::trace).
     pub traces: bool,
+    /// Items follow the request of the one root branch.
+    pub sends_items: bool,
 }
 
 impl CallOptions {
     /// True when a call may begin flat.
     pub(crate) fn suits_flat(self) -> bool {
-        !self.traces && !self.tells_sent
+        !self.traces && !self.tells_sent && !self.sends_items
     }
 }

@@ -162,6 +162,7 @@ impl Call {
 
     /// The last, or this, connection to a node ended.
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
+        self.check_items_link(links);
         if self.end.is_some() {
             return;
         }

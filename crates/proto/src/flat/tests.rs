@@ -66,7 +66,7 @@ impl LinkView for Connected {
 
 /// How a frame came.
 fn arrival(from: u64, via: u64, link: LinkId, key: Option<Key>) -> Arrival {
-    let peer = Shares::new(1, 1, 0).connect(PeerName::Node(node(via)));
+    let peer = Shares::new(&Limits::default()).connect(PeerName::Node(node(via)));
     let life = Incarnation::of_random(via << 8);
     Arrival { via: node(via), life, from: node(from), link, peer, key }
 }

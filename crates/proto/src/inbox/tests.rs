@@ -101,8 +101,10 @@ fn a_stream_gets_a_window_ahead_of_what_is_read() {
     inbox.accept(&path(), &item(1, false, 300)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "nothing is read, so the window stays");
     inbox.consume(&path(), 0, 60, &[]);
+    assert_eq!(inbox.poll_credit(), None, "not for each item that a slow reader has read");
     inbox.consume(&path(), 0, 300, &[]);
-    assert_eq!(inbox.poll_credit(), Some(((path(), 0), 460)));
+    assert_eq!(inbox.poll_credit(), Some(((path(), 0), 760)));
+    assert_eq!(inbox.poll_credit(), None);
 }
 
 #[test]

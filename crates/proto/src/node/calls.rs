@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::id::CallId;
+use crate::id::{CallId, LinkId};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Frame, Header, Message};
+use crate::wire::{Extension, Frame, Header, Message};
 
 use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
 use super::super::outbox::{Outbox, Transmit};
+use super::super::task::SendError;
 use super::super::{Outbound, key};
 use super::Node;
 
@@ -37,6 +39,9 @@ impl<O: Outbox> Node<O> {
     /// [`OpenError`] at a bound; then nothing is sent.
     pub fn open(&mut self, now: Timestamp, opening: Opening) -> Result<CallId, OpenError> {
         let Opening { budget, options, branches } = opening;
+        if options.sends_items && branches.len() != 1 {
+            return Err(OpenError::ItemsToMany { count: branches.len() });
+        }
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
         let call = self.initiator.begin(branches.len())?;
         // Its own number is not settled yet.
@@ -45,7 +50,11 @@ impl<O: Outbox> Node<O> {
         let secret = self.secret;
         let message = |index, branch| {
             let key = secret.root(call, index);
-            Message::Request(root_request(key, budget, floor, branch))
+            let mut request = root_request(key, budget, floor, branch);
+            if options.sends_items {
+                request.extensions.push(Extension::items());
+            }
+            Message::Request(request)
         };
         if let Some(flat) = self.flat(now, budget, options, &branches) {
             let mut rejected = Vec::new();
@@ -137,6 +146,46 @@ impl<O: Outbox> Node<O> {
     /// Nobody reads the call any more; an undecided one is cancelled.
     pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
         self.initiator.detach(now, call);
+        self.pump(now);
+    }
+
+    /// True when an item of the request of a call that `sends_items` can leave now. If not,
+    /// [`NodeEvent::ItemsWritable`](super::NodeEvent::ItemsWritable) says once one can, or none ever will.
+    ///
+    /// # Errors
+    /// [`SendError`] when no item will be taken.
+    pub fn poll_items_writable(&mut self, call: CallId) -> Result<bool, SendError> {
+        self.initiator.poll_items_writable(call)
+    }
+
+    /// The connection that the items of a call's request take, once they may leave.
+    pub fn items_link(&self, call: CallId) -> Option<LinkId> {
+        self.initiator.call(call)?.items_link()
+    }
+
+    /// Sends an item of the request of a call that `sends_items`. What has no credit waits, so who sends
+    /// only once [`Self::poll_items_writable`] says yes keeps one item at most.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_item(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        payload: Bytes,
+    ) -> Result<(), SendError> {
+        let (size, limit) = (payload.len(), self.message_bytes_max);
+        if size > limit {
+            return Err(SendError::TooLarge { size, limit });
+        }
+        let sent = self.initiator.send_item(call, payload);
+        self.pump(now);
+        sent
+    }
+
+    /// No further items of a call's request come.
+    pub fn finish_items(&mut self, now: Timestamp, call: CallId) {
+        self.initiator.finish_items(call);
         self.pump(now);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::id::{CallId, LinkId, Path};
 use crate::time::Timestamp;
-use crate::wire::{Ask, Cast, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
+use crate::wire::{Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
 
 use super::super::links::{Noise, Way};
 use super::super::outbox::{Outbox, Rejected, Transmit};
@@ -23,6 +23,13 @@ impl<O: Outbox> Node<O> {
         let header = &frame.header;
         // In place: most frames are not moved again.
         match &mut frame.message {
+            Message::Credit(Credit { of: Credited::Items, limit_bytes }) if !is_relayed => {
+                if header.call.origin == self.identity.incarnation {
+                    let (call, limit) = (header.call, *limit_bytes);
+                    let counts = self.initiator.handle_items_credit(&by, call, limit);
+                    self.note(now, &by, counts, Ignored::SpeaksForOther);
+                }
+            }
             Message::Probe(_) | Message::Credit(_) => self.dispatch_down(now, &by, frame),
             Message::Reply(_)
             | Message::Manifest(_)
@@ -46,8 +53,9 @@ impl<O: Outbox> Node<O> {
             Message::Settled(settled) => {
                 self.visits.handle_settled(now, &by, settled, &mut self.links);
             }
-            // Of a request that is streamed, which no method here takes.
-            Message::Item(_) => {}
+            Message::Item(item) => {
+                self.visits.handle_item(&by, header, item, &mut self.links);
+            }
         }
         Ok(())
     }
@@ -237,6 +245,7 @@ impl<O: Outbox> Node<O> {
                     Holder { node: relayed_from.unwrap_or(to), relay: relayed_from.map(|_| to) };
                 self.initiator.handle_unasked(now, header.call, asked, &probe.tasks);
             }
+            Message::Item(_) => self.initiator.lose_items(header.call),
             // Replies that had only this way are lost; the rest is repeated or not needed.
             _ => {}
         }

@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 
 use super::super::links::Links;
 use super::super::outbox::Outbox;
-use super::super::task::{SendError, TaskFailure};
+use super::super::task::{ItemsFailure, NextItem, SendError, TaskFailure};
 use super::super::visits::{Branch, TaskRef, Visits};
 use super::Node;
 
@@ -96,6 +96,24 @@ impl<O: Outbox> Node<O> {
         index: u32,
     ) -> Result<(), SendError> {
         self.task(now, |tasks, links| tasks.stream_end(now, task, index, links))
+    }
+
+    /// The next item of a task's request. Without one,
+    /// [`VisitEvent::Readable`](super::super::visits::VisitEvent::Readable) says once there is.
+    ///
+    /// # Errors
+    /// [`ItemsFailure`] when the items have ended before their last one.
+    pub fn next_item(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+    ) -> Result<Option<NextItem>, ItemsFailure> {
+        self.task(now, |tasks, links| tasks.next_item(task, links))
+    }
+
+    /// The handler of a task reads no further items of its request. Its caller is told.
+    pub fn drop_items(&mut self, now: Timestamp, task: &TaskRef) {
+        self.task(now, |tasks, links| tasks.drop_items(task, links));
     }
 
     /// Opens a branch of a task.

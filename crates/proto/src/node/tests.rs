@@ -4,6 +4,7 @@ mod bounds;
 mod callers;
 mod faults;
 mod flow;
+mod items;
 mod mesh;
 mod names;
 mod relay;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::wire::{Entry, Extension, Part, Reply, ReplyKind, Sealed};
 
-use super::super::flow::{SendWindow, cost};
+use super::super::flow::{Piece, SendWindow, cost};
 
 /// A message, or an item of a stream, before it is sent.
 #[derive(Debug)]
@@ -38,8 +38,9 @@ impl Item {
     }
 }
 
+/// A stream, or a message that waits for credit.
 #[derive(Debug)]
-struct Channel {
+pub(crate) struct Channel {
     window: SendWindow,
     next_item: u64,
     queue: VecDeque<Item>,
@@ -152,21 +153,21 @@ impl Outgoing {
     }
 
     pub(super) fn grant(&mut self, index: u32, limit: u64) -> bool {
-        self.channels.get_mut(&index).is_some_and(|channel| channel.window.grant(limit))
+        self.channels.get_mut(&index).is_some_and(|channel| channel.grant(limit))
     }
 
     /// The next frame that has credit.
     pub(super) fn poll_reply(&mut self) -> Option<Reply> {
         let sent = self.channels.iter_mut().find_map(|(index, channel)| {
-            let reply = channel.poll()?;
-            let is_over = channel.queue.is_empty() && ends_reply(reply.kind, &reply);
-            Some((*index, is_over, reply))
+            let piece = channel.poll()?;
+            let is_over = channel.queue.is_empty() && ends_reply(&piece);
+            Some((*index, is_over, piece))
         });
-        let (index, is_over, reply) = sent?;
+        let (index, is_over, Piece { kind, part, extensions, payload }) = sent?;
         if is_over {
             self.channels.remove(&index);
         }
-        Some(reply)
+        Some(Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload) })
     }
 
     /// Whether nothing waits for credit.
@@ -185,59 +186,85 @@ impl Outgoing {
     }
 }
 
-fn ends_reply(kind: ReplyKind, reply: &Reply) -> bool {
+fn ends_reply(piece: &Piece) -> bool {
     let is_whole =
-        reply.part.is_none_or(|part| part.offset + reply.payload.len() as u64 == part.total);
-    let is_last = !matches!(kind, ReplyKind::Item { is_last: false, .. });
+        piece.part.is_none_or(|part| part.offset + piece.payload.len() as u64 == part.total);
+    let is_last = !matches!(piece.kind, ReplyKind::Item { is_last: false, .. });
     is_whole && is_last
 }
 
 impl Channel {
-    fn new(unscheduled: u64) -> Self {
+    pub(crate) fn new(unscheduled: u64) -> Self {
         let window = SendWindow::new(unscheduled);
         Self { window, next_item: 0, queue: VecDeque::new(), offset: 0 }
     }
 
-    fn poll(&mut self) -> Option<Reply> {
+    /// True when nothing waits and a part of an item at least could leave.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.queue.is_empty() && self.window.available() > 0
+    }
+
+    /// Queues the next item of a stream.
+    pub(crate) fn append(&mut self, payload: Bytes) {
+        let kind = ReplyKind::Item { seq: self.next_item, is_last: false };
+        self.next_item += 1;
+        self.queue.push_back(Item { index: 0, kind, extensions: Vec::new(), payload });
+    }
+
+    /// Ends a stream, on its last item if that has not left.
+    pub(crate) fn end(&mut self) {
+        if !self.queue.back_mut().is_some_and(Item::mark_last) {
+            let kind = ReplyKind::End { count: self.next_item };
+            let (extensions, payload) = (Vec::new(), Bytes::new());
+            self.queue.push_back(Item { index: 0, kind, extensions, payload });
+        }
+    }
+
+    /// Takes a grant. True when it was news.
+    pub(crate) fn grant(&mut self, limit: u64) -> bool {
+        self.window.grant(limit)
+    }
+
+    /// Drops what waits.
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+        self.offset = 0;
+    }
+
+    /// The next frame that has credit.
+    pub(crate) fn poll(&mut self) -> Option<Piece> {
         let item = self.queue.front_mut()?;
         let available = self.window.available();
         let is_whole = self.offset == 0 && item.cost() <= available;
         if !is_whole && (available == 0 || item.payload.is_empty()) {
             return None;
         }
-        let reply = Reply {
-            index: item.index,
-            kind: item.kind,
-            part: None,
-            is_final: false,
-            own_entry: None,
-            inherited: Vec::new(),
-            extensions: std::mem::take(&mut item.extensions),
-            payload: item.payload.clone(),
-        };
+        let extensions = std::mem::take(&mut item.extensions);
+        let (kind, payload) = (item.kind, item.payload.clone());
+        let piece = Piece { kind, part: None, extensions, payload };
         if is_whole {
             let item = self.queue.pop_front().expect("it was just looked at");
             if item.cost() > 0 {
                 self.window.send(item.payload.len());
             }
-            return Some(reply);
+            return Some(piece);
         }
-        Some(self.take_part(reply, available))
+        Some(self.take_part(piece, available))
     }
 
-    fn take_part(&mut self, mut reply: Reply, available: u64) -> Reply {
-        let total = reply.payload.len() as u64;
+    fn take_part(&mut self, mut piece: Piece, available: u64) -> Piece {
+        let total = piece.payload.len() as u64;
         let len = available.min(total - self.offset).min(PART_BYTES_MAX);
         let range = self.offset..self.offset + len;
         let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
-        reply.payload = reply.payload.slice(at(range.start)..at(range.end));
-        reply.part = Some(Part { offset: self.offset, total });
-        self.window.send(reply.payload.len());
+        piece.payload = piece.payload.slice(at(range.start)..at(range.end));
+        piece.part = Some(Part { offset: self.offset, total });
+        self.window.send(piece.payload.len());
         self.offset = range.end;
         if self.offset == total {
             self.queue.pop_front();
             self.offset = 0;
         }
-        reply
+        piece
     }
 }

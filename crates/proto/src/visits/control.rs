@@ -17,8 +17,8 @@ use crate::share::Pool;
 use crate::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{
-    Asked, Cancel, CancelReason, Cause, Credit, Entry, Executed, Header, LinkDown, Message, Probe,
-    ReplyPath, Sealed, Status, TASKS_MAX, TaskStatus,
+    Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header, LinkDown,
+    Message, Probe, ReplyPath, Sealed, Status, TASKS_MAX, TaskStatus,
 };
 use crate::{Arrival, Outbound};
 
@@ -112,10 +112,10 @@ impl Visits {
         links: &mut Links,
     ) -> bool {
         let Header { call, task } = header;
-        let Some(key) = by.key else { return false };
+        let (Some(key), Credited::Reply(index)) = (by.key, credit.of) else { return false };
         if let Some(place) = self.places(*call, task, key).pop()
             && let Some(running) = self.task_mut(&place)
-            && running.handle_credit(credit.index, credit.limit_bytes)
+            && running.handle_credit(index, credit.limit_bytes)
         {
             let (ring, (_, task, key)) = place.clone();
             self.events.push_back(VisitEvent::Writable(TaskRef { call: *call, task, key, ring }));
@@ -265,6 +265,7 @@ impl Visits {
         link: LinkId,
         links: &mut Links,
     ) {
+        self.lose_items(link, links);
         let least = (node, CallId::LEAST, RingIndex::LEAST);
         let there = self.left.range(least..).take_while(|((of, _, _), _)| *of == node);
         let there: Vec<_> = there.map(|((_, call, ring), _)| (*call, *ring)).collect();

@@ -139,6 +139,11 @@ impl Record {
         matches!(self.state, State::Over(_))
     }
 
+    /// True when items follow its request and it is not over.
+    pub(super) fn has_items(&self) -> bool {
+        matches!(&self.state, State::Running(task) if task.intake.is_some())
+    }
+
     /// The task, if it has said anything and is not over.
     pub(super) fn running(&mut self) -> Option<&mut Task> {
         match &mut self.state {
@@ -485,7 +490,7 @@ impl Records {
 }
 
 /// Below every name of this number.
-fn lowest(seq: u64) -> Name {
+pub(super) fn lowest(seq: u64) -> Name {
     (seq, TaskKey { path: Path::root(), hop: 0 }, Key(0))
 }
 

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::Arrival;
 use crate::links::Links;
 use crate::share::Pool;
 use crate::task::TaskFailure;
-use crate::wire::{Cause, Executed, Extension, Request, extension};
+use crate::wire::{Cause, Executed, Extension, ReplyRoute, Request, extension};
+use crate::{Arrival, admission};
 
 use super::{TaskKey, Visits};
 
@@ -52,6 +52,14 @@ impl Visits {
         if request.extensions.iter().any(is_unknown_and_critical) {
             return refuse(Cause::BadRequest, "a critical extension is unknown here");
         }
+        let has_items = request.extensions.iter().any(|one| one.tag == extension::ITEMS);
+        let is_from_initiator = request.reply_route == ReplyRoute::Sender;
+        if has_items && !(admission::opens_root(task) && is_from_initiator) {
+            return refuse(
+                Cause::BadRequest,
+                "items follow the request of a branch that is no root",
+            );
+        }
         self.stale(&request.extensions).map(|failure| Refusal { failure, unrecorded: false })
     }
 
@@ -85,5 +93,6 @@ fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) ->
 }
 
 fn is_unknown_and_critical(extension: &Extension) -> bool {
-    extension.tag & extension::CRITICAL != 0 && extension.tag != extension::EPOCH
+    let is_known = matches!(extension.tag, extension::EPOCH | extension::ITEMS);
+    extension.tag & extension::CRITICAL != 0 && !is_known
 }

@@ -1,4 +1,4 @@
-//! ITEM: an item of a stream of requests.
+//! ITEM: an item of a streamed request.
 
 use bytes::Bytes;
 
@@ -10,10 +10,9 @@ const FLAG_END: u8 = 0x04;
 const FLAG_PART: u8 = 0x10;
 const FLAG_NO_ITEM: u8 = 0x40;
 
-/// An item of the request of the task named in the header, from the sender of the request.
-/// Typically 21 bytes before the payload.
+/// An item of the request of the task named in the header. Typically 21 bytes before the payload.
 ///
-/// Reserved for streams of requests: no request says yet that items follow it.
+/// It comes from the sender of the request over the connection of the request, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Which item, or the end.

@@ -75,8 +75,7 @@ pub mod extension {
     /// The epoch of the configuration that the request was made for: u64. A node that was told of a later
     /// one refuses.
     pub const EPOCH: u8 = 5 | CRITICAL;
-    /// Items of the request follow it. Reserved for streams of requests: a node that does not know it refuses
-    /// the request.
+    /// Items of the request follow it; without a value. Only with a root branch, and not inherited.
     pub const ITEMS: u8 = 6 | CRITICAL;
     /// The bit that makes an extension critical.
     pub const CRITICAL: u8 = 0x80;
@@ -89,6 +88,11 @@ impl Extension {
     /// The epoch of the configuration that a request is made for.
     pub fn epoch(epoch: u64) -> Self {
         Self { tag: extension::EPOCH, value: Bytes::copy_from_slice(&epoch.to_le_bytes()) }
+    }
+
+    /// The mark of a request that items follow.
+    pub const fn items() -> Self {
+        Self { tag: extension::ITEMS, value: Bytes::new() }
     }
 
     /// The epoch among these: 0 when there is none.

@@ -35,6 +35,8 @@ pub(super) struct CallSpec {
     is_after_faults: bool,
     /// Asks for what no flat call can tell.
     traces: bool,
+    /// The sizes of the items that follow its request.
+    items: Option<Vec<usize>>,
 }
 
 /// When a user has enough.
@@ -124,7 +126,13 @@ impl World {
         if self.scenario.liars.contains(&place) {
             return;
         }
-        let spec = self.spec(random, place, is_after_faults);
+        let mut spec = self.spec(random, place, is_after_faults);
+        if spec.enough.is_none()
+            && let Some(sizes) = self.item_sizes(random)
+        {
+            spec.roots.truncate(1);
+            spec.items = Some(sizes);
+        }
         self.last_deadline = self.last_deadline.max(at + spec.budget);
         let end = self.hosts[place].end();
         self.schedule(at, Event::Open { end, spec: Box::new(spec) });
@@ -194,6 +202,7 @@ impl World {
             reader,
             is_after_faults,
             traces: random.chance(50),
+            items: None,
         }
     }
 
@@ -208,12 +217,19 @@ impl World {
             payload: Bytes::from_static(b"root"),
             budget: *budget,
         });
-        let options =
-            CallOptions { is_flat: spec.is_flat, traces: spec.traces, ..CallOptions::default() };
+        let options = CallOptions {
+            is_flat: spec.is_flat,
+            traces: spec.traces,
+            sends_items: spec.items.is_some(),
+            ..CallOptions::default()
+        };
         let (budget, branches) = (Some(spec.budget), branches.collect());
         let Ok(call) = node.open(now, Opening { budget, options, branches }) else { return };
         self.note_open(place, call, spec);
         self.settle(place);
+        if let Some(sizes) = &spec.items {
+            self.begin_items(place, call, sizes);
+        }
         self.plan_end(place, call, spec);
     }
 
@@ -243,6 +259,8 @@ impl World {
             failures: Vec::new(),
             told_end: None,
             is_dropped: false,
+            items: Vec::new(),
+            has_finished_items: false,
         };
         // Later than planned, where its node was paused.
         self.last_deadline = self.last_deadline.max(truth.deadline);

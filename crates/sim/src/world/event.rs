@@ -68,6 +68,11 @@ pub(super) enum Event {
         end: End,
         call: CallId,
     },
+    /// The caller sends further items.
+    Write {
+        end: End,
+        call: CallId,
+    },
     /// A liar says something, maybe about this task at that node.
     Lie {
         end: End,
@@ -106,6 +111,7 @@ impl Event {
             | Self::Cancel { end, .. }
             | Self::Drop { end, .. }
             | Self::Read { end, .. }
+            | Self::Write { end, .. }
             | Self::Lie { end, .. }
             | Self::Meet { end, .. } => Some(*end),
             Self::Accept { .. }

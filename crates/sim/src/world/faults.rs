@@ -54,6 +54,7 @@ impl World {
         host.backlog.clear();
         host.wake_at = None;
         host.watched.clear();
+        host.writers.clear();
         let (handlers, callers) =
             (std::mem::take(&mut host.handlers), std::mem::take(&mut host.callers));
         self.oracle.troubled.insert(id);

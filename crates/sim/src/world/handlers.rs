@@ -19,6 +19,10 @@ use crate::plan::{self, Step, payload, tag};
 use super::World;
 use super::event::Event;
 use super::host::node_id;
+use super::streams::ItemReader;
+
+/// The code of a handler that fails as planned.
+const ABORTED: u32 = 10;
 
 /// A handler that runs.
 #[derive(Debug)]
@@ -30,8 +34,10 @@ pub(super) struct Handler {
     held: Held,
     /// Metadata that the next message takes.
     tag: Option<Bytes>,
-    /// It waits for credit of its stream.
-    is_blocked: bool,
+    /// It waits for credit of its stream, or for an item.
+    pub(super) is_blocked: bool,
+    /// It reads the items of its request first.
+    pub(super) reader: Option<ItemReader>,
 }
 
 #[derive(Debug)]
@@ -51,7 +57,7 @@ enum Held {
 }
 
 /// Whether a handler goes on at once.
-enum Next {
+pub(super) enum Next {
     GoOn,
     Wait,
     Over,
@@ -89,6 +95,7 @@ impl World {
             held: Held::Nothing,
             tag: None,
             is_blocked: false,
+            reader: start.has_items.then(|| self.item_reader(&task)),
         };
         let host = &mut self.hosts[place];
         host.handlers.insert(task.clone(), handler);
@@ -165,6 +172,9 @@ impl World {
         task: &TaskRef,
         handler: &mut Handler,
     ) -> Result<Next, SendError> {
+        if handler.reader.is_some() {
+            return self.read_on(place, task, handler);
+        }
         if handler.stream.is_some() {
             return self.stream_on(place, task, handler);
         }
@@ -321,7 +331,7 @@ impl World {
         Ok(())
     }
 
-    fn yield_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
+    pub(super) fn yield_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
         handler.held = Held::Nothing;
         self.drive(place, |node, now| node.handle_yield(now, task));
     }
@@ -350,6 +360,7 @@ impl World {
         let cause = if panics { Cause::Panicked } else { Cause::Application };
         let mut failure = TaskFailure::new(cause, Executed::Yes, "as planned");
         failure.aborts_children = aborts;
+        failure.code = if panics { 0 } else { ABORTED };
         let name = self.oracle.name(task);
         self.oracle.end(&name, TaskEnd::Failed { cause, aborts });
         self.drive(place, |node, now| node.fail(now, task, failure));

@@ -18,6 +18,7 @@ use crate::scenario::Scenario;
 use super::callers::Caller;
 use super::event::Event;
 use super::handlers::Handler;
+use super::streams::Writer;
 
 #[derive(Debug)]
 pub(super) struct Host {
@@ -36,6 +37,8 @@ pub(super) struct Host {
     pub(super) links: BTreeMap<LinkNonce, LinkId>,
     pub(super) handlers: BTreeMap<TaskRef, Handler>,
     pub(super) callers: BTreeMap<CallId, Caller>,
+    /// Callers that send items.
+    pub(super) writers: BTreeMap<CallId, Writer>,
     /// Calls the invariants look at.
     pub(super) watched: BTreeSet<CallId>,
     /// Tasks that it had no room for, and of which it remembers nothing.
@@ -56,6 +59,7 @@ impl Host {
             links: BTreeMap::new(),
             handlers: BTreeMap::new(),
             callers: BTreeMap::new(),
+            writers: BTreeMap::new(),
             watched: BTreeSet::new(),
             turned_away: BTreeSet::new(),
         };

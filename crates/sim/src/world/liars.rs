@@ -21,9 +21,9 @@ use convoke_proto::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::link::{Hello, Lane};
 use convoke_proto::wire::{
-    Ask, Asked, Cancel, CancelReason, Cause, Credit, Entry, Executed, Fail, Frame, Header,
-    LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
-    Request, Sealed, Settled, Statement, Status, TaskStatus,
+    Ask, Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, Frame,
+    Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind,
+    ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
 };
 
 use crate::network::Place;
@@ -465,7 +465,11 @@ impl World {
             }
             75..=84 => {
                 let limit_bytes = self.liars.random.within(0..1 << 30);
-                Message::Credit(Credit { index: 0, limit_bytes })
+                let of = match limit_bytes % 3 {
+                    0 => Credited::Items,
+                    _ => Credited::Reply(0),
+                };
+                Message::Credit(Credit { of, limit_bytes })
             }
             85..=94 => {
                 let origin = self.some_life().unwrap_or(name.call.origin);
@@ -476,6 +480,12 @@ impl World {
                 };
                 let all = Statement { origin, from: 0, to, exceptions: Vec::new() };
                 Message::Settled(Settled { statements: vec![all] })
+            }
+            95..=97 => {
+                let kind =
+                    ItemKind::Item { seq: budget_us % 4, is_last: budget_us.is_multiple_of(8) };
+                let payload = Bytes::from_static(b"a lie");
+                Message::Item(Item { kind, part: None, payload })
             }
             _ => Message::Ask(Ask { origins: vec![(name.call.origin, 0)] }),
         }

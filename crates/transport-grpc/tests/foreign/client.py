@@ -8,10 +8,8 @@ import threading
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
-from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from grpc_status import rpc_status
 
 PATIENCE = 60
 
@@ -62,24 +60,6 @@ def main(address):
         seen = method("Metadata")(text(), timeout=PATIENCE, metadata=metadata).text
         assert sorted(seen.splitlines()) == ["tenant=shop", r"token-bin=\x00\xff"], seen
         done("metadata")
-
-        reply, call = method("Measure").with_call(text(text="abc"), timeout=PATIENCE)
-        headers = dict(call.initial_metadata())
-        assert (headers["length"], headers["raw-bin"]) == ("3", b"\x00\xff"), headers
-        error = failing(lambda: method("Measure")(text(), timeout=PATIENCE))
-        assert dict(error.trailing_metadata())["length"] == "0", error
-        replies = method("Numbered")(number(number=3), timeout=PATIENCE)
-        assert dict(replies.initial_metadata())["number"] == "1", replies.initial_metadata()
-        assert len(list(replies)) == 3
-        numbers = [value for key, value in replies.trailing_metadata() if key == "number"]
-        assert numbers == ["2", "3"], numbers
-        done("metadata of replies")
-
-        status = rpc_status.from_call(error)
-        bad = error_details_pb2.BadRequest()
-        assert (status.code, status.message) == (5, "no text"), status
-        assert status.details[0].Unpack(bad) and bad.field_violations[0].field == "text", status
-        done("google.rpc details")
 
         error = failing(lambda: method("Wait")(text(), timeout=0.2))
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error

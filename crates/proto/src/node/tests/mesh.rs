@@ -38,6 +38,9 @@ pub(super) struct Mesh {
     pub(super) resets: Vec<(u64, LinkNonce)>,
     /// Frames that did not count: at whom, and why.
     pub(super) ignored: Vec<(u64, Ignored)>,
+    /// Nodes whose writer of items, or whose reader of them, waits no longer.
+    pub(super) writable: Vec<u64>,
+    pub(super) readable: Vec<u64>,
     /// What each end calls its connections.
     ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
@@ -64,6 +67,8 @@ impl Mesh {
             dials: Vec::new(),
             resets: Vec::new(),
             ignored: Vec::new(),
+            writable: Vec::new(),
+            readable: Vec::new(),
             ends: BTreeMap::new(),
             lives: BTreeMap::new(),
             next_link: 1,
@@ -201,7 +206,9 @@ impl Mesh {
                 NodeEvent::Task(VisitEvent::Stop { task, cause }) => {
                     self.stops.push((at, task, cause));
                 }
+                NodeEvent::Task(VisitEvent::Readable(_)) => self.readable.push(at),
                 NodeEvent::Task(_) => {}
+                NodeEvent::ItemsWritable(_) => self.writable.push(at),
                 NodeEvent::Dial { node, .. } => self.dials.push((at, node.get())),
                 NodeEvent::Reset { link, .. } => {
                     let link = self.name_of(at, link);

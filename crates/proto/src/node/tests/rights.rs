@@ -12,8 +12,8 @@ use crate::call::{CallOptions, End};
 use crate::id::CallId;
 use crate::key::Key;
 use crate::wire::{
-    Ask, Asked, Credit, Executed, Item, ItemKind, LinkDown, Probe, Reply, ReplyRoute, Settled,
-    Status, TaskStatus,
+    Ask, Asked, Credit, Credited, Executed, Item, ItemKind, LinkDown, Probe, Reply, ReplyRoute,
+    Settled, Status, TaskStatus,
 };
 
 /// What a node says upward of a task, but for STATUS.
@@ -209,7 +209,7 @@ fn tasks(mesh: &Mesh, at: u64) -> String {
 }
 
 fn credit() -> Message {
-    Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 })
+    Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 })
 }
 
 fn probe(fence: bool, path: &str, of: Key) -> Message {

@@ -9,8 +9,8 @@ use crate::id::{CallId, LinkNonce, MethodId, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
 use crate::wire::{
-    Asked, Cancel, CancelReason, Cause, Credit, Entry, Executed, Fail, Header, Manifest, Outcome,
-    Probe, Reply, ReplyRoute, Request, Sealed, Status, TaskStatus,
+    Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, Header, Manifest,
+    Outcome, Probe, Reply, ReplyRoute, Request, Sealed, Status, TaskStatus,
 };
 
 /// The key of every root branch of a call that node 1 did not open itself.
@@ -290,7 +290,7 @@ fn a_relayed_probe_does_not_fence() {
 
 #[test]
 fn credit_counts_with_the_key_of_its_task_whoever_brings_it() {
-    let credit = || Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 });
+    let credit = || Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 });
     for (by, is_relayed) in [(1, false), (1, true), (3, false), (3, true)] {
         let (mut mesh, call) = Mesh::calling(3, &[2]);
         let (_, task) = mesh.task("/0");
@@ -318,7 +318,7 @@ fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
     mesh.deliver_all();
     let own = mesh.key_of(call, "/0/0");
     let reply = Message::Reply(Reply::sole(Bytes::new()));
-    let credit = Message::Credit(Credit { index: 0, limit_bytes: 1 });
+    let credit = Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 });
     let up = |key| relayed(3, keyed(call, "/0/0", key, reply.clone()));
     let down = |key| relayed(3, keyed(call, "/0/0", key, credit.clone()));
     let bare = |message: &Message| relayed(3, frame(call, "/0/0", message.clone()));

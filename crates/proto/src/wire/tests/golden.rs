@@ -6,10 +6,10 @@ use bytes::Bytes;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::wire::{
-    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension,
-    Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part, Probe, Reply,
-    ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
-    extension,
+    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
+    Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part, Probe,
+    Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
+    TaskStatus, extension,
 };
 
 /// A frame and its fields on the wire: hex and what it is.
@@ -328,7 +328,7 @@ fn fails() -> Vec<Golden> {
 
 fn control() -> Vec<Golden> {
     let cancel = Cancel { reason: CancelReason::Late, budget_us: BUDGET_US };
-    let credit = Credit { index: 0, limit_bytes: 1 << 20 };
+    let credit = Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 };
     let cast = Cast {
         view: None,
         phase: 1,
@@ -364,6 +364,13 @@ fn control() -> Vec<Golden> {
             &[("a9", "KEYED, version 2, kind 9"), ("00", "no flags")],
             TASK,
             &[KEY_SHOWN, ("00", "reply 0"), ("808040", "up to 1 MiB")],
+        ),
+        Golden::new(
+            "CREDIT of items",
+            Frame::new(header("/2"), Message::Credit(Credit { of: Credited::Items, ..credit })),
+            &[("29", "version 2, kind 9"), ("01", "ITEMS")],
+            TASK,
+            &[("808040", "up to 1 MiB")],
         ),
         Golden::new(
             "CAST",

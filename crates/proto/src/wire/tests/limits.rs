@@ -8,10 +8,10 @@ use crate::key::Key;
 use crate::wire::entry::CHILDREN_MAX;
 use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
-    ASKED_MAX, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, EXCEPTIONS_MAX,
-    Entry, Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message,
-    Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled,
-    Statement, Status, TASKS_MAX, TaskStatus, WireError,
+    ASKED_MAX, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest,
+    EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown,
+    Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request,
+    Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
 };
 
 /// What TCP adds: the frame's length.
@@ -87,7 +87,7 @@ fn fan_out(children: u32, node_count: u64) -> Entry {
 
 #[test]
 fn a_typical_header_is_20_bytes_with_the_transports_length() {
-    let credit = Message::Credit(Credit { index: 0, limit_bytes: 0 });
+    let credit = Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 0 });
     let frame = Frame::new(header("/2"), credit);
     assert_eq!(LENGTH_BYTES + frame.head_len() - 2, 20);
 }
@@ -149,7 +149,11 @@ fn typical_frames_are_this_small() {
         ("status of a silent task", status(closed(ReplyPath::Nowhere)), 41),
         ("status of a task that replied", status(closed(ReplyPath::Relay(node(6)))), 49),
         ("link down", task(Message::LinkDown(link_down)), 34),
-        ("credit of 1 MiB", keyed(Message::Credit(Credit { index: 0, limit_bytes: 1 << 20 })), 32),
+        (
+            "credit of 1 MiB",
+            keyed(Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 })),
+            32,
+        ),
         ("ask", Frame::new(Header::without_call(), Message::Ask(ask)), 29),
         ("settled", Frame::new(Header::without_call(), Message::Settled(settled)), 32),
         ("item of a request", task(Message::Item(request_item)), 21),
@@ -165,7 +169,7 @@ fn typical_frames_are_this_small() {
 #[test]
 fn reserved_flags_are_refused() {
     let in_use =
-        [0x83, 0xff, 0x81, 0x87, 0x80, 0x81, 0x80, 0x81, 0x80, 0x83, 0x80, 0x80, 0xd4, 0xff];
+        [0x83, 0xff, 0x81, 0x87, 0x80, 0x81, 0x80, 0x81, 0x81, 0x83, 0x80, 0x80, 0xd4, 0xff];
     for golden in golden::all() {
         let bytes = golden.frame.to_bytes();
         let reserved = !in_use[usize::from((bytes[0] & 0x0f) - 1)];

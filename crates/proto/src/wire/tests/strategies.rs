@@ -9,10 +9,10 @@ use crate::address::Address;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::wire::{
-    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Digest, Entry, Executed, Extension,
-    Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply,
-    ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
-    can_show_key,
+    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
+    Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part,
+    Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
+    TaskStatus, can_show_key,
 };
 
 /// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
@@ -38,13 +38,17 @@ fn message() -> impl Strategy<Value = Message> {
         probe().prop_map(Message::Probe),
         status().prop_map(Message::Status),
         link_down().prop_map(Message::LinkDown),
-        (number_u32(), number())
-            .prop_map(|(index, limit_bytes)| Message::Credit(Credit { index, limit_bytes })),
+        (credited(), number())
+            .prop_map(|(of, limit_bytes)| Message::Credit(Credit { of, limit_bytes })),
         cast().prop_map(Message::Cast),
         ask().prop_map(Message::Ask),
         settled().prop_map(Message::Settled),
         item().prop_map(Message::Item),
     ]
+}
+
+fn credited() -> impl Strategy<Value = Credited> {
+    prop_oneof![3 => number_u32().prop_map(Credited::Reply), 1 => Just(Credited::Items)]
 }
 
 fn header() -> impl Strategy<Value = Header> {

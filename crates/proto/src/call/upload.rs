@@ -1,0 +1,119 @@
+//! The items of a streamed request on their way out: to one task, over the connection of its request,
+//! within the credit that its node has granted.
+//!
+//! ```text
+//!   Open ─┬─finish────────────────────────────▶ Finished ──all has left──▶ (nothing to do)
+//!         ├─the task ended, or reads no more──▶ Stopped(Ended)
+//!         └─the connection ended──────────────▶ Stopped(Lost)
+//! ```
+//! Items are neither branches nor replies: whether a call is complete does not depend on them.
+
+use bytes::Bytes;
+
+use crate::flow::Piece;
+use crate::id::LinkId;
+use crate::task::{Channel, SendError};
+use crate::wire::{Credit, Item, ItemKind, ReplyKind};
+
+/// The items of one call's request.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    channel: Channel,
+    /// The connection that the request took, once it has left.
+    link: Option<LinkId>,
+    is_finished: bool,
+    stopped: Option<SendError>,
+    /// Its writer waits for credit, or for the end.
+    is_waiting: bool,
+}
+
+impl Upload {
+    pub(crate) fn new(unscheduled: u64) -> Self {
+        let channel = Channel::new(unscheduled);
+        Self { channel, link: None, is_finished: false, stopped: None, is_waiting: false }
+    }
+
+    /// The request has left, and so may the items.
+    pub(crate) fn begin(&mut self, link: LinkId) {
+        self.link.get_or_insert(link);
+    }
+
+    /// The connection that items take, once they may leave.
+    pub(crate) fn link(&self) -> Option<LinkId> {
+        self.link
+    }
+
+    /// True when an item can leave now. If not, its writer is told once one can, or none ever will.
+    pub(crate) fn poll_writable(&mut self) -> Result<bool, SendError> {
+        self.check()?;
+        let is_writable = self.is_writable();
+        self.is_waiting = !is_writable;
+        Ok(is_writable)
+    }
+
+    fn is_writable(&self) -> bool {
+        self.link.is_some() && self.channel.has_credit()
+    }
+
+    fn check(&self) -> Result<(), SendError> {
+        if self.is_finished {
+            return Err(SendError::Ended);
+        }
+        self.stopped.map_or(Ok(()), Err)
+    }
+
+    /// Takes the next item, whether it can leave now or not.
+    pub(crate) fn send(&mut self, payload: Bytes) -> Result<(), SendError> {
+        self.check()?;
+        self.channel.append(payload);
+        Ok(())
+    }
+
+    /// No further items come.
+    pub(crate) fn finish(&mut self) {
+        if self.check().is_ok() {
+            self.is_finished = true;
+            self.channel.end();
+        }
+    }
+
+    /// The task's node grants bytes of the items, over this connection. False when it is not the one that
+    /// the items take.
+    pub(crate) fn grant(&mut self, link: LinkId, limit: u64) -> bool {
+        if self.link != Some(link) {
+            return false;
+        }
+        match limit {
+            Credit::NO_MORE => self.stop(SendError::Ended),
+            limit => _ = self.channel.grant(limit),
+        }
+        true
+    }
+
+    /// Nobody takes further items, and what waits never leaves.
+    pub(crate) fn stop(&mut self, why: SendError) {
+        if self.stopped.is_none() {
+            self.stopped = Some(why);
+            self.channel.clear();
+        }
+    }
+
+    /// True once when its writer waits no longer for nothing.
+    pub(crate) fn take_news(&mut self) -> bool {
+        let has_news = self.is_waiting && (self.stopped.is_some() || self.is_writable());
+        self.is_waiting &= !has_news;
+        has_news
+    }
+
+    /// The next frame, and the connection for it.
+    pub(crate) fn poll(&mut self) -> Option<(LinkId, Item)> {
+        let link = self.link?;
+        let Piece { kind, part, payload, .. } = self.channel.poll()?;
+        let kind = match kind {
+            ReplyKind::Item { seq, is_last } => ItemKind::Item { seq, is_last },
+            ReplyKind::End { count } => ItemKind::End { count },
+            ReplyKind::Message => unreachable!("items alone were appended"),
+        };
+        Some((link, Item { kind, part, payload }))
+    }
+}

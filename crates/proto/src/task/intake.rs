@@ -1,0 +1,214 @@
+//! The items of a streamed request on their way in: to the one handler that reads them.
+//!
+//! They come over one connection, so in order. Credit runs a window ahead of what the handler has read.
+//! A task may always have [`Limits::unscheduled_bytes`](crate::limits::Limits::unscheduled_bytes) that it
+//! has not read; what goes beyond that is paid for from the share of its peer, and without room there the
+//! window stays that small.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::flow::{Piece, cost};
+use crate::inbox::{Assembly, InboxFault};
+use crate::mutant::{self, Mutant};
+use crate::wire::{Item, ItemKind, ReplyKind};
+
+/// Why the items of a request ended before their last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ItemsFailure {
+    /// The task was stopped, or has ended otherwise.
+    #[error("the task that the items were for has ended")]
+    Ended,
+    /// The connection that they came over has ended.
+    #[error("the connection that the items came over has ended")]
+    Lost,
+    /// The caller sent more than it was granted.
+    #[error("the caller sent more items than it was granted")]
+    Overrun,
+    /// The caller's frames do not fit together.
+    #[error("the caller's items do not fit together")]
+    Malformed,
+    /// The caller sent an item above the limit.
+    #[error("the caller sent an item of {size} bytes, and message_bytes_max is {limit}")]
+    TooLarge {
+        /// The item, as the caller announces it.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The caller's peer has its share of `waiting_item_bytes_max`, and an item needs more.
+    #[error(
+        "too many bytes of items wait to be read: their peer has its share of \
+         waiting_item_bytes_max"
+    )]
+    NoRoom,
+}
+
+/// An item of a request, or that it was the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextItem {
+    /// The next item.
+    Item(Bytes),
+    /// There are no others.
+    End,
+}
+
+/// Memory of an item that waits, besides its bytes.
+const ITEM_BYTES: usize = 64;
+
+/// Items of one task that may wait without being paid for.
+const FREE_ITEMS: usize = 256;
+
+/// The items of one request.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    assembly: Assembly,
+    waiting: VecDeque<Bytes>,
+    unscheduled: u64,
+    window: u64,
+    message_max: u64,
+    /// Why none follow those that wait; `Ok` when the caller has finished.
+    end: Option<Result<(), ItemsFailure>>,
+    /// The handler reads no further items.
+    is_dropped: bool,
+    /// The handler waits for an item, or the end.
+    is_waiting: bool,
+    /// Bytes taken from its peer's share.
+    paid: usize,
+}
+
+impl Intake {
+    pub(crate) fn new(unscheduled: u64, window: u64, message_max: u64) -> Self {
+        Self {
+            assembly: Assembly::new(unscheduled, true),
+            waiting: VecDeque::new(),
+            unscheduled,
+            window,
+            message_max,
+            end: None,
+            is_dropped: false,
+            is_waiting: false,
+            paid: 0,
+        }
+    }
+
+    /// Takes a frame.
+    pub(crate) fn accept(&mut self, item: &Item) {
+        if self.end.is_some() || self.is_dropped {
+            return;
+        }
+        let kind = match item.kind {
+            ItemKind::Item { seq, is_last } => ReplyKind::Item { seq, is_last },
+            ItemKind::End { count } => ReplyKind::End { count },
+        };
+        let (part, payload) = (item.part, item.payload.clone());
+        let piece = Piece { kind, part, extensions: Vec::new(), payload };
+        match self.assembly.accept(piece, self.message_max) {
+            Ok(accepted) => {
+                self.waiting.extend(accepted.messages.into_iter().map(|whole| whole.payload));
+                // One connection keeps their order.
+                let is_end = matches!(item.kind, ItemKind::End { .. });
+                let is_early = is_end && (!accepted.is_whole || self.assembly.unfinished() > 0);
+                if is_early || self.assembly.has_gap() {
+                    self.fail(ItemsFailure::Malformed);
+                } else if accepted.is_whole {
+                    self.end = Some(Ok(()));
+                }
+            }
+            Err(fault) => self.fail(match fault {
+                InboxFault::Overrun | InboxFault::OverShare => ItemsFailure::Overrun,
+                InboxFault::Malformed => ItemsFailure::Malformed,
+                InboxFault::TooLarge { size, limit } => ItemsFailure::TooLarge { size, limit },
+            }),
+        }
+    }
+
+    /// No others follow those that wait.
+    pub(crate) fn fail(&mut self, why: ItemsFailure) {
+        let end = match why {
+            ItemsFailure::Lost if mutant::is(Mutant::LostItemsAreComplete) => Ok(()),
+            why => Err(why),
+        };
+        self.end.get_or_insert(end);
+    }
+
+    /// The next item. Without one, the handler is told once there is.
+    pub(crate) fn poll(&mut self) -> Result<Option<NextItem>, ItemsFailure> {
+        if let Some(item) = self.waiting.pop_front() {
+            self.assembly.consume(cost(item.len()));
+            return Ok(Some(NextItem::Item(item)));
+        }
+        self.is_waiting = self.end.is_none();
+        self.end.map_or(Ok(None), |end| end.map(|()| Some(NextItem::End)))
+    }
+
+    /// The handler reads no further items.
+    pub(crate) fn drop_items(&mut self) {
+        self.is_dropped = true;
+        self.is_waiting = false;
+        for item in std::mem::take(&mut self.waiting) {
+            self.assembly.consume(cost(item.len()));
+        }
+    }
+
+    /// True once when the handler waits no longer for nothing.
+    pub(crate) fn take_news(&mut self) -> bool {
+        let has_news = self.is_waiting && (!self.waiting.is_empty() || self.end.is_some());
+        self.is_waiting &= !has_news;
+        has_news
+    }
+
+    /// True while items are to come and somebody reads them.
+    pub(crate) fn is_open(&self) -> bool {
+        self.end.is_none() && !self.is_dropped
+    }
+
+    /// Raises the limit, with `has_room` beyond what every task may have. The new one; nothing when it does
+    /// not rise. An item that can never come fails the rest.
+    pub(crate) fn grant(&mut self, has_room: bool) -> Option<u64> {
+        if !self.is_open() || mutant::is(Mutant::ItemsWithoutGrants) {
+            return None;
+        }
+        if !has_room && self.waiting.len() > FREE_ITEMS {
+            self.fail(ItemsFailure::NoRoom);
+            return None;
+        }
+        let wants = self.assembly.wants(self.window)?;
+        let floor = self.assembly.read() + self.unscheduled;
+        let wanted = self.assembly.limit() + wants;
+        let limit = if has_room { wanted } else { wanted.min(floor) };
+        let is_small_step = limit < self.assembly.limit() + self.unscheduled / 2;
+        if !has_room && is_small_step && !self.waiting.is_empty() {
+            return None; // It would be one for each item that is read.
+        }
+        let is_raised = self.assembly.raise(limit);
+        if !is_raised && self.assembly.outstanding() == 0 && self.waiting.is_empty() {
+            self.fail(ItemsFailure::NoRoom);
+        }
+        is_raised.then_some(limit)
+    }
+
+    /// Bytes that are to be paid for: what may come or waits, beyond what every task may have.
+    pub(crate) fn due(&self) -> usize {
+        let bytes = if self.is_open() { self.assembly.granted() } else { self.assembly.unread() };
+        let items = self.waiting.len().saturating_sub(FREE_ITEMS) * ITEM_BYTES;
+        usize::try_from(bytes.saturating_sub(self.unscheduled)).unwrap_or(usize::MAX) + items
+    }
+
+    /// True when the caller has finished.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.end == Some(Ok(()))
+    }
+
+    /// Bytes that are paid.
+    pub(crate) fn paid(&self) -> usize {
+        self.paid
+    }
+
+    /// Notes what is paid. What was.
+    pub(crate) fn pay(&mut self, bytes: usize) -> usize {
+        std::mem::replace(&mut self.paid, bytes)
+    }
+}
