@@ -374,6 +374,12 @@ impl Endpoint {
         (entry.name == name).then_some(entry.name)
     }
 
+    /// True when this endpoint serves a method of this name, and that takes a streamed request.
+    pub fn takes_items(&self, name: &str) -> bool {
+        let entry = self.driver().methods.get(MethodId::of(name));
+        entry.is_some_and(|entry| entry.name == name && entry.takes_items)
+    }
+
     /// Addresses at which it listens, with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
         self.driver().addresses()

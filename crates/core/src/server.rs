@@ -72,6 +72,8 @@ pub(crate) struct MethodEntry {
     pub(crate) name: &'static str,
     /// Name by which its handlers are ordered, if they are.
     pub(crate) order_by: Option<&'static str>,
+    /// Its request is a stream.
+    pub(crate) takes_items: bool,
     pub(crate) start: StartHandler,
 }
 
@@ -197,13 +199,14 @@ impl Service {
         checked.map_err(|reason| StartError::Unfit { reason })
     }
 
-    fn add<Req, Resp>(
+    fn add<Req: FromRequest, Resp>(
         mut self,
         method: Method<Req, Resp>,
         start: impl Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync + 'static,
     ) -> Self {
         let order_by = self.order_by.or(method.is_ordered().then_some(method.name()));
-        let entry = MethodEntry { name: method.name(), order_by, start: Box::new(start) };
+        let (name, takes_items) = (method.name(), Req::IS_STREAMED);
+        let entry = MethodEntry { name, order_by, takes_items, start: Box::new(start) };
         self.methods.push((method.id(), entry));
         self
     }

@@ -5,6 +5,7 @@ mod methods;
 mod service;
 mod standard;
 mod status;
+mod stream;
 
 use std::fmt;
 use std::io;

@@ -65,10 +65,28 @@ impl<Req: Payload, Resp: Payload> StreamBuilder<Req, Resp> {
     /// # Errors
     /// As [`CallBuilder::open`].
     pub fn open(self) -> Result<(RequestStream<Req>, Call<Resp>), CallError> {
-        let call = self.call.open()?;
-        let (endpoint, id) = (call.endpoint().clone(), call.id());
-        Ok((RequestStream { endpoint, call: id, is_finished: false, types: PhantomData }, call))
+        self.call.open().map(with_items)
     }
+
+    /// As [`StreamBuilder::open`], once the connection has room for the request.
+    ///
+    /// # Errors
+    /// As [`CallBuilder::open`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the call is cancelled, or was not opened.
+    pub async fn open_when_writable(self) -> Result<(RequestStream<Req>, Call<Resp>), CallError>
+    where
+        Resp: 'static,
+    {
+        self.call.open_when_writable().await.map(with_items)
+    }
+}
+
+/// What sends the items of a call, and the call.
+fn with_items<Req, Resp: Payload>(call: Call<Resp>) -> (RequestStream<Req>, Call<Resp>) {
+    let (endpoint, id) = (call.endpoint().clone(), call.id());
+    (RequestStream { endpoint, call: id, is_finished: false, types: PhantomData }, call)
 }
 
 /// Sends the items of a streamed request, within the credit that their reader grants: at most

@@ -165,7 +165,7 @@ where
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::Future: Send + 'static,
 {
-    let (method, order_by) = (entry.name, entry.order_by);
+    let MethodEntry { name: method, order_by, takes_items, .. } = entry;
     let handler = Arc::new(entry.start);
     let start: StartHandler = Box::new(move |handle: Arc<TaskHandle>, payload| {
         let context = Context::new(handle.clone());
@@ -180,7 +180,7 @@ where
             }
         })
     });
-    MethodEntry { name: method, order_by, start }
+    MethodEntry { name: method, order_by, takes_items, start }
 }
 
 async fn run<S>(mut service: S, incoming: Incoming) -> Result<Handled, Box<dyn Error + Send + Sync>>

@@ -30,8 +30,10 @@ pub(super) enum Shape {
     Unary,
     /// One message, several.
     ServerStreaming,
-    /// Several messages, which convoke does not have.
+    /// Several messages, one message.
     ClientStreaming,
+    /// Several messages, several.
+    Streaming,
 }
 
 impl Methods {
@@ -67,7 +69,8 @@ impl Known {
         let answer = method.output_type().trim_start_matches('.');
         let local = answer.strip_prefix(package).and_then(|rest| rest.strip_prefix('.'));
         let shape = match (method.client_streaming(), method.server_streaming()) {
-            (true, _) => Shape::ClientStreaming,
+            (true, true) => Shape::Streaming,
+            (true, false) => Shape::ClientStreaming,
             (false, true) => Shape::ServerStreaming,
             (false, false) => Shape::Unary,
         };
@@ -130,7 +133,7 @@ mod tests {
         assert_eq!(shape("shop.v1.Stock/One"), Some(Shape::Unary));
         assert_eq!(shape("shop.v1.Stock/Many"), Some(Shape::ServerStreaming));
         assert_eq!(shape("Bare/In"), Some(Shape::ClientStreaming));
-        assert_eq!(shape("Bare/Both"), Some(Shape::ClientStreaming));
+        assert_eq!(shape("Bare/Both"), Some(Shape::Streaming));
         assert_eq!(shape("Stock/One"), None);
         let answer = |name| methods.find(name).map(|known| known.answer);
         assert_eq!(answer("shop.v1.Stock/One"), Some("Hit"));

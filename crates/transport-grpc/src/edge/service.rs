@@ -9,7 +9,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use convoke_core::wire::Executed;
-use convoke_core::{Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request};
+use convoke_core::{
+    Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request, StreamBuilder,
+    StreamInvocation,
+};
 use futures_core::Stream;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderValue, StatusCode};
@@ -22,6 +25,7 @@ use tonic::{Code, Status};
 
 use super::methods::{Known, Methods, Shape};
 use super::standard::Standard;
+use super::stream::Pump;
 use super::{metadata, status};
 use crate::codec::{BytesCodec, Parts};
 
@@ -103,7 +107,9 @@ impl EdgeService {
             .max_encoding_message_size(usize::MAX);
         let response = match shape {
             Shape::Unary => grpc.unary(one, request).await,
-            _ => grpc.server_streaming(one, request).await,
+            Shape::ServerStreaming => grpc.server_streaming(one, request).await,
+            Shape::ClientStreaming => grpc.client_streaming(one, request).await,
+            Shape::Streaming => grpc.streaming(one, request).await,
         };
         with_the_code_of_too_large(response)
     }
@@ -117,11 +123,11 @@ impl EdgeService {
             None => None,
         };
         // All replies of a method nobody knows are given: of a unary one there is one.
-        let shape = known.map_or(Shape::ServerStreaming, |known| known.shape);
-        if shape == Shape::ClientStreaming {
-            let text = format!("{method} takes a stream of requests, which convoke does not have");
-            return Err(status::own(Code::Unimplemented, text, Executed::No));
-        }
+        let shape = match known {
+            Some(known) => known.shape,
+            None if inner.endpoint.takes_items(method) => Shape::Streaming,
+            None => Shape::ServerStreaming,
+        };
         let Ok(permit) = Arc::clone(&inner.calls).try_acquire_owned() else {
             let text = format!("{} calls are under way, which is the limit", inner.calls_max);
             return Err(status::own(Code::ResourceExhausted, text, Executed::No));
@@ -195,26 +201,45 @@ fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Respo
 }
 
 /// One request on its way into a call.
-struct One {
+pub(super) struct One {
     inner: Arc<Inner>,
     method: String,
     /// The method, where there is a descriptor set.
-    known: Option<Known>,
+    pub(super) known: Option<Known>,
     peer: Peer,
-    permit: Option<OwnedSemaphorePermit>,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl One {
     fn builder(&self, request: tonic::Request<Bytes>) -> Result<CallBuilder<RawMessage>, Status> {
         let (headers, _, message) = request.into_parts();
+        let request = self.request(&headers, message)?;
+        let deadline = request.deadline_set();
+        let builder = self.inner.endpoint.invoke(request).to(self.peer);
+        Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
+    }
+
+    /// The same of a request whose messages follow.
+    pub(super) fn stream_builder(
+        &self,
+        headers: &MetadataMap,
+    ) -> Result<StreamBuilder<RawMessage, RawMessage>, Status> {
+        let request = self.request(headers, Bytes::new())?;
+        let deadline = request.deadline_set();
+        let invocation = self.inner.endpoint.client().invoke_stream(request);
+        Ok(deadline.into_iter().fold(invocation, StreamInvocation::deadline).to(self.peer))
+    }
+
+    fn request(
+        &self,
+        headers: &MetadataMap,
+        message: Bytes,
+    ) -> Result<Request<RawMessage>, Status> {
         let request = match self.name() {
             Some(name) => Request::raw_named(name, message),
             None => Request::raw(&self.method, message),
         };
-        let request = metadata::apply(&headers, request)?;
-        let deadline = request.deadline_set();
-        let builder = self.inner.endpoint.invoke(request).to(self.peer);
-        Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
+        metadata::apply(headers, request)
     }
 
     /// The name of the method in spans and metrics. Names that only clients give have no place
@@ -248,16 +273,21 @@ impl UnaryService<Bytes> for One {
             let (call, permit) = opening.await?;
             let reply = only_reply(call, known).await?;
             drop(permit);
-            let mut headers = MetadataMap::new();
-            metadata::append(reply.metadata(), &mut headers);
-            let message = reply.into_inner().into_bytes().into();
-            Ok(tonic::Response::from_parts(headers, message, Extensions::default()))
+            Ok(answer(reply))
         })
     }
 }
 
+/// The one reply of a call with what it carries.
+pub(super) fn answer(reply: Reply<RawMessage>) -> tonic::Response<Parts> {
+    let mut headers = MetadataMap::new();
+    metadata::append(reply.metadata(), &mut headers);
+    let message = reply.into_inner().into_bytes().into();
+    tonic::Response::from_parts(headers, message, Extensions::default())
+}
+
 /// The reply of a call that has one, read to its end: never a part of what it answers.
-async fn only_reply(
+pub(super) async fn only_reply(
     mut call: Call<RawMessage>,
     known: Option<Known>,
 ) -> Result<Reply<RawMessage>, Status> {
@@ -293,8 +323,7 @@ impl ServerStreamingService<Bytes> for One {
         let opening = self.open(request);
         Box::pin(async move {
             let (call, permit) = opening.await?;
-            let beside = MetadataMap::new();
-            let mut replies = Replies { call: Some(call), first: None, beside, _permit: permit };
+            let mut replies = Replies::new(call, None, permit);
             replies.first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
             let headers = std::mem::take(&mut replies.beside);
             Ok(tonic::Response::from_parts(headers, replies, Extensions::default()))
@@ -304,9 +333,11 @@ impl ServerStreamingService<Bytes> for One {
 
 /// The replies of a call, and at their end its status where it is not complete. Dropped before
 /// that, it cancels the call.
-struct Replies {
+pub(super) struct Replies {
     /// `None` at the end.
     call: Option<Call<RawMessage>>,
+    /// What passes on the messages of a streamed request.
+    pump: Option<Pump>,
     first: Option<Parts>,
     /// Metadata of the replies since the headers left, which the trailers take.
     beside: MetadataMap,
@@ -340,13 +371,27 @@ impl Stream for Replies {
 }
 
 impl Replies {
+    pub(super) fn new(
+        call: Call<RawMessage>,
+        pump: Option<Pump>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let beside = MetadataMap::new();
+        Self { call: Some(call), pump, first: None, beside, _permit: permit }
+    }
+
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Parts, Status>> {
         let outcome = std::pin::pin!(self.call.take()?.outcome());
         match outcome.poll(cx) {
-            Poll::Ready(outcome) => self.trailers(status::of_outcome(&outcome)).map(Err),
+            Poll::Ready(outcome) => {
+                let fault = self.pump.take().and_then(|pump| pump.fault());
+                let status = status::of_outcome(&outcome).map(|status| fault.unwrap_or(status));
+                self.trailers(status).map(Err)
+            }
             Poll::Pending => unreachable!("a call that was read to its end has an outcome"),
         }
     }
+
     /// The status at the end with the metadata of the replies; none where both say nothing.
     fn trailers(&mut self, status: Option<Status>) -> Option<Status> {
         let beside = std::mem::take(&mut self.beside);

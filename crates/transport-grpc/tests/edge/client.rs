@@ -1,13 +1,16 @@
 //! A client of tonic, with the methods of the service by name.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures_core::Stream;
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codegen::{BoxFuture, Service, StdError};
@@ -94,6 +97,28 @@ where
         self.0.unary(request, path(method), ProstCodec::<Req, Text>::default()).await
     }
 
+    /// A call whose messages follow, and one answer.
+    pub(crate) async fn gather(
+        &mut self,
+        method: &str,
+        messages: Messages,
+    ) -> Result<Response<Text>, Status> {
+        self.0.ready().await.map_err(|error| Status::unavailable(format!("{error:?}")))?;
+        let codec = ProstCodec::<Text, Text>::default();
+        self.0.client_streaming(Request::new(messages), path(method), codec).await
+    }
+
+    /// The same with as many answers.
+    pub(crate) async fn talk(
+        &mut self,
+        method: &str,
+        messages: Messages,
+    ) -> Result<Streaming<Text>, Status> {
+        self.0.ready().await.map_err(|error| Status::unavailable(format!("{error:?}")))?;
+        let codec = ProstCodec::<Text, Text>::default();
+        Ok(self.0.streaming(Request::new(messages), path(method), codec).await?.into_inner())
+    }
+
     pub(crate) async fn stream<Req>(
         &mut self,
         method: &str,
@@ -117,6 +142,22 @@ where
         self.0.ready().await.map_err(|error| Status::unavailable(format!("{error:?}")))?;
         let codec = ProstCodec::<Req, Text>::default();
         self.0.server_streaming(Request::new(request), path(method), codec).await
+    }
+}
+
+/// Messages as a test gives them; they end when it drops the sender.
+pub(crate) struct Messages(mpsc::Receiver<Text>);
+
+pub(crate) fn messages() -> (mpsc::Sender<Text>, Messages) {
+    let (given, taken) = mpsc::channel(1);
+    (given, Messages(taken))
+}
+
+impl Stream for Messages {
+    type Item = Text;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Text>> {
+        self.0.poll_recv(cx)
     }
 }
 

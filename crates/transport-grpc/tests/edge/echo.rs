@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use convoke_core::details::{BadRequest, FieldViolation};
 use convoke_core::id::NodeId;
-use convoke_core::{Code, Context, Endpoint, Finish, Method, Peer, Service, Status, Task};
+use convoke_core::{Code, Context, Endpoint, Finish, Items, Method, Peer, Service, Status, Task};
 use convoke_transport_grpc::{GrpcEdge, GrpcEdgeBuilder, GrpcTransport};
 use tokio::sync::Notify;
 
@@ -32,6 +32,9 @@ const TWICE: Method<Text, Text> = Method::new("edge.test.Echo/Twice");
 const HALF: Method<Text, Text> = Method::new("edge.test.Echo/Half");
 const MEASURE: Method<Text, Text> = Method::new("edge.test.Echo/Measure");
 const NUMBERED: Method<Number, Text> = Method::new("edge.test.Echo/Numbered");
+const GATHER: Method<Items<Text>, Text> = Method::new("edge.test.Echo/Gather");
+const TALK: Method<Items<Text>, Text> = Method::new("edge.test.Echo/Talk");
+const IGNORE: Method<Items<Text>, Text> = Method::new("edge.test.Echo/Ignore");
 const SPREAD: Method<Text, Text> = Method::new("edge.test.Echo/Spread");
 
 /// A node nobody can reach.
@@ -96,7 +99,7 @@ async fn node(others: Vec<Peer>, told: &Arc<Told>) -> Endpoint {
 }
 
 fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
-    let (told, telling) = (Arc::clone(told), Arc::clone(told));
+    let [told, telling, ignoring] = std::array::from_fn(|_| Arc::clone(told));
     let (next, nowhere) = (others.first().copied(), Peer::from(nowhere()));
     Service::new()
         .tree(HAND, move |text: Text, task: Task<Text>| async move {
@@ -170,6 +173,40 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
             }
             task.context().reply_metadata("last", "word")?;
             Err(Status::new(Code::Aborted, "enough"))
+        })
+        .unary(GATHER, |mut texts: Items<Text>, context: Context| async move {
+            let mut all = String::new();
+            let mut count = 0;
+            while let Some(text) = texts.next().await {
+                let text = text?.text;
+                if text.is_empty() {
+                    return Err(Status::new(Code::InvalidArgument, format!("after {all}")));
+                }
+                all += &text;
+                count += 1;
+            }
+            context.reply_metadata("count", count.to_string())?;
+            Ok(Text { text: all })
+        })
+        .tree(TALK, |mut texts: Items<Text>, task: Task<Text>| async move {
+            let mut answers = task.stream()?;
+            while let Some(text) = texts.next().await {
+                let text = text?.text;
+                if text.is_empty() {
+                    break;
+                }
+                answers.send(&Text { text: text.to_uppercase() }).await?;
+            }
+            drop(answers);
+            Ok::<Finish, Status>(task.finish())
+        })
+        .unary(IGNORE, move |texts: Items<Text>, _: Context| {
+            let told = Arc::clone(&ignoring);
+            async move {
+                let _guard = (Told::cancelled_on_drop(&told), texts);
+                told.waiting.notify_one();
+                std::future::pending::<Result<Text, Status>>().await
+            }
         })
         .tree(SPREAD, move |text: Text, task: Task<Text>| {
             let others = others.clone();

@@ -23,7 +23,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
-use client::{Client, text};
+use client::{Client, messages, text};
 use echo::{Number, Stage};
 
 /// How long a test waits for what must happen: only a hang runs into it.
@@ -136,6 +136,129 @@ async fn a_tree_streams_its_replies() {
     assert_eq!(stream.message().await.unwrap(), None);
     let mut none = client.stream("Count", Number { number: 0 }).await.unwrap();
     assert_eq!(none.message().await.unwrap(), None);
+    stage.stop().await;
+}
+
+/// With a descriptor set, and without one by what the endpoint itself serves.
+#[tokio::test]
+async fn a_streamed_request_is_passed_on_item_by_item() {
+    let with_descriptors = Stage::new().await;
+    let without = Stage::with(|builder, _| builder).await;
+    for stage in [with_descriptors, without] {
+        let mut client = Client::connect(stage.edge.local_addr()).await;
+        let (given, taken) = messages();
+        let gives = async move {
+            for n in 0..2_000 {
+                given.send(text(&format!("{n} "))).await.expect("they are taken");
+            }
+        };
+        let (answer, ()) =
+            in_time(async { tokio::join!(client.gather("Gather", taken), gives) }).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.metadata().get("count").unwrap(), "2000");
+        let all: String = (0..2_000).map(|n| format!("{n} ")).collect();
+        assert_eq!(answer.into_inner(), text(&all));
+
+        let (given, taken) = messages();
+        let mut answers = in_time(client.talk("Talk", taken)).await.unwrap();
+        for word in ["one", "two"] {
+            given.send(text(word)).await.unwrap();
+            let answer = in_time(answers.message()).await.unwrap();
+            assert_eq!(answer, Some(text(&word.to_uppercase())));
+        }
+        drop(given);
+        assert_eq!(in_time(answers.message()).await.unwrap(), None);
+        stage.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_handler_may_answer_before_it_has_read_all() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let (given, taken) = messages();
+    let mut answers = in_time(client.talk("Talk", taken)).await.unwrap();
+    given.send(text("")).await.unwrap();
+    assert_eq!(in_time(answers.message()).await.unwrap(), None, "the client has not finished");
+
+    let (given, taken) = messages();
+    let gives = async move {
+        for word in ["a", ""] {
+            given.send(text(word)).await.expect("they are taken");
+        }
+        given.closed().await;
+    };
+    let (answer, ()) = in_time(async { tokio::join!(client.gather("Gather", taken), gives) }).await;
+    let status = answer.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "after a"));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_cancels_its_stream() {
+    let stage = Stage::new().await;
+    for method in ["Gather", "Ignore"] {
+        let mut client = Client::connect(stage.edge.local_addr()).await;
+        let (given, taken) = messages();
+        let waiting = tokio::spawn(async move { client.gather(method, taken).await });
+        given.send(text("a part")).await.unwrap();
+        if method == "Ignore" {
+            in_time(stage.told.waiting.notified()).await;
+            waiting.abort();
+            in_time(stage.told.cancelled.notified()).await;
+        } else {
+            waiting.abort();
+        }
+    }
+    in_time(async {
+        while stage.near.load().tasks + stage.near.load().calls > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    stage.stop().await;
+}
+
+/// A handler that does not read holds back its client alone, who may give what the windows hold.
+#[tokio::test]
+async fn a_reader_that_never_reads_holds_its_client_back() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let (given, taken) = messages();
+    let mut ignoring = client.clone();
+    let waiting = tokio::spawn(async move { ignoring.gather("Ignore", taken).await });
+    let mut bytes = 0;
+    let message = text(&"x".repeat(10_000));
+    // As long as any is taken within a second, another is given.
+    while let Ok(sent) =
+        tokio::time::timeout(Duration::from_secs(1), given.send(message.clone())).await
+    {
+        sent.unwrap();
+        bytes += 10_000;
+        assert!(bytes < 8 << 20, "nothing stops it");
+        assert!(in_time(client.unary("Say", text("a"))).await.is_ok());
+    }
+    waiting.abort();
+    in_time(stage.told.cancelled.notified()).await;
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn too_large_an_item_ends_its_call_alone() {
+    let stage = Stage::with(|builder, _| {
+        builder.descriptor_set(echo::descriptor_set()).message_bytes_max(1_000)
+    })
+    .await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let (given, taken) = messages();
+    let gives = async move {
+        given.send(text("small")).await.expect("it is taken");
+        given.send(text(&"x".repeat(1_000))).await.expect("it is taken");
+        given.closed().await;
+    };
+    let (answer, ()) = in_time(async { tokio::join!(client.gather("Gather", taken), gives) }).await;
+    assert_eq!(answer.unwrap_err().code(), Code::ResourceExhausted);
+    assert!(client.unary("Say", text("a")).await.is_ok());
     stage.stop().await;
 }
 

@@ -38,7 +38,10 @@ def main(address):
 
         def method(name):
             found = service.methods_by_name[name]
-            make = channel.unary_stream if found.server_streaming else channel.unary_unary
+            if found.client_streaming:
+                make = channel.stream_stream if found.server_streaming else channel.stream_unary
+            else:
+                make = channel.unary_stream if found.server_streaming else channel.unary_unary
             reply = message_factory.GetMessageClass(found.output_type)
             return make(
                 f"/{service.full_name}/{name}",
@@ -55,6 +58,25 @@ def main(address):
         counted = [reply.text for reply in method("Count")(number(number=300), timeout=PATIENCE)]
         assert counted == [str(count) for count in range(1, 301)], counted
         done("server streaming")
+
+        words = (text(text=f"{count} ") for count in range(1000))
+        gathered = method("Gather")(words, timeout=PATIENCE).text
+        assert gathered == "".join(f"{count} " for count in range(1000)), gathered
+        done("client streaming")
+
+        turn = threading.Semaphore(1)
+
+        def in_turn():
+            for word in ("one", "two", "three"):
+                turn.acquire()
+                yield text(text=word)
+
+        said = []
+        for reply in method("Talk")(in_turn(), timeout=PATIENCE):
+            said.append(reply.text)
+            turn.release()
+        assert said == ["ONE", "TWO", "THREE"], said
+        done("both directions")
 
         metadata = (("tenant", "shop"), ("token-bin", b"\x00\xff"))
         seen = method("Metadata")(text(), timeout=PATIENCE, metadata=metadata).text

@@ -1,0 +1,140 @@
+//! A gRPC request of many messages as the items of one call.
+//!
+//! A task of its own passes the items on, so that replies come meanwhile. It ends with the call, whoever
+//! ends that.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use convoke_core::wire::Executed;
+use convoke_core::{Call, RawMessage, RequestStream, SendError};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+use tonic::codegen::BoxFuture;
+use tonic::server::{ClientStreamingService, StreamingService};
+use tonic::{Code, Status, Streaming};
+
+use super::service::{One, Replies, answer, only_reply};
+use super::status;
+use crate::codec::Parts;
+
+/// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that cancels
+/// the call.
+pub(super) struct Pump {
+    task: JoinHandle<()>,
+    fault: Arc<OnceLock<Status>>,
+}
+
+impl Pump {
+    fn start(messages: Streaming<Bytes>, mut items: RequestStream<RawMessage>) -> Self {
+        let fault = Arc::<OnceLock<Status>>::default();
+        let found = Arc::clone(&fault);
+        let task = tokio::spawn(async move {
+            match pass_on(messages, &mut items).await {
+                Ok(()) => items.finish(),
+                // Known before the call is cancelled, as which it ends.
+                Err(status) => drop((found.set(status), items)),
+            }
+        });
+        Self { task, fault }
+    }
+
+    /// What the client did wrong, if that is why its call was cancelled.
+    pub(super) fn fault(&self) -> Option<Status> {
+        self.fault.get().cloned()
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// # Errors
+/// The client's: it went away, or sent what cannot be taken.
+async fn pass_on(
+    mut messages: Streaming<Bytes>,
+    items: &mut RequestStream<RawMessage>,
+) -> Result<(), Status> {
+    loop {
+        let message = match messages.message().await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(own(&error)),
+        };
+        match items.send(&RawMessage::new(message)).await {
+            Ok(()) => {}
+            Err(error @ SendError::TooLarge { .. }) => {
+                return Err(status::own(
+                    Code::ResourceExhausted,
+                    error.to_string(),
+                    Executed::Maybe,
+                ));
+            }
+            // The call says how it ends.
+            Err(_) => return Ok(()),
+        }
+    }
+}
+
+/// What tonic says of a message that cannot be taken. gRPC's own code for one above the limit is "resource
+/// exhausted"; tonic says "out of range".
+fn own(error: &Status) -> Status {
+    let code = match error.code() {
+        Code::OutOfRange => Code::ResourceExhausted,
+        code => code,
+    };
+    status::own(code, error.message(), Executed::Maybe)
+}
+
+type Opened = (Call<RawMessage>, Pump, Option<OwnedSemaphorePermit>);
+
+impl One {
+    fn open_stream(
+        &mut self,
+        request: tonic::Request<Streaming<Bytes>>,
+    ) -> impl Future<Output = Result<Opened, Status>> + use<> {
+        let (headers, _, messages) = request.into_parts();
+        let (builder, permit) = (self.stream_builder(&headers), self.permit.take());
+        async move {
+            let opened = builder?.open_when_writable().await;
+            let (items, call) = opened.map_err(|error| status::of_error(&error))?;
+            Ok((call, Pump::start(messages, items), permit))
+        }
+    }
+}
+
+impl ClientStreamingService<Bytes> for One {
+    type Response = Parts;
+    type Future = BoxFuture<tonic::Response<Parts>, Status>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
+        let known = self.known;
+        let opening = self.open_stream(request);
+        Box::pin(async move {
+            let (call, pump, permit) = opening.await?;
+            let reply = only_reply(call, known).await;
+            drop(permit);
+            match reply {
+                Ok(reply) => Ok(answer(reply)),
+                Err(status) => Err(pump.fault().unwrap_or(status)),
+            }
+        })
+    }
+}
+
+impl StreamingService<Bytes> for One {
+    type Response = Parts;
+    type ResponseStream = Replies;
+    type Future = BoxFuture<tonic::Response<Replies>, Status>;
+
+    /// Answers at once: a client may wait for that before it sends anything.
+    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
+        let opening = self.open_stream(request);
+        Box::pin(async move {
+            let (call, pump, permit) = opening.await?;
+            Ok(tonic::Response::new(Replies::new(call, Some(pump), permit)))
+        })
+    }
+}
