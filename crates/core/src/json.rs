@@ -38,6 +38,7 @@ use crate::message::{DecodeError, Payload};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Json<T>(pub T);
 
+#[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + Sync> Payload for Json<T> {
     fn encode(&self, out: &mut BytesMut) {
         let start = out.len();

@@ -50,6 +50,8 @@ pub trait Payload: Sized + Send + Sync {
     }
 }
 
+// The notes of the trait say what to do: the compiler names no bound of this, and lists no types.
+#[diagnostic::do_not_recommend]
 impl<M: prost::Message + Default> Payload for M {
     fn encode(&self, out: &mut BytesMut) {
         out.reserve(self.encoded_len());

@@ -64,6 +64,7 @@ impl AsRef<[u8]> for RawMessage {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Payload for RawMessage {
     fn encode(&self, out: &mut BytesMut) {
         out.extend_from_slice(&self.0);
