@@ -8,10 +8,11 @@ use convoke::quorum::Configuration;
 use convoke::transport::Transport;
 use convoke::{Caller, Endpoint, EndpointBuilder, NodeId};
 
-use crate::catalogue::{Shard, assortment};
+use crate::catalogue::Shard;
 use crate::front::Front;
+use crate::keeper::KEEPER;
 use crate::ledger::Ledger;
-use crate::proto::{CatalogueServer, ShopServer, StockServer};
+use crate::proto::{CatalogueServer, ShopServer, StockServer, catalogue};
 use crate::stock::Replica;
 
 /// What a server is.
@@ -124,7 +125,7 @@ impl Cluster {
             }
             Role::Shard => {
                 let index = shards.iter().position(|shard| *shard == server.node).unwrap_or(0);
-                let shard = Shard::new(assortment(), index, shards.len());
+                let shard = Shard::open(folder, index, shards.len())?;
                 builder.serve(CatalogueServer::new(shard))
             }
             Role::Replica => builder.serve(StockServer::new(Replica::open(folder)?)),
@@ -132,8 +133,11 @@ impl Cluster {
     }
 }
 
-/// Customers ask fronts; the rest is for fronts alone.
+/// Customers ask fronts, and the keeper loads shards; the rest is for fronts alone.
 fn is_allowed(fronts: &[NodeId], caller: &Caller, method: &str) -> bool {
+    if method == catalogue::LOAD.name() {
+        return caller.node() == KEEPER;
+    }
     method.starts_with("shop.Shop/") || fronts.contains(&caller.node())
 }
 

@@ -9,6 +9,7 @@ use convoke::transport::TcpTransport;
 use convoke::{CallError, Code, Endpoint, NodeId, OneOf};
 use shop::certificates::{Authority, folder_of, load};
 use shop::cluster::{Cluster, Role};
+use shop::keeper::{self, KEEPER};
 use shop::proto::{Item, Order, ShopClient, Word};
 use tracing_subscriber::EnvFilter;
 
@@ -38,6 +39,9 @@ enum What {
         #[arg(long)]
         order: String,
     },
+    /// Replaces what the shop sells by the items of a file, one in a line: number, price in cents,
+    /// supply and name.
+    Load { file: PathBuf },
 }
 
 /// The servers of `shop up`. Everybody else has another number.
@@ -52,6 +56,9 @@ const SERVERS: &str = "\
 ";
 
 const CUSTOMER: NodeId = NodeId::new(101);
+
+/// Longest time that loading a catalogue may take.
+const LOAD_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Longest time that running requests get when a server ends.
 const GRACE: Duration = Duration::from_secs(5);
@@ -84,6 +91,7 @@ async fn main() -> Result<()> {
         }
         What::Search { word } => search(&dir, word).await?,
         What::Buy { item, count, order } => buy(&dir, Order { id: order, item, count }).await?,
+        What::Load { file } => load_catalogue(&dir, &file).await?,
     }
     Ok(())
 }
@@ -95,24 +103,28 @@ fn set_up(dir: &Path) -> Result<()> {
     }
     let (cluster, authority) = (SERVERS.parse::<Cluster>()?, Authority::new()?);
     let nodes = cluster.servers().iter().map(|server| server.node);
-    nodes.chain([CUSTOMER]).try_for_each(|node| authority.issue(node, dir))?;
+    nodes.chain([CUSTOMER, KEEPER]).try_for_each(|node| authority.issue(node, dir))?;
     Ok(std::fs::write(dir.join("servers"), SERVERS)?)
 }
 
 async fn start(cluster: &Cluster, node: NodeId, dir: &Path) -> Result<Endpoint> {
     let transport = TcpTransport::tls(load(node, dir)?);
-    let endpoint = cluster.endpoint(node, transport, &folder_of(node, dir).join("stock"))?;
+    let endpoint = cluster.endpoint(node, transport, &folder_of(node, dir).join("data"))?;
     endpoint.start().await.with_context(|| format!("{node} cannot start"))
+}
+
+/// Somebody who asks the servers of one role.
+async fn connect(cluster: &Cluster, who: NodeId, role: Role, dir: &Path) -> Result<Endpoint> {
+    let servers = cluster.servers().iter().filter(|server| server.role == role);
+    let builder = Endpoint::builder().transport(TcpTransport::tls(load(who, dir)?));
+    let builder = builder.peers(servers.map(|server| (server.node, &server.address)));
+    Ok(builder.keep_connected().start().await?)
 }
 
 /// A customer, and the fronts to choose of.
 async fn customer(dir: &Path) -> Result<(Endpoint, OneOf)> {
     let cluster = Cluster::read(&dir.join("servers"))?;
-    let servers = cluster.servers().iter();
-    let fronts = servers.filter(|server| server.role == Role::Front);
-    let builder = Endpoint::builder().transport(TcpTransport::tls(load(CUSTOMER, dir)?));
-    let builder = builder.peers(fronts.map(|front| (front.node, &front.address)));
-    let endpoint = builder.keep_connected().start().await?;
+    let endpoint = connect(&cluster, CUSTOMER, Role::Front, dir).await?;
     let fronts = OneOf::round_robin(&endpoint, cluster.of(Role::Front))?;
     Ok((endpoint, fronts))
 }
@@ -140,6 +152,19 @@ async fn buy(dir: &Path, order: Order) -> Result<()> {
     }
     let receipt = tried?;
     println!("{}: {} bought, {} left", receipt.order, receipt.count, receipt.left);
+    Ok(())
+}
+
+async fn load_catalogue(dir: &Path, file: &Path) -> Result<()> {
+    let list = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let lines = list.lines().filter(|line| !line.trim().is_empty());
+    let items = lines.map(|line| line.parse::<Item>().with_context(|| format!("in {line:?}")));
+    let items = items.collect::<Result<Vec<_>>>()?;
+    let cluster = Cluster::read(&dir.join("servers"))?;
+    let endpoint = connect(&cluster, KEEPER, Role::Shard, dir).await?;
+    let shards: Vec<NodeId> = cluster.of(Role::Shard).collect();
+    let client = endpoint.client().deadline(LOAD_DEADLINE);
+    println!("{} items loaded", keeper::load(&client, &shards, &items).await?);
     Ok(())
 }
 

@@ -3,14 +3,14 @@
 //! What a replica has promised or accepted it must not forget, or two orders could take the last item. So a
 //! change is on the disk before it is answered, and a replica that comes back has what it had.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use convoke::prost::Message;
 use convoke::{Code, Context, Status};
 
+use crate::disk;
 use crate::proto::{AcceptRequest, Answer, Ballot, PrepareRequest, Register, Stock};
 
 /// One replica.
@@ -41,37 +41,17 @@ impl Replica {
         let folder = self.folder.clone();
         let changed = tokio::task::spawn_blocking(move || {
             let folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut register = load(&folder, item)?;
+            let file = folder.join(item.to_string());
+            let mut register: Register = disk::read(&file)?.unwrap_or_default();
             let granted = change(&mut register);
             if granted {
-                store(&folder, item, &register)?;
+                disk::replace(&file, &register)?;
             }
             Ok(Answer { granted, register: Some(register) })
         });
         let changed = changed.await.map_err(io::Error::other).and_then(|changed| changed);
         changed.map_err(|error| Status::new(Code::Internal, format!("register {item}: {error}")))
     }
-}
-
-fn load(folder: &Path, item: u64) -> io::Result<Register> {
-    match fs::read(folder.join(item.to_string())) {
-        Ok(bytes) => Register::decode(&bytes[..]).map_err(io::Error::other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Register::default()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whole or not at all: a crash leaves the old file or the new one.
-fn store(folder: &Path, item: u64, register: &Register) -> io::Result<()> {
-    let new = folder.join(format!("{item}.new"));
-    let mut file = File::create(&new)?;
-    file.write_all(&register.encode_to_vec())?;
-    file.sync_all()?;
-    fs::rename(new, folder.join(item.to_string()))?;
-    // The new name as well, where a folder is a file.
-    #[cfg(unix)]
-    File::open(folder)?.sync_all()?;
-    Ok(())
 }
 
 impl Stock for Replica {

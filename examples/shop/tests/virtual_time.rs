@@ -7,7 +7,10 @@ use std::time::Duration;
 use convoke::sim::transport::SimNetwork;
 use convoke::{CallError, Cause, Code, Endpoint, NodeId, Way};
 use shop::cluster::{Cluster, Role, Server};
-use shop::proto::{ItemId, Order, PrepareRequest, Receipt, ShopClient, StockClient, Word};
+use shop::keeper::{self, KEEPER};
+use shop::proto::{
+    CatalogueClient, Item, ItemId, Order, PrepareRequest, Receipt, ShopClient, StockClient, Word,
+};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -82,6 +85,16 @@ impl World {
         ShopClient::new(self.customer.client().deadline(Duration::from_secs(2)))
     }
 
+    /// The keeper, and what it asks the shards with.
+    async fn keeper(&self) -> (Endpoint, CatalogueClient) {
+        let shards = [11, 12].map(|id| (node(id), address(id)));
+        let builder = Endpoint::builder().transport(self.network.transport()).node(KEEPER);
+        let builder = builder.seed(self.lives).peers(shards).keep_connected();
+        let keeper = builder.start().await.expect("nothing to bind");
+        let catalogue = CatalogueClient::new(&keeper);
+        (keeper, catalogue)
+    }
+
     async fn buy(
         &self,
         front: u64,
@@ -107,6 +120,11 @@ impl World {
         let failed = outcome.failures.iter().map(|failure| (failure.node, failure.cause)).collect();
         (found, failed, begin.elapsed())
     }
+}
+
+fn gulls(ids: impl IntoIterator<Item = u64>) -> Vec<Item> {
+    let item = |id| Item { id, name: format!("gull {id}"), price_cents: 100, supply: 1 };
+    ids.into_iter().map(item).collect()
 }
 
 fn code(result: Result<Receipt, CallError>) -> Option<Code> {
@@ -169,6 +187,81 @@ async fn what_is_behind_the_fronts_is_for_fronts_alone() {
     let denied = denied.expect_err("a customer is no front");
     assert_eq!(denied.status().map(|status| status.code()), Some(Code::PermissionDenied));
     assert!(denied.is_safe_to_repeat(), "it has not run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalogue_is_replaced_and_outlives_its_shard() {
+    let mut world = World::open(9).await;
+    let (keeper, _) = world.keeper().await;
+    // More items than a task may have unread.
+    let loaded = keeper::load(&keeper.client(), &[node(11), node(12)], &gulls(1..=1_000)).await;
+    assert_eq!(loaded.expect("both shards take theirs"), 1_000);
+    assert_eq!(world.search("heron").await.0, []);
+    assert_eq!(world.search("gull 77").await.0.len(), 11);
+    world.crash(11);
+    world.start(11).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.search("gull 770").await.0, [(770, node(11))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalogue_that_breaks_off_leaves_the_old_one() {
+    type Break = fn(&World);
+    let breaks: [Break; 3] = [
+        |world| assert!(world.network.cut(KEEPER, node(11)) > 0),
+        |world| world.network.crash(KEEPER),
+        // Here it is the keeper that lets go of the stream.
+        |_| (),
+    ];
+    for (seed, breaks) in (30..).zip(breaks) {
+        let world = World::open(seed).await;
+        let (_keeper, catalogue) = world.keeper().await;
+        let (mut upload, call) = catalogue.load().to(node(11)).open().expect("it opens");
+        for item in gulls((2..=200).step_by(2)) {
+            upload.send(&item).await.expect("there is room");
+        }
+        // All of them have arrived, and the last has not been said to be the last.
+        tokio::time::sleep(5 * ONE_WAY).await;
+        breaks(&world);
+        drop((upload, call));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.search("gull").await.0, [], "seed {seed}");
+        assert_eq!(world.search("heron").await.0.len(), 3, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalogue_with_an_item_that_makes_no_sense_is_refused_whole() {
+    let world = World::open(10).await;
+    let (keeper, catalogue) = world.keeper().await;
+    let unnamed = Item { name: String::new(), ..gulls([4]).remove(0) };
+    let lists = [
+        ([gulls(2..3), gulls(3..4)].concat(), Code::InvalidArgument),
+        ([gulls(2..3), gulls(2..3)].concat(), Code::InvalidArgument),
+        ([gulls(2..3), vec![unnamed]].concat(), Code::InvalidArgument),
+        (gulls((2..=20_002).step_by(2)), Code::ResourceExhausted),
+    ];
+    for (list, expected) in lists {
+        let (mut upload, call) = catalogue.load().to(node(11)).open().expect("it opens");
+        for item in &list {
+            if upload.send(item).await.is_err() {
+                break;
+            }
+        }
+        upload.finish();
+        let refused = call.first().await.expect_err("it is refused");
+        assert_eq!(refused.status().map(|status| status.code()), Some(expected));
+        assert!(refused.is_safe_to_repeat(), "{refused}");
+    }
+    assert_eq!(world.search("gull").await.0, []);
+    // Only the keeper loads.
+    let shard = world.customer.peer(node(11), address(11)).expect("it is an address");
+    let (upload, call) =
+        CatalogueClient::new(&world.customer).load().to(shard).open().expect("it opens");
+    upload.finish();
+    let denied = call.first().await.expect_err("a customer is no keeper");
+    assert_eq!(denied.status().map(|status| status.code()), Some(Code::PermissionDenied));
+    drop(keeper);
 }
 
 #[tokio::test(start_paused = true)]
