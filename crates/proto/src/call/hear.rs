@@ -6,6 +6,7 @@ use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
     CancelReason, Cause, Entry, Executed, Fail, LinkDown, Manifest, Outcome, Reply, Sealed, Status,
+    TaskStatus,
 };
 
 use super::super::admission;
@@ -197,14 +198,18 @@ impl Call {
 
     /// Whether a frame comes from the node that would have sent the request of this task.
     fn is_sender(&self, by: &Arrival, task: &TaskKey) -> bool {
-        let before = match task.hop.checked_sub(1) {
+        self.sent_by(task).is_some_and(|before| self.is_holder(by, &before))
+    }
+
+    /// The task that sent the request of this one: the hop before, or the branch above as far as it is known.
+    pub(super) fn sent_by(&self, task: &TaskKey) -> Option<TaskKey> {
+        match task.hop.checked_sub(1) {
             Some(hop) => Some(key(task.path.clone(), hop)),
             None => task.path.parent().map(|(parent, _)| {
                 let hop = self.tree.get(&parent).map_or(0, |branch| branch.hop);
                 key(parent, hop)
             }),
-        };
-        before.is_some_and(|before| self.is_holder(by, &before))
+        }
     }
 
     /// A LINK_DOWN that counts.
@@ -254,6 +259,8 @@ impl Call {
         let answered =
             status.tasks.iter().filter(|(asked, _)| self.secret.is_answer(self.id, asked));
         let answered = answered.map(|(asked, state)| (&asked.task, state));
+        let unknown = answered.clone().filter(|(_, state)| **state == TaskStatus::Unknown);
+        unknown.for_each(|(task, _)| self.liveness.note_unknown(task, by.from));
         let held: Vec<_> = answered.filter(|(task, _)| is_held(task)).collect();
         for sealed in &status.inherited {
             let entry = &sealed.entry;

@@ -4,7 +4,8 @@
 //! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked for
 //!   only where the request cannot be on its way any more: a root branch, when the probe follows its
 //!   request on the same connection and lane; or after the parent, or its node, lost the connection;
-//!   or when the node does not know of it, and a connection to the sender of the request has ended;
+//!   or when the node does not know of it, and its sender is gone: a connection to the sender's node
+//!   has ended, or that node does not know of the task that sent the request, or cannot be reached;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has delivered
 //!   the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
@@ -66,6 +67,19 @@ pub(super) struct Liveness {
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
     fence_allowed: BTreeSet<Path>,
     suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
+    /// Branches that their holders do not know of: the request is slow, or it was lost and its sender
+    /// had no way to say so.
+    unknown: BTreeSet<Path>,
+    /// Tasks that sent such branches, once they were asked for.
+    senders: BTreeMap<TaskKey, Sender>,
+}
+
+/// A task that was asked for on account of a branch that it sent.
+#[derive(Debug)]
+struct Sender {
+    node: NodeId,
+    /// Its node does not know of it any more, or cannot be reached.
+    is_gone: bool,
 }
 
 impl Liveness {
@@ -81,6 +95,8 @@ impl Liveness {
             root_links: BTreeMap::new(),
             fence_allowed: BTreeSet::new(),
             suspects: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+            senders: BTreeMap::new(),
         }
     }
 
@@ -110,6 +126,24 @@ impl Liveness {
     pub(super) fn note_news(&mut self, path: &Path) {
         if !self.suspects.is_empty() {
             self.suspects.remove(path);
+        }
+        if !self.unknown.is_empty() {
+            self.unknown.remove(path);
+        }
+    }
+
+    /// A node is asked for a task that sent a branch.
+    fn note_asked(&mut self, task: &TaskKey, node: NodeId) {
+        if self.senders.get(task).is_none_or(|sender| sender.node != node) {
+            self.senders.insert(task.clone(), Sender { node, is_gone: false });
+        }
+    }
+
+    /// A node does not know of a task, or cannot be asked. A sender had run before it was asked for, so
+    /// it is gone; of other tasks that says nothing.
+    pub(super) fn note_unknown(&mut self, task: &TaskKey, node: NodeId) {
+        if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
+            sender.is_gone = true;
         }
     }
 
@@ -153,6 +187,9 @@ impl Call {
             return;
         }
         for Asked { task, .. } in tasks {
+            if asked.relay.is_none() {
+                self.liveness.note_unknown(task, asked.node);
+            }
             let branch = self.tree.get(&task.path).filter(|branch| branch.is_unsettled());
             if branch.is_some_and(|b| b.hop == task.hop && b.holder == Some(asked)) {
                 self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
@@ -219,13 +256,18 @@ impl Call {
             return;
         }
         let (mut asked, mut orphans) =
-            (BTreeMap::<(Holder, bool), Vec<TaskKey>>::new(), Vec::new());
+            (BTreeMap::<(Holder, bool), BTreeSet<TaskKey>>::new(), Vec::new());
+        let mut senders = BTreeMap::new();
         for (path, branch) in self.tree.iter().filter(|(_, branch)| branch.is_unsettled()) {
             match branch.holder {
                 Some(holder) => {
+                    let task = key(path.clone(), branch.hop);
+                    if self.liveness.unknown.contains(path) {
+                        senders.extend(self.sender_of(&task));
+                    }
                     let Some(holder) = self.way_to(path, holder, links) else { continue };
                     let fence = self.may_fence(path, holder, links);
-                    asked.entry((holder, fence)).or_default().push(key(path.clone(), branch.hop));
+                    asked.entry((holder, fence)).or_default().insert(task);
                 }
                 None if branch.state == BranchState::Open && self.has_failed_parent(path) => {
                     orphans.push(path.clone());
@@ -236,7 +278,17 @@ impl Call {
         for path in orphans {
             self.liveness.suspect(now, &path, Suspicion::Orphaned);
         }
+        for (sender, holder) in senders {
+            // Straight there if possible: what could not be said through others is to be said now.
+            let straight = Holder { node: holder.node, relay: None };
+            let holder = if links.is_reachable(holder.node) { straight } else { holder };
+            if let Some(way) = self.way_to(&sender.path, holder, links) {
+                self.liveness.note_asked(&sender, holder.node);
+                asked.entry((way, false)).or_default().insert(sender);
+            }
+        }
         for ((holder, fence), tasks) in asked {
+            let tasks: Vec<TaskKey> = tasks.into_iter().collect();
             self.send_probes(now, holder, fence, &tasks);
         }
         self.liveness.worry_at = now + self.liveness.worry_interval;
@@ -330,7 +382,9 @@ impl Call {
             TaskStatus::Unknown if self.is_sender_gone(task, links) => {
                 self.liveness.allow_fence(&task.path);
             }
-            TaskStatus::Unknown => {}
+            TaskStatus::Unknown => {
+                self.liveness.unknown.insert(task.path.clone());
+            }
             TaskStatus::Running => self.liveness.note_news(&task.path),
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
@@ -370,18 +424,23 @@ impl Call {
         None
     }
 
-    /// Whether a connection to the node that sent the request of a task has ended since the call was
-    /// opened, so that it may have started again.
+    /// Whether nobody is left who would say that the request of a task was lost: the node of its sender
+    /// may have started again since the call was opened, or does not know of the sender, or is away.
     fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
-        let node = match task.hop {
-            0 => {
-                let parent = task.path.parent().and_then(|(parent, _)| self.tree.get(&parent));
-                parent.and_then(|parent| parent.holder).map(|holder| holder.node)
-            }
-            _ => self.tree.get(&task.path).and_then(|branch| branch.before),
+        let Some((sender, holder)) = self.sender_of(task) else { return false };
+        let asked = self.liveness.senders.get(&sender).filter(|asked| asked.node == holder.node);
+        asked.is_some_and(|asked| asked.is_gone)
+            || links.has_lost(holder.node, self.liveness.opened_at)
+    }
+
+    /// The task that sent the request of another, and who holds it.
+    fn sender_of(&self, task: &TaskKey) -> Option<(TaskKey, Holder)> {
+        let sender = self.sent_by(task)?;
+        let holder = match task.hop {
+            0 => self.tree.get(&sender.path)?.holder?,
+            _ => Holder { node: self.tree.get(&task.path)?.before?, relay: None },
         };
-        let opened_at = self.liveness.opened_at;
-        node.is_some_and(|node| links.has_lost(node, opened_at))
+        Some((sender, holder))
     }
 
     /// Whether the life of the node that answers is the only one that can have got the request. Its fence

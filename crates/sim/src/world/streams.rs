@@ -36,6 +36,10 @@ pub(super) struct ItemReader {
     most: usize,
 }
 
+/// How long the items of a call may take in microseconds, and how long it may wait between them, where nothing goes wrong: well
+/// within the time of a call that is to complete.
+const ITEMS_TIME_US: u64 = 2_000_000;
+
 impl World {
     /// The sizes of the items of a call whose request is streamed; of other calls there are none.
     pub(super) fn item_sizes(&self, random: &mut Random) -> Option<Vec<usize>> {
@@ -49,7 +53,22 @@ impl World {
             1 => unscheduled / 2 + random.index(unscheduled * 3),
             _ => random.index(2_000),
         };
-        Some((0..count).map(|_| size(random)).collect())
+        let mut bytes_left = self.item_bytes_max();
+        let mut sizes: Vec<usize> = (0..count).map(|_| size(random)).collect();
+        sizes.retain(|size| {
+            let rest = bytes_left.checked_sub(*size);
+            bytes_left = rest.unwrap_or(bytes_left);
+            rest.is_some()
+        });
+        Some(sizes)
+    }
+
+    /// What leaves in the time for all items, where each round trip brings credit for half of a window.
+    fn item_bytes_max(&self) -> usize {
+        let window = usize::try_from(self.scenario.limits.stream_window_bytes).unwrap_or(0);
+        let round_trip = self.network.latency_max(window) * 2;
+        let round_trips = u128::from(ITEMS_TIME_US) / round_trip.as_micros().max(1);
+        usize::try_from(round_trips).unwrap_or(usize::MAX).saturating_mul(window / 2)
     }
 
     pub(super) fn begin_items(&mut self, place: Place, call: CallId, sizes: &[usize]) {
@@ -57,8 +76,7 @@ impl World {
         let gives_up = random.chance(5) && self.scenario.workload.drop_percent > 0;
         // In a run whose frames are foretold nobody takes long enough for others to worry.
         let is_slow = random.chance(60) && !self.scenario.is_countable();
-        // All of them within the time that every call has.
-        let longest = (2_000_000 / (sizes.len() as u64 + 1)).min(200_000);
+        let longest = (ITEMS_TIME_US / (sizes.len() as u64 + 1)).min(200_000);
         let pause = if is_slow { random.micros(0..longest) } else { Duration::ZERO };
         let writer = Writer { sizes: sizes.to_vec().into(), pause, gives_up };
         self.hosts[place].writers.insert(call, writer);

@@ -118,3 +118,109 @@ fn a_dial_of_the_initiator_is_tried_once() {
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
+
+const OUT_OF_SIGHT: &str = "at n4: the request was lost on its way (it did not run)";
+
+/// 1 has called 2 and knows 4; 3 has the task at /0/0, which hands on a request for 4 that never comes. Then 2
+/// starts again, through which alone 3 could speak to 1, and 1 learns where 3 can be dialled.
+fn out_of_sight(hand_on: impl FnOnce(&mut Mesh)) -> (Mesh, CallId) {
+    let mut mesh = Mesh::new(4, &Limits::default());
+    let [_, _, to_1, to_3] = [(1, 4), (3, 4), (1, 2), (2, 3)].map(|(a, b)| mesh.connect(a, b));
+    mesh.pass(millis(1));
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    hand_on(&mut mesh);
+    mesh.hold_back("REQUEST");
+    mesh.deliver_all();
+    mesh.pass(millis(100));
+    mesh.deliver_all();
+    mesh.start(2, &Limits::default());
+    mesh.disconnect(1, to_1);
+    mesh.disconnect(3, to_3);
+    mesh.deliver_all();
+    mesh.nodes.get_mut(&1).unwrap().configure(id(3), vec!["test://3".parse().unwrap()]);
+    (mesh, call)
+}
+
+fn open_a_branch(mesh: &mut Mesh) {
+    mesh.delegate("/0/0", &[4]);
+    mesh.finish("/0/0");
+}
+
+fn hand_the_branch_on(mesh: &mut Mesh) {
+    let (at, task) = mesh.task("/0/0");
+    let now = mesh.now;
+    mesh.with(at, |node| {
+        node.delegate(now, &task, branch(4)).unwrap();
+        node.finish(now, &task);
+    });
+}
+
+/// Asks who holds the branch, and then who sent it.
+fn worry_twice(mesh: &mut Mesh) {
+    for _ in 0..2 {
+        mesh.pass(Duration::from_secs(1));
+        mesh.deliver_all();
+    }
+}
+
+/// Found by the simulation (crashes, seed 5000000009712): a task that was over lost the connection that its
+/// branch had left by while it had no way to the initiator, and nobody asked it again: the branch stayed open to
+/// the deadline.
+#[test]
+fn a_sender_that_could_not_report_is_asked_for_its_branch() {
+    let ways = [(open_a_branch as fn(&mut Mesh), "/0/0/0"), (hand_the_branch_on, "/0/0+1")];
+    for (hand_on, path) in ways {
+        let (mut mesh, call) = out_of_sight(hand_on);
+        let link = mesh.link_between(3, 4);
+        mesh.disconnect(3, link);
+        worry_twice(&mut mesh);
+        assert_eq!(mesh.dials, [(1, 3)], "straight to the sender");
+        assert_eq!(mesh.end(1, call), None);
+        mesh.connect(1, 3);
+        mesh.deliver_all();
+        let lost = format!("branch {path} {OUT_OF_SIGHT}");
+        assert_eq!(mesh.told(1, call), [lost, "Partial".to_owned()]);
+    }
+}
+
+/// A new life of its node does not know of a sender, which therefore says nothing either.
+#[test]
+fn a_branch_of_a_sender_that_is_gone_is_fenced() {
+    for hand_on in [open_a_branch as fn(&mut Mesh), hand_the_branch_on] {
+        let (mut mesh, call) = out_of_sight(hand_on);
+        mesh.start(3, &Limits::default());
+        worry_twice(&mut mesh);
+        mesh.connect(1, 3);
+        mesh.deliver_all();
+        assert_eq!(mesh.end(1, call), None);
+        worry_twice(&mut mesh);
+        assert!(mesh.told(1, call)[0].ends_with(OUT_OF_SIGHT));
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial));
+    }
+}
+
+#[test]
+fn a_branch_of_a_sender_that_cannot_be_reached_is_fenced() {
+    let (mut mesh, call) = out_of_sight(open_a_branch);
+    worry_twice(&mut mesh);
+    let now = mesh.now;
+    mesh.with(1, |node| node.handle_dial_failed(now, id(3)));
+    worry_twice(&mut mesh);
+    assert!(mesh.told(1, call)[0].ends_with(OUT_OF_SIGHT));
+}
+
+/// A request is slow, and its sender says that it has sent it: nothing is fenced.
+#[test]
+fn a_sender_that_knows_of_its_branch_keeps_it_open() {
+    let (mut mesh, call) = out_of_sight(open_a_branch);
+    worry_twice(&mut mesh);
+    mesh.connect(1, 3);
+    mesh.deliver_all();
+    worry_twice(&mut mesh);
+    assert_eq!(mesh.end(1, call), None);
+    assert_eq!(mesh.nodes[&4].visits().remembered_count(), 0);
+}
