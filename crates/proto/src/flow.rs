@@ -4,9 +4,16 @@
 //! only grows, so a copy of a CREDIT changes nothing. After Homa (Montazeri et al., SIGCOMM 2018): a
 //! first part goes unscheduled, the rest when the receiver grants it.
 
+mod assembly;
+mod channel;
+
 use bytes::Bytes;
 
 use crate::wire::{Extension, Part, ReplyKind};
+
+pub use assembly::{Accepted, PieceFault, Whole};
+pub(crate) use assembly::{Assembly, cost_of};
+pub(crate) use channel::Channel;
 
 /// Credit charged for a payload of `len` bytes: at least 1, so that empty items are bounded as well.
 pub fn cost(len: usize) -> u64 {
@@ -21,6 +28,38 @@ pub(crate) struct Piece {
     /// Of the first piece alone.
     pub(crate) extensions: Vec<Extension>,
     pub(crate) payload: Bytes,
+}
+
+impl Piece {
+    /// All of it in one frame.
+    pub(crate) fn whole(kind: ReplyKind, extensions: Vec<Extension>, payload: Bytes) -> Self {
+        Self { kind, part: None, extensions, payload }
+    }
+
+    /// Makes it the last of its stream, if it is an item.
+    pub(crate) fn mark_last(&mut self) -> bool {
+        match &mut self.kind {
+            ReplyKind::Item { is_last, .. } => {
+                *is_last = true;
+                true
+            }
+            ReplyKind::Message | ReplyKind::End { .. } => false,
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        match self.kind {
+            ReplyKind::End { .. } => 0,
+            ReplyKind::Message | ReplyKind::Item { .. } => cost(self.payload.len()),
+        }
+    }
+
+    /// True when nothing of its message or stream follows it.
+    pub(crate) fn is_end(&self) -> bool {
+        let is_whole =
+            self.part.is_none_or(|part| part.offset + self.payload.len() as u64 == part.total);
+        is_whole && !matches!(self.kind, ReplyKind::Item { is_last: false, .. })
+    }
 }
 
 /// The sender's side.

@@ -6,66 +6,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::{Bytes, BytesMut};
-
 use crate::id::Path;
-use crate::wire::{Extension, Part, Reply, ReplyKind};
+use crate::wire::{Extension, Reply, ReplyKind};
 
-use super::flow::{Overrun, Piece, ReceiveWindow};
+use super::flow::{Accepted, Assembly, Piece, PieceFault, ReceiveWindow, Whole, cost_of};
 use super::limits::Limits;
 
 /// One reply of one branch.
 pub type ReplyName = (Path, u32);
 
-/// What a frame brought.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
-    /// Messages that are whole now, in order.
-    pub messages: Vec<Whole>,
-    /// Nothing of this reply is outstanding any more.
-    pub is_whole: bool,
-}
-
-/// A message that came wholly.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Whole {
-    /// Its number in a stream.
-    pub item: Option<u64>,
-    /// Fields beside it, metadata among them: those of its first frame.
-    pub extensions: Vec<Extension>,
-    /// Its bytes.
-    pub payload: Bytes,
-}
-
 /// A reply that breaks the rules: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboxFault {
-    /// More than was granted.
-    Overrun,
-    /// Pieces that do not fit together.
-    Malformed,
+    /// Its pieces.
+    Reply(PieceFault),
     /// More than this root branch may have of what the call holds.
     OverShare,
-    /// A message above the limit.
-    TooLarge {
-        /// The message, as its sender announces it.
-        size: u64,
-        /// The limit.
-        limit: u64,
-    },
 }
 
-impl From<Overrun> for InboxFault {
-    fn from(_: Overrun) -> Self {
-        Self::Overrun
+impl From<PieceFault> for InboxFault {
+    fn from(fault: PieceFault) -> Self {
+        Self::Reply(fault)
     }
 }
 
 /// What a message takes besides its bytes.
 const MESSAGE_BYTES: u64 = 128;
-
-/// What an extension takes besides its bytes.
-const EXTENSION_BYTES: u64 = 64;
 
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]
@@ -93,28 +59,6 @@ struct InboxLimits {
     stream_window: u64,
     total: u64,
     message: u64,
-}
-
-/// A reply, or the items of a request, that are not whole.
-#[derive(Debug)]
-pub(crate) struct Assembly {
-    window: ReceiveWindow,
-    is_stream: bool,
-    unscheduled: u64,
-    /// Bytes of items that are whole, and of those that the application has read, as the window
-    /// counts them.
-    whole: u64,
-    read: u64,
-    next_item: u64,
-    next_offset: u64,
-    gathered: BytesMut,
-    total: Option<u64>,
-    last_item: Option<u64>,
-    /// Pieces that came before their turn; bounded by the window.
-    early: BTreeMap<(u64, u64), Piece>,
-    /// Extensions of the message in hand, and bytes of these and of those that came early.
-    extensions: Vec<Extension>,
-    beside: u64,
 }
 
 impl Inbox {
@@ -174,7 +118,9 @@ impl Inbox {
     fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
         let is_simple = reply.kind == ReplyKind::Message && reply.part.is_none();
         if is_simple {
-            ReceiveWindow::new(self.limits.unscheduled).receive(reply.payload.len())?;
+            ReceiveWindow::new(self.limits.unscheduled)
+                .receive(reply.payload.len())
+                .map_err(PieceFault::from)?;
             self.unread += reply.payload.len() as u64;
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
@@ -192,15 +138,12 @@ impl Inbox {
             .assemblies
             .entry(name.clone())
             .or_insert_with(|| Assembly::new(unscheduled, is_stream));
-        if assembly.is_stream != is_stream {
-            return Err(InboxFault::Malformed);
-        }
-        let (before, beside_before) = (assembly.unfinished(), assembly.beside);
+        let (before, beside_before) = (assembly.unfinished(), assembly.beside());
         let Reply { kind, part, ref extensions, ref payload, .. } = *reply;
         let (extensions, payload) = (extensions.clone(), payload.clone());
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
         self.gathered = self.gathered + assembly.unfinished() - before;
-        self.beside = self.beside + assembly.beside - beside_before;
+        self.beside = self.beside + assembly.beside() - beside_before;
         let accepted = accepted?;
         self.unread_count += accepted.messages.len() as u64;
         for message in &accepted.messages {
@@ -242,7 +185,7 @@ impl Inbox {
     fn remove(&mut self, name: &ReplyName) {
         if let Some(assembly) = self.assemblies.remove(name) {
             self.gathered -= assembly.unfinished();
-            self.beside -= assembly.beside;
+            self.beside -= assembly.beside();
         }
     }
 
@@ -267,7 +210,7 @@ impl Inbox {
 
     /// Bytes unread, gathered and granted: what the call may come to hold.
     pub fn committed(&self) -> u64 {
-        let held = |assembly: &Assembly| assembly.window.outstanding() + assembly.held();
+        let held = |assembly: &Assembly| assembly.outstanding() + assembly.held();
         self.unread + self.assemblies.values().map(held).sum::<u64>()
     }
 
@@ -305,189 +248,16 @@ impl Inbox {
             }
             free -= grant;
             let assembly = self.assemblies.get_mut(&name).expect("names come from the map");
-            let limit = assembly.window.limit() + grant;
-            assembly.window.raise(limit);
+            let limit = assembly.limit() + grant;
+            assembly.raise(limit);
             self.credits.push((name, limit));
         }
     }
 }
 
-/// Bytes that extensions take.
-fn cost_of(extensions: &[Extension]) -> u64 {
-    extensions.iter().map(|extension| extension.value.len() as u64 + EXTENSION_BYTES).sum()
-}
-
 /// The root branch that a branch is below.
 fn root_of(path: &Path) -> u32 {
     path.indices().next().unwrap_or(0)
-}
-
-impl Assembly {
-    pub(crate) fn new(unscheduled: u64, is_stream: bool) -> Self {
-        Self {
-            window: ReceiveWindow::new(unscheduled),
-            is_stream,
-            unscheduled,
-            whole: 0,
-            read: 0,
-            next_item: 0,
-            next_offset: 0,
-            gathered: BytesMut::new(),
-            total: None,
-            last_item: None,
-            early: BTreeMap::new(),
-            extensions: Vec::new(),
-            beside: 0,
-        }
-    }
-
-    /// The application has read a message of this cost.
-    pub(crate) fn consume(&mut self, cost: u64) {
-        self.read += cost;
-    }
-
-    /// Cost of what the application has read.
-    pub(crate) fn read(&self) -> u64 {
-        self.read
-    }
-
-    /// Cost of what is whole and unread. A liar may have had more read by the same name before.
-    pub(crate) fn unread(&self) -> u64 {
-        self.whole.saturating_sub(self.read)
-    }
-
-    /// Bytes granted in all.
-    pub(crate) fn limit(&self) -> u64 {
-        self.window.limit()
-    }
-
-    /// Raises the limit. False when it is that high already.
-    pub(crate) fn raise(&mut self, limit: u64) -> bool {
-        self.window.raise(limit)
-    }
-
-    /// Bytes granted that are not here.
-    pub(crate) fn outstanding(&self) -> u64 {
-        self.window.outstanding()
-    }
-
-    /// Bytes granted that the application has not read.
-    pub(crate) fn granted(&self) -> u64 {
-        self.window.limit() - self.read
-    }
-
-    /// True when something came before its turn.
-    pub(crate) fn has_gap(&self) -> bool {
-        !self.early.is_empty()
-    }
-
-    /// Bytes that came and are not part of a whole message yet.
-    pub(crate) fn unfinished(&self) -> u64 {
-        self.window.received().saturating_sub(self.whole)
-    }
-
-    fn held(&self) -> u64 {
-        let early: usize = self.early.values().map(|piece| piece.payload.len()).sum();
-        (self.gathered.len() + early) as u64
-    }
-
-    /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A stream
-    /// is granted a window ahead of what was read, and the whole of an item that is larger. It is
-    /// topped up once half of that is used and half was read, or all: short streams cost no CREDIT,
-    /// and slow readers do not send one for each item.
-    pub(crate) fn wants(&self, stream_window: u64) -> Option<u64> {
-        let target = match self.is_stream {
-            false => self.total.unwrap_or(0),
-            true if self.window.received() < self.unscheduled / 2 => 0,
-            true => (self.read + stream_window).max(self.whole + self.total.unwrap_or(0)),
-        };
-        let want = target.saturating_sub(self.window.limit());
-        let is_worth_it = want >= stream_window / 2 || self.unread() == 0;
-        let is_low = self.window.outstanding() <= stream_window / 2 && is_worth_it;
-        ((is_low || !self.is_stream) && want > 0).then_some(want)
-    }
-
-    pub(crate) fn accept(
-        &mut self,
-        mut piece: Piece,
-        message_max: u64,
-    ) -> Result<Accepted, InboxFault> {
-        let (item, end) = match piece.kind {
-            ReplyKind::Message => (0, None),
-            ReplyKind::Item { seq, is_last } => (seq, is_last.then_some(seq)),
-            ReplyKind::End { count } => {
-                let last = count.checked_sub(1);
-                return self.end(count, last);
-            }
-        };
-        let place = (item, piece.part.map_or(0, |part| part.offset));
-        if place < (self.next_item, self.next_offset) || self.early.contains_key(&place) {
-            return Ok(Accepted::default());
-        }
-        let len = piece.payload.len();
-        let total = piece.part.map_or(len as u64, |part| part.total);
-        if total > message_max {
-            return Err(InboxFault::TooLarge { size: total, limit: message_max });
-        }
-        if self.last_item.is_some_and(|last| item > last) {
-            return Err(InboxFault::Malformed);
-        }
-        self.window.receive(len)?;
-        if let Some(last) = end {
-            self.last_item = Some(last);
-        }
-        if item == self.next_item {
-            self.total = Some(total);
-        }
-        if place.1 > 0 {
-            piece.extensions = Vec::new(); // Those of a later piece are for nobody.
-        }
-        self.beside += cost_of(&piece.extensions);
-        self.early.insert(place, piece);
-        self.advance()
-    }
-
-    fn end(&mut self, count: u64, last: Option<u64>) -> Result<Accepted, InboxFault> {
-        if count < self.next_item {
-            return Err(InboxFault::Malformed);
-        }
-        self.last_item = last.or(self.last_item);
-        Ok(Accepted { messages: Vec::new(), is_whole: count == self.next_item })
-    }
-
-    /// Takes what is next in order.
-    fn advance(&mut self) -> Result<Accepted, InboxFault> {
-        let mut accepted = Accepted::default();
-        while let Some(mut piece) = self.early.remove(&(self.next_item, self.next_offset)) {
-            self.extensions.append(&mut piece.extensions);
-            let Some(payload) = self.gather(piece.part, piece.payload)? else { continue };
-            self.whole += super::flow::cost(payload.len());
-            self.total = None;
-            let extensions = std::mem::take(&mut self.extensions);
-            self.beside -= cost_of(&extensions);
-            let item = self.is_stream.then_some(self.next_item);
-            accepted.messages.push(Whole { item, extensions, payload });
-            (self.next_item, self.next_offset) = (self.next_item + 1, 0);
-        }
-        let is_last = |last: u64| self.next_item > last;
-        accepted.is_whole =
-            if self.is_stream { self.last_item.is_some_and(is_last) } else { self.next_item > 0 };
-        Ok(accepted)
-    }
-
-    /// Adds a piece to the message in hand; the message once it is whole.
-    fn gather(&mut self, part: Option<Part>, bytes: Bytes) -> Result<Option<Bytes>, InboxFault> {
-        let Some(part) = part else {
-            let fits = self.gathered.is_empty();
-            return if fits { Ok(Some(bytes)) } else { Err(InboxFault::Malformed) };
-        };
-        // A piece that came early was not asked for its total then.
-        self.total = Some(part.total);
-        self.gathered.extend_from_slice(&bytes);
-        self.next_offset = self.gathered.len() as u64;
-        let is_whole = self.next_offset == part.total;
-        Ok(is_whole.then(|| self.gathered.split().freeze()))
-    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ use super::limits::Limits;
 use super::metadata;
 pub(crate) use intake::Intake;
 pub use intake::{ItemsFailure, NextItem};
-pub(crate) use outgoing::Channel;
 use outgoing::Outgoing;
 
 /// What a task wants sent.
@@ -300,7 +299,7 @@ impl Task {
         self.outgoing.close_stream(index);
         if let Held::Reply(item) = &mut self.held
             && item.index == index
-            && item.mark_last()
+            && item.piece.mark_last()
         {
             return Ok(());
         }

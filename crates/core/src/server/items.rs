@@ -163,17 +163,17 @@ pub trait FromRequest: Sized + Send {
     const IS_STREAMED: bool;
 
     #[doc(hidden)]
-    fn from_request(arrived: Arrived) -> Result<Self, DecodeError>;
+    fn from_request(arrived: Arrived<'_>) -> Result<Self, DecodeError>;
 }
 
 /// A request that has come. Nobody else can make one.
 #[doc(hidden)]
-pub struct Arrived {
-    handle: Arc<TaskHandle>,
+pub struct Arrived<'a> {
+    handle: &'a Arc<TaskHandle>,
     payload: Bytes,
 }
 
-impl fmt::Debug for Arrived {
+impl fmt::Debug for Arrived<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Arrived").field(self.handle.task()).finish()
     }
@@ -182,7 +182,7 @@ impl fmt::Debug for Arrived {
 impl<M: Payload> FromRequest for M {
     const IS_STREAMED: bool = false;
 
-    fn from_request(arrived: Arrived) -> Result<Self, DecodeError> {
+    fn from_request(arrived: Arrived<'_>) -> Result<Self, DecodeError> {
         Self::decode(arrived.payload)
     }
 }
@@ -190,8 +190,8 @@ impl<M: Payload> FromRequest for M {
 impl<M: Payload> FromRequest for Items<M> {
     const IS_STREAMED: bool = true;
 
-    fn from_request(arrived: Arrived) -> Result<Self, DecodeError> {
-        Ok(Self { handle: arrived.handle, is_over: false, types: PhantomData })
+    fn from_request(arrived: Arrived<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { handle: arrived.handle.clone(), is_over: false, types: PhantomData })
     }
 }
 
@@ -203,13 +203,11 @@ pub(super) fn take<Req: FromRequest>(
     handle: &Arc<TaskHandle>,
     payload: Bytes,
 ) -> Result<Req, TaskFailure> {
-    let refuse = |text: String| Err(TaskFailure::new(Cause::BadRequest, Executed::No, text));
+    let refusal = |text: &str| TaskFailure::new(Cause::BadRequest, Executed::No, text);
     match (Req::IS_STREAMED, handle.start.has_items) {
-        (true, false) => refuse("the method takes a stream of requests: call_stream".to_owned()),
-        (false, true) => refuse("the method takes one request, and no stream of them".to_owned()),
-        _ => {
-            let arrived = Arrived { handle: handle.clone(), payload };
-            Req::from_request(arrived).or_else(|error| refuse(error.to_string()))
-        }
+        (true, false) => Err(refusal("the method takes a stream of requests: call_stream")),
+        (false, true) => Err(refusal("the method takes one request, and no stream of them")),
+        _ => Req::from_request(Arrived { handle, payload })
+            .map_err(|error| refusal(&error.to_string())),
     }
 }

@@ -11,7 +11,8 @@ use crate::wire::{
 
 use super::super::admission;
 use super::super::failure::Failure;
-use super::super::inbox::{InboxFault, Whole};
+use super::super::flow::{PieceFault, Whole};
+use super::super::inbox::InboxFault;
 use super::super::mutant::{self, Mutant};
 use super::super::trace::{EntryBy, TraceEvent, Traced};
 use super::super::tree::{Branch, BranchState, Holder, TreeFault};
@@ -473,9 +474,9 @@ impl Call {
     /// Fails a branch whose reply cannot be taken.
     fn fail_reply(&mut self, now: Timestamp, task: &TaskKey, fault: InboxFault) {
         let (size, limit) = match fault {
-            InboxFault::TooLarge { size, limit } => (size, limit),
+            InboxFault::Reply(PieceFault::TooLarge { size, limit }) => (size, limit),
             InboxFault::OverShare => return self.exhaust(now, &task.path),
-            InboxFault::Overrun | InboxFault::Malformed => {
+            InboxFault::Reply(PieceFault::Overrun | PieceFault::Malformed) => {
                 self.fail(task, Cause::Protocol, Executed::Yes);
                 return;
             }

@@ -10,9 +10,9 @@
 
 use bytes::Bytes;
 
-use crate::flow::Piece;
+use crate::flow::{Channel, Piece};
 use crate::id::LinkId;
-use crate::task::{Channel, SendError};
+use crate::task::SendError;
 use crate::wire::{Credit, Item, ItemKind, ReplyKind};
 
 /// The items of one call's request.
@@ -52,7 +52,7 @@ impl Upload {
     }
 
     fn is_writable(&self) -> bool {
-        self.link.is_some() && self.channel.has_credit()
+        self.link.is_some() && self.channel.has_credit(0)
     }
 
     fn check(&self) -> Result<(), SendError> {
@@ -65,7 +65,8 @@ impl Upload {
     /// Takes the next item, whether it can leave now or not.
     pub(crate) fn send(&mut self, payload: Bytes) -> Result<(), SendError> {
         self.check()?;
-        self.channel.append(payload);
+        let kind = self.channel.next_item();
+        self.channel.push(Piece::whole(kind, Vec::new(), payload));
         Ok(())
     }
 
@@ -73,7 +74,7 @@ impl Upload {
     pub(crate) fn finish(&mut self) {
         if self.check().is_ok() {
             self.is_finished = true;
-            self.channel.end();
+            self.channel.finish();
         }
     }
 

@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
+use bytes::Bytes;
+
 use super::*;
+use crate::wire::Part;
 
 fn limits() -> Limits {
     Limits {
@@ -62,9 +65,9 @@ fn a_long_message_is_granted_whole_and_put_together() {
 fn more_than_was_granted_is_an_overrun() {
     let mut inbox = Inbox::new(1, &limits());
     let message = bytes(1_000);
-    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..101)), Err(InboxFault::Overrun));
+    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..101)), Err(PieceFault::Overrun.into()));
     let whole = reply(1, ReplyKind::Message, None, bytes(101));
-    assert_eq!(inbox.accept(&path(), &whole), Err(InboxFault::Overrun));
+    assert_eq!(inbox.accept(&path(), &whole), Err(PieceFault::Overrun.into()));
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn a_message_above_the_limit_is_refused() {
     let message = bytes(5_001);
     assert_eq!(
         inbox.accept(&path(), &piece(0, &message, 0..100)),
-        Err(InboxFault::TooLarge { size: 5_001, limit: 5_000 })
+        Err(PieceFault::TooLarge { size: 5_001, limit: 5_000 }.into())
     );
 }
 

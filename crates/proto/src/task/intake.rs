@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::flow::{Piece, cost};
-use crate::inbox::{Assembly, InboxFault};
+use crate::flow::{Assembly, Piece, PieceFault, cost};
 use crate::mutant::{self, Mutant};
 use crate::wire::{Item, ItemKind, ReplyKind};
 
@@ -118,9 +117,9 @@ impl Intake {
                 }
             }
             Err(fault) => self.fail(match fault {
-                InboxFault::Overrun | InboxFault::OverShare => ItemsFailure::Overrun,
-                InboxFault::Malformed => ItemsFailure::Malformed,
-                InboxFault::TooLarge { size, limit } => ItemsFailure::TooLarge { size, limit },
+                PieceFault::Overrun => ItemsFailure::Overrun,
+                PieceFault::Malformed => ItemsFailure::Malformed,
+                PieceFault::TooLarge { size, limit } => ItemsFailure::TooLarge { size, limit },
             }),
         }
     }

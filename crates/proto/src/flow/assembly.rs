@@ -1,0 +1,259 @@
+//! A message, a stream or the items of a request as they come in: pieces put together, items put in order,
+//! and how much more may come.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::wire::{Extension, Part, ReplyKind};
+
+use super::{Overrun, Piece, ReceiveWindow, cost};
+
+/// Pieces that break the rules: their sender's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceFault {
+    /// More than was granted.
+    Overrun,
+    /// Pieces that do not fit together.
+    Malformed,
+    /// A message above the limit.
+    TooLarge {
+        /// The message, as its sender announces it.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl From<Overrun> for PieceFault {
+    fn from(_: Overrun) -> Self {
+        Self::Overrun
+    }
+}
+
+/// What a frame brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Messages that are whole now, in order.
+    pub messages: Vec<Whole>,
+    /// Nothing of this reply is outstanding any more.
+    pub is_whole: bool,
+}
+
+/// A message that came wholly.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Its number in a stream.
+    pub item: Option<u64>,
+    /// Fields beside it, metadata among them: those of its first frame.
+    pub extensions: Vec<Extension>,
+    /// Its bytes.
+    pub payload: Bytes,
+}
+
+/// A reply, or the items of a request, that are not whole.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    window: ReceiveWindow,
+    is_stream: bool,
+    unscheduled: u64,
+    /// Bytes of items that are whole, and of those that the application has read, as the window
+    /// counts them.
+    whole: u64,
+    read: u64,
+    next_item: u64,
+    next_offset: u64,
+    gathered: BytesMut,
+    total: Option<u64>,
+    last_item: Option<u64>,
+    /// Pieces that came before their turn; bounded by the window.
+    early: BTreeMap<(u64, u64), Piece>,
+    /// Extensions of the message in hand, and bytes of these and of those that came early.
+    extensions: Vec<Extension>,
+    beside: u64,
+}
+
+impl Assembly {
+    pub(crate) fn new(unscheduled: u64, is_stream: bool) -> Self {
+        Self {
+            window: ReceiveWindow::new(unscheduled),
+            is_stream,
+            unscheduled,
+            whole: 0,
+            read: 0,
+            next_item: 0,
+            next_offset: 0,
+            gathered: BytesMut::new(),
+            total: None,
+            last_item: None,
+            early: BTreeMap::new(),
+            extensions: Vec::new(),
+            beside: 0,
+        }
+    }
+
+    /// The application has read a message of this cost.
+    pub(crate) fn consume(&mut self, cost: u64) {
+        self.read += cost;
+    }
+
+    /// Cost of what the application has read.
+    pub(crate) fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Cost of what is whole and unread. A liar may have had more read by the same name before.
+    pub(crate) fn unread(&self) -> u64 {
+        self.whole.saturating_sub(self.read)
+    }
+
+    /// Bytes of extensions whose message is not whole.
+    pub(crate) fn beside(&self) -> u64 {
+        self.beside
+    }
+
+    /// Bytes granted in all.
+    pub(crate) fn limit(&self) -> u64 {
+        self.window.limit()
+    }
+
+    /// Raises the limit. False when it is that high already.
+    pub(crate) fn raise(&mut self, limit: u64) -> bool {
+        self.window.raise(limit)
+    }
+
+    /// Bytes granted that are not here.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.window.outstanding()
+    }
+
+    /// Bytes granted that the application has not read.
+    pub(crate) fn granted(&self) -> u64 {
+        self.window.limit() - self.read
+    }
+
+    /// True when something came before its turn.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Bytes that came and are not part of a whole message yet.
+    pub(crate) fn unfinished(&self) -> u64 {
+        self.window.received().saturating_sub(self.whole)
+    }
+
+    /// Bytes of pieces whose message is not whole.
+    pub(crate) fn held(&self) -> u64 {
+        let early: usize = self.early.values().map(|piece| piece.payload.len()).sum();
+        (self.gathered.len() + early) as u64
+    }
+
+    /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A stream
+    /// is granted a window ahead of what was read, and the whole of an item that is larger. It is
+    /// topped up once half of that is used and half was read, or all: short streams cost no CREDIT,
+    /// and slow readers do not send one for each item.
+    pub(crate) fn wants(&self, stream_window: u64) -> Option<u64> {
+        let target = match self.is_stream {
+            false => self.total.unwrap_or(0),
+            true if self.window.received() < self.unscheduled / 2 => 0,
+            true => (self.read + stream_window).max(self.whole + self.total.unwrap_or(0)),
+        };
+        let want = target.saturating_sub(self.window.limit());
+        let is_worth_it = want >= stream_window / 2 || self.unread() == 0;
+        let is_low = self.window.outstanding() <= stream_window / 2 && is_worth_it;
+        ((is_low || !self.is_stream) && want > 0).then_some(want)
+    }
+
+    pub(crate) fn accept(
+        &mut self,
+        mut piece: Piece,
+        message_max: u64,
+    ) -> Result<Accepted, PieceFault> {
+        if self.is_stream == (piece.kind == ReplyKind::Message) {
+            return Err(PieceFault::Malformed);
+        }
+        let (item, end) = match piece.kind {
+            ReplyKind::Message => (0, None),
+            ReplyKind::Item { seq, is_last } => (seq, is_last.then_some(seq)),
+            ReplyKind::End { count } => {
+                let last = count.checked_sub(1);
+                return self.end(count, last);
+            }
+        };
+        let place = (item, piece.part.map_or(0, |part| part.offset));
+        if place < (self.next_item, self.next_offset) || self.early.contains_key(&place) {
+            return Ok(Accepted::default());
+        }
+        let len = piece.payload.len();
+        let total = piece.part.map_or(len as u64, |part| part.total);
+        if total > message_max {
+            return Err(PieceFault::TooLarge { size: total, limit: message_max });
+        }
+        if self.last_item.is_some_and(|last| item > last) {
+            return Err(PieceFault::Malformed);
+        }
+        self.window.receive(len)?;
+        if let Some(last) = end {
+            self.last_item = Some(last);
+        }
+        if item == self.next_item {
+            self.total = Some(total);
+        }
+        if place.1 > 0 {
+            piece.extensions = Vec::new(); // Those of a later piece are for nobody.
+        }
+        self.beside += cost_of(&piece.extensions);
+        self.early.insert(place, piece);
+        self.advance()
+    }
+
+    fn end(&mut self, count: u64, last: Option<u64>) -> Result<Accepted, PieceFault> {
+        if count < self.next_item {
+            return Err(PieceFault::Malformed);
+        }
+        self.last_item = last.or(self.last_item);
+        Ok(Accepted { messages: Vec::new(), is_whole: count == self.next_item })
+    }
+
+    /// Takes what is next in order.
+    fn advance(&mut self) -> Result<Accepted, PieceFault> {
+        let mut accepted = Accepted::default();
+        while let Some(mut piece) = self.early.remove(&(self.next_item, self.next_offset)) {
+            self.extensions.append(&mut piece.extensions);
+            let Some(payload) = self.gather(piece.part, piece.payload)? else { continue };
+            self.whole += cost(payload.len());
+            self.total = None;
+            let extensions = std::mem::take(&mut self.extensions);
+            self.beside -= cost_of(&extensions);
+            let item = self.is_stream.then_some(self.next_item);
+            accepted.messages.push(Whole { item, extensions, payload });
+            (self.next_item, self.next_offset) = (self.next_item + 1, 0);
+        }
+        let is_last = |last: u64| self.next_item > last;
+        accepted.is_whole =
+            if self.is_stream { self.last_item.is_some_and(is_last) } else { self.next_item > 0 };
+        Ok(accepted)
+    }
+
+    /// Adds a piece to the message in hand; the message once it is whole.
+    fn gather(&mut self, part: Option<Part>, bytes: Bytes) -> Result<Option<Bytes>, PieceFault> {
+        let Some(part) = part else {
+            let fits = self.gathered.is_empty();
+            return if fits { Ok(Some(bytes)) } else { Err(PieceFault::Malformed) };
+        };
+        // A piece that came early was not asked for its total then.
+        self.total = Some(part.total);
+        self.gathered.extend_from_slice(&bytes);
+        self.next_offset = self.gathered.len() as u64;
+        let is_whole = self.next_offset == part.total;
+        Ok(is_whole.then(|| self.gathered.split().freeze()))
+    }
+}
+
+/// What an extension takes besides its bytes.
+const EXTENSION_BYTES: u64 = 64;
+
+/// Bytes that extensions take.
+pub(crate) fn cost_of(extensions: &[Extension]) -> u64 {
+    extensions.iter().map(|extension| extension.value.len() as u64 + EXTENSION_BYTES).sum()
+}
