@@ -13,6 +13,7 @@ use convoke::transport::BoxFuture;
 use convoke::transport::TcpTransport;
 use convoke::{Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status};
 use convoke_core::carrier::{BodyCarrier, Carried, CarryError};
+use convoke_core::seam::EndpointSeam;
 use tokio::sync::Notify;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -33,7 +33,7 @@ pub(crate) const BODY_BYTES_MIN: usize = 1_024;
 pub const REFERENCE_BYTES_MAX: usize = 64;
 
 /// Brings large bodies to several nodes at once. An endpoint has at most one; see
-/// [`Endpoint::carry_bodies`](crate::Endpoint::carry_bodies).
+/// [`carry_bodies`](crate::seam::EndpointSeam::carry_bodies).
 pub trait BodyCarrier: Send + Sync + fmt::Debug {
     /// Bodies of fewer bytes are not offered.
     fn body_bytes_min(&self) -> usize;

@@ -23,6 +23,7 @@ use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
+use crate::seam::CallBuilderSeam;
 use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
@@ -158,19 +159,6 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self
     }
 
-    /// Tells also of branches that end without a reply, as [`Progress::Silent`].
-    pub fn tell_silent(mut self) -> Self {
-        self.options.tells_silent = true;
-        self
-    }
-
-    /// Tells also of branches whose request was handed to a connection, as [`Progress::Sent`].
-    /// Those at this node itself are not told of.
-    pub fn tell_sent(mut self) -> Self {
-        self.options.tells_sent = true;
-        self
-    }
-
     /// Has items follow the request of its one branch.
     fn send_items(mut self) -> Self {
         self.options.sends_items = true;
@@ -233,6 +221,18 @@ struct Begun {
     opening: Opening,
     probe: CallProbe,
     is_read_only: bool,
+}
+
+impl<Resp> CallBuilderSeam for CallBuilder<Resp> {
+    fn tell_silent(mut self) -> Self {
+        self.options.tells_silent = true;
+        self
+    }
+
+    fn tell_sent(mut self) -> Self {
+        self.options.tells_sent = true;
+        self
+    }
 }
 
 impl<Resp> fmt::Debug for CallBuilder<Resp> {

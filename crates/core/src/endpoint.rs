@@ -19,6 +19,7 @@ use crate::health::Health;
 use crate::packing::Packing;
 use crate::peer::{Peer, ToPeers};
 use crate::resolve::{Resolve, Resolver};
+use crate::seam::EndpointSeam;
 use crate::server::{Authorize, Caller, CastSpace, IntoService, MethodTable, Service};
 use crate::telemetry::Telemetry;
 use crate::transport::{
@@ -348,36 +349,9 @@ impl Endpoint {
         self.driver().identity().node
     }
 
-    /// Gives large messages of fan-outs to `carrier` from now on, and takes from it those of
-    /// others.
-    ///
-    /// # Errors
-    /// [`CarrierTaken`] when it has one.
-    pub fn carry_bodies(&self, carrier: Arc<dyn BodyCarrier>) -> Result<(), CarrierTaken> {
-        if self.driver().set_carrier(carrier) { Ok(()) } else { Err(CarrierTaken) }
-    }
-
-    /// Sends all messages within their requests again.
-    pub fn stop_carrying(&self) {
-        // Outside its lock: what goes with it may use the endpoint.
-        drop(self.driver().take_carrier());
-    }
-
     /// The transports it was given, in that order.
     pub fn transports(&self) -> &[Arc<dyn Transport>] {
         &self.driver().transports
-    }
-
-    /// The name of a method, `package.Service/Method`, if this endpoint serves it.
-    pub fn served_method(&self, name: &str) -> Option<&'static str> {
-        let entry = self.driver().methods.get(MethodId::of(name))?;
-        (entry.name == name).then_some(entry.name)
-    }
-
-    /// True when this endpoint serves a method of this name, and that takes a streamed request.
-    pub fn takes_items(&self, name: &str) -> bool {
-        let entry = self.driver().methods.get(MethodId::of(name));
-        entry.is_some_and(|entry| entry.name == name && entry.takes_items)
     }
 
     /// Addresses at which it listens, with the ports the system chose.
@@ -560,6 +534,27 @@ impl Endpoint {
     /// Time of a call that asks for no other.
     pub fn deadline_default(&self) -> Duration {
         self.limits().deadline_default
+    }
+}
+
+impl EndpointSeam for Endpoint {
+    fn carry_bodies(&self, carrier: Arc<dyn BodyCarrier>) -> Result<(), CarrierTaken> {
+        if self.driver().set_carrier(carrier) { Ok(()) } else { Err(CarrierTaken) }
+    }
+
+    fn stop_carrying(&self) {
+        // Outside its lock: what goes with it may use the endpoint.
+        drop(self.driver().take_carrier());
+    }
+
+    fn served_method(&self, name: &str) -> Option<&'static str> {
+        let entry = self.driver().methods.get(MethodId::of(name))?;
+        (entry.name == name).then_some(entry.name)
+    }
+
+    fn takes_items(&self, name: &str) -> bool {
+        let entry = self.driver().methods.get(MethodId::of(name));
+        entry.is_some_and(|entry| entry.name == name && entry.takes_items)
     }
 }
 

@@ -45,6 +45,7 @@
 //!   clock;
 //! - [`id`], [`time`], [`wire`] of it: names, time as a number, the bytes of every frame;
 //! - [`transport`]: what a network must do;
+//! - [`seam`]: what crates built on this one need and users do not;
 //! - the rest: [`Endpoint`], [`Call`], [`Task`] on tokio.
 
 #![forbid(unsafe_code)]
@@ -64,6 +65,7 @@ mod one_of;
 mod packing;
 mod peer;
 mod resolve;
+pub mod seam;
 mod server;
 mod telemetry;
 mod trace_context;
@@ -75,8 +77,8 @@ pub use prost;
 #[cfg(feature = "tower")]
 pub use client::PeerService;
 pub use client::{
-    Awaited, Call, CallBuilder, Client, Invocation, Outcome, Outgoing, Progress, Reply,
-    RequestStream, StreamBuilder, StreamInvocation, Way,
+    Awaited, Call, CallBuilder, Client, Invocation, Outcome, Outgoing, Reply, RequestStream,
+    StreamBuilder, StreamInvocation, Way,
 };
 pub use convoke_proto as proto;
 pub use convoke_proto::call::End;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::seam::EndpointSeam;
 use convoke_core::transport::{Address, AddressError};
 use convoke_core::{Endpoint, NodeId};
 

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use convoke_core::seam::{CallBuilderSeam, CallSeam, Progress};
 use convoke_core::{
-    Call, CallBuilder, CallError, Cause, Code, Failure, NodeId, Path, Payload, Progress, Status,
+    Call, CallBuilder, CallError, Cause, Code, Failure, NodeId, Path, Payload, Status,
 };
 
 use crate::member_set::MemberSet;

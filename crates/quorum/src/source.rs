@@ -3,7 +3,8 @@
 use std::task::{Context, Poll};
 
 use convoke_core::proto::call::End;
-use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Payload, Progress, Way};
+use convoke_core::seam::{CallBuilderSeam, CallSeam, Progress};
+use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Payload, Way};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 

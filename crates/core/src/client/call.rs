@@ -21,6 +21,7 @@ use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
+use crate::seam::CallSeam;
 use crate::telemetry::CallProbe;
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
@@ -120,7 +121,7 @@ impl<Resp> Reply<Resp> {
     }
 }
 
-/// News of a call; see [`Call::poll_progress`].
+/// News of a call; see [`CallSeam::poll_progress`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress<Resp> {
@@ -137,13 +138,11 @@ pub enum Progress<Resp> {
     },
     /// A branch failed.
     Failed(Failure),
-    /// The request of this root branch was handed to a connection; see [`CallBuilder::tell_sent`].
-    ///
-    /// [`CallBuilder::tell_sent`]: crate::CallBuilder::tell_sent
+    /// The request of this root branch was handed to a connection; see
+    /// [`tell_sent`](crate::seam::CallBuilderSeam::tell_sent).
     Sent(Path),
-    /// This branch ended without a reply; see [`CallBuilder::tell_silent`].
-    ///
-    /// [`CallBuilder::tell_silent`]: crate::CallBuilder::tell_silent
+    /// This branch ended without a reply; see
+    /// [`tell_silent`](crate::seam::CallBuilderSeam::tell_silent).
     Silent(Path),
 }
 
@@ -281,10 +280,10 @@ impl<Resp: Payload> Call<Resp> {
         }
         Poll::Ready(None)
     }
+}
 
-    /// Next news of the call; `None` at the end, which [`Self::end`] then names. For those who
-    /// count members rather than replies; failures seen so are not in the outcome.
-    pub fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
+impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
+    fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }

@@ -8,6 +8,7 @@ use convoke_proto::id::MethodId;
 use convoke_proto::wire::Extension;
 
 use crate::message::{DecodeError, Payload};
+use crate::seam::RequestSeam;
 
 use super::Request;
 
@@ -111,11 +112,10 @@ impl Request<RawMessage> {
     pub fn deadline_set(&self) -> Option<Duration> {
         self.deadline
     }
+}
 
-    /// Adds an extension as it goes over the wire, such as the
-    /// [trace context](convoke_proto::wire::extension::TRACE_CONTEXT) a gateway was given.
-    #[must_use]
-    pub fn raw_extension(mut self, extension: Extension) -> Self {
+impl RequestSeam for Request<RawMessage> {
+    fn raw_extension(mut self, extension: Extension) -> Self {
         self.extensions.push(extension);
         self
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use convoke_core::carrier::CarrierTaken;
 use convoke_core::id::Incarnation;
+use convoke_core::seam::EndpointSeam;
 use convoke_core::time::Timestamp;
 use convoke_core::transport::{Address, AddressError, Hello, ListenError, Sink, Transport};
 use convoke_core::{Endpoint, NodeId};

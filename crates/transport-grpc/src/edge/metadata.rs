@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use convoke_core::seam::RequestSeam;
 use convoke_core::wire::{Executed, Extension, extension};
 use convoke_core::{Metadata, RawMessage, Request};
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
