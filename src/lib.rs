@@ -178,7 +178,8 @@
 //! | `tls` | certificates (`Identity`) and `TcpTransport::tls` for `tls://` addresses | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
-//! | `rdma` | the module `rdma`: the transport for `rdma://` addresses, over RDMA verbs | no |
+//! | `rdma` | the module `rdma`: the transport for `rdma://` addresses, over RDMA verbs on Linux | no |
+//! | `rdma-simulated` | the same module over simulated devices, for tests; needs no library of the system | no |
 //! | `tower` | middleware: `Service::layer`, `Endpoint::service` | no |
 //! | `tracing-spans` | a `tracing` span for each call and handler, `EndpointBuilder::propagator` | no |
 //! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
@@ -211,7 +212,7 @@ pub use convoke_quorum as quorum;
 pub use convoke_sim as sim;
 #[cfg(feature = "grpc")]
 pub use convoke_transport_grpc as grpc;
-#[cfg(feature = "rdma")]
+#[cfg(feature = "rdma-simulated")]
 pub use convoke_transport_rdma as rdma;
 
 /// Transports, the traits by which others are written, and addresses.
@@ -225,7 +226,7 @@ pub mod transport {
     pub use convoke_core::{BoxError, ToPeers};
     #[cfg(feature = "grpc")]
     pub use convoke_transport_grpc::GrpcTransport;
-    #[cfg(feature = "rdma")]
+    #[cfg(feature = "rdma-simulated")]
     pub use convoke_transport_rdma::RdmaTransport;
     #[cfg(feature = "quic")]
     pub use convoke_transport_tcp::QuicTransport;

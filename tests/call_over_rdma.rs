@@ -1,6 +1,6 @@
 //! Calls over RDMA on simulated verbs, alone and beside TCP.
 
-#![cfg(all(feature = "rdma", feature = "tcp"))]
+#![cfg(all(feature = "rdma-simulated", feature = "tcp"))]
 
 use std::time::Duration;
 

@@ -261,7 +261,7 @@ async fn grpc_serves_streamed_requests() -> Result {
     serves_streams(Pair::over("grpc", builder(), builder()).await?).await
 }
 
-#[cfg(feature = "rdma")]
+#[cfg(feature = "rdma-simulated")]
 #[tokio::test]
 async fn rdma_serves_streamed_requests() -> Result {
     use convoke::rdma::provider::simulated::Fabric;

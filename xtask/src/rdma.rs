@@ -130,6 +130,11 @@ pub(crate) fn reason_to_skip(is_ci: bool) -> Option<String> {
     }
 }
 
+/// The packages that are missing here to build what uses verbs; all of them where nobody can tell.
+pub(crate) fn missing_to_build() -> Vec<&'static str> {
+    Standing::look(&packages::BUILD).missing
+}
+
 /// Installs what is missing; hands back why that cannot be.
 fn prepare(options: &Options, apt: &mut Apt) -> anyhow::Result<Option<String>> {
     let standing = Standing::look(&packages_for(options.host));

@@ -78,7 +78,8 @@
 //! # Features
 //!
 //! `verbs` brings real devices on Linux; it needs the headers of libibverbs and librdmacm to build. Without it the crate builds
-//! everywhere, over simulated devices.
+//! everywhere, over simulated devices. On other systems than Linux it adds `RdmaTransport::open` alone, which says that it is
+//! unsupported there.
 #![deny(unsafe_code)]
 
 mod config;

@@ -41,6 +41,31 @@ impl RdmaTransport {
         Self::new(fabric.device())
     }
 
+    /// Over the device of this machine with this name, such as `mlx5_0`.
+    ///
+    /// # Errors
+    /// [`VerbsError::Unsupported`] on systems other than Linux. On Linux [`VerbsError::NoDevice`] or
+    /// [`VerbsError::Permission`], with what to do; others as the system says.
+    #[cfg(feature = "verbs")]
+    pub fn open(device: &str) -> Result<Self, VerbsError> {
+        #[cfg(target_os = "linux")]
+        return crate::provider::verbs::VerbsDevice::named(device).map(Self::new);
+        #[cfg(not(target_os = "linux"))]
+        Err(VerbsError::Unsupported { wanted: device.to_owned() })
+    }
+
+    /// Over the first device of this machine.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    #[cfg(feature = "verbs")]
+    pub fn open_first() -> Result<Self, VerbsError> {
+        #[cfg(target_os = "linux")]
+        return crate::provider::verbs::VerbsDevice::first().map(Self::new);
+        #[cfg(not(target_os = "linux"))]
+        Err(VerbsError::Unsupported { wanted: "at all".to_owned() })
+    }
+
     /// For other settings than the defaults.
     pub fn builder<P: Provider>(provider: P) -> RdmaTransportBuilder<P> {
         RdmaTransportBuilder::new(provider)
@@ -237,5 +262,16 @@ impl<P: Provider> Listener for RdmaListener<P> {
 impl<P: Provider> Drop for RdmaListener<P> {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(all(test, feature = "verbs"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_there_is_named() {
+        let text = RdmaTransport::open("nosuch0").expect_err("it has a made-up name").to_string();
+        assert!(text.contains("nosuch0"), "{text}");
     }
 }

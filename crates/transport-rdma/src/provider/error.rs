@@ -12,6 +12,12 @@ pub enum VerbsError {
         /// How to get one.
         advice: String,
     },
+    /// This system has no verbs: they are Linux's.
+    #[error("no RDMA device {wanted}: devices are opened on Linux alone; use tcp:// here")]
+    Unsupported {
+        /// Which was asked for.
+        wanted: String,
+    },
     /// The process may not use the device.
     #[error(
         "no permission for {what}: the user needs access to /dev/infiniband (group rdma on most systems)"
