@@ -27,6 +27,8 @@ pub struct Limits {
     /// Bytes of whole replies of tasks here that wait until their initiators grant them, for all
     /// peers. Default 512 MiB.
     pub waiting_reply_bytes_max: usize,
+    /// Bytes of requests above `unscheduled_bytes` each whose tasks run here, for all peers. Default 1 GiB.
+    pub running_request_bytes_max: usize,
     /// Bytes of items of requests that wait for handlers here to read them, or were granted, for all
     /// peers; beyond `unscheduled_bytes` and 256 items, which each task may have. Default 512 MiB.
     pub waiting_item_bytes_max: usize,
@@ -107,6 +109,7 @@ impl Default for Limits {
             reply_bytes_max: 64 << 20,
             unscheduled_bytes: 16 << 10,
             waiting_reply_bytes_max: 512 << 20,
+            running_request_bytes_max: 1 << 30,
             waiting_item_bytes_max: 512 << 20,
             stream_window_bytes: 256 << 10,
             tasks_max: 1 << 16,

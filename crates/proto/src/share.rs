@@ -30,9 +30,11 @@ pub(crate) enum Pool {
     Replies,
     /// Bytes of items of requests that wait to be read, or were granted.
     Items,
+    /// Bytes of large requests whose tasks run.
+    Requests,
 }
 
-const POOLS: usize = 4;
+const POOLS: usize = 5;
 
 impl Pool {
     const fn index(self) -> usize {
@@ -41,13 +43,14 @@ impl Pool {
             Self::Running => 1,
             Self::Replies => 2,
             Self::Items => 3,
+            Self::Requests => 4,
         }
     }
 
     /// How many times what is free one peer may have.
     const fn alpha(self) -> usize {
         match self {
-            Self::Records | Self::Replies | Self::Items => 1,
+            Self::Records | Self::Replies | Self::Items | Self::Requests => 1,
             Self::Running => 2,
         }
     }
@@ -72,15 +75,14 @@ pub(crate) struct Shares {
 
 impl Shares {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let Limits { remembered_max, tasks_max, .. } = *limits;
-        let Limits { waiting_reply_bytes_max, waiting_item_bytes_max, .. } = *limits;
-        Self {
-            max: [remembered_max, tasks_max, waiting_reply_bytes_max, waiting_item_bytes_max],
-            used: [0; POOLS],
-            peers: Vec::new(),
-            free: Vec::new(),
-            names: BTreeMap::new(),
-        }
+        let max = [
+            limits.remembered_max,
+            limits.tasks_max,
+            limits.waiting_reply_bytes_max,
+            limits.waiting_item_bytes_max,
+            limits.running_request_bytes_max,
+        ];
+        Self { max, used: [0; POOLS], peers: Vec::new(), free: Vec::new(), names: BTreeMap::new() }
     }
 
     /// A connection of a peer is up.

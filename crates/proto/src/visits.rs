@@ -311,6 +311,7 @@ impl Visits {
             since: now,
             forget_at: call_deadline + self.limits.keep_alive_timeout,
             waiting_bytes: 0,
+            request_bytes: self.large_bytes(request),
             state,
         };
         self.insert(now, ring, deadline, record, links);
@@ -348,9 +349,12 @@ impl Visits {
         record: Record,
         links: &mut Links,
     ) {
-        let (seq, payer) = (record.seq, record.payer);
+        let (seq, payer, bytes) = (record.seq, record.payer, record.request_bytes as usize);
         links.shares_mut().take(payer, Pool::Records, 1);
         links.shares_mut().take(payer, Pool::Running, 1);
+        if bytes > 0 {
+            links.shares_mut().take(payer, Pool::Requests, bytes);
+        }
         self.running += 1;
         self.origins.get_mut(record.origin).held += 1;
         self.origins.ring_mut(ring).expect("it was just found").records.insert(record);
@@ -358,6 +362,14 @@ impl Visits {
         // What ends before it is old needs a timer of its own from the start.
         if deadline < now + self.limits.worry_min {
             self.timers.push(deadline, (ring, seq));
+        }
+    }
+
+    /// Bytes of a request that are paid for while its task runs: of small ones none.
+    fn large_bytes(&self, request: &Request) -> u32 {
+        match request.payload.len() {
+            len if len as u64 <= self.limits.unscheduled_bytes => 0,
+            len => u32::try_from(len).unwrap_or(u32::MAX),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::task::{SendError, Task, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{CancelReason, Extension, Message, Reply, ReplyPath};
 
-use super::records::{Over, State};
+use super::records::Over;
 use super::{TaskRef, Visits};
 
 /// A branch that a task wants opened.
@@ -75,8 +75,7 @@ impl Visits {
                 Ok(None)
             })?;
         };
-        let accounts = (record.origin, record.payer);
-        record.state = State::Over(Over::Answered(ReplyPath::Nowhere));
+        let (_, accounts) = record.end(Over::Answered(ReplyPath::Nowhere));
         let reply = self.own(&place, Message::Reply(Reply::sole(payload)));
         let reply = self.way_up(now, task.call, &place, reply, links);
         self.note_over(now, &place, accounts, links);

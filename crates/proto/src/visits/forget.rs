@@ -4,12 +4,12 @@
 use crate::id::CallId;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::{PeerIndex, Pool};
+use crate::share::Pool;
 use crate::time::Timestamp;
 use crate::wire::Cause;
 
 use super::origins::{Origin, OriginIndex, Ring};
-use super::records::{Over, Record, State};
+use super::records::{Accounts, Over, Record, State};
 use super::{Place, RingIndex, Visits};
 
 impl Visits {
@@ -20,12 +20,12 @@ impl Visits {
         if !task.is_drained() {
             return;
         }
-        let over = State::Over(Over::of(task));
-        let (origin, payer) = (record.origin, record.payer);
-        if let State::Running(ended) = std::mem::replace(&mut record.state, over) {
+        let over = Over::of(task);
+        let (ended, accounts) = record.end(over);
+        if let State::Running(ended) = ended {
             self.spare.keep(ended);
         }
-        self.note_over(now, place, (origin, payer), links);
+        self.note_over(now, place, accounts, links);
     }
 
     /// A task that ran is over.
@@ -33,11 +33,14 @@ impl Visits {
         &mut self,
         now: Timestamp,
         place: &Place,
-        (origin, payer): (OriginIndex, PeerIndex),
+        Accounts { origin, payer, request_bytes }: Accounts,
         links: &mut Links,
     ) {
         self.running -= 1;
         links.shares_mut().give(payer, Pool::Running, 1);
+        if request_bytes > 0 {
+            links.shares_mut().give(payer, Pool::Requests, request_bytes);
+        }
         self.origins.get_mut(origin).over += 1;
         if let Some(ring) = self.origins.ring_mut(place.0) {
             ring.over += 1;

@@ -52,6 +52,8 @@ pub(super) struct Record {
     pub(super) forget_at: Timestamp,
     /// Bytes that its replies have taken of the room for those that wait for credit.
     pub(super) waiting_bytes: u32,
+    /// Bytes that its request has taken of the room for large ones, until it is over.
+    pub(super) request_bytes: u32,
     pub(super) state: State,
 }
 
@@ -94,7 +96,23 @@ pub(super) struct Tombstone {
     pub(super) replies_by: ReplyPath,
 }
 
+/// What a task that is over is counted in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accounts {
+    pub(super) origin: OriginIndex,
+    pub(super) payer: PeerIndex,
+    /// What its request has taken, to be given back.
+    pub(super) request_bytes: usize,
+}
+
 impl Record {
+    /// The task is over. What it was before.
+    pub(super) fn end(&mut self, over: Over) -> (State, Accounts) {
+        let request_bytes = std::mem::take(&mut self.request_bytes) as usize;
+        let accounts = Accounts { origin: self.origin, payer: self.payer, request_bytes };
+        (std::mem::replace(&mut self.state, State::Over(over)), accounts)
+    }
+
     pub(super) fn name(&self) -> Name {
         (self.seq, self.task.clone(), self.key)
     }
@@ -117,6 +135,7 @@ impl Record {
             since,
             forget_at,
             waiting_bytes: 0,
+            request_bytes: 0,
             state: State::Gone,
         }
     }

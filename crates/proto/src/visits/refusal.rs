@@ -33,14 +33,27 @@ impl Visits {
             Some(Refusal { failure, unrecorded: false })
         };
         // A running task will be remembered when it has ended.
-        if let Some(text) = overload(by, Pool::Records, links, "remembered", "remembered_max") {
+        if let Some(text) =
+            overload(by, Pool::Records, links, "tasks are remembered", "remembered_max")
+        {
             let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
             return Some(Refusal { failure, unrecorded: true });
         }
         if self.is_shutting_down {
             return refuse(Cause::ShuttingDown, "the node takes no new tasks");
         }
-        if let Some(text) = overload(by, Pool::Running, links, "running", "tasks_max") {
+        if let Some(text) = overload(by, Pool::Running, links, "tasks are running", "tasks_max") {
+            return refuse(Cause::Overloaded, &text);
+        }
+        if self.large_bytes(request) > 0
+            && let Some(text) = overload(
+                by,
+                Pool::Requests,
+                links,
+                "bytes of requests run",
+                "running_request_bytes_max",
+            )
+        {
             return refuse(Cause::Overloaded, &text);
         }
         if request.budget_us == 0 {
@@ -85,7 +98,7 @@ fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) ->
         return None;
     }
     Some(format!(
-        "{} tasks are {what}, and {} has its share of {limit}, {}",
+        "{} {what}, and {} has its share of {limit}, {}",
         shares.used(pool),
         by.via,
         shares.max(pool),

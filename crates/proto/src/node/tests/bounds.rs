@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::*;
-use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one};
+use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one, root_branch};
 use crate::call::CallOptions;
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
@@ -328,4 +328,36 @@ fn replies_that_wait_for_credit_are_bounded_and_leave_room_when_they_have_left()
     mesh.deliver_all();
     assert_eq!(used(&mesh), 0);
     assert_eq!(ask(&mut mesh, 1), Ok(()));
+}
+
+/// Large requests that run take a peer's share of what there is for all; small ones go on.
+#[test]
+fn large_requests_that_run_are_bounded_for_each_peer() {
+    let limits = Limits { running_request_bytes_max: 200_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let ask = |mesh: &mut Mesh, from: u64, bytes: &'static [u8]| {
+        let mut branch = root_branch(2);
+        branch.payload = Bytes::from_static(bytes);
+        let (now, branches) = (mesh.now, Branches::from_iter([branch]));
+        let opening = Opening { budget: None, options: CallOptions::default(), branches };
+        let call = mesh.with(from, |node| node.open(now, opening).unwrap());
+        mesh.deliver_all();
+        mesh.told(from, call)
+    };
+    const LARGE: &[u8] = &[7; 50_000];
+    let used = |mesh: &Mesh| mesh.nodes[&2].links().shares().used(Pool::Requests);
+    assert_eq!(ask(&mut mesh, 1, LARGE), [""; 0]);
+    let (_, first) = mesh.task("/0");
+    assert_eq!(ask(&mut mesh, 1, LARGE), [""; 0]);
+    let told = ask(&mut mesh, 1, LARGE);
+    assert!(told[0].contains("share of running_request_bytes_max"), "{told:?}");
+    assert_eq!(used(&mesh), 100_000);
+    assert_eq!(ask(&mut mesh, 3, LARGE), [""; 0], "another peer has room");
+    assert_eq!(ask(&mut mesh, 1, &[7; 16 << 10]), [""; 0], "what needs no credit is small");
+    let now = mesh.now;
+    mesh.with(2, |node| node.answer(now, &first, Bytes::new()).unwrap());
+    assert_eq!(used(&mesh), 100_000, "two of three");
+    assert_eq!(ask(&mut mesh, 3, LARGE), [""; 0]);
+    mesh.pass(Duration::from_secs(10));
+    assert_eq!(used(&mesh), 0, "their time is over");
 }

@@ -30,7 +30,19 @@ impl Maker {
         let Self { origin, payer } = *self;
         let state = if is_over { over() } else { running(&task, key) };
         let (link, forget_at) = (LinkId::LOCAL, Timestamp::MAX);
-        Record { seq, task, key, origin, link, payer, since, forget_at, waiting_bytes: 0, state }
+        Record {
+            seq,
+            task,
+            key,
+            origin,
+            link,
+            payer,
+            since,
+            forget_at,
+            waiting_bytes: 0,
+            request_bytes: 0,
+            state,
+        }
     }
 }
 
