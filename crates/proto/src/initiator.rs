@@ -279,10 +279,10 @@ impl Initiator {
         &mut self,
         now: Timestamp,
         by: Arrival,
-        mut frame: Frame,
+        frame: &mut Frame,
         links: &dyn LinkView,
     ) -> bool {
-        let (seq, task) = (frame.header.call.seq, frame.header.task);
+        let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
         if let Some(flat) = self.flat.get_mut(seq) {
             let call = CallId { origin: self.life, seq };
             // Before it grows: who may not speak must not cost more than this.
@@ -319,7 +319,8 @@ impl Initiator {
         {
             reply.inherited.clear();
         }
-        self.with(seq, |call| match frame.message {
+        let message = frame.take().message;
+        self.with(seq, |call| match message {
             Message::Reply(reply) => call.handle_reply(now, by, &task, reply),
             Message::Manifest(manifest) => call.handle_manifest(now, by, &task, &manifest),
             Message::Fail(fail) => call.handle_fail(now, by, &task, fail),

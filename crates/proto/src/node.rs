@@ -261,12 +261,12 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         link: LinkId,
-        frame: Frame,
+        mut frame: Frame,
     ) -> Result<(), Fault> {
         self.observe(now);
         // What a connection that was reset still brings may be stale.
         let Some(by) = self.links.arrival(link) else { return Ok(()) };
-        let result = self.dispatch(now, by, frame);
+        let result = self.dispatch(now, by, &mut frame);
         self.pump(now);
         result
     }

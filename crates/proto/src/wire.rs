@@ -252,6 +252,12 @@ impl Frame {
         Self { header, relayed_from: None, key: Some(key), message }
     }
 
+    /// Takes the frame from where it lies, for who keeps it or passes it on. Nothing is left of it there.
+    pub(crate) fn take(&mut self) -> Self {
+        let nothing = Message::Ask(Ask { origins: Vec::new() });
+        std::mem::replace(self, Self::new(Header::without_call(), nothing))
+    }
+
     /// Bytes before the payload.
     pub fn head_len(&self) -> usize {
         let mut count = Count::default();

@@ -259,7 +259,7 @@ impl Twin {
                 };
                 let frame = Frame::new(Header { call: self.call, task }, message);
                 let by = arrival(from, via, link, shown);
-                let counts = self.initiator.handle_frame(now, by, frame, &Connected);
+                let counts = self.initiator.handle_frame(now, by, &mut frame.clone(), &Connected);
                 // Of a call that has gone nothing is looked at.
                 seen.push(format!("counts: {}", counts || !self.is_held));
             }
@@ -324,7 +324,7 @@ proptest! {
             let reply = Message::Reply(Reply::sole(Bytes::new()));
                         let now = Timestamp::from_nanos(2);
             let by = arrival(peer, peer, LINK, None);
-            initiator.handle_frame(now, by, Frame::new(header, reply), &Connected);
+            initiator.handle_frame(now, by, &mut Frame::new(header, reply), &Connected);
             let is_due = index as usize + 1 >= count;
             prop_assert_eq!(initiator.poll_ready(), is_due.then_some(call));
         }

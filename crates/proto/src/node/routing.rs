@@ -15,7 +15,7 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         by: Arrival,
-        mut frame: Frame,
+        frame: &mut Frame,
     ) -> Result<(), Fault> {
         let from = frame.relayed_from.unwrap_or(by.via);
         let by = Arrival { from, key: frame.key, ..by };
@@ -61,31 +61,31 @@ impl<O: Outbox> Node<O> {
     }
 
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
-    fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: Frame) {
+    fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: &mut Frame) {
         let origin = frame.header.call.origin;
         if origin == self.identity.incarnation {
             let counts = self.initiator.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
         } else if frame.relayed_from.is_some() {
-            self.visits.relay_up(now, &by, frame, &mut self.links);
+            self.visits.relay_up(now, &by, frame.take(), &mut self.links);
         }
         // Else it is for an earlier life of this node.
     }
 
     /// A frame of the initiator for a task: here, or further down where only this node's children
     /// are known.
-    fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: Frame) {
+    fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: &mut Frame) {
         if frame.relayed_from.is_some_and(|to| to != self.identity.node) {
-            self.visits.relay_down(frame, &self.links);
+            self.visits.relay_down(frame.take(), &self.links);
             return;
         }
         let Frame { header, message, .. } = frame;
         match message {
             Message::Probe(probe) => {
-                self.visits.handle_probe(now, by, &header, &probe, &mut self.links);
+                self.visits.handle_probe(now, by, header, probe, &mut self.links);
             }
             Message::Credit(credit) => {
-                let counts = self.visits.handle_credit(now, by, &header, credit, &mut self.links);
+                let counts = self.visits.handle_credit(now, by, header, *credit, &mut self.links);
                 self.note(now, by, counts, Ignored::OrdersOther);
             }
             _ => debug_assert!(false, "only these go down"),
@@ -143,9 +143,9 @@ impl<O: Outbox> Node<O> {
                 self.send(now, outbound);
             } else if let Some(outbound) = self.visits.poll_outbound() {
                 self.send(now, outbound);
-            } else if let Some(frame) = self.loopback.pop_front() {
+            } else if let Some(mut frame) = self.loopback.pop_front() {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
-                let result = self.dispatch(now, by, frame);
+                let result = self.dispatch(now, by, &mut frame);
                 debug_assert_eq!(result, Ok(()), "this node keeps the protocol with itself");
             } else {
                 return;
