@@ -1,10 +1,10 @@
 //! Async multiparty RPC: one call, many parties.
 //!
-//! A multi-hop request, a quorum read, a broadcast: on top of request and response each is written by
-//! hand, and each differently. Here they are one thing, the **call**. It opens branches to some nodes;
-//! the task at each replies, or *delegates* to further nodes, whose tasks reply **straight to the
-//! initiator**. The call knows when it is complete, and which branch failed, where, and whether it may
-//! have run.
+//! A multi-hop request, a quorum read, a broadcast: on top of request and response each is written
+//! by hand, and each differently. Here they are one thing, the **call**. It opens branches to some
+//! nodes; the task at each replies, or *delegates* to further nodes, whose tasks reply **straight
+//! to the initiator**. The call knows when it is complete, and which branch failed, where, and
+//! whether it may have run.
 //!
 //! ```text
 //!   initiator ──request──▶ task ──request──▶ task ──request──▶ task
@@ -14,8 +14,8 @@
 //!
 //! # Example
 //!
-//! Two shards keep the persons of a social network. Whichever is asked for somebody's friends delegates
-//! to both, and each sends those it keeps to whoever asked:
+//! Two shards keep the persons of a social network. Whichever is asked for somebody's friends
+//! delegates to both, and each sends those it keeps to whoever asked:
 //!
 //! ```
 //! # #[cfg(feature = "tcp")] mod example {
@@ -131,7 +131,8 @@
 //! # }
 //! ```
 //!
-//! With a `.proto` file, `convoke-build` writes the constants, the trait to implement and the client:
+//! With a `.proto` file, `convoke-build` writes the constants, the trait to implement and the
+//! client:
 //!
 //! ```text
 //! impl Graph for Shard {
@@ -149,8 +150,8 @@
 //! - A request runs at most once. A failure says whether it may have run ([`Executed`]).
 //! - Every call has a deadline, 10 s unless another is given, and travels with what remains of it.
 //! - Dropping a call cancels it, wherever its tasks are.
-//! - Queues, trees, payloads and remembered ids are bounded ([`Limits`]); at a bound there is a typed
-//!   error.
+//! - Queues, trees, payloads and remembered ids are bounded ([`Limits`]); at a bound there is a
+//!   typed error.
 //!
 //! What it does **not** do: discovery by itself, retries by itself, exactly-once. A loop of
 //! [`Endpoint::peer`] and [`Endpoint::forget`] or a [`Resolve`] says who is where, and a [`OneOf`]
@@ -244,7 +245,7 @@ pub mod cast {
     };
 }
 
-/// What middleware meets: requests on their way to handlers, and calls as a tower service.
+/// Middleware: requests on their way to handlers, and calls as a tower service.
 #[cfg(feature = "tower")]
 pub mod middleware {
     pub use convoke_core::{Handled, HandlerService, Incoming, PeerService};
@@ -258,8 +259,8 @@ pub mod telemetry {
     pub use convoke_core::{TraceContext, TraceContextError};
 }
 
-/// Sets up an endpoint that speaks `tcp://`, whatever features are on. Other transports are added by
-/// value, with [`EndpointBuilder::transport`].
+/// Sets up an endpoint that speaks `tcp://`, whatever features are on. Other transports are added
+/// by value, with [`EndpointBuilder::transport`].
 ///
 /// [`Endpoint::builder`] sets up one without any, for other settings of TCP:
 /// ```
@@ -273,7 +274,8 @@ pub fn endpoint() -> EndpointBuilder {
     Endpoint::builder().transport(transport::TcpTransport::new())
 }
 
-/// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code that needs it.
+/// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code
+/// that needs it.
 #[cfg(feature = "quorum")]
 #[doc(hidden)]
 #[macro_export]
@@ -281,7 +283,8 @@ macro_rules! requires_quorum {
     () => {};
 }
 
-/// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code that needs it.
+/// Nothing where the feature `quorum` is on; otherwise an error that says so, for generated code
+/// that needs it.
 ///
 /// ```compile_fail
 /// convoke::requires_quorum!();

@@ -27,8 +27,8 @@ pub struct Builder {
 impl Builder {
     pub(crate) fn new() -> Self {
         let mut prost = prost_build::Config::new();
-        // std's HashMap has another order in every process: encoding a message twice could differ, and
-        // with it digests that members of a quorum compare.
+        // std's HashMap has another order in every process: encoding a message twice could differ,
+        // and with it digests that members of a quorum compare.
         prost.btree_map(["."]).prost_path("::convoke::prost");
         Self {
             prost,
@@ -48,8 +48,8 @@ impl Builder {
         self
     }
 
-    /// Also writes this file, which includes those of all packages, each in its module: one `include!`
-    /// brings all of them. Relative to the output folder. Default: none.
+    /// Also writes this file, which includes those of all packages, each in its module: one
+    /// `include!` brings all of them. Relative to the output folder. Default: none.
     #[must_use]
     pub fn include_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.include_file = Some(file.into());
@@ -79,23 +79,24 @@ impl Builder {
         self
     }
 
-    /// Takes the types of `proto_path` from `rust_path` instead of generating them: `".social"` from
-    /// `"::social_proto"`.
+    /// Takes the types of `proto_path` from `rust_path` instead of generating them: `".social"`
+    /// from `"::social_proto"`.
     #[must_use]
     pub fn extern_path(mut self, proto_path: &str, rust_path: &str) -> Self {
         self.prost.extern_path(proto_path, rust_path);
         self
     }
 
-    /// Makes the `bytes` fields that match one of the paths a `Bytes`, a slice of the frame that brought
-    /// it, instead of a `Vec<u8>`. Default: none.
+    /// Makes the `bytes` fields that match one of the paths a `Bytes`, a slice of the frame that
+    /// brought it, instead of a `Vec<u8>`. Default: none.
     #[must_use]
     pub fn bytes<'a>(mut self, paths: impl IntoIterator<Item = &'a str>) -> Self {
         self.prost.bytes(paths);
         self
     }
 
-    /// Where generated code finds convoke, or a crate that re-exports it. Default: `::convoke`.
+    /// Sets the path by which generated code finds convoke, or a crate that re-exports it. Default:
+    /// `::convoke`.
     #[must_use]
     pub fn convoke_path(mut self, path: impl Into<String>) -> Self {
         self.convoke_path = path.into();
@@ -103,7 +104,8 @@ impl Builder {
         self
     }
 
-    /// Changes how prost generates messages, such as where they find prost: in convoke by default. What it is told of output files and services is not used.
+    /// Changes how prost generates messages, such as where they find prost: in convoke by default.
+    /// Settings of output files and services have no effect.
     #[must_use]
     pub fn prost(mut self, change: impl FnOnce(&mut prost_build::Config)) -> Self {
         change(&mut self.prost);
@@ -117,7 +119,7 @@ impl Builder {
         self
     }
 
-    /// Whether cargo is told to run the build script again when one of the files changes, and only then.
+    /// Tells cargo to run the build script again when one of the files changes, and only then.
     /// Default: true.
     #[must_use]
     pub fn emit_rerun_if_changed(mut self, emits: bool) -> Self {
@@ -128,7 +130,8 @@ impl Builder {
     /// Compiles these files, which lie in one of the folders `includes`, and what they import.
     ///
     /// # Errors
-    /// [`Error`], which says where in which file. Unless it is [`Error::Write`], nothing was written.
+    /// [`Error`], which says where in which file. Unless it is [`Error::Write`], nothing was
+    /// written.
     pub fn compile_protos(
         mut self,
         protos: &[impl AsRef<Path>],

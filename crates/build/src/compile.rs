@@ -1,4 +1,5 @@
-//! From `.proto` files to descriptors, by protox, which finds `convoke/options.proto` without a copy.
+//! From `.proto` files to descriptors, by protox, which finds `convoke/options.proto` without a
+//! copy.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ impl Compiled {
         self.compiler.files().filter_map(|file| file.path())
     }
 
-    /// Where a file known to the compiler as `name` is.
+    /// Path of the file that the compiler knows as `name`.
     pub(crate) fn source(&self, name: &str) -> PathBuf {
         let file = self.compiler.files().find(|file| file.name() == name);
         file.and_then(|file| file.path()).unwrap_or(Path::new(name)).to_owned()
@@ -78,8 +79,8 @@ fn resolver(includes: &[&Path]) -> ChainFileResolver {
     chain
 }
 
-/// The compiler says of a missing file that it is in no include folder, which sends people looking in
-/// the wrong place.
+/// The compiler says of a missing file that it is in no include folder, which sends people looking
+/// in the wrong place.
 fn check_exists(proto: &Path, includes: &[&Path]) -> Result<(), Error> {
     if proto.exists() || includes.iter().any(|folder| folder.join(proto).exists()) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What can be wrong with the input.
+//! Defects of the input.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,23 +14,23 @@ pub enum Error {
     MissingFile {
         /// The file.
         path: PathBuf,
-        /// Where it was looked for.
+        /// The folders it was looked for in.
         includes: String,
     },
     /// A file is not valid protobuf, or imports one that is not there.
     #[error("{message}")]
     Proto {
-        /// What is wrong, in the form `file:line:column: text`.
+        /// The defect, in the form `file:line:column: text`.
         message: String,
     },
     /// A method or service asks for what cannot be generated.
     #[error("{place}: {subject}: {message}")]
     Options {
-        /// Where, in the form `file:line:column`.
+        /// Its place, in the form `file:line:column`.
         place: String,
         /// The service, or `package.Service/Method`.
         subject: String,
-        /// What is wrong and what to do.
+        /// The defect, and what to do.
         message: String,
     },
     /// Two things would have the same name in Rust: rename one.

@@ -1,5 +1,5 @@
-//! Compiles `.proto` files to convoke clients and servers. No `protoc` is needed: [protox] compiles,
-//! [prost-build] makes the messages, and this crate the rest.
+//! Compiles `.proto` files to convoke clients and servers. No `protoc` is needed: [protox]
+//! compiles, [prost-build] makes the messages, and this crate the rest.
 //!
 //! ```no_run
 //! // build.rs
@@ -34,10 +34,12 @@
 //! | `GraphClient` | `GraphClient::new(&endpoint).profile(request)` gives an [`Invocation`] |
 //! | `GraphMembers` | where methods are for configurations: `client.on(&replicas).profile(request)` gives a [`QuorumBuilder`] |
 //!
-//! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the same
-//! bytes. The including crate depends on `convoke` alone (and `prost-types`, for a `Timestamp` and the
-//! like), and sees no warnings of this code, even where it denies `missing_docs`, `unreachable_pub`
-//! or clippy's `pedantic`. Only `forbid` cannot be quieted.
+//! An rpc that takes a `stream` has `Items` in its handler, and a `StreamInvocation` in its client.
+//!
+//! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the
+//! same bytes. The including crate depends on `convoke` alone (and `prost-types`, for a `Timestamp`
+//! and the like), and sees no warnings of this code, even where it denies `missing_docs`,
+//! `unreachable_pub` or clippy's `pedantic`. Only `forbid` cannot be quieted.
 //!
 //! # Options
 //!
@@ -54,7 +56,7 @@
 //!
 //! # What it does **not** do
 //!
-//! Streams of requests: an rpc that takes a `stream` is an error.
+//! Streamed requests to a configuration: an rpc that takes a `stream` asks one node.
 //!
 //! [`Method`]: https://docs.rs/convoke/latest/convoke/struct.Method.html
 //! [`Service`]: https://docs.rs/convoke/latest/convoke/struct.Service.html
@@ -78,18 +80,19 @@ use std::path::Path;
 
 pub use builder::Builder;
 pub use error::Error;
-/// What [`Builder::prost`] configures, in the version this crate uses.
+/// The crate that [`Builder::prost`] configures, in the version this crate uses.
 pub use prost_build;
 
-/// The text of `convoke/options.proto`, for other tools that compile the same files: `protoc`, linters,
-/// editors.
+/// The text of `convoke/options.proto`, for other tools that compile the same files: `protoc`,
+/// linters, editors.
 pub const OPTIONS_PROTO: &str = include_str!("../proto/convoke/options.proto");
 
 /// Compiles these files, which lie in one of the folders `includes`, and what they import, into the
 /// `OUT_DIR` of a build script.
 ///
 /// # Errors
-/// [`Error`], which says where in which file. Returned from a build script's `main`, it is readable.
+/// [`Error`], which says where in which file. Returned from a build script's `main`, it is
+/// readable.
 pub fn compile_protos(
     protos: &[impl AsRef<Path>],
     includes: &[impl AsRef<Path>],
@@ -102,7 +105,7 @@ pub fn configure() -> Builder {
     Builder::new()
 }
 
-/// What the compiler makes of generated code: a client method takes its own message,
+/// Types of generated code, as the compiler checks them: a client method takes its own message,
 /// ```
 /// # mod social { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/social.rs")); }
 /// # use social::{GraphClient, ProfileRequest};
@@ -128,7 +131,7 @@ pub fn configure() -> Builder {
 /// }
 /// ```
 ///
-/// Where members echo, all of them are asked by one call,
+/// Members that echo are all asked by one call,
 /// ```
 /// # mod replicated { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/replicated.rs")); }
 /// # use convoke::{Status, quorum::{Configuration, Majority}};

@@ -1,4 +1,4 @@
-//! What the files ask for: the options of `convoke/options.proto`, checked.
+//! Options of `convoke/options.proto`, as the files set them, checked.
 
 mod method;
 
@@ -13,14 +13,14 @@ use crate::error::Error;
 
 pub(crate) use method::MethodOptions;
 
-/// What all services ask for, by full name.
+/// Options of all services, by full name.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     services: BTreeMap<String, ServiceOptions>,
     methods: BTreeMap<String, MethodOptions>,
 }
 
-/// What a service asks for.
+/// Options of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceOptions {
     /// Its methods are ordered among each other.

@@ -1,4 +1,4 @@
-//! Where the code goes: file names, and the file that includes the others.
+//! Files of generated code: their names, and the file that includes the others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The last touch on the code of a package: no two things of one name, no warnings where it is included,
-//! comments that are no code to rustdoc, and formatting.
+//! The last touch on the code of a package: no two things of one name, no warnings where it is
+//! included, comments that are no code to rustdoc, and formatting.
 
 mod docs;
 mod maps;

@@ -4,7 +4,7 @@ use tonic::metadata::{
     Ascii, AsciiMetadataKey, Binary, BinaryMetadataKey, MetadataMap, MetadataValue,
 };
 
-/// What a header takes besides its name and value (RFC 9113, section 6.5.2).
+/// Bytes charged for a header besides its name and value (RFC 9113, section 6.5.2).
 pub(crate) const HEADER_BYTES: usize = 32;
 
 /// A pair that gRPC can carry.

@@ -37,8 +37,8 @@
 //!
 //! A request's path names the method, and its message passes undecoded into a call: the edge needs
 //! no generated code. `grpc-timeout` becomes the deadline, headers become metadata, `traceparent`
-//! the trace context; the codes are the same. Metadata of the first reply
-//! becomes headers, that of later ones and of failures trailers. A stream that the client resets cancels its call.
+//! the trace context; the codes are the same. Metadata of the first reply becomes headers, that of
+//! later ones and of failures trailers. A stream that the client resets cancels its call.
 //!
 //! # What it does not do
 //!

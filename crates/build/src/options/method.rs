@@ -1,10 +1,10 @@
-//! What a method asks for, and which wishes contradict each other.
+//! Options of a method, and which of them contradict each other.
 
 use prost_reflect::{MethodDescriptor, Value};
 
 use super::{ServiceOptions, ours, unknown};
 
-/// What a method asks for, its service's wishes included.
+/// Options of a method, those of its service included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MethodOptions {
     /// The handler holds a task.
@@ -21,11 +21,11 @@ pub(crate) struct MethodOptions {
     pub(crate) is_led: bool,
     /// A configuration is told.
     pub(crate) is_multicast: bool,
-    /// How many echo phases hold the reply back.
+    /// Number of echo phases that hold the reply back.
     pub(crate) echo_phases: u16,
 }
 
-/// What is written in the file; `None` where nothing is.
+/// Options as the file has them; `None` where it says nothing.
 #[derive(Default)]
 struct Written {
     tree: Option<bool>,
@@ -41,7 +41,7 @@ struct Written {
 const ECHO_PHASES_MAX: u16 = 16;
 
 /// # Errors
-/// What is wrong and what to do.
+/// A text that says what is wrong and what to do.
 pub(super) fn read(method: &MethodDescriptor, of: ServiceOptions) -> Result<MethodOptions, String> {
     let written = Written::read(method)?;
     let contradiction = (written.of_shape(method).or_else(|| written.of_promises(of)))

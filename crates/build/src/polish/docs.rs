@@ -1,5 +1,5 @@
-//! Comments of a `.proto` file as documentation: rustdoc would take indented text, and fences without a
-//! language, for Rust, and run it as a test.
+//! Comments of a `.proto` file as documentation: rustdoc would take indented text, and fences
+//! without a language, for Rust, and run it as a test.
 
 use syn::visit_mut::VisitMut;
 use syn::{Attribute, Expr, Lit, LitStr, Meta};
@@ -30,7 +30,7 @@ fn doc(attribute: &mut Attribute) -> Option<&mut LitStr> {
     }
 }
 
-/// Whether the lines so far have an open fence.
+/// Code fence of the lines so far, open or not.
 #[derive(Default)]
 struct Fence {
     is_open: bool,
@@ -48,8 +48,8 @@ impl Fence {
     }
 }
 
-/// The blanks of `line` before `text`, but for those that would make it code: the one after `///` and
-/// three more are harmless (CommonMark, section 4.4).
+/// The blanks of `line` before `text`, but for those that would make it code: the one after `///`
+/// and three more are harmless (CommonMark, section 4.4).
 fn indent<'a>(line: &'a str, text: &str) -> &'a str {
     &line[..(line.len() - text.len()).min(4)]
 }

@@ -3,8 +3,8 @@
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, ItemStruct, Meta, parse_quote};
 
-/// Derives it. That of prost 0.14 names the crate `::prost` where a message has a `BTreeMap`, wherever prost was
-/// told to find itself; a crate of users need not depend on it.
+/// Derives it. That of prost 0.14 names the crate `::prost` where a message has a `BTreeMap`,
+/// wherever prost was told to find itself; a crate of users need not depend on it.
 pub(super) struct DerivedDebug;
 
 impl VisitMut for DerivedDebug {

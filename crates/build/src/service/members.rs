@@ -1,5 +1,5 @@
-//! What a service has besides where its methods are for configurations: a client of all members, and a
-//! server that knows among whom it echoes.
+//! Code of a service whose methods are for configurations: a client of all members, and a server
+//! that knows among whom it echoes.
 
 use super::ServiceCode;
 use super::method::MethodCode;

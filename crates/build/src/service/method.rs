@@ -81,7 +81,7 @@ impl<'a> MethodCode<'a> {
         )
     }
 
-    /// What its handler takes: a message of this type, or items of it.
+    /// Type that its handler takes: a message of this type, or items of it.
     fn request(&self, convoke: &str, input: &str) -> String {
         match self.method.client_streaming {
             true => format!("{convoke}::Items<{input}>"),
@@ -89,7 +89,7 @@ impl<'a> MethodCode<'a> {
         }
     }
 
-    /// What its implementer must know besides.
+    /// Documentation for its implementer, beside that of the file.
     fn handler_docs(&self) -> String {
         match self.options {
             MethodOptions { echo_phases: phases @ 1.., .. } => format!(
@@ -148,7 +148,8 @@ impl<'a> MethodCode<'a> {
         }
     }
 
-    /// The call of one node. Where members echo there is none: each must get the request by the same call.
+    /// The call of one node. Where members echo there is none: each must get the request by the
+    /// same call.
     pub(super) fn call(&self, convoke: &str, module: &str) -> String {
         if self.has_echo() {
             return String::new();
@@ -175,7 +176,7 @@ impl<'a> MethodCode<'a> {
         )
     }
 
-    /// What its caller must know besides.
+    /// Documentation for its caller, beside that of the file.
     fn call_docs(&self) -> &'static str {
         if self.method.client_streaming && self.method.server_streaming {
             "
@@ -245,7 +246,7 @@ fn method_name(name: &str) -> String {
     if matches!(name, "new" | "clone") { format!("{name}_") } else { name.to_owned() }
 }
 
-/// How a type is called one module further down.
+/// Name of a type one module further down.
 fn one_below(rust_type: &str) -> String {
     let is_local = !rust_type.starts_with("::")
         && !rust_type.starts_with("crate::")
@@ -253,5 +254,6 @@ fn one_below(rust_type: &str) -> String {
     if is_local { format!("super::{rust_type}") } else { rust_type.to_owned() }
 }
 
-/// What prost makes of `google.protobuf.Empty`, `BoolValue` and the like, as far as these are not paths.
+/// Types that prost makes of `google.protobuf.Empty`, `BoolValue` and the like, as far as they are
+/// not paths.
 const NOT_PATHS: [&str; 8] = ["()", "bool", "f32", "f64", "i32", "i64", "u32", "u64"];

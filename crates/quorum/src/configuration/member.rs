@@ -30,9 +30,9 @@ impl Member {
     }
 }
 
-/// A member as [`Configuration::new`](super::Configuration::new) takes it: a [`NodeId`], a [`Peer`], an
-/// [`Endpoint`] with where it listens, or a node and its [addresses](ToAddresses), such as
-/// `(1, "tcp://a:7000")`.
+/// A member as [`Configuration::new`](super::Configuration::new) takes it: a [`NodeId`], a
+/// [`Peer`], an [`Endpoint`] with where it listens, or a node and its [addresses](ToAddresses),
+/// such as `(1, "tcp://a:7000")`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a member of a configuration",
     label = "does not say which node it is",

@@ -60,7 +60,7 @@ pub enum Refusal {
     WrongIndex {
         /// The node.
         node: NodeId,
-        /// Whose place it claims.
+        /// Index of the member whose place it claims.
         claimed: u16,
     },
     /// It is of another epoch of the configuration.

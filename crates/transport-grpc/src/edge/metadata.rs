@@ -1,5 +1,5 @@
-//! From the headers of a gRPC request to deadline, metadata and trace context, and from the metadata
-//! of replies to headers and trailers.
+//! From the headers of a gRPC request to deadline, metadata and trace context, and from the
+//! metadata of replies to headers and trailers.
 
 use std::time::Duration;
 

@@ -337,7 +337,7 @@ impl ServerStreamingService<Bytes> for One {
 pub(super) struct Replies {
     /// `None` at the end.
     call: Option<Call<RawMessage>>,
-    /// What passes on the messages of a streamed request.
+    /// Passes on the messages of a streamed request.
     pump: Option<Pump>,
     first: Option<Parts>,
     /// Metadata of the replies since the headers left, which the trailers take.

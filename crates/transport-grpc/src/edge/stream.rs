@@ -1,7 +1,7 @@
 //! A gRPC request of many messages as the items of one call.
 //!
-//! A task of its own passes the items on, so that replies come meanwhile. It ends with the call, whoever
-//! ends that.
+//! A task of its own passes the items on, so that replies come meanwhile. It ends with the call,
+//! whoever ends that.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,8 +18,8 @@ use super::service::{One, Replies, answer, only_reply};
 use super::status;
 use crate::codec::Parts;
 
-/// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that cancels
-/// the call.
+/// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that
+/// cancels the call.
 pub(super) struct Pump {
     task: JoinHandle<()>,
     fault: Arc<OnceLock<Status>>,
@@ -39,7 +39,7 @@ impl Pump {
         Self { task, fault }
     }
 
-    /// What the client did wrong, if that is why its call was cancelled.
+    /// Fault of the client, if its call was cancelled for one.
     pub(super) fn fault(&self) -> Option<Status> {
         self.fault.get().cloned()
     }
@@ -78,7 +78,7 @@ async fn pass_on(
     }
 }
 
-/// What tonic says of a message that cannot be taken. gRPC's own code for one above the limit is "resource
+/// Status of a message that tonic cannot take. gRPC's own code for one above the limit is "resource
 /// exhausted"; tonic says "out of range".
 fn own(error: &Status) -> Status {
     let code = match error.code() {
