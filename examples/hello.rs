@@ -49,7 +49,6 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let status = error.status().ok_or("it is the service's own error")?;
     assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "a name is needed"));
 
-    client.shutdown(Duration::from_secs(1)).await;
     server.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

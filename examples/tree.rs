@@ -58,12 +58,8 @@ async fn search(client: &Endpoint, front: NodeId, word: &str) -> Result<usize, C
 
 async fn start_shard(node: u64, lines: &'static [&str]) -> Result<Endpoint, Box<dyn Error>> {
     let shard = Service::with(Shard { lines }).tree(LOOK, Shard::look);
-    Ok(convoke::endpoint()
-        .node(NodeId::new(node))
-        .listen("tcp://127.0.0.1:0")
-        .serve(shard)
-        .start()
-        .await?)
+    let endpoint = convoke::endpoint().node(NodeId::new(node)).listen("tcp://127.0.0.1:0");
+    Ok(endpoint.serve(shard).start().await?)
 }
 
 #[tokio::main]
@@ -71,28 +67,20 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let birds = start_shard(1, &["a wren in a hedge", "a heron by the pond"]).await?;
     let fish = start_shard(2, &["a pike in the pond", "a trout"]).await?;
 
+    let at = |node: &Endpoint| (node.node(), node.addresses().to_vec());
     let shards = vec![birds.node().into(), fish.node().into()];
     let service = Service::with(Front { shards }).tree(FIND, Front::find).tree(FIRST, Front::first);
-    let front = convoke::endpoint()
-        .peers([&birds, &fish].map(|shard| (shard.node(), shard.addresses())))
-        .listen("tcp://127.0.0.1:0")
-        .serve(service)
-        .start()
-        .await?;
+    let front = convoke::endpoint().peers([&birds, &fish].map(at)).listen("tcp://127.0.0.1:0");
+    let front = front.serve(service).start().await?;
 
     // Connected to all of them, so that replies come straight from where they are made.
-    let client = convoke::endpoint()
-        .peers([&front, &birds, &fish].map(|node| (node.node(), node.addresses())))
-        .keep_connected()
-        .start()
-        .await?;
+    let peers = [&front, &birds, &fish].map(at);
+    let client = convoke::endpoint().peers(peers).keep_connected().start().await?;
     assert_eq!(search(&client, front.node(), "pond").await?, 2);
 
-    let call = client.call(FIRST, "wren".into()).to(front.node());
-    let (replies, outcome) = call.open()?.collect().await?;
-    println!("{replies:?}");
-    assert!(outcome.is_complete());
-    assert_eq!((replies[0].from(), replies[0].way()), (birds.node(), Way::Direct));
+    let (found, end) = client.call(FIRST, "wren".into()).to(front.node()).open()?.collect().await?;
+    println!("{found:?}");
+    assert!(end.is_complete() && found[0].way() == Way::Direct, "{end:?}");
 
     // 3 requests and 2 replies, then 2 requests and 1 reply: no manifest needed a frame of its own.
     let nodes = [client, front, birds, fish];

@@ -32,6 +32,7 @@ examples! {
     "tcp": operations in "../examples/operations.rs",
     "tcp": node in "../examples/node.rs",
     "tls": tls in "../examples/tls.rs",
+    "tls": secured in "../examples/secured.rs",
     "quic": quic in "../examples/quic.rs",
     "grpc": edge in "../examples/edge.rs",
     "zstd": compression in "../examples/compression.rs",
