@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::transport::BoxFuture;
-use convoke_core::{Code, Context, Method, Status};
+use convoke_core::{Code, Context, Method, Payload, Status};
 use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::sync::Mutex;
@@ -32,8 +32,8 @@ use convoke_core::transport::sockets;
 /// # use convoke_transport_grpc::ForeignServer;
 /// const PRICE: Method<String, String> = Method::new("shop.v1.Prices/Price");
 ///
-/// async fn price(item: String, prices: &ForeignServer, context: &Context) -> Result<String, Status> {
-///     prices.call(PRICE, &item).within(context).await
+/// async fn price(item: String, prices: &ForeignServer, task: &Context) -> Result<String, Status> {
+///     prices.call(PRICE, &item).within(task).await
 /// }
 /// ```
 #[derive(Clone)]
@@ -83,7 +83,7 @@ impl ForeignServer {
     }
 
     /// A call of one of its methods.
-    pub fn call<Req: prost::Message, Resp: prost::Message + Default>(
+    pub fn call<Req: Payload, Resp: Payload>(
         &self,
         method: Method<Req, Resp>,
         message: &Req,
@@ -91,7 +91,7 @@ impl ForeignServer {
         ForeignCall {
             server: self.clone(),
             method: method.name(),
-            message: message.encode_to_vec().into(),
+            message: message.to_bytes(),
             deadline: DEADLINE_DEFAULT,
             metadata: Vec::new(),
             message_bytes_max: MESSAGE_BYTES_MAX,
@@ -123,7 +123,7 @@ fn terms() -> Terms {
     }
 }
 
-impl<Resp: prost::Message + Default> ForeignCall<Resp> {
+impl<Resp: Payload> ForeignCall<Resp> {
     /// Ends within `deadline`, which the server is told. Default 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -204,7 +204,7 @@ impl<Resp: prost::Message + Default> ForeignCall<Resp> {
 
 /// # Cancel safety
 /// Dropped before it resolves, the call is cancelled.
-impl<Resp: prost::Message + Default + 'static> IntoFuture for ForeignCall<Resp> {
+impl<Resp: Payload + 'static> IntoFuture for ForeignCall<Resp> {
     type Output = Result<Resp, Status>;
     type IntoFuture = BoxFuture<Self::Output>;
 
@@ -226,7 +226,7 @@ impl<Resp: prost::Message + Default + 'static> IntoFuture for ForeignCall<Resp> 
     }
 }
 
-impl<Resp: prost::Message + Default> ForeignReplies<Resp> {
+impl<Resp: Payload> ForeignReplies<Resp> {
     /// The next reply; `None` at the end.
     ///
     /// # Errors

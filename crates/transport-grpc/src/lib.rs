@@ -55,8 +55,8 @@
 //! const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello");
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-//! let greeter = Service::new()
-//!     .unary(HELLO, |name: String, _: Context| async move { Ok::<_, Status>(format!("hello, {name}")) });
+//! let hello = |name: String, _: Context| async move { Ok::<_, Status>(format!("hello, {name}")) };
+//! let greeter = Service::new().unary(HELLO, hello);
 //! let server = Endpoint::builder()
 //!     .transport(GrpcTransport::new())
 //!     .listen("grpc://127.0.0.1:0")

@@ -6,7 +6,7 @@ mod echo;
 
 use std::time::Duration;
 
-use convoke_core::{Code, Context, Endpoint, Method, Service, Status};
+use convoke_core::{Code, Context, Endpoint, Method, Payload, RawMessage, Service, Status};
 use convoke_transport_grpc::ForeignServer;
 use echo::{Number, Stage, Text};
 
@@ -36,6 +36,22 @@ async fn a_foreign_method_answers_once_or_streams() {
     assert_eq!(replies.next().await.unwrap(), None);
     let several = server.call(COUNT, &Number { number: 2 }).await.unwrap_err();
     assert!(several.message().contains("second reply"), "{several}");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn any_payload_is_sent_and_taken() {
+    // A gateway has bytes and no types.
+    const RAW: Method<RawMessage, RawMessage> = Method::new("edge.test.Echo/Say");
+    let stage = Stage::new().await;
+    let request = RawMessage::new(text("a").to_bytes());
+    let reply = server(&stage).call(RAW, &request).await.unwrap();
+    assert_eq!(reply.into_bytes(), text("A").to_bytes());
+    // What does not decode is said to be the foreign reply.
+    const NOT_TEXT: Method<RawMessage, Number> = Method::new("edge.test.Echo/Say");
+    let status = server(&stage).call(NOT_TEXT, &request).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    assert!(status.message().contains("foreign reply cannot be decoded"), "{status}");
     stage.stop().await;
 }
 
