@@ -37,7 +37,7 @@
 //!     friends: Vec<u64>,
 //! }
 //!
-//! // The names of methods, with what they take and answer; `convoke-build` makes them of a .proto file.
+//! // Names of methods, with input and output; `convoke-build` makes them of a .proto file.
 //! const PERSON: Method<Ids, Person> = Method::new("social.Graph/Person").read_only();
 //! const PERSONS: Method<Ids, Person> = Method::new("social.Graph/Persons").read_only();
 //! const FRIENDS: Method<Person, Person> = Method::new("social.Graph/Friends").read_only();
@@ -63,7 +63,7 @@
 //!         Ok(task.finish())
 //!     }
 //!
-//!     // Two branches. Were `PERSONS` answered with anything but a `Person`, this would not compile.
+//!     // Two branches. If `PERSONS` answered with anything but a `Person`, this would not compile.
 //!     async fn friends(&self, of: Person, task: Task<Person>) -> Result<Finish, Status> {
 //!         let (even, odd) = of.friends.into_iter().partition(|id| id % 2 == 0);
 //!         let parts = [(self.even, even), (self.odd, odd)];
@@ -140,8 +140,8 @@
 //!     async fn friends(&self, of: Person, task: Task<Person>) -> Result<Finish, Status> { .. }
 //! }
 //!
-//! let endpoint =
-//!     convoke::endpoint().listen("tcp://0.0.0.0:7000").serve(GraphServer::new(shard)).start().await?;
+//! let graph = GraphServer::new(shard);
+//! let endpoint = convoke::endpoint().listen("tcp://0.0.0.0:7000").serve(graph).start().await?;
 //! let ada = GraphClient::new(&endpoint).person(request).to(peer).await?;
 //! ```
 //!

@@ -46,7 +46,9 @@ pub enum Verdict<T> {
 ///
 ///     fn decide(&mut self, replies: &mut Replies<u64>) -> Verdict<u64> {
 ///         match () {
-///             () if replies.reach(&Majority) => Verdict::Done(replies.iter().map(|(_, n)| n).sum()),
+///             () if replies.reach(&Majority) => {
+///                 Verdict::Done(replies.iter().map(|(_, n)| n).sum())
+///             }
 ///             () if replies.may_reach(&Majority) => Verdict::Continue,
 ///             () => Verdict::Impossible,
 ///         }

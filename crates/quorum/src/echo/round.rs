@@ -296,7 +296,8 @@ pub struct EchoOutcome {
 /// ```
 /// # use convoke_core::{Context, Status};
 /// # use convoke_quorum::{Configuration, echo::{digest_of, echo_phases}};
-/// # async fn handler(context: Context, members: Configuration, value: String) -> Result<(), Status> {
+/// # async fn handler(context: Context, members: Configuration, value: String)
+/// # -> Result<(), Status> {
 /// echo_phases(&context, &members, 1, digest_of(value.as_bytes())).await?;
 /// # Ok(())
 /// # }
