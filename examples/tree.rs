@@ -87,7 +87,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     // Counted where they came: the last sender may not have counted yet what the client has read.
     let frames: u64 = nodes.iter().map(|node| node.counters().frames_received).sum();
     println!("{frames} frames in all");
-    assert_eq!(frames, 8);
+    // More only where the machine was busy: after 50 ms without news the client asks for a task.
+    assert!(frames >= 8);
     for node in nodes {
         node.shutdown(Duration::from_secs(1)).await;
     }
