@@ -174,7 +174,9 @@ impl Network {
             let most = u64::try_from(late_max.as_micros()).unwrap_or(u64::MAX);
             // Often at the very end of what is to be remembered.
             let least = if self.random.chance(40) { most / 10 * 9 } else { 0 };
-            arrivals.push(now + self.random.micros(least..most));
+            let late = now + self.random.micros(least..most);
+            // Behind the frame itself, which keeps the order of its lane.
+            arrivals.push(arrivals.last().map_or(late, |at| late.max(*at)));
         }
         arrivals
     }
