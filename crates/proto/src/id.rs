@@ -148,6 +148,8 @@ pub struct LinkId {
 impl LinkId {
     /// A node's own connection to itself, which never ends.
     pub const LOCAL: Self = Self { index: 0, generation: 0 };
+    /// No connection: what left by it never left.
+    pub(crate) const NONE: Self = Self { index: u32::MAX, generation: u32::MAX };
 
     /// A place in a table of connections. A connection that comes later may have it again.
     pub const fn index(self) -> usize {

@@ -165,7 +165,7 @@ enum Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) node: NodeId,
-    /// The connection that its request left by, once it has.
+    /// The connection that its request left by, once it has; [`LinkId::NONE`] once it cannot leave.
     pub(crate) link: Option<LinkId>,
 }
 

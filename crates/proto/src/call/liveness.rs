@@ -427,7 +427,11 @@ impl Call {
     /// Whether nobody is left who would say that the request of a task was lost: the node of its sender
     /// may have started again since the call was opened, or does not know of the sender, or is away.
     fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
-        let Some((sender, holder)) = self.sender_of(task) else { return false };
+        let Some((sender, holder)) = self.sender_of(task) else {
+            // Nobody knows where a sender was whose own parent failed before it said so.
+            let parent = task.path.parent().filter(|_| task.hop == 0);
+            return parent.is_some_and(|(parent, _)| self.has_failed_parent(&parent));
+        };
         let asked = self.liveness.senders.get(&sender).filter(|asked| asked.node == holder.node);
         asked.is_some_and(|asked| asked.is_gone)
             || links.has_lost(holder.node, self.liveness.opened_at)

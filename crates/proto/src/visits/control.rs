@@ -183,8 +183,8 @@ impl Visits {
         }
     }
 
-    /// Says again which branches of a task left by connections that have ended: when they did, there
-    /// may have been no way to the initiator.
+    /// Says again which branches of a task left by connections that have ended, or could not leave:
+    /// when that was said, there may have been no way to the initiator.
     fn report_ended(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
         let Some(record) = self.record(place) else { return };
         let origin = self.origins.get(record.origin).name.node;

@@ -391,8 +391,8 @@ impl Visits {
             _ => 0,
         };
         let Some(child) = record.children_mut().get_mut(index as usize) else { return };
-        if child.link.is_none() {
-            child.link = Some(link);
+        let left_by = child.link.replace(link);
+        if left_by.is_none() {
             *self.left.entry((to, call, place.0)).or_default() += 1;
         }
     }
@@ -423,6 +423,8 @@ impl Visits {
         inherited: Vec<Sealed>,
         links: &mut Links,
     ) {
+        // What is said here may be lost on its way: then it is said again when this task is asked for.
+        self.note_left(call, parent, &task, to, LinkId::NONE);
         let text = links.why_unreachable(to);
         let failure = TaskFailure::new(Cause::Unreachable, Executed::No, text);
         let fail = Fail { node: Some(to), ..failure.into_fail(None, inherited) };

@@ -36,6 +36,10 @@ impl World {
         if let Some(task) = refused_for_lack_of_room(self.hosts[from].id, &frame) {
             self.hosts[from].turned_away.insert(task);
         }
+        // A request that never left; its sender says so once.
+        if matches!(&frame.message, Message::Fail(fail) if fail.node.is_some()) {
+            self.oracle.hurt(&TaskName::of(frame.header.call, frame.header.task.clone()));
+        }
         let late_max = self.late_max(&frame);
         self.send_bytes(from, link, (lane, &bytes), late_max);
     }

@@ -404,3 +404,36 @@ fn a_status_of_a_closed_task_takes_the_lane_of_its_replies() {
     assert_eq!(running(&mut mesh), (crate::link::Lane::Data, false));
     drop(reply);
 }
+
+/// Found by the simulation (crashes, seed 7000001019944): the entry of a task came by a child, but where the task
+/// had been nobody could say any more, so that nobody was known to have lost the request of another child.
+#[test]
+fn a_branch_of_a_sender_that_was_never_named_is_fenced() {
+    let (mut mesh, call) = Mesh::calling(4, &[2]);
+    mesh.delegate("/0", &[2]);
+    let (_, task) = mesh.task("/0/0");
+    let now = mesh.now;
+    mesh.with(2, |node| {
+        node.delegate(now, &task, branch(4)).unwrap();
+        node.delegate(now, &task, branch(3)).unwrap();
+        node.finish(now, &task);
+    });
+    mesh.wire.retain(|(_, sent)| sent.to != super::mesh::id(4));
+    mesh.deliver_all();
+    let link = mesh.link_between(1, 2);
+    mesh.start(2, &Limits::default());
+    mesh.disconnect(1, link);
+    mesh.answer("/0/0/1", b"with the entry");
+    mesh.deliver_all();
+    for _ in 0..3 {
+        mesh.pass(millis(500));
+        mesh.deliver_all();
+    }
+    let told = [
+        "reply /0/0/1",
+        "branch /0 at n2: the connection to the node was lost (it may have run)",
+        "branch /0/0/0 at n4: the connection to the node was lost (it may have run)",
+        "Partial",
+    ];
+    assert_eq!(mesh.told(1, call), told);
+}

@@ -187,6 +187,26 @@ fn a_sender_that_could_not_report_is_asked_for_its_branch() {
     }
 }
 
+/// As above, of a request that never left: that was said once, and the word was lost.
+#[test]
+fn a_sender_says_again_that_a_request_never_left() {
+    let (mut mesh, call) = out_of_sight(|mesh| {
+        let link = mesh.link_between(3, 4);
+        mesh.disconnect(3, link);
+        mesh.nodes.get_mut(&3).unwrap().configure(id(4), vec!["test://4".parse().unwrap()]);
+        open_a_branch(mesh);
+        let now = mesh.now;
+        mesh.with(3, |node| node.handle_dial_failed(now, id(4)));
+        mesh.dials.clear();
+        assert_eq!(mesh.hold_back("FAIL").len(), 1);
+    });
+    worry_twice(&mut mesh);
+    mesh.connect(1, 3);
+    mesh.deliver_all();
+    let lost = format!("branch /0/0/0 {OUT_OF_SIGHT}");
+    assert_eq!(mesh.told(1, call), [lost, "Partial".to_owned()]);
+}
+
 /// A new life of its node does not know of a sender, which therefore says nothing either.
 #[test]
 fn a_branch_of_a_sender_that_is_gone_is_fenced() {
