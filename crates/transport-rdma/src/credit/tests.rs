@@ -257,7 +257,7 @@ fn as_many_slots_as_there_can_be_are_announced_at_once() {
         assert!(receiver.wants_credit_message());
         let header = receiver.send(Kind::Credit);
         sender.handle_message(&header).unwrap();
-        assert_eq!(sender.outgoing.left(), SLOT_COUNT_MAX.into());
+        assert_eq!(sender.outgoing.left(), u32::from(SLOT_COUNT_MAX));
     }
 }
 
