@@ -162,7 +162,13 @@ impl World {
             true => Duration::ZERO,
             false => self.scenario.limits.deadline_max * 2,
         };
+        // A late copy of a fence is kept for the time that it was given, from when it comes.
+        let copies = match self.scenario.conditions.late_per_mille {
+            0 => Duration::ZERO,
+            _ => Duration::from_micros(self.scenario.workload.budget_us.end) * 2,
+        };
         self.last_deadline.max(healed + longest)
+            + copies
             + self.scenario.limits.keep_alive_timeout
             + Duration::from_secs(2)
     }
