@@ -1,14 +1,17 @@
-//! What planning costs: `plan_base_sites/N` for base overlays, with skewed demands of which half is sustainable, so
-//! that rates are cut and every uplink is full; `plan_one_relay_sites/N` for one-relay trees, with `--features lp`.
+//! Cost of planning: `plan_base_sites/N` for base overlays, with skewed demands of which half is
+//! sustainable, so that rates are cut and every uplink is full; `plan_one_relay_sites/N` for
+//! one-relay trees, with `--features lp`.
 //!
-//! Unit: time per plan, from model to verified plan. Good: 0.1 ms with 9 sites and 60 ms with 100, on one core.
+//! Unit: time per plan, from model to verified plan. Good: 0.1 ms with 9 sites and 60 ms with 100,
+//! on one core.
 
 use std::hint::black_box;
 
 use convoke_overlay::{HoseModel, PlanOptions, plan};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
-/// Sites on a plane with uplinks from 0.1 to 1 Gbit/s, and demands like 1/1, 1/2, 1/3, ... in no order.
+/// Sites on a plane with uplinks from 0.1 to 1 Gbit/s, and demands like 1/1, 1/2, 1/3, ... in no
+/// order.
 fn model(n: u64) -> HoseModel {
     // A linear congruence is enough to scatter sites, and the same everywhere.
     let mut state = 0x2545_f491_u64;

@@ -1,4 +1,5 @@
-//! How long receivers take to acknowledge what goes a certain way, and what to wait for on that account.
+//! Times that receivers take to acknowledge what goes a certain way, and how long to wait on that
+//! account.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +10,7 @@ pub(crate) struct AckTime {
     samples: VecDeque<Duration>,
     p99: Option<Duration>,
     fresh: usize,
-    /// How often the timer was too short, or the way failed, since the last measurement.
+    /// Number of times that the timer was too short, or the way failed, since the last measurement.
     back_offs: u32,
 }
 
@@ -46,14 +47,15 @@ impl AckTime {
         self.p99
     }
 
-    /// How long to wait: twice p99, at least `margin` more; `initial` as long as too little was measured.
+    /// Time to wait: twice p99, at least `margin` more; `initial` as long as too little was
+    /// measured.
     pub(crate) fn timer(&self, initial: Duration, margin: Duration, max: Duration) -> Duration {
         let timer = self.p99.map_or(initial, |p99| p99 + margin.max(p99));
         timer.saturating_mul(1 << self.back_offs).min(max)
     }
 
-    /// The timer doubles until there is a new measurement: what is sent twice measures nothing, so a way that has
-    /// become slower would never be waited for otherwise.
+    /// The timer doubles until there is a new measurement: what is sent twice measures nothing, so
+    /// a way that has become slower would never be waited for otherwise.
     pub(crate) fn back_off(&mut self) {
         self.back_offs = (self.back_offs + 1).min(BACK_OFFS_MAX);
     }

@@ -1,24 +1,25 @@
 //! Which rates to let in when the sites want more than is sustainable. (ShallowForest, section 5.1)
 //!
-//! Departs from the paper, which solves a linear program whose vertices starve some sites: the largest total has
-//! a closed form, and among the vectors that reach it the fair one is found by filling up to a common level.
+//! Departs from the paper, which solves a linear program whose vertices starve some sites: the
+//! largest total has a closed form, and among the vectors that reach it the fair one is found by
+//! filling up to a common level.
 
 use crate::hose::{HoseModel, ModelError, sites};
 use crate::ratio::Ratio;
 
-/// Who has to take less.
+/// Rule for which sites have to take less.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fairness {
-    /// The largest total, and as even as that allows: nobody could get more without someone getting less who
-    /// has no more. The default.
+    /// The largest total, and as even as that allows: nobody could get more without someone getting
+    /// less who has no more. The default.
     #[default]
     MaxMin,
-    /// Everybody the same fraction of its demand, the largest that is sustainable. The total may be less than
-    /// possible: one site that can receive little slows all down.
+    /// Everybody the same fraction of its demand, the largest that is sustainable. The total may be
+    /// less than possible: one site that can receive little slows all down.
     Proportional,
-    /// As [`MaxMin`](Self::MaxMin), where a site of weight 2 counts as two. One weight for each site, 1 to
-    /// [`WEIGHT_MAX`].
+    /// As [`MaxMin`](Self::MaxMin), where a site of weight 2 counts as two. One weight for each
+    /// site, 1 to [`WEIGHT_MAX`].
     Weighted(Vec<u32>),
 }
 
@@ -62,8 +63,9 @@ pub fn admit(model: &HoseModel, fairness: &Fairness) -> Result<Rates, ModelError
     }
 }
 
-/// The largest factor by which all demands can be multiplied and be sustainable; none without demand. What is
-/// above one says how much the load can grow, as it is spread now, before some site has to be cut.
+/// The largest factor by which all demands can be multiplied and be sustainable; none without
+/// demand. What is above one says how much the load can grow, as it is spread now, before some site
+/// has to be cut.
 ///
 /// # Errors
 /// If the model is not [valid](HoseModel::validate).
@@ -80,8 +82,8 @@ pub fn largest_scale(model: &HoseModel) -> Result<Option<Ratio>, ModelError> {
     Ok(all.filter(|(_, needed)| *needed > 0).map(|(has, needed)| Ratio::new(has, needed)).min())
 }
 
-/// The largest sum of rates that are sustainable and not above the demands: the optimum of linear program
-/// 5.1-5.5 with rates that are not negative.
+/// The largest sum of rates that are sustainable and not above the demands: the optimum of linear
+/// program 5.1-5.5 with rates that are not negative.
 ///
 /// # Errors
 /// If the model is not [valid](HoseModel::validate).
@@ -99,8 +101,8 @@ fn total(model: &HoseModel) -> Ratio {
     for (wanted, downlink) in wanted.iter().zip(&model.downlink) {
         largest = largest.min(Ratio::whole(wanted + downlink));
     }
-    // A site must itself send what exceeds its downlink, and all sites together no more than the total: for
-    // the k smallest downlinks k·T - sum <= T.
+    // A site must itself send what exceeds its downlink, and all sites together no more than the
+    // total: for the k smallest downlinks k·T - sum <= T.
     let mut downlinks = model.downlink.clone();
     downlinks.sort_unstable();
     let mut smallest = 0;
@@ -113,8 +115,8 @@ fn total(model: &HoseModel) -> Ratio {
     largest
 }
 
-/// The rates with the largest total that are even, or even per weight: each at a common level, but for those
-/// that have a bound above or below it.
+/// The rates with the largest total that are even, or even per weight: each at a common level, but
+/// for those that have a bound above or below it.
 fn fill(model: &HoseModel, weights: &[u32]) -> Rates {
     let total = total(model);
     // Everything times the denominator of the total is whole.
@@ -176,7 +178,7 @@ fn level(bounds: &[Bound], total: u128) -> Ratio {
     if growing == 0 { above } else { Ratio::new(left, growing) }
 }
 
-/// What a site can send at most of its own.
+/// Most that each site can send of its own.
 fn upper(model: &HoseModel) -> Vec<u64> {
     let both = model.demand.iter().zip(&model.uplink);
     both.map(|(demand, uplink)| *demand.min(uplink)).collect()

@@ -63,7 +63,7 @@ pub(crate) struct Driver {
     changed: Notify,
 }
 
-/// What is behind the lock.
+/// State behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: OverlayNode,
@@ -78,7 +78,7 @@ pub(crate) struct State {
     control: Option<Control>,
     estimator: Option<Estimator>,
     plan: Arc<Plan>,
-    /// What the timer sleeps for.
+    /// Time until which the timer sleeps.
     armed: Timestamp,
     /// Requests carry their own bodies again.
     is_leaving: bool,
@@ -86,7 +86,7 @@ pub(crate) struct State {
     listeners: Vec<Box<dyn Listener>>,
 }
 
-/// What a driver is made from.
+/// Parts that a driver is made from.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) me: Site,
@@ -244,7 +244,7 @@ impl Driver {
         self.state.lock().listeners.push(listener);
     }
 
-    /// Where a site can be dialled from now on.
+    /// Sets where a site can be dialled from now on.
     pub(crate) fn set_address(&self, site: Site, address: Address) {
         self.state.lock().addresses[site.index()] = Some(address);
         self.dialling.notify_waiters();

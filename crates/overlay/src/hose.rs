@@ -1,17 +1,18 @@
-//! The hose model: each site has one uplink and one downlink, and the core between them is unlimited.
-//! (ShallowForest, section 4.1)
+//! The hose model: each site has one uplink and one downlink, and the core between them is
+//! unlimited. (ShallowForest, section 4.1)
 
 use crate::site::{SITES_MAX, Site};
 
-/// What a plan is made from. All numbers are integers, so that every site computes the same plan from them.
+/// Network that a plan is made for. All numbers are integers, so that every site computes the same
+/// plan from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoseModel {
     /// Uplink capacity of each site, kbit/s.
     pub uplink: Vec<u64>,
     /// Downlink capacity of each site, kbit/s.
     pub downlink: Vec<u64>,
-    /// One-way latency in microseconds from site `i` to site `j` at `i * n + j`; 0 on the diagonal. Need be
-    /// neither symmetric nor a metric.
+    /// One-way latency in microseconds from site `i` to site `j` at `i * n + j`; 0 on the diagonal.
+    /// Need be neither symmetric nor a metric.
     pub latency_us: Vec<u32>,
     /// Rate each site wants to broadcast at, kbit/s.
     pub demand: Vec<u64>,
@@ -19,18 +20,18 @@ pub struct HoseModel {
     pub epoch: u32,
 }
 
-/// Largest capacity and demand that a model may have, kbit/s. With it, sums over all sites and copies fit 63
-/// bits; whoever has more has most likely mixed up units.
+/// Largest capacity and demand that a model may have, kbit/s. With it, sums over all sites and
+/// copies fit 63 bits; whoever has more has most likely mixed up units.
 pub const RATE_MAX_KBIT: u64 = 1 << 48;
 
-/// What is wrong with a model.
+/// Error in a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// There are no sites, or too many.
     #[error("uplink has {found} sites: give 1 to {SITES_MAX}")]
     Sites {
-        /// How many there are.
+        /// Number of sites that there are.
         found: usize,
     },
     /// The fields disagree about how many sites there are.
@@ -40,9 +41,9 @@ pub enum ModelError {
     Length {
         /// The field.
         field: &'static str,
-        /// How many entries it should have.
+        /// Number of entries that it should have.
         expected: usize,
-        /// How many it has.
+        /// Number of entries that it has.
         found: usize,
     },
     /// A number is too large to be a rate.
@@ -76,7 +77,7 @@ pub enum ModelError {
 }
 
 impl HoseModel {
-    /// How many sites.
+    /// Number of sites.
     pub fn sites(&self) -> usize {
         self.uplink.len()
     }
@@ -89,8 +90,8 @@ impl HoseModel {
         self.latency_us[from.index() * self.sites() + to.index()]
     }
 
-    /// Whether a plan can be made from it at all. Capacities and demands may be zero, and demands may be more
-    /// than what fits: [`admit`](crate::admit) cuts those.
+    /// Checks that a plan can be made from it at all. Capacities and demands may be zero, and
+    /// demands may be more than what fits: [`admit`](crate::admit) cuts those.
     ///
     /// # Errors
     /// The first field that is wrong, and how.

@@ -1,4 +1,4 @@
-//! What users hold: an overlay of the nodes of some endpoints.
+//! Handles that users hold: an overlay of the nodes of some endpoints.
 
 mod builder;
 
@@ -77,10 +77,10 @@ impl Inner {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IntroduceError {
-    /// The node is none of the overlay's sites.
+    /// The node is not one of the overlay's sites.
     #[error("{node} is none of the overlay's sites: all sites need the same list of nodes")]
     NotASite {
-        /// Who.
+        /// The node.
         node: NodeId,
     },
     /// The text is no address.
@@ -190,7 +190,7 @@ impl Overlay {
         &self.inner.driver.nodes
     }
 
-    /// Where it listens, with the ports the system chose.
+    /// Addresses that it listens at, with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
         &self.inner.addresses
     }
@@ -224,12 +224,12 @@ impl Overlay {
         self.inner.driver.plan()
     }
 
-    /// What the data plane has counted.
+    /// Counters of the data plane.
     pub fn counters(&self) -> Counters {
         self.inner.driver.with_quietly(|state| state.node.counters())
     }
 
-    /// What it holds now.
+    /// Load of the data plane: what it holds now.
     pub fn load(&self) -> Load {
         self.inner.driver.with_quietly(|state| state.node.load())
     }

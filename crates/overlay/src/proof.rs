@@ -65,15 +65,16 @@ struct Way {
     awaited: BTreeMap<u64, Awaited>,
     /// When one came last.
     came_at: Timestamp,
-    /// How long after their notices they come.
+    /// Delays of the chunks after their notices.
     times: AckTime,
-    /// How long after later ones they may come: flows between two sites are not equally fast.
+    /// Patience with a chunk that later ones have overtaken: flows between two sites are not
+    /// equally fast.
     disorder: Patience,
-    /// And after the notices: connections stall.
+    /// Patience with a chunk after its notice: connections stall.
     stall: Patience,
 }
 
-/// How long to wait for what is late: twice as long as it took lately, when it was missed and then
+/// Time to wait for what is late: twice as long as it took lately, when it was missed and then
 /// came.
 #[derive(Clone, Copy, Debug)]
 struct Patience(Duration);
@@ -101,8 +102,8 @@ pub(crate) enum Proof {
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
 const PATIENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long a relay may bring nothing before enough was measured, at least more than was measured,
-/// and at most.
+/// Time that a relay may bring nothing: before enough was measured, at least more than was
+/// measured, and at most.
 const SILENCE_INITIAL: Duration = Duration::from_secs(1);
 const SILENCE_MARGIN: Duration = Duration::from_millis(60);
 const SILENCE_MAX: Duration = Duration::from_secs(5);

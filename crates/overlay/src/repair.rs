@@ -87,14 +87,14 @@ impl Holdings {
     }
 }
 
-/// What is being asked of others.
+/// Operations that are being asked of others.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetches {
     table: BTreeMap<OpId, Fetching>,
     /// The last operations that came here and not through a stream.
     done: VecDeque<OpId>,
     max: usize,
-    /// How many may be put together here at once.
+    /// Most that may be put together here at once.
     own_max: usize,
     rounds: u32,
     timeout: Duration,
@@ -116,7 +116,7 @@ struct Fetching {
     own: Option<(u64, Assembly)>,
 }
 
-/// What to do about an operation.
+/// Next step for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Ask this site.
@@ -160,7 +160,7 @@ impl Fetches {
         true
     }
 
-    /// What is to be done next. Those in `up` can be asked, the source first.
+    /// The next step that is due. Those in `up` can be asked, the source first.
     pub(crate) fn poll(&mut self, now: Timestamp, up: SiteSet) -> Option<Step> {
         let due = |(_, fetching): &(&OpId, &Fetching)| fetching.due <= now;
         let op = *self.table.iter().find(due)?.0;
@@ -220,7 +220,7 @@ impl Fetches {
         !done.is_empty()
     }
 
-    /// What is missing up to here is given up: only the user may still want it, out of its order.
+    /// Gives up what is missing up to here: only the user may still want it, out of its order.
     pub(crate) fn cancel_pulls(&mut self, from: OpId, to: u64) {
         let end = OpId { seq: to, ..from };
         self.table.retain(|op, fetching| !fetching.is_pull || !(from..end).contains(op));
@@ -293,7 +293,7 @@ impl Fetches {
         Some(assembly.present())
     }
 
-    /// How many are being asked for.
+    /// Number of operations that are being asked for.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }

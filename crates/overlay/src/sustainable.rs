@@ -1,4 +1,5 @@
-//! Whether the sites can broadcast at the rates they want: the four conditions of ShallowForest, section 4.2.
+//! Check that the sites can broadcast at the rates they want: the four conditions of ShallowForest,
+//! section 4.2.
 
 use std::fmt;
 
@@ -23,14 +24,15 @@ pub enum Condition {
 pub struct Violation {
     /// Which.
     pub condition: Condition,
-    /// What would be needed, kbit/s.
+    /// Capacity that would be needed, kbit/s.
     pub needed: u64,
-    /// What there is, kbit/s.
+    /// Capacity that there is, kbit/s.
     pub available: u64,
 }
 
-/// The conditions that the demands violate: uplinks, downlinks, all uplinks, all downlinks, in this order. The
-/// demands are sustainable if there are none, and then base overlays suffice to carry them (theorem 4.3.1).
+/// The conditions that the demands violate: uplinks, downlinks, all uplinks, all downlinks, in this
+/// order. The demands are sustainable if there are none, and then base overlays suffice to carry
+/// them (theorem 4.3.1).
 ///
 /// # Errors
 /// If the model is not [valid](HoseModel::validate).

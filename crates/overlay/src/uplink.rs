@@ -51,7 +51,7 @@ pub(crate) struct Repair {
     pub(crate) index: u32,
 }
 
-/// What leaves next.
+/// The next thing to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Not paced.
@@ -206,7 +206,7 @@ impl Uplink {
         }
     }
 
-    /// What holds back what waits.
+    /// Reason why what waits is held back.
     pub(crate) fn backlog(&self) -> Backlog {
         match (self.len(), self.is_blocked) {
             _ if !self.is_up || self.is_held => Backlog::Nothing,

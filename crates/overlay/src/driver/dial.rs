@@ -13,8 +13,8 @@ use super::{Driver, State};
 /// The pause after a dial that failed: doubled each time, up to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// A flow that ends sooner counts as a dial that failed: the other end takes the connection and then refuses what comes
-/// by it, such as from a site that is none of its own.
+/// A flow that ends sooner counts as a dial that failed: the other end takes the connection and
+/// then refuses what comes by it, such as from a site that is not one of its own.
 const STEADY: Duration = Duration::from_secs(5);
 
 /// Dials while there are too few, until the overlay is closed.
@@ -56,7 +56,7 @@ pub(super) async fn keep_flows(driver: Arc<Driver>, site: Site) {
     }
 }
 
-/// Whether a flow was opened.
+/// Dials a site. True when a flow was opened.
 async fn dial(driver: &Arc<Driver>, site: Site, address: &Address) -> bool {
     let node = driver.nodes[site.index()];
     let sink: Arc<dyn Sink> = driver.clone();

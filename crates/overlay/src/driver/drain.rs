@@ -19,7 +19,7 @@ use crate::wire::OpId;
 use super::State;
 use super::flows::Flows;
 
-/// What is left to do without the lock.
+/// Work that is left to do without the lock.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
     pub(super) flushes: Vec<Arc<dyn Connection>>,

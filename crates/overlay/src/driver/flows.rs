@@ -9,13 +9,14 @@ use convoke_core::id::{Incarnation, LinkNonce};
 use convoke_core::time::Timestamp;
 use convoke_core::transport::{Appended, Connection, Lane, NotWritable};
 
-/// Open connections to one site. A frame goes whole over one of them, so that frames of one site may pass each other.
+/// Open connections to one site. A frame goes whole over one of them, so that frames of one site
+/// may pass each other.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     open: Vec<Flow>,
     /// The next to try, so that all are used.
     next: usize,
-    /// How long the last one was open that ended.
+    /// Lifetime of the flow that ended last.
     lived: Option<Duration>,
 }
 
@@ -43,7 +44,7 @@ impl Flows {
         self.open.push(Flow { connection, opened_at: now, sent: 0, is_full: false });
     }
 
-    /// Whether it was one of them.
+    /// Closes the flow of this nonce. True when it was one of them.
     pub(super) fn close(&mut self, now: Timestamp, nonce: LinkNonce) -> bool {
         let index = self.open.iter().position(|flow| flow.connection.link().nonce == nonce);
         let Some(index) = index else { return false };
@@ -60,7 +61,7 @@ impl Flows {
         self.open.iter_mut().map(sent).sum()
     }
 
-    /// How long the last one was open that has ended since this was asked last.
+    /// Takes the lifetime of the flow that ended last, if one has since this was asked last.
     pub(super) fn take_lived(&mut self) -> Option<Duration> {
         self.lived.take()
     }
@@ -87,7 +88,7 @@ impl Flows {
         self.open.is_empty()
     }
 
-    /// Whether one has room for data.
+    /// True when a flow has room for data.
     pub(super) fn is_writable(&self) -> bool {
         self.open.iter().any(|flow| !flow.is_full)
     }

@@ -1,4 +1,4 @@
-//! What transports tell the overlay: flows that open, bring frames and close.
+//! Input from transports: flows that open, bring frames and close.
 
 use std::sync::Arc;
 
@@ -151,8 +151,8 @@ impl State {
         }
     }
 
-    /// What breaks the rules is dropped: its sender is a site, and the rest of what it says may be
-    /// of use.
+    /// Takes a frame. One that breaks the rules is dropped: its sender is a site, and the rest of
+    /// what it says may be of use.
     fn take(&mut self, now: Timestamp, from: Site, frame: Incoming) {
         match frame {
             Incoming::Data(frame) => {

@@ -19,7 +19,7 @@ use super::OverlayNode;
 /// never waits for the next.
 const QUEUED_BYTES: usize = 128 << 10;
 
-/// How long the first in line waits for the credit of its relay. Then that relay is passed over
+/// Time that the first in line waits for the credit of its relay. Then that relay is passed over
 /// until it grants some.
 const CREDIT_WAIT: Duration = Duration::from_millis(250);
 
@@ -44,7 +44,7 @@ impl Line {
         self.seqs.len()
     }
 
-    /// What is known of relays has changed: the first chooses again.
+    /// Lets the first in line choose again, as what is known of relays has changed.
     pub(super) fn choose_again(&mut self) {
         self.way = None;
         self.waits_since = None;
@@ -66,7 +66,7 @@ impl Line {
     }
 }
 
-/// Whether a way takes a chunk now.
+/// Readiness of a way to take a chunk now.
 enum Room {
     Yes,
     /// Its links have enough to send.

@@ -249,7 +249,7 @@ impl OverlayNode {
         self.enqueue(seq, len, to, self.sites);
     }
 
-    /// What was queued for a relay goes another way.
+    /// Sends what was queued for a relay another way.
     pub(super) fn route_around(&mut self, now: Timestamp, relay: Site) {
         for seq in self.sender.waiting_for(relay) {
             let Some((_, session)) = self.sender.unroute(seq) else { continue };

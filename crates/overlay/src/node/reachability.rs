@@ -27,7 +27,7 @@ pub(super) struct Helpers {
 /// repeat what mattered.
 const PASSES_MAX: usize = 1 << 10;
 
-/// How long after a site is reached again what helpers have passed on before may come.
+/// Time after a site is reached again in which what helpers have passed on before may come.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 impl OverlayNode {

@@ -25,8 +25,8 @@ use crate::plan::{Plan, PlanOptions};
 
 use super::{Inner, Overlay};
 
-/// Smallest message that travels by the overlay, unless another is set: below it a copy for each costs less than what
-/// is said about it.
+/// Smallest message that travels by the overlay, unless another is set: below it a copy for each
+/// costs less than what is said about it.
 const BODY_BYTES_MIN: usize = 4 << 10;
 
 /// An overlay being put together. All sites need the same nodes, and should have the same settings.
@@ -48,9 +48,9 @@ pub struct OverlayBuilder {
     incarnation: Option<u64>,
 }
 
-/// Where plans come from.
+/// Source of plans.
 enum Planning {
-    /// What the sites find out.
+    /// Estimates that the sites make.
     Live,
     /// One model for all time.
     Model(HoseModel),
@@ -62,7 +62,7 @@ enum Planning {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The endpoint's own node is none of the sites.
+    /// The endpoint's own node is not one of the sites.
     #[error("{node}, the endpoint's node, is none of the overlay's sites: add it with `site`")]
     NotASite {
         /// The node.
@@ -77,7 +77,7 @@ pub enum StartError {
     /// Something of the sites or the limits.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The model is none, or not of these sites.
+    /// The model is invalid, or not of these sites.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The model is of another number of sites.
@@ -94,7 +94,7 @@ pub enum StartError {
     /// The number of flows.
     #[error("flows per site are 1 to {FLOWS_MAX}, not {found}")]
     Flows {
-        /// What was given.
+        /// Number that was given.
         found: usize,
     },
     /// A text is no address.
@@ -134,8 +134,9 @@ impl OverlayBuilder {
         }
     }
 
-    /// Also listens there, such as `tcp://0.0.0.0:7100`: another address than the endpoint's, for its flows carry bulk
-    /// and nothing else. Of two sites the lower one dials, so the last site must listen, and any may.
+    /// Also listens there, such as `tcp://0.0.0.0:7100`: another address than the endpoint's, for
+    /// its flows carry bulk and nothing else. Of two sites the lower one dials, so the last site
+    /// must listen, and any may.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen.push(address.into());
         self
@@ -153,9 +154,9 @@ impl OverlayBuilder {
         self
     }
 
-    /// Plans from this model for all time, in which sites are in the order of their nodes' ids. Sites are paced at what its
-    /// demands get, so let these be a tenth more than what is sent: else a backlog never goes. Default: plans from what
-    /// the sites find out while they run.
+    /// Plans from this model for all time, in which sites are in the order of their nodes' ids.
+    /// Sites are paced at what its demands get, so let these be a tenth more than what is sent:
+    /// else a backlog never goes. Default: plans from what the sites find out while they run.
     pub fn model(mut self, model: HoseModel) -> Self {
         self.planning = Planning::Model(model);
         self
@@ -167,19 +168,19 @@ impl OverlayBuilder {
         self
     }
 
-    /// What is known of this site's uplink. Default: [`Bounds::default`], estimated.
+    /// Sets what is known of this site's uplink. Default: [`Bounds::default`], estimated.
     pub fn uplink(mut self, bounds: Bounds) -> Self {
         self.estimator.uplink = bounds;
         self
     }
 
-    /// What is known of this site's downlink. Default: [`Bounds::default`], estimated.
+    /// Sets what is known of this site's downlink. Default: [`Bounds::default`], estimated.
     pub fn downlink(mut self, bounds: Bounds) -> Self {
         self.estimator.downlink = bounds;
         self
     }
 
-    /// How to estimate; keeps the bounds that were set. Default: [`EstimatorConfig::default`].
+    /// Sets how to estimate; keeps the bounds that were set. Default: [`EstimatorConfig::default`].
     pub fn estimator(mut self, config: EstimatorConfig) -> Self {
         let (uplink, downlink) = (self.estimator.uplink, self.estimator.downlink);
         self.estimator = EstimatorConfig { uplink, downlink, ..config };
@@ -192,7 +193,7 @@ impl OverlayBuilder {
         self
     }
 
-    /// What plans should be like: headroom, cost, family. Default: [`PlanOptions::default`].
+    /// Sets the options of plans: headroom, cost, family. Default: [`PlanOptions::default`].
     pub fn plan_options(mut self, options: PlanOptions) -> Self {
         self.control = self.control.options(options);
         self
@@ -210,7 +211,7 @@ impl OverlayBuilder {
         self
     }
 
-    /// How many connections to open to each site, 1 to 64: some networks cap each. Default 1.
+    /// Number of connections to open to each site, 1 to 64: some networks cap each. Default 1.
     pub fn flows_per_site(mut self, flows: usize) -> Self {
         self.flows_per_site = flows;
         self
@@ -222,13 +223,15 @@ impl OverlayBuilder {
         self
     }
 
-    /// How many bytes of messages that came are kept for their requests, and for how long. Default 64 MiB, 10 s.
+    /// Bytes of messages that came and are kept for their requests, and the time for which. Default
+    /// 64 MiB, 10 s.
     pub fn bodies_kept(mut self, bytes_max: usize, kept_for: Duration) -> Self {
         self.bodies = BodyLimits { bytes_max, kept_for };
         self
     }
 
-    /// Leaves the endpoint's fan-outs and casts alone: only [`Overlay::broadcast`] uses the overlay.
+    /// Leaves the endpoint's fan-outs and casts alone: only [`Overlay::broadcast`] uses the
+    /// overlay.
     pub fn without_requests(mut self) -> Self {
         self.carries = false;
         self
@@ -240,13 +243,15 @@ impl OverlayBuilder {
         self
     }
 
-    /// Names this life of the site instead of drawing a name: for simulations that are to be repeated.
+    /// Names this life of the site instead of drawing a name: for simulations that are to be
+    /// repeated.
     pub fn incarnation(mut self, incarnation: u64) -> Self {
         self.incarnation = Some(incarnation);
         self
     }
 
-    /// Starts the site on the current tokio runtime. It connects to the others by itself, for as long as it lives.
+    /// Starts the site on the current tokio runtime. It connects to the others by itself, for as
+    /// long as it lives.
     ///
     /// # Errors
     /// [`StartError`].
@@ -259,7 +264,8 @@ impl OverlayBuilder {
         let body_bytes_min = self.body_bytes_min;
         let driver = Driver::start(self.parts()?);
         let mut inner = Inner { driver, endpoint, carries: false, addresses: Vec::new() };
-        // From here on dropping `inner` undoes what was done. Whoever reaches this site may send it references.
+        // From here on dropping `inner` undoes what was done. Whoever reaches this site may send it
+        // references.
         if carries {
             let driver = inner.driver.clone();
             inner.endpoint.carry_bodies(Arc::new(OverlayCarrier { driver, body_bytes_min }))?;
@@ -331,7 +337,8 @@ impl OverlayBuilder {
         })
     }
 
-    /// The nodes in the order of their ids, so that all sites count them alike, and where they listen.
+    /// The nodes in the order of their ids, so that all sites count them alike, and where they
+    /// listen.
     fn places(&self) -> Result<(Vec<NodeId>, Vec<Option<Address>>), StartError> {
         let mut places = BTreeMap::new();
         for (node, text) in &self.sites {

@@ -5,20 +5,21 @@ use super::{Plan, Tree};
 use crate::hose::sites;
 use crate::site::{Site, SiteSet};
 
-/// The rate of each sub-stream of each site: r_ij of ShallowForest, section 4.3.1, where site i is the root and
-/// site j the relay, or i itself.
+/// The rate of each sub-stream of each site: r_ij of ShallowForest, section 4.3.1, where site i is
+/// the root and site j the relay, or i itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Substreams {
     n: usize,
     rates: Vec<u64>,
 }
 
-/// What the planner of base overlays needs to know.
+/// Input of the planner of base overlays.
 #[derive(Clone, Debug)]
 pub(super) struct Base<'a> {
     /// Rate of each root, kbit/s.
     pub(super) rates: &'a [u64],
-    /// What each site could send for others, as whole units of rate, and of its own beyond the first copies.
+    /// Room of each site for others, as whole units of rate, and for its own beyond the first
+    /// copies.
     pub(super) room: &'a [u64],
     /// Cost of each overlay.
     pub(super) cost: &'a [u64],
@@ -60,12 +61,13 @@ impl Substreams {
         Self { n, rates }
     }
 
-    /// How many sites.
+    /// Number of sites.
     pub fn sites(&self) -> usize {
         self.n
     }
 
-    /// Rate of the sub-stream of `root` that goes through `relay`, kbit/s; directly where they are the same.
+    /// Rate of the sub-stream of `root` that goes through `relay`, kbit/s; directly where they are
+    /// the same.
     ///
     /// # Panics
     /// If there is no such site.

@@ -1,7 +1,8 @@
 //! Makes rates fit: in whole kbit/s, with sites that may not relay, with a cap on each relay.
 //!
-//! Sustainable rates fit if any site may relay anything and rates can be split finely. A relayed unit takes n-2
-//! units of an uplink, so in whole kbit/s up to n-1 kbit/s of all rates together can be lost.
+//! Sustainable rates fit if any site may relay anything and rates can be split finely. A relayed
+//! unit takes n-2 units of an uplink, so in whole kbit/s up to n-1 kbit/s of all rates together can
+//! be lost.
 
 use crate::admit::Fairness;
 use crate::hose::sites;
@@ -9,19 +10,20 @@ use crate::site::{Site, SiteSet};
 
 use super::base::Base;
 
-/// What rates have to fit into.
+/// Limits that rates have to fit into.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit<'a> {
-    /// What the plan may use of each uplink, kbit/s.
+    /// Part of each uplink that the plan may use, kbit/s.
     pub(super) usable: &'a [u64],
     /// Which sites relay for nobody.
     pub(super) excluded: SiteSet,
-    /// How many thousandths of a root's stream a relay may carry.
+    /// Share of a root's stream that a relay may carry, in thousandths.
     pub(super) share_permille: u32,
 }
 
 impl Fit<'_> {
-    /// The rates, or the largest below them that fit: as even, or as proportional, as the rule says.
+    /// The rates, or the largest below them that fit: as even, or as proportional, as the rule
+    /// says.
     pub(super) fn cut(&self, wanted: Vec<u64>, fairness: &Fairness) -> Vec<u64> {
         if self.fits(&wanted) {
             return wanted;
@@ -36,7 +38,7 @@ impl Fit<'_> {
         }
     }
 
-    /// Whether the rates have room.
+    /// True when there is room for the rates.
     pub(super) fn fits(&self, rates: &[u64]) -> bool {
         let n = rates.len();
         let all = || self.usable.iter().zip(rates);
@@ -56,8 +58,8 @@ impl Fit<'_> {
         needed <= relays && (self.share_permille >= 1000 || self.has_flow(rates))
     }
 
-    /// How many units of rate each site can serve to all but one receiver, besides the first copies of its own
-    /// stream, which must have room.
+    /// Units of rate that each site can serve to all but one receiver, besides the first copies of
+    /// its own stream, which must have room.
     pub(super) fn room(&self, rates: &[u64]) -> Vec<u64> {
         let all = self.usable.iter().zip(rates);
         all.map(|(usable, rate)| room(rates.len(), *usable, *rate)).collect()
@@ -76,7 +78,8 @@ impl Fit<'_> {
     }
 }
 
-/// What one of `n` sites has room for besides its own first copies. With two sites there is no other receiver.
+/// Room that one of `n` sites has besides its own first copies. With two sites there is no other
+/// receiver.
 fn room(n: usize, usable: u64, rate: u64) -> u64 {
     (usable - rate).checked_div((n as u64).saturating_sub(2)).unwrap_or(u64::MAX)
 }
@@ -166,7 +169,8 @@ impl Rise<'_> {
     }
 }
 
-/// The largest number up to `most` that fits, where `least` does and what is more than too much is too much.
+/// The largest number up to `most` that fits, where `least` does and what is more than too much is
+/// too much.
 fn largest(least: u64, most: u64, mut fits: impl FnMut(u64) -> bool) -> u64 {
     let (mut least, mut too_much) = (least, most + 1);
     while too_much - least > 1 {
@@ -180,5 +184,5 @@ fn largest(least: u64, most: u64, mut fits: impl FnMut(u64) -> bool) -> u64 {
     least
 }
 
-/// How finely all rates are scaled together.
+/// Precision at which all rates are scaled together, in bits.
 const SCALE_BITS: u32 = 32;

@@ -21,14 +21,15 @@ pub enum PlanError {
     Permille {
         /// Which option.
         option: &'static str,
-        /// What it is.
+        /// Value that was given.
         found: u32,
     },
-    /// The demands are not sustainable within the headroom, and [`PlanOptions::admit`] says to cut nobody.
+    /// The demands are not sustainable within the headroom, and [`PlanOptions::admit`] says to cut
+    /// nobody.
     #[error("the demands are not sustainable: {}", list(.0))]
     Unsustainable(Vec<Violation>),
-    /// The demands are sustainable, but not with so few relays, so small shares of them or in whole kbit/s, and
-    /// [`PlanOptions::admit`] says to cut nobody.
+    /// The demands are sustainable, but not with so few relays, so small shares of them or in whole
+    /// kbit/s, and [`PlanOptions::admit`] says to cut nobody.
     #[error("the demands do not fit with the relays that are left and what each may carry")]
     NoRoom,
     /// The planner made a wrong plan, which is a mistake in it.
@@ -36,12 +37,13 @@ pub enum PlanError {
     Wrong(PlanFault),
 }
 
-/// Makes the plan of the least cost that carries the demands within the headroom, or as much of them as is
-/// sustainable. A pure function: every site that has the same model and options makes the same plan.
+/// Makes the plan of the least cost that carries the demands within the headroom, or as much of
+/// them as is sustainable. A pure function: every site that has the same model and options makes
+/// the same plan.
 ///
-/// Sites without demand, or that can send nothing, get no trees. With one site there is nothing to send, with two
-/// all is direct. Rates are whole kbit/s: where a plan fills all uplinks to the last bit, up to n-1 kbit/s of all
-/// demands together can be cut for that.
+/// Sites without demand, or that can send nothing, get no trees. With one site there is nothing to
+/// send, with two all is direct. Rates are whole kbit/s: where a plan fills all uplinks to the last
+/// bit, up to n-1 kbit/s of all demands together can be cut for that.
 ///
 /// # Errors
 /// If the model or an option is wrong, or the demands do not fit and nobody may be cut.
@@ -65,8 +67,8 @@ pub fn plan(model: &HoseModel, options: &PlanOptions) -> Result<Plan, PlanError>
     Ok(plan)
 }
 
-/// The plan without a relay that was lost or is suspected: everybody can make it beforehand, and change to it
-/// without asking. The site itself still sends its own stream and receives all others.
+/// The plan without a relay that was lost or is suspected: everybody can make it beforehand, and
+/// change to it without asking. The site itself still sends its own stream and receives all others.
 ///
 /// # Errors
 /// As [`plan`].
@@ -79,7 +81,7 @@ pub fn contingency(
     plan(model, &options.clone().excluded(excluded))
 }
 
-/// What the sites may send.
+/// Rates at which the sites may send.
 fn rates(usable: &HoseModel, fit: &Fit<'_>, options: &PlanOptions) -> Result<Vec<u64>, PlanError> {
     if usable.sites() == 1 {
         return Ok(vec![0]);

@@ -1,11 +1,11 @@
 //! One-relay trees: the root serves some receivers and one relay the rest, at the least cost.
 //!
-//! For a root, a relay and how many the relay serves, the best to serve are those for which the way through it is
-//! the smallest detour. So a column for each such triple suffices, n³ instead of n²·2ⁿ, with a row for each root
-//! (its rate) and each uplink (its capacity).
+//! For a root, a relay and how many the relay serves, the best to serve are those for which the way
+//! through it is the smallest detour. So a column for each such triple suffices, n³ instead of
+//! n²·2ⁿ, with a row for each root (its rate) and each uplink (its capacity).
 //!
-//! The linear program is solved in floating point. What comes of it is rounded down to whole kbit/s, and the few
-//! kbit/s that are then missing go over base overlays, exactly.
+//! The linear program is solved in floating point. What comes of it is rounded down to whole
+//! kbit/s, and the few kbit/s that are then missing go over base overlays, exactly.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 
@@ -20,8 +20,8 @@ use crate::site::{Site, SiteSet};
 /// More sites than this are planned with base overlays: the program has a column for every three.
 pub(super) const ONE_RELAY_SITES_MAX: usize = 32;
 
-/// The best plan of one-relay trees, or of base overlays where those are not beaten, or where the linear program
-/// is not solved. The rates fit.
+/// The best plan of one-relay trees, or of base overlays where those are not beaten, or where the
+/// linear program is not solved. The rates fit.
 pub(super) fn best(model: &HoseModel, fit: &Fit<'_>, rates: &[u64], options: &PlanOptions) -> Plan {
     let base = base(model, fit, rates, options);
     let n = model.sites();
@@ -48,12 +48,13 @@ struct Column {
 
 /// The solver works to an absolute 1e-7: numbers of this size make it a relative 1e-11.
 const SIZE: f64 = 1e4;
-/// What is taken off the solution, so that it is within the capacities whatever the last digits are.
+/// Margin taken off the solution, so that it is within the capacities whatever the last digits are.
 const MARGIN: f64 = 1e-9;
 
 impl Program<'_> {
-    /// Where uplinks are full, some kbit/s do not fit once the rates are whole. With tiny rates that can be more
-    /// than is won.
+    /// True when the plan costs less than base overlays and carries nearly all. Where uplinks are
+    /// full, some kbit/s do not fit once the rates are whole. With tiny rates that can be more than
+    /// is won.
     fn is_better(&self, plan: &Plan, base: &Plan) -> bool {
         let cost = |plan: &Plan| plan.objective(self.model, self.options.cost);
         let total: u64 = self.rates.iter().sum();
@@ -126,7 +127,7 @@ impl Program<'_> {
         served.collect()
     }
 
-    /// How often a site sends what goes over a tree.
+    /// Number of times that a site sends what goes over a tree.
     fn copies(&self, column: &Column, site: Site) -> usize {
         if column.root == site {
             self.model.sites() - 1 - column.tree.forward.len()
@@ -150,7 +151,8 @@ impl Program<'_> {
         let n = self.model.sites();
         let shares = self.fit.share(self.rates).into_iter().zip(self.rates);
         for (root, (share, rate)) in sites(n).zip(shares) {
-            // Rounding takes at most one kbit/s off each tree, and the margin: a relay can get it back.
+            // Rounding takes at most one kbit/s off each tree, and the margin: a relay can get it
+            // back.
             let share = share.saturating_sub(2 * n as u64 + rate / 100_000_000);
             for relay in sites(n) {
                 let through = pick(columns, variables, |column| {
@@ -188,8 +190,8 @@ impl Program<'_> {
         plan
     }
 
-    /// Gives the trees of a root back what rounding took, where that leaves every site what its own missing
-    /// kbit/s take at least: then those fit over base overlays.
+    /// Gives the trees of a root back what rounding took, where that leaves every site what its own
+    /// missing kbit/s take at least: then those fit over base overlays.
     fn top_up(&self, plan: &mut Plan, root: Site, most: &[u64]) {
         let share = permille(self.rates[root.index()], self.fit.share_permille);
         for (index, most) in most.iter().enumerate() {
@@ -216,7 +218,7 @@ impl Program<'_> {
         self.fit.usable[site.index()].saturating_sub(plan.uplink_use(site))
     }
 
-    /// What a site has left besides one copy of what it lacks itself.
+    /// Capacity that a site has left besides one copy of what it lacks itself.
     fn free(&self, plan: &Plan, site: Site) -> u64 {
         self.left(plan, site).saturating_sub(self.missing(plan, site))
     }

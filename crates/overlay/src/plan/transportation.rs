@@ -1,39 +1,42 @@
 //! The transportation problem, solved exactly in integers by successive shortest paths.
 //!
-//! Each row sends its supply to columns that have room, at a cost per unit and up to a limit on each arc. Rows
-//! are served one after the other, each along the cheapest path from it to a column with room; such a path may
-//! move what earlier rows sent. Prices of rows and columns keep the costs along paths from being negative, so
-//! that Dijkstra's algorithm finds it. In the end they prove that nothing cheaper exists.
+//! Each row sends its supply to columns that have room, at a cost per unit and up to a limit on
+//! each arc. Rows are served one after the other, each along the cheapest path from it to a column
+//! with room; such a path may move what earlier rows sent. Prices of rows and columns keep the
+//! costs along paths from being negative, so that Dijkstra's algorithm finds it. In the end they
+//! prove that nothing cheaper exists.
 //!
-//! (Substituting 5.9 into 5.11 makes phase 2 of ShallowForest such a problem: a relayed unit takes n-2 units of
-//! what the relay has left, whoever the root is, and so does a direct one at the root.)
+//! (Substituting 5.9 into 5.11 makes phase 2 of ShallowForest such a problem: a relayed unit takes
+//! n-2 units of what the relay has left, whoever the root is, and so does a direct one at the
+//! root.)
 
 /// So many rows and columns, both `n`.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) n: usize,
-    /// What each row has to send.
+    /// Units that each row has to send.
     pub(crate) supply: Vec<u64>,
-    /// What each column can take.
+    /// Units that each column can take.
     pub(crate) room: Vec<u64>,
     /// Cost of a unit from row `i` to column `j` at `i * n + j`, at most
     /// [`Cost::COST_MAX`](super::Cost::COST_MAX).
     pub(crate) cost: Vec<u64>,
-    /// How many units that arc carries at most.
+    /// Most units that each arc carries.
     pub(crate) limit: Vec<u64>,
 }
 
-/// Who sends how much to whom, and why there is no cheaper way.
+/// Flow from each row to each column, with prices that prove that there is no cheaper one.
 #[derive(Clone, Debug)]
 pub(crate) struct Solution {
     /// From row `i` to column `j` at `i * n + j`.
     pub(crate) flow: Vec<u64>,
-    /// What could not be sent.
+    /// Units that could not be sent.
     pub(crate) unplaced: u64,
-    /// What a unit more of a row would cost.
+    /// Price of a unit more of a row.
     #[cfg_attr(not(test), expect(dead_code, reason = "the certificate, which tests check"))]
     pub(crate) row_price: Vec<i64>,
-    /// What a unit more of room in a column would cost: zero or less, and less only when the column is full.
+    /// Price of a unit more of room in a column: zero or less, and less only when the column is
+    /// full.
     #[cfg_attr(not(test), expect(dead_code, reason = "the certificate, which tests check"))]
     pub(crate) column_price: Vec<i64>,
 }
@@ -104,7 +107,8 @@ impl Solver {
         left
     }
 
-    /// Sends over what costs nothing by now, to columns with room: that takes no search. How much it was.
+    /// Sends over what costs nothing by now, to columns with room: that takes no search. How much
+    /// it was.
     fn send_along_tight_arcs(&mut self, row: usize, supply: u64) -> u64 {
         let (n, price, mut left) = (self.problem.n, self.row_price[row], supply);
         for (column, arc) in (row * n..(row + 1) * n).enumerate() {

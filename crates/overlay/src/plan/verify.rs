@@ -1,19 +1,19 @@
-//! What can be wrong with a plan.
+//! Faults that a plan can have.
 
 use super::{Plan, Tree};
 use crate::hose::{HoseModel, ModelError, sites};
 use crate::site::{SITES_MAX, Site, SiteSet};
 
-/// What is wrong with a plan.
+/// Fault in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanFault {
     /// The plan is for more sites than there can be, or for others than the model.
     #[error("the plan is for {found} sites, not for {expected}")]
     Sites {
-        /// How many there should be, or can be at most.
+        /// Number of sites that there should be, or can be at most.
         expected: usize,
-        /// How many it is for.
+        /// Number of sites that it is for.
         found: usize,
     },
     /// The relay of a tree is its root or no site of the plan.
@@ -24,8 +24,8 @@ pub enum PlanFault {
         /// The relay.
         relay: Site,
     },
-    /// A tree has its root, its relay or no site of the plan among those that the relay serves, or it has no
-    /// relay to serve them.
+    /// A tree has its root, its relay or no site of the plan among those that the relay serves, or
+    /// it has no relay to serve them.
     #[error("the relay of a tree of {root:?} cannot serve {forward:?}")]
     Forward {
         /// Whose tree.
@@ -41,9 +41,9 @@ pub enum PlanFault {
     Demand {
         /// Which.
         site: Site,
-        /// What it wants, kbit/s.
+        /// Rate that it wants, kbit/s.
         demand: u64,
-        /// What it gets, kbit/s.
+        /// Rate that it gets, kbit/s.
         found: u64,
     },
     /// A site would send more than it can.
@@ -53,7 +53,7 @@ pub enum PlanFault {
         site: Site,
         /// Its capacity, kbit/s.
         uplink: u64,
-        /// What it would send, kbit/s.
+        /// Rate at which it would send, kbit/s.
         found: u64,
     },
     /// A site would receive more than it can.
@@ -63,13 +63,13 @@ pub enum PlanFault {
         site: Site,
         /// Its capacity, kbit/s.
         downlink: u64,
-        /// What it would receive, kbit/s.
+        /// Rate at which it would receive, kbit/s.
         found: u64,
     },
 }
 
 impl Plan {
-    /// Whether every tree is one over the sites of the plan.
+    /// Checks that every tree is one over the sites of the plan.
     pub(super) fn check_trees(&self) -> Result<(), PlanFault> {
         if self.sites() > SITES_MAX {
             return Err(PlanFault::Sites { expected: SITES_MAX, found: self.sites() });
@@ -97,7 +97,7 @@ impl Plan {
         }
     }
 
-    /// Whether the model has what the plan uses.
+    /// Checks that the model has what the plan uses.
     pub(super) fn check_loads(&self, model: &HoseModel) -> Result<(), PlanFault> {
         model.validate()?;
         if model.sites() != self.sites() {
