@@ -1,4 +1,4 @@
-//! What the connections of a transport share: how many there may be, and room to send.
+//! Bounds that the connections of a transport share: how many there may be, and room to send.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Admission {
         self.connections.take(name).map_err(explain)
     }
 
-    /// What a connection may have to send.
+    /// Opens the share of a connection in the room to send.
     pub(crate) fn share(&self, name: PeerName) -> SendShare {
         self.send.open(name)
     }

@@ -1,4 +1,4 @@
-//! What goes to the socket next, without I/O.
+//! Bytes that go to the socket next, without I/O.
 //!
 //! A batch holds whole chunks only. It is written to its end before the next one is composed, so a
 //! partial write never needs to know where chunks begin.
@@ -17,7 +17,7 @@ pub(crate) struct Batch {
     parts: VecDeque<Part>,
 }
 
-/// How many frames are complete once its bytes are out.
+/// Number of frames that are complete once its bytes are out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completed {
     /// Frames of a lane.

@@ -84,23 +84,23 @@ impl TcpTransportBuilder {
         Self { config: Config::default() }
     }
 
-    /// Speaks TLS 1.3, with certificates of both ends, at addresses `tls://host:port` and no others.
-    /// The endpoint must have a node id that `identity` proves. Default: plain `tcp://`, where a peer
-    /// is who it says it is.
+    /// Speaks TLS 1.3, with certificates of both ends, at addresses `tls://host:port` and no
+    /// others. The endpoint must have a node id that `identity` proves. Default: plain `tcp://`,
+    /// where a peer is who it says it is.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, identity: crate::Identity) -> Self {
         self.config.security = Security::Tls(Box::new(crate::tls::Tls::new(identity)));
         self
     }
 
-    /// How long a dial may take until the other end has accepted the connection, resolving a name
+    /// Longest time of a dial until the other end has accepted the connection, resolving a name
     /// included. Default 3 s.
     pub fn dial_timeout(mut self, timeout: Duration) -> Self {
         self.config.dial_timeout = timeout;
         self
     }
 
-    /// How long the hello of either end may take once connected. Default 5 s. A connection that
+    /// Longest time for the hello of either end once connected. Default 5 s. A connection that
     /// says nothing holds one of [`handshakes_max`](Self::handshakes_max) for this long.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.config.handshake_timeout = timeout;
@@ -122,7 +122,7 @@ impl TcpTransportBuilder {
         self
     }
 
-    /// What a peer may send on the data lane before the sink has taken it, in bytes. Default 1 MiB;
+    /// Bytes that a peer may send on the data lane before the sink has taken them. Default 1 MiB;
     /// on a path with a large product of bandwidth and delay, this over the round trip is the most
     /// one connection carries.
     pub fn data_window_bytes(mut self, bytes: u32) -> Self {
@@ -136,8 +136,8 @@ impl TcpTransportBuilder {
         self
     }
 
-    /// From how many queued bytes on the data lane is [`Full`](convoke_core::transport::Appended::Full).
-    /// Default 1 MiB.
+    /// From how many queued bytes on the data lane is
+    /// [`Full`](convoke_core::transport::Appended::Full). Default 1 MiB.
     pub fn send_buffer_bytes_soft(mut self, bytes: usize) -> Self {
         self.config.send_buffer_bytes_soft = bytes;
         self
@@ -150,18 +150,19 @@ impl TcpTransportBuilder {
         self
     }
 
-    /// What the control lane may queue beside the data lane, in bytes. Default 1 MiB. It is `Full`
-    /// at half of it. At all of it the endpoint lets cancels wait beside it and asks questions after tasks
-    /// again later; any other frame closes the connection as overloaded.
+    /// Bytes that the control lane may queue beside the data lane. Default 1 MiB. It is `Full`
+    /// at half of it. At all of it the endpoint lets cancels wait beside it and asks questions
+    /// after tasks again later; any other frame closes the connection as overloaded.
     pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
         self.config.control_reserve_bytes = bytes;
         self
     }
 
-    /// What all connections of the transport may queue together, in bytes. Default 256 MiB; at least
-    /// four times the largest frame. A connection may have a quarter of what is free, all of one peer
-    /// as much as is free, and each 16 KiB besides. A connection above its share is full, as at the
-    /// bounds of its own: callers wait, requests to it fail, a reply that finds no room closes it.
+    /// Bytes that all connections of the transport may queue together. Default 256 MiB; at least
+    /// four times the largest frame. A connection may have a quarter of what is free, all of one
+    /// peer as much as is free, and each 16 KiB besides. A connection above its share is full, as
+    /// at the bounds of its own: callers wait, requests to it fail, a reply that finds no room
+    /// closes it.
     pub fn send_bytes_total_max(mut self, bytes: usize) -> Self {
         self.config.send_bytes_total_max = bytes;
         self
@@ -181,29 +182,30 @@ impl TcpTransportBuilder {
         self
     }
 
-    /// How many accepted connections may be in their handshake. Default 256; further ones are
+    /// Number of accepted connections that may be in their handshake. Default 256; further ones are
     /// refused at once. One address may have as many as are free: half, if it is the only one.
     pub fn handshakes_max(mut self, count: usize) -> Self {
         self.config.handshakes_max = count;
         self
     }
 
-    /// How many accepted connections may be open, over all listeners of the transport. Default
-    /// 4,096; further ones are refused after their hello. One peer may have as many as are free:
-    /// half, if it is the only one. A peer is the node that a certificate proves, else the address
-    /// that it connects from. Dialled connections do not count.
+    /// Number of accepted connections that may be open, over all listeners of the transport.
+    /// Default 4,096; further ones are refused after their hello. One peer may have as many as are
+    /// free: half, if it is the only one. A peer is the node that a certificate proves, else the
+    /// address that it connects from. Dialled connections do not count.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self
     }
 
-    /// How many connections the operating system queues until they are accepted. Default 1,024.
+    /// Number of connections that the operating system queues until they are accepted. Default
+    /// 1,024.
     pub fn listen_backlog(mut self, count: u16) -> Self {
         self.config.listen_backlog = count;
         self
     }
 
-    /// How long a close may take to send what was appended and the reason. Default 1 s.
+    /// Longest time of a close to send what was appended and the reason. Default 1 s.
     pub fn close_grace(mut self, grace: Duration) -> Self {
         self.config.close_grace = grace;
         self

@@ -19,7 +19,7 @@ use crate::framing::{Fault, index};
 use crate::platform::{Half, Lock, Platform, Signal, Tokio};
 use crate::send_queue::{Limits, SendQueue};
 
-/// How many batches a caller writes for others before the writer task takes over.
+/// Number of batches that a caller writes for others before the writer task takes over.
 const IN_PLACE_BATCHES_MAX: usize = 8;
 
 /// One TCP connection that has said hello.
@@ -59,18 +59,18 @@ impl<H: Half> WriteDuty<H> {
     }
 }
 
-/// How a batch went.
+/// Outcome of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     All,
     WouldBlock,
 }
 
-/// What the reader must know about an end that began elsewhere.
+/// End that began elsewhere, as far as the reader must know it.
 #[derive(Clone, Debug)]
 pub(crate) struct EndingView {
     pub(crate) reason: CloseReason,
-    /// Whether frames that still come are for the sink.
+    /// True when frames that still come are for the sink.
     pub(crate) is_delivering: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Out<H> {
 
 impl<P: Platform> TcpConnection<P> {
     /// A connection that takes frames and sends none until [`TcpConnection::start`].
-    /// What it has to send is taken from `share`.
+    /// Bytes that it has to send are taken from `share`.
     pub(crate) fn new(link: Link, limits: &Limits, share: SendShare) -> Self {
         Self {
             link,
@@ -191,7 +191,7 @@ impl<P: Platform> TcpConnection<P> {
         self.flush();
     }
 
-    /// How the connection ends, once it does.
+    /// End of the connection, once it has begun.
     pub(crate) fn ending(&self) -> Option<EndingView> {
         let reason = self.out.lock().closing.clone()?;
         // After a failed write the peer's last frames and its goodbye may still be there to read.

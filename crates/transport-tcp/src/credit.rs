@@ -9,7 +9,7 @@ use convoke_core::transport::Lane;
 
 use crate::framing::Fault;
 
-/// What a sender may still send.
+/// Credit that a sender may still use.
 #[derive(Debug)]
 pub(crate) struct SendCredit {
     lane: Lane,
@@ -46,7 +46,7 @@ impl SendCredit {
     }
 }
 
-/// What a receiver granted, and what of it is used.
+/// Credit that a receiver granted, and what of it is used.
 #[derive(Debug)]
 pub(crate) struct ReceiveCredit {
     lane: Lane,
@@ -69,7 +69,8 @@ impl ReceiveCredit {
         Ok(())
     }
 
-    /// The sink took `cost` of what arrived. Answers what to give back to the peer now, if anything.
+    /// The sink took `cost` of what arrived. Answers what to give back to the peer now, if
+    /// anything.
     pub(crate) fn take(&mut self, cost: u32) -> Option<u32> {
         debug_assert!(self.taken + cost <= self.used, "only what arrived is taken");
         self.taken += cost;

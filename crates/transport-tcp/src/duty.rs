@@ -1,9 +1,9 @@
-//! Where the right to write is: a state machine, without I/O and locks.
+//! The right to write, and its holder: a state machine, without I/O and locks.
 //!
 //! The right to write is a value, the *duty*, so that nobody writes who does not hold it. Whoever
 //! flushes takes it along, writes without a lock, and puts it back once nothing is queued; whoever
-//! comes meanwhile only appends. When the socket takes no more, or one has written enough for others,
-//! the duty is handed over to the writer task.
+//! comes meanwhile only appends. When the socket takes no more, or one has written enough for
+//! others, the duty is handed over to the writer task.
 //!
 //! ```text
 //!           flush                    nothing left
@@ -13,10 +13,10 @@
 //!                    Handed
 //! ```
 //!
-//! It shares a lock with the queue. So the holder finds what was appended before it puts the duty back,
-//! and whoever appends after that finds the duty at home.
+//! It shares a lock with the queue. So the holder finds what was appended before it puts the duty
+//! back, and whoever appends after that finds the duty at home.
 
-/// Where a duty is.
+/// Place of a duty.
 #[derive(Debug)]
 pub(crate) enum Duty<D> {
     /// With whoever flushes, or not there yet.
@@ -51,7 +51,8 @@ impl<D> Duty<D> {
         }
     }
 
-    /// Hands it over; then the writer task must be told. Gives it back when nothing is written any more.
+    /// Hands it over; then the writer task must be told. Gives it back when nothing is written any
+    /// more.
     pub(crate) fn hand_over(&mut self, duty: D) -> Result<(), D> {
         if self.is_gone() {
             return Err(duty);

@@ -32,7 +32,7 @@ const LENGTH_BITS: u32 = 28;
 const KIND_SHIFT: u32 = LENGTH_BITS + 1;
 const CREDIT_BYTES: u32 = 4;
 
-/// How the peer broke the rules of this transport.
+/// Breach of this transport's rules by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// A newer version says so in its hello, so this is garbage.
@@ -55,7 +55,7 @@ pub(crate) enum Fault {
     CreditExcess(Lane),
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Last,
@@ -122,7 +122,7 @@ impl Head {
         input.first_chunk().map(|word| Self::decode(*word)).transpose()
     }
 
-    /// What the chunk counts against the lane's credit: all its bytes on the wire.
+    /// Credit of the lane that the chunk uses: all its bytes on the wire.
     fn cost(self) -> u32 {
         const WORD: u32 = u32::BITS / u8::BITS;
         self.len + WORD
@@ -220,7 +220,7 @@ impl Decoder {
         Ok(Some(self.item(head, body)))
     }
 
-    /// How many bytes the chunk at the front of `input` still needs; at least 1.
+    /// Number of bytes that the chunk at the front of `input` still needs; at least 1.
     pub(crate) fn missing(&self, input: &[u8]) -> usize {
         let total = match Head::peek(input) {
             Ok(Some(head)) => WORD_BYTES + head.len.min(self.chunk_bytes_max) as usize,

@@ -51,7 +51,7 @@ impl HandshakeError {
         }
     }
 
-    /// What a dialler tells its caller.
+    /// Error that a dialler returns to its caller.
     pub(crate) fn into_dial_error(self, address: Address) -> DialError {
         match self {
             Self::WrongNode { expected, found } => {

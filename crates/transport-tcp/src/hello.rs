@@ -1,4 +1,4 @@
-//! What both ends say before anything else, without I/O.
+//! Hellos, which both ends send before anything else, without I/O.
 //!
 //! The dialler speaks first; the other end answers with its own hello, or with a refusal. Both come
 //! in an envelope that is the same in every version, so that any version can say why it refuses:
@@ -15,7 +15,7 @@
 //!  count of addresses u8, at most 16 | per address: length u8, text
 //! ```
 //!
-//! What follows is for later additions and ignored.
+//! Bytes that follow are for later additions and ignored.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(crate) enum HelloError {
 }
 
 impl HelloError {
-    /// What the other end is told, if it can understand it.
+    /// Text that the other end is told, if it can understand it.
     pub(crate) fn refusal_text(&self) -> Option<String> {
         match self {
             Self::NotConvoke(_) | Self::Refused(_) => None,
@@ -71,7 +71,7 @@ impl HelloError {
     }
 }
 
-/// What somebody speaks who does not speak what is spoken here, by the first bytes.
+/// Protocol of somebody who does not speak what is spoken here, by the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Foreign {
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "convoke is not foreign"))]
@@ -86,7 +86,7 @@ pub(crate) enum Foreign {
 }
 
 impl Foreign {
-    /// What begins so and is not a hello.
+    /// Protocol that begins so and is not a hello.
     fn of(bytes: &[u8]) -> Self {
         const HTTP: [&[u8]; 8] =
             [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"CONN", b"PRI ", b"HTTP"];
@@ -97,7 +97,8 @@ impl Foreign {
         }
     }
 
-    /// What begins so where TLS is expected; `None` when it may be TLS: a handshake or an alert.
+    /// Protocol that begins so where TLS is expected; `None` when it may be TLS: a handshake or an
+    /// alert.
     #[cfg(feature = "tls")]
     pub(crate) fn to_tls(bytes: &[u8]) -> Option<Self> {
         match bytes {
@@ -108,8 +109,8 @@ impl Foreign {
     }
 }
 
-/// What a client that speaks TLS understands on a port that does not: the fatal alert "protocol
-/// version" (RFC 8446 section 6).
+/// Refusal that a client that speaks TLS understands on a port that does not: the fatal alert
+/// "protocol version" (RFC 8446 section 6).
 pub(crate) const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
 
 /// A hello and what only the transport needs.
@@ -223,7 +224,7 @@ fn envelope(kind: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What follows an envelope.
+/// Message that follows an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
     /// A hello of so many bytes.

@@ -1,4 +1,4 @@
-//! Who this node is and whom it trusts: certificates, keys and the ids they prove.
+//! Identity of this node and the peers it trusts: certificates, keys and the ids they prove.
 //!
 //! TLS and QUIC share it. Both ends of a connection present a certificate. Each verifies that it
 //! leads to a certificate it trusts, and that it proves the node id which the peer claims in its
@@ -41,11 +41,11 @@ pub use watch::IdentityWatch;
 ///
 /// # Which node ids a certificate proves
 ///
-/// - With URI names `spiffe://<trust domain>/node/<id>`, those ids, in decimal. Peers must be of the
-///   same trust domain.
-/// - Without any URI name that begins with `spiffe://`, the id made of its key: the first 8 bytes of
-///   the SHA-256 of its SubjectPublicKeyInfo, big-endian. It stays while the certificate is renewed
-///   for the same key.
+/// - With URI names `spiffe://<trust domain>/node/<id>`, those ids, in decimal. Peers must be of
+///   the same trust domain.
+/// - Without any URI name that begins with `spiffe://`, the id made of its key: the first 8 bytes
+///   of the SHA-256 of its SubjectPublicKeyInfo, big-endian. It stays while the certificate is
+///   renewed for the same key.
 ///
 /// This node's own certificate chooses between the two, for its peers as well: a peer cannot choose
 /// the rule it is judged by.
@@ -73,15 +73,15 @@ pub enum IdentityError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Message of the operating system.
         message: String,
     },
-    /// What was given is no PEM, or has not what is needed in it.
+    /// The input is not PEM, or lacks what is needed.
     #[error("{what}: {message}")]
     Pem {
         /// Which of the inputs: a path, or what it is for.
         what: String,
-        /// What is wrong.
+        /// Defect that was found.
         message: String,
     },
     /// The certificate is malformed, its key does not belong to it, or its key cannot sign.
@@ -92,13 +92,13 @@ pub enum IdentityError {
         "the certificate's name {0:?} names no node: expected spiffe://<trust domain>/node/<id>"
     )]
     NoNode(String),
-    /// What was reloaded proves another node, which an endpoint cannot become while it runs. What was
-    /// loaded before stays.
+    /// The reloaded certificate proves another node, which an endpoint cannot become while it
+    /// runs. What was loaded before stays.
     #[error("the new certificate proves {found}, not {expected}: restart the node to rename it")]
     NodeChanged {
-        /// What the old certificate proves.
+        /// Nodes that the old certificate proves.
         expected: String,
-        /// What the new one proves.
+        /// Nodes that the new one proves.
         found: String,
     },
 }
@@ -151,8 +151,8 @@ impl Identity {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The node its certificate proves; the first, if it proves several. The endpoint must have this
-    /// id, or another that the certificate proves.
+    /// The node its certificate proves; the first, if it proves several. The endpoint must have
+    /// this id, or another that the certificate proves.
     pub fn node(&self) -> NodeId {
         self.shared.nodes[0]
     }
@@ -233,7 +233,8 @@ impl Identity {
         config
     }
 
-    /// Whether the peer with these verified certificates, its own first, may call itself `claimed`.
+    /// Verifies that the peer with these verified certificates, its own first, may call itself
+    /// `claimed`.
     pub(crate) fn verify_node(
         &self,
         certificates: &[CertificateDer<'_>],
@@ -247,13 +248,14 @@ impl Identity {
         Err(IdentityMismatch::OtherNode { claimed, proven: names::list(&nodes) })
     }
 
-    /// Whether this node is known by its own certificate, rather than by its authority's: that is trusted
-    /// by itself, or this node's own names it, too.
+    /// True when this node is known by its own certificate, rather than by its authority's: that is
+    /// trusted by itself, or this node's own names it, too.
     pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
         self.shared.nodes.contains(&node) || self.shared.current().trusts_node(node)
     }
 
-    /// Whether the peer with these verified certificates is any node of this one's trust domain.
+    /// Verifies that the peer with these verified certificates is any node of this one's trust
+    /// domain.
     pub(crate) fn verify_domain(
         &self,
         certificates: &[CertificateDer<'_>],
@@ -262,7 +264,7 @@ impl Identity {
         self.shared.naming.of_peer(leaf, self.node()).map(|_| ())
     }
 
-    /// Whether this node's own hello will be believed; says why not.
+    /// Verifies that this node's own hello will be believed; says why not.
     pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
         if self.shared.nodes.contains(&node) {
             return Ok(());
@@ -275,8 +277,8 @@ impl Identity {
     }
 }
 
-/// That of rustls, with AES of 128 bits first: it is the cheapest of its ciphers where the processor
-/// has AES, and as strong as the keys of P-256 and X25519 that the handshake rests on.
+/// That of rustls, with AES of 128 bits first: it is the cheapest of its ciphers where the
+/// processor has AES, and as strong as the keys of P-256 and X25519 that the handshake rests on.
 fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     let is_first =

@@ -1,9 +1,9 @@
-//! Convoke over TCP: the addresses `tcp://host:port`, where host is an IPv4 address, an IPv6 address
-//! in brackets, or a name.
+//! Convoke over TCP: the addresses `tcp://host:port`, where host is an IPv4 address, an IPv6
+//! address in brackets, or a name.
 //!
-//! [`TcpTransport`] is one [`Transport`] of an endpoint. A connection carries frames in two lanes and
-//! keeps the promises of [`convoke_core::transport`]: order per lane, whole frames, credit, control
-//! ahead of data, an end with a reason.
+//! [`TcpTransport`] is one [`Transport`] of an endpoint. A connection carries frames in two lanes
+//! and keeps the promises of [`convoke_core::transport`]: order per lane, whole frames, credit,
+//! control ahead of data, an end with a reason.
 //!
 //! ```text
 //!  append ─▶ send queue ─▶ batch ─▶ socket ┄┄▶ socket ─▶ read buffer ─▶ decoder ─▶ Sink::on_batch
@@ -34,7 +34,7 @@
 //! | frames to send, control | reserve, or one frame when that is larger | 1 MiB |
 //! | being written | a batch and a chunk | 192 KiB |
 //!
-//! What all connections have to send or write is at most 256 MiB, beside 16 KiB each. Of that a
+//! All that connections have to send or write is at most 256 MiB, beside 16 KiB each. Of that a
 //! connection may have a quarter of what is free, and all connections of one peer, the node that a
 //! certificate proves or else an address, as much as is free. One peer may have as many of the
 //! accepted connections, and of the handshakes, as are free.
@@ -44,16 +44,16 @@
 //!
 //! # What it does not do
 //!
-//! Without the feature `tls` it does not encrypt or authenticate: a peer is who it says it is. It does
-//! not dial again when a connection ends; the endpoint does. It does not order frames across lanes or
-//! connections.
+//! Without the feature `tls` it does not encrypt or authenticate: a peer is who it says it is. It
+//! does not dial again when a connection ends; the endpoint does. It does not order frames across
+//! lanes or connections.
 //!
 //! # TLS
 //!
 //! With the feature `tls`, `TcpTransport::builder().tls(identity)` makes a transport for
-//! `tls://host:port`. An `Identity` is a certificate with its key, and the certificates to trust; both
-//! ends must prove the node ids they claim. An open connection then holds 32 KiB more to read, and up
-//! to 64 KiB of sealed records.
+//! `tls://host:port`. An `Identity` is a certificate with its key, and the certificates to trust;
+//! both ends must prove the node ids they claim. An open connection then holds 32 KiB more to read,
+//! and up to 64 KiB of sealed records.
 //!
 //! # Example
 //!
@@ -113,15 +113,16 @@
 //! # QUIC
 //!
 //! With the feature `quic` there is a second transport, `QuicTransport`, for the addresses
-//! `quic://host:port`: the same promises and certificates, large frames on streams of their own, and
-//! connections that outlive a change of address. It shares the hello with TCP; its module `quic` says
-//! what its streams carry.
+//! `quic://host:port`: the same promises and certificates, large frames on streams of their own,
+//! and connections that outlive a change of address. It shares the hello with TCP; its module
+//! `quic` says what its streams carry.
 //!
 //! # Modules
 //!
-//! Without I/O: `admission` (what connections share), `framing` (words, chunks, frames), `hello`, `credit`, `send_queue`, `batch`, `duty` (who may
-//! write). With: `connection`, `platform` (what that stands on), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what
-//! differs with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
+//! Without I/O: `admission` (what connections share), `framing` (words, chunks, frames), `hello`,
+//! `credit`, `send_queue`, `batch`, `duty` (who may write). With: `connection`, `platform` (what
+//! that stands on), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what differs
+//! with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!
 //! [`Fault`]: convoke_core::transport::CloseReason::Fault
 #![forbid(unsafe_code)]
@@ -167,8 +168,8 @@ use crate::config::Config;
 #[cfg(feature = "tls")]
 use crate::socket::Security;
 
-/// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections and on what
-/// all connections have to send.
+/// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections and on
+/// what all connections have to send.
 ///
 /// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
 /// needs I/O and time enabled.

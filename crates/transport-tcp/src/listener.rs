@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::handshake;
 use convoke_core::transport::sockets;
 
-/// How long accepting rests when the process has no file descriptor or memory for one more.
+/// Pause of accepting when the process has no file descriptor or memory for one more.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl Acceptor {
     }
 }
 
-/// Whether accepting the next one may well work.
+/// True when accepting the next one may well work.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

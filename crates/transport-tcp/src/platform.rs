@@ -1,4 +1,4 @@
-//! What a connection stands on: a lock, a signal, a socket. A trait, so that the model test of writing
+//! Platform of a connection: a lock, a signal, a socket. A trait, so that the model test of writing
 //! runs the connection itself on ones that try every order of events.
 
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::socket::WriteHalf;
 
-/// What a connection stands on.
+/// Platform that a connection stands on.
 pub(crate) trait Platform: 'static {
     type Lock<T: Send>: Lock<T>;
     type Signal: Signal;
@@ -32,8 +32,8 @@ pub(crate) trait Signal: Default + Send + Sync {
 pub(crate) trait Half: Send {
     /// Waits until the socket takes bytes.
     fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
-    /// Writes from the front of `bytes`, as much as the socket takes. After one that would block, the next
-    /// must begin with the same bytes.
+    /// Writes from the front of `bytes`, as much as the socket takes. After one that would block,
+    /// the next must begin with the same bytes.
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// The same from several slices.
     fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;

@@ -57,9 +57,10 @@ use crate::quic::dial::Dialers;
 
 pub(crate) const SCHEME: &str = "quic";
 
-/// What both ends must name in the TLS handshake; another version of this transport, another name.
+/// Name that both ends must give in the TLS handshake; another version of this transport, another
+/// name.
 const PROTOCOL: &[u8] = b"convoke/1";
-/// How much of one handshake is kept before it is accepted: the first flight of a dialler.
+/// Bytes of one handshake that are kept before it is accepted: the first flight of a dialler.
 const INCOMING_BYTES_MAX: u64 = 64 << 10;
 
 /// Makes QUIC connections. Cheap to clone; clones share the limits on accepted connections and the
@@ -102,7 +103,7 @@ impl QuicTransport {
     /// the keep-alive timeout. Answers where the sockets are: at most one for each of IPv4 and
     /// IPv6.
     ///
-    /// Where the system keeps a socket working through such a change, connections move by
+    /// Connections move by themselves if the system keeps a socket working through such a change.
     /// themselves.
     ///
     /// # Errors

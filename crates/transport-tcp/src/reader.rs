@@ -1,9 +1,9 @@
 //! The reader task of a connection: it owns the connection's life from the first frame to
 //! `on_closed`.
 //!
-//! It holds at most one read buffer (64 KiB, or a chunk if that is larger) and, per lane, the part of
-//! a frame that has come so far. Frames are slices of the read buffer; a frame of several chunks is
-//! put together in its own.
+//! It holds at most one read buffer (64 KiB, or a chunk if that is larger) and, per lane, the part
+//! of a frame that has come so far. Frames are slices of the read buffer; a frame of several chunks
+//! is put together in its own.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::writer;
 
 /// One read takes up to this much; a system call costs the same for less.
 const READ_BYTES: usize = 64 * 1024;
-/// Frames that the sink is given at once. A read may bring hundreds, each of which may start a handler:
-/// after so many others have their turn. Not so few that calls in flight together lose the writes
-/// that they share.
+/// Frames that the sink is given at once. A read may bring hundreds, each of which may start a
+/// handler: after so many others have their turn. Not so few that calls in flight together lose the
+/// writes that they share.
 const FRAMES_PER_TURN: usize = 128;
 /// With less room than this left, the buffer is renewed before the next read.
 const SPARE_BYTES_MIN: usize = 8 * 1024;
 
-/// What the two ends agreed on, as far as receiving and keeping alive goes.
+/// Terms that the two ends agreed on, as far as receiving and keeping alive goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) frame_bytes_max: u32,
@@ -40,7 +40,8 @@ pub(crate) struct Terms {
     pub(crate) data_window: u32,
     /// This end's own.
     pub(crate) keep_alive_timeout: Duration,
-    /// How often this end must send, so that neither the setting nor the peer's timeout is missed.
+    /// Longest time between sends of this end, so that neither the setting nor the peer's timeout
+    /// is missed.
     pub(crate) keep_alive_interval: Duration,
     pub(crate) close_grace: Duration,
 }
@@ -103,7 +104,7 @@ impl Drop for Lifetime {
 
 struct Reader {
     lifetime: Lifetime,
-    /// What the sink is shown: the same connection.
+    /// Handle that the sink is shown: the same connection.
     handle: Arc<dyn Connection>,
     half: ReadHalf,
     buffer: BytesMut,
@@ -360,9 +361,9 @@ struct Frames<'a> {
     decoder: &'a mut Decoder,
     buffer: &'a mut BytesMut,
     credit: &'a mut [ReceiveCredit; 2],
-    /// How many more there may be now.
+    /// Number of frames that there may still be now.
     left: usize,
-    /// What to give back per lane once the sink has returned.
+    /// Credit to give back per lane once the sink has returned.
     taken: [u32; 2],
     is_flush_due: bool,
     stop: Option<Stop>,

@@ -1,4 +1,4 @@
-//! What a connection has to send, without I/O.
+//! Frames that a connection has to send, without I/O.
 //!
 //! Each lane is a queue of *blocks*. A block is one or more whole chunks, at most about as large as
 //! the largest chunk, and is the unit of credit and of overtaking:
@@ -25,14 +25,14 @@ use crate::framing::{self, Fault, Head, WORD_BYTES, index};
 /// A frame from head and body up to this size is copied into the open block; copying and a vectored
 /// write cost the same at 4 KiB, and a copy spares an entry per frame.
 const COPY_BYTES_MAX: usize = 16 * 1024;
-/// How much goes into one batch, about. A control frame waits behind no more than this and a block;
+/// Bytes that go into one batch, about. A control frame waits behind no more than this and a block;
 /// larger batches gain nothing, since a write of this size hardly notices the system call.
 const BATCH_BYTES: usize = 128 * 1024;
 
 /// The bounds of one lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneLimits {
-    /// What the peer granted, in bytes on the wire.
+    /// Credit that the peer granted, in bytes on the wire.
     pub(crate) window: u32,
     /// From here on the lane is not writable.
     pub(crate) soft_bytes: usize,
@@ -60,11 +60,11 @@ pub(crate) struct SendQueue {
     credit_due: [u32; 2],
     is_keep_alive_due: bool,
     ending: Ending,
-    /// What the queue and the batch it last filled may have of the room for all connections.
+    /// Share of the queue and the batch it last filled in the room for all connections.
     share: SendShare,
     /// Bytes of that batch.
     batch_bytes: usize,
-    /// Where the transport's own frames are encoded.
+    /// Buffer in which the transport's own frames are encoded.
     scratch: BytesMut,
 }
 
@@ -182,25 +182,25 @@ impl SendQueue {
         }
     }
 
-    /// Whether everything appended is in a batch or beyond.
+    /// True when everything appended is in a batch or beyond.
     pub(crate) fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.queued_bytes == 0)
     }
 
-    /// Whether everything there will ever be is in a batch or beyond, the goodbye included.
+    /// True when everything there will ever be is in a batch or beyond, the goodbye included.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.ending, Ending::Finished)
     }
 
-    /// Whether the lane is below its soft bound, and the connection not near its share of the room for
-    /// all. What it has itself is what makes it wait: so it is woken as that leaves.
+    /// True when the lane is below its soft bound, and the connection not near its share of the
+    /// room for all. What it has itself is what makes it wait: so it is woken as that leaves.
     pub(crate) fn is_writable(&self, lane: Lane) -> bool {
         let queue = &self.lanes[index(lane)];
         queue.queued_bytes < queue.limits.soft_bytes && self.share.has_room(self.bytes())
     }
 
-    /// Whether to wake those who wait for the lane: at half the soft bound, so that they do not
-    /// come for every frame.
+    /// True when those who wait for the lane should be woken: at half the soft bound, so that they
+    /// do not come for every frame.
     pub(crate) fn is_worth_waking(&self, lane: Lane) -> bool {
         let queue = &self.lanes[index(lane)];
         queue.queued_bytes <= queue.limits.soft_bytes / 2
@@ -226,7 +226,7 @@ impl SendQueue {
         if self.is_writable(lane) { Appended::Writable } else { Appended::Full }
     }
 
-    /// What it has, and what of it is being written.
+    /// Bytes that it has, those that are being written included.
     fn bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.queued_bytes).sum::<usize>() + self.batch_bytes
     }

@@ -1,4 +1,4 @@
-//! What a connection is made of: a bare socket, or one with TLS over it. Everything above is the
+//! Socket under a connection: a bare one, or one with TLS over it. Everything above is the
 //! same for both.
 //!
 //! During the hellos it is a [`Socket`]; then a [`ReadHalf`] for the reader and a [`WriteHalf`] for
@@ -22,7 +22,7 @@ use crate::platform::Half;
 #[cfg(feature = "tls")]
 use crate::tls::{Tls, TlsReadHalf, TlsStream, TlsWriteHalf};
 
-/// What a transport puts over its sockets.
+/// Security that a transport puts over its sockets.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Security {
     #[default]
@@ -93,7 +93,7 @@ impl Security {
         }
     }
 
-    /// Whether this end can prove to be `node`; says why not.
+    /// Verifies that this end can prove to be `node`; says why not.
     pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
         let _ = node;
         match self {
@@ -151,7 +151,7 @@ impl Socket {
         }
     }
 
-    /// Who the peer, which claims to be `claimed`, has proven to be; nobody without TLS.
+    /// Principal that the peer, which claims to be `claimed`, has proven to be; nobody without TLS.
     pub(crate) fn verify_peer(&self, claimed: NodeId) -> Result<Option<Principal>, HandshakeError> {
         let _ = claimed;
         match self {

@@ -42,7 +42,7 @@ pub(crate) use half::{TlsReadHalf, TlsWriteHalf};
 /// The protocol's name in the handshake, so that it fails with a peer that speaks another over TLS.
 const PROTOCOL: &[u8] = b"convoke";
 
-/// What a transport needs to speak TLS.
+/// Parts that a transport needs to speak TLS.
 #[derive(Clone)]
 pub(crate) struct Tls {
     identity: Identity,
@@ -166,7 +166,7 @@ impl TlsStream {
         self.stream.peer_addr()
     }
 
-    /// Whether the peer's certificate proves `claimed`.
+    /// Verifies that the peer's certificate proves `claimed`.
     pub(crate) fn verify_peer(&self, claimed: NodeId) -> Result<Principal, TlsError> {
         let certificates = self.session.peer_certificates();
         Ok(self.identity.verify_node(certificates, claimed)?)
@@ -216,7 +216,8 @@ impl TlsStream {
     }
 }
 
-/// What the dialler calls the other end. Nobody verifies it; a relay in between may look at it.
+/// Name by which the dialler calls the other end. Nobody verifies it; a relay in between may look
+/// at it.
 fn server_name(address: &Address) -> ServerName<'static> {
     let host = address.rest().rsplit_once(':').map_or(address.rest(), |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -73,12 +73,12 @@ impl LoomSignal {
     }
 }
 
-/// What the peer got. Only `is_writing` is the scheduler's business.
+/// Bytes that the peer got. Only `is_writing` is the scheduler's business.
 #[derive(Default)]
 struct Wire {
     is_writing: AtomicBool,
     bytes: std::sync::Mutex<Vec<u8>>,
-    /// How often the socket will still refuse.
+    /// Number of times that the socket will still refuse.
     refusals: AtomicUsize,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Naming {
     KeyHash,
 }
 
-/// What a peer's certificate proves.
+/// Nodes that a peer's certificate proves.
 #[derive(Debug)]
 pub(crate) struct Proven {
     pub(crate) nodes: Vec<NodeId>,
@@ -47,9 +47,9 @@ pub(crate) enum IdentityMismatch {
     /// Its certificate proves another node.
     #[error("it claims to be {claimed}, but its certificate proves {proven}")]
     OtherNode {
-        /// What its hello said.
+        /// Node that its hello named.
         claimed: NodeId,
-        /// What the certificate says; the first few.
+        /// Names in the certificate; the first few.
         proven: String,
     },
 }
@@ -80,7 +80,7 @@ impl Naming {
         Ok((Self::Spiffe { domain: domain.to_owned() }, nodes))
     }
 
-    /// What a peer's certificate proves under this rule.
+    /// Reads what a peer's certificate proves under this rule.
     pub(crate) fn of_peer(
         &self,
         leaf: &CertificateDer<'_>,

@@ -9,21 +9,21 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::identity::IdentityError;
 
-/// Where certificates come from, and come from again when reloaded.
+/// Source of certificates, also when they are reloaded.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Files { certificate: PathBuf, key: PathBuf, trust: PathBuf },
     Given,
 }
 
-/// What one load gave.
+/// Result of one load.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     /// The node's own certificate, then intermediates; never empty.
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) roots: RootCertStore,
-    /// What `roots` is made of.
+    /// Certificates that `roots` is made of.
     pub(crate) trusted: Vec<CertificateDer<'static>>,
 }
 
@@ -42,7 +42,7 @@ impl Source {
         parse(&texts.0, [named(certificate), named(key), named(trust)])
     }
 
-    /// What the files hold; empty texts when there are none.
+    /// Reads the texts of the files; empty texts when there are none.
     pub(crate) fn read_texts(&self) -> Result<Texts, IdentityError> {
         let read = |path: &PathBuf| {
             fs::read(path).map_err(|error| IdentityError::Read {

@@ -72,7 +72,8 @@ fn without_names_the_key_is_the_node() {
     assert!(principal.as_str().starts_with(&first), "{principal}");
     assert!(verify(&one, &trusted[1], one.node().get()).is_err());
 
-    // Renewed for the same key, it is the same node; and a name of SPIFFE's form cannot change the rule.
+    // Renewed for the same key, it is the same node; and a name of SPIFFE's form cannot change the
+    // rule.
     let authority = Authority::new();
     assert_eq!(verify(&one, &self_signed(&other), two.node().get()), Ok(principal.clone()));
     let named = authority.issue_from(for_nodes([one.node().get()]), &other);

@@ -1,4 +1,4 @@
-//! What rustls asks during a handshake, answered from what is loaded at that moment.
+//! Answers to rustls during a handshake, from what is loaded at that moment.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::identity::names::Naming;
 use crate::identity::pem::Credentials;
 use crate::identity::{IdentityError, Shared};
 
-/// What is loaded, ready for use.
+/// Credentials that are loaded, ready for use.
 pub(crate) struct Current {
     key: Arc<CertifiedKey>,
     roots: Arc<RootCertStore>,
@@ -49,7 +49,7 @@ impl Current {
         Ok(Self { key: Arc::new(key), roots, clients, nodes })
     }
 
-    /// Whether a certificate of this very node is trusted.
+    /// True when a certificate of this very node is trusted.
     pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
         self.nodes.contains(&node)
     }

@@ -16,9 +16,9 @@ pub struct IdentityWatch {
 }
 
 impl Identity {
-    /// Reads the PEM files every `period`, and reloads once they have changed. What cannot be used is
-    /// logged as a warning and tried again when the files change further; certificate and key are
-    /// often written one after the other.
+    /// Reads the PEM files every `period`, and reloads once they have changed. What cannot be used
+    /// is logged as a warning and tried again when the files change further; certificate and key
+    /// are often written one after the other.
     ///
     /// # Panics
     /// Outside a tokio runtime, or when `period` is zero.

@@ -1,9 +1,9 @@
 //! Frames of the data lane that must wait for a large one before them, without I/O.
 //!
-//! A large frame is announced at its place on the lane, and its bytes come on a stream of their own.
-//! What follows on the lane is delivered at once when the sink says that its order to the large one
-//! does not matter ([`Order`]); otherwise it waits here. With nothing announced and incomplete, a
-//! frame passes without being looked at.
+//! A large frame is announced at its place on the lane, and its bytes come on a stream of their
+//! own. A frame that follows on the lane is delivered at once when the sink says that its order to
+//! the large one does not matter ([`Order`]); otherwise it waits here. With nothing announced and
+//! incomplete, a frame passes without being looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,13 +13,13 @@ use convoke_core::transport::Order;
 /// Most frames that wait; then the lane is not read until a large frame is complete.
 const WAITING_MAX: usize = 1024;
 
-/// What waits, in the order of the lane.
+/// Frames that wait, in the order of the lane.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     entries: VecDeque<Entry>,
-    /// How many entries there are of each group.
+    /// Number of entries of each group.
     groups: BTreeMap<u64, usize>,
-    /// How many entries there are that keep the order with all.
+    /// Number of entries that keep the order with all.
     barriers: usize,
     /// Bytes of the frames that are here whole.
     held_bytes: usize,
@@ -53,12 +53,12 @@ impl Backlog {
         }
     }
 
-    /// Whether every frame passes.
+    /// True when every frame passes.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the lane should not be read for now. It ends when a large frame is complete.
+    /// True when the lane should not be read for now. It ends when a large frame is complete.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= WAITING_MAX || self.held_bytes >= self.held_bytes_max
     }

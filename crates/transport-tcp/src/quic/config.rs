@@ -87,17 +87,17 @@ impl QuicTransportBuilder {
         Self { identity, config: Config::default() }
     }
 
-    /// How long a dial may take until the other end has accepted the QUIC connection, resolving a
-    /// name included. Default 3 s. Over UDP, nobody listening looks the same as no answer, so that is
-    /// how long it takes to find out.
+    /// Longest time of a dial until the other end has accepted the QUIC connection, resolving a
+    /// name included. Default 3 s. Over UDP, nobody listening looks the same as no answer, so that
+    /// is how long it takes to find out.
     pub fn dial_timeout(mut self, timeout: Duration) -> Self {
         self.config.dial_timeout = timeout;
         self
     }
 
-    /// How long the handshake may take on the accepting end, and the hello on either. Default 5 s. A
-    /// connection that says nothing holds one of [`handshakes_max`](Self::handshakes_max) for this
-    /// long.
+    /// Longest time of the handshake on the accepting end, and of the hello on either. Default 5 s.
+    /// A connection that says nothing holds one of [`handshakes_max`](Self::handshakes_max) for
+    /// this long.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.config.handshake_timeout = timeout;
         self
@@ -111,30 +111,30 @@ impl QuicTransportBuilder {
     }
 
     /// The largest frame of the data lane that goes over the lane's own stream, in bytes. Default
-    /// 64 KiB. A larger one gets a stream of its own, so that frames of other calls pass it; a stream
-    /// costs some microseconds of processor time.
+    /// 64 KiB. A larger one gets a stream of its own, so that frames of other calls pass it; a
+    /// stream costs some microseconds of processor time.
     pub fn lane_frame_bytes_max(mut self, bytes: u32) -> Self {
         self.config.lane_frame_bytes_max = bytes;
         self
     }
 
-    /// What a peer may send on one stream before it was read, in bytes. Default 1 MiB. On a path
-    /// with a large product of bandwidth and delay, this over the round trip is the most one lane, or
-    /// one large frame, carries. The window of the whole connection is this for each lane and each of
-    /// [`large_frames_max`](Self::large_frames_max).
+    /// Bytes that a peer may send on one stream before they were read. Default 1 MiB. On a path
+    /// with a large product of bandwidth and delay, this over the round trip is the most one lane,
+    /// or one large frame, carries. The window of the whole connection is this for each lane and
+    /// each of [`large_frames_max`](Self::large_frames_max).
     pub fn window_bytes(mut self, bytes: u32) -> Self {
         self.config.window_bytes = bytes;
         self
     }
 
-    /// How many large frames may be on their way from a peer at once. Default 8. The next waits at
-    /// the peer until one is complete.
+    /// Number of large frames that may be on their way from a peer at once. Default 8. The next
+    /// waits at the peer until one is complete.
     pub fn large_frames_max(mut self, count: u16) -> Self {
         self.config.large_frames_max = count;
         self
     }
 
-    /// How many bytes of large frames a connection puts together at once. Default 16 MiB; one frame
+    /// Bytes of large frames that a connection puts together at once. Default 16 MiB; one frame
     /// always, however large.
     pub fn large_bytes_max(mut self, bytes: usize) -> Self {
         self.config.large_bytes_max = bytes;
@@ -155,45 +155,48 @@ impl QuicTransportBuilder {
         self
     }
 
-    /// What the control lane may queue beside the data lane, in bytes. Default 1 MiB. It is `Full`
+    /// Bytes that the control lane may queue beside the data lane. Default 1 MiB. It is `Full`
     /// at half of it.
     pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
         self.config.control_reserve_bytes = bytes;
         self
     }
 
-    /// What all connections of the transport may queue together, in bytes. Default 256 MiB; at least
-    /// four times the largest frame. A connection may have a quarter of what is free, all of one peer
-    /// as much as is free, and each lane 16 KiB besides. A connection above its share is full, as at the
-    /// bounds of its own: callers wait, requests to it fail, a reply that finds no room closes it.
+    /// Bytes that all connections of the transport may queue together. Default 256 MiB; at least
+    /// four times the largest frame. A connection may have a quarter of what is free, all of one
+    /// peer as much as is free, and each lane 16 KiB besides. A connection above its share is full,
+    /// as at the bounds of its own: callers wait, requests to it fail, a reply that finds no room
+    /// closes it.
     pub fn send_bytes_total_max(mut self, bytes: usize) -> Self {
         self.config.send_bytes_total_max = bytes;
         self
     }
 
-    /// After how long without a packet from the peer the connection is closed; the smaller setting of
-    /// both ends counts. Default 10 s, at least 100 ms. A keep-alive goes out after a third of it.
+    /// After how long without a packet from the peer the connection is closed; the smaller setting
+    /// of both ends counts. Default 10 s, at least 100 ms. A keep-alive goes out after a third of
+    /// it.
     pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
         self.config.keep_alive_timeout = timeout;
         self
     }
 
-    /// How many accepted connections may be in their handshake. Default 256; further ones are
-    /// refused at once. One address may have as many as are free: half, if it is the only one. From half of it on, a peer must first prove that it is at its address.
+    /// Number of accepted connections that may be in their handshake. Default 256; further ones are
+    /// refused at once. One address may have as many as are free: half, if it is the only one. From
+    /// half of it on, a peer must first prove that it is at its address.
     pub fn handshakes_max(mut self, count: usize) -> Self {
         self.config.handshakes_max = count;
         self
     }
 
-    /// How many accepted connections may be open, over all listeners of the transport. Default
-    /// 4,096; further ones are refused after their hello. One node may have as many as are free:
-    /// half, if it is the only one. Dialled ones do not count.
+    /// Number of accepted connections that may be open, over all listeners of the transport.
+    /// Default 4,096; further ones are refused after their hello. One node may have as many as are
+    /// free: half, if it is the only one. Dialled ones do not count.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self
     }
 
-    /// How long a close may take to send what was appended and the reason. Default 1 s.
+    /// Longest time of a close to send what was appended and the reason. Default 1 s.
     pub fn close_grace(mut self, grace: Duration) -> Self {
         self.config.close_grace = grace;
         self

@@ -1,14 +1,14 @@
 //! One connection: what its handles, its reader and its writer share.
 //!
 //! Each lane has a stream, and the right to write to it is a value, the [`WriteDuty`]; [`Duty`]
-//! says where it is. Whoever flushes takes it along, gives QUIC the whole queue with one write, and puts the duty back; whoever
-//! comes meanwhile only appends, and the holder finds that before it puts the duty back. QUIC makes
-//! packets of what was written when its own task runs next. When a stream has no credit, its duty goes
-//! to the writer task; the other lane is not concerned.
+//! says where it is. Whoever flushes takes it along, gives QUIC the whole queue with one write, and
+//! puts the duty back; whoever comes meanwhile only appends, and the holder finds that before it
+//! puts the duty back. QUIC makes packets of what was written when its own task runs next. When a
+//! stream has no credit, its duty goes to the writer task; the other lane is not concerned.
 //!
-//! A frame alone is written at once. When the last read brought several, several callers are about to
-//! send, each a frame and a flush: then a flush of few frames is left to the writer task, which lets
-//! the others append first. A write costs about as much as the rest of a call.
+//! A frame alone is written at once. When the last read brought several, several callers are about
+//! to send, each a frame and a flush: then a flush of few frames is left to the writer task, which
+//! lets the others append first. A write costs about as much as the rest of a call.
 
 use std::fmt;
 use std::pin::pin;
@@ -30,7 +30,7 @@ use crate::quic::send_lane::{Batch, LaneLimits, Large, SendLane};
 
 /// From how many queued frames on a flush is worth a write of its own, however busy the connection.
 const FRAMES_WORTH_WRITING: u64 = 8;
-/// How many batches a caller writes for others before the writer task takes over.
+/// Number of batches that a caller writes for others before the writer task takes over.
 const IN_PLACE_BATCHES_MAX: usize = 8;
 /// The code of every close; what is to be said is in its text.
 const CLOSE_CODE: VarInt = VarInt::from_u32(0);
@@ -43,7 +43,7 @@ pub(crate) struct QuicConnection {
     pub(crate) quic: quinn::Connection,
     out: Mutex<Out>,
     counts: LiveCounters,
-    /// Whether the last read brought several frames.
+    /// True when the last read brought several frames.
     is_busy: AtomicBool,
     /// The reader looks at [`QuicConnection::ending`].
     pub(crate) reader_signal: Notify,
@@ -81,11 +81,11 @@ impl WriteDuty {
     }
 }
 
-/// What the reader must know about an end that began elsewhere.
+/// End that began elsewhere, as far as the reader must know it.
 #[derive(Clone, Debug)]
 pub(crate) struct EndingView {
     pub(crate) reason: CloseReason,
-    /// Whether frames that still come are for the sink.
+    /// True when frames that still come are for the sink.
     pub(crate) is_delivering: bool,
 }
 
@@ -244,7 +244,7 @@ impl QuicConnection {
         self.abandon(reason, false);
     }
 
-    /// How the connection ends, once it does.
+    /// End of the connection, once it has begun.
     pub(crate) fn ending(&self) -> Option<EndingView> {
         self.out.lock().closing.clone()
     }
@@ -437,7 +437,7 @@ impl LaneOut {
     }
 }
 
-/// What the end of a QUIC connection means here.
+/// Reason here for the end of a QUIC connection.
 pub(crate) fn close_reason(lost: &ConnectionError) -> CloseReason {
     match lost {
         ConnectionError::ApplicationClosed(close) => CloseReason::Peer(clean_text(&close.reason)),

@@ -16,7 +16,7 @@ use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
 use convoke_core::transport::sockets;
 
-/// What the name in the TLS handshake is. Nobody looks at it: a node is who its certificate says.
+/// Name in the TLS handshake. Nobody looks at it: a node is who its certificate says.
 const SERVER_NAME: &str = "convoke.invalid";
 
 /// The sockets that a transport dials from: one for each family, made when first needed.

@@ -1,4 +1,4 @@
-//! What a lane's stream carries, without I/O.
+//! Framing of a lane's stream, without I/O.
 //!
 //! A little-endian word and the bytes it announces, over and over:
 //!
@@ -31,7 +31,7 @@ pub(crate) const HEAD_BYTES: usize = ORDER_HEAD_BYTES;
 
 const KIND_SHIFT: u32 = 30;
 
-/// How the peer broke the rules of this transport.
+/// Breach of this transport's rules by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("frame kind {0} does not exist")]
@@ -54,7 +54,7 @@ pub(crate) enum Fault {
     AfterGoodbye,
 }
 
-/// What follows a word.
+/// Kind of what follows a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Frame,
@@ -92,7 +92,7 @@ pub(crate) enum Item {
     Goodbye(String),
 }
 
-/// What one lane may carry.
+/// Rules for what one lane may carry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneRules {
     pub(crate) lane: Lane,
@@ -211,7 +211,7 @@ impl Decoder {
 struct Head {
     kind: Kind,
     len: usize,
-    /// How many bytes follow on the lane.
+    /// Number of bytes that follow on the lane.
     follows: usize,
 }
 

@@ -30,7 +30,8 @@ const PREFACE: u8 = 0;
 const CONTROL_PRIORITY: i32 = 1;
 /// The code of a refusal; what is to be said is in its text.
 const REFUSED_CODE: VarInt = VarInt::from_u32(1);
-/// The first error code of QUIC that carries an alert of TLS; there are 256 (RFC 9001, section 4.8).
+/// The first error code of QUIC that carries an alert of TLS; there are 256 (RFC 9001, section
+/// 4.8).
 const ALERTS: u64 = 0x100;
 /// The alert of a peer that speaks another protocol (RFC 7301, section 3.2).
 const ALERT_NO_APPLICATION_PROTOCOL: u64 = 120;
@@ -88,7 +89,7 @@ impl HandshakeError {
         }
     }
 
-    /// What a dialler tells its caller.
+    /// Error that a dialler returns to its caller.
     pub(crate) fn into_dial_error(self, address: Address) -> DialError {
         match self {
             Self::WrongNode { expected, found } => {
@@ -102,7 +103,7 @@ impl HandshakeError {
         }
     }
 
-    /// What the other end is told, if it can still be told anything.
+    /// Text that the other end is told, if it can still be told anything.
     fn refusal_text(&self) -> Option<String> {
         match self {
             Self::Hello(hello) => hello.refusal_text(),
@@ -267,7 +268,7 @@ fn route_to(peer: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// What both ends know once the hellos are there.
+/// Knowledge of both ends once the hellos are there.
 struct Opening<'a> {
     config: &'a Config,
     admission: &'a Admission,

@@ -1,9 +1,9 @@
 //! Large frames as they arrive, each on a stream of its own.
 //!
-//! Streams are accepted in the order in which their frames were announced on the lane, one for each,
-//! and read at the same time: at most so many, and of so many bytes together. The oldest is always
-//! read, so that whatever waits for it goes on in the end. What is not read stays with QUIC, within
-//! the window of its stream.
+//! Streams are accepted in the order in which their frames were announced on the lane, one for
+//! each, and read at the same time: at most so many, and of so many bytes together. The oldest is
+//! always read, so that whatever waits for it goes on in the end. What is not read stays with QUIC,
+//! within the window of its stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::quic::connection::QuicConnection;
 use crate::quic::framing::Fault;
 
-/// How many pieces one read takes at most.
+/// Number of pieces that one read takes at most.
 const PIECES: usize = 32;
 
 /// Why a large frame did not arrive.
@@ -32,7 +32,7 @@ pub(crate) struct Arrived {
     pub(crate) frame: Bytes,
 }
 
-/// What was announced, and what of it is being read.
+/// Large frames that were announced, and what of them is being read.
 #[derive(Debug)]
 pub(crate) struct LargeFrames {
     connection: Arc<QuicConnection>,
@@ -74,7 +74,7 @@ impl LargeFrames {
         self.announced.push_back(Announced { number, head, len });
     }
 
-    /// Whether there is anything to wait for.
+    /// True when there is nothing to wait for.
     pub(crate) fn is_idle(&self) -> bool {
         self.announced.is_empty() && self.reading.is_empty()
     }

@@ -1,9 +1,9 @@
 //! The reader task of a connection: it owns the connection's life from the first frame to
 //! `on_closed`.
 //!
-//! Frames are slices of the datagrams they came in. One that is spread over several is put together,
-//! and a large one is read by a task of its own ([`LargeFrames`]). While one is not complete, the
-//! [`Backlog`] decides which later frames pass it.
+//! Frames are slices of the datagrams they came in. One that is spread over several is put
+//! together, and a large one is read by a task of its own ([`LargeFrames`]). While one is not
+//! complete, the [`Backlog`] decides which later frames pass it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::quic::handshake::Streams;
 use crate::quic::large::{Arrived, LargeError, LargeFrames};
 use crate::quic::writer;
 
-/// How many pieces one read takes at most; a piece is what one packet brought.
+/// Number of pieces that one read takes at most; a piece is what one packet brought.
 const PIECES: usize = 32;
 
-/// What the two ends agreed on, as far as receiving goes.
+/// Terms that the two ends agreed on, as far as receiving goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) frame_bytes_max: usize,
@@ -96,7 +96,7 @@ impl Drop for Lifetime {
 
 struct Reader {
     lifetime: Lifetime,
-    /// What the sink is shown: the same connection.
+    /// Handle that the sink is shown: the same connection.
     handle: Arc<dyn Connection>,
     control: LaneIn,
     data: LaneIn,
@@ -312,7 +312,7 @@ impl Reader {
         refused.err().map(CloseReason::Fault)
     }
 
-    /// Whether nothing can come any more that was sent before the end.
+    /// Reason of the end once nothing can come any more that was sent before it.
     fn end_if_all_is_there(&self) -> Option<CloseReason> {
         if !self.control.is_finished || !self.data.is_finished {
             return None;
@@ -413,7 +413,7 @@ struct Frames<'a> {
     sink: &'a dyn Sink,
     backlog: &'a mut Backlog,
     large: &'a mut LargeFrames,
-    /// How many went to the sink.
+    /// Number that went to the sink.
     delivered: usize,
     stop: Option<Stop>,
 }

@@ -1,4 +1,4 @@
-//! What one lane has to send, without I/O.
+//! Frames that one lane has to send, without I/O.
 //!
 //! Small frames are encoded one behind the other into an open block; larger ones become blocks of
 //! their own that share the caller's bytes. On the data lane a frame above the limit of the lane
@@ -16,9 +16,9 @@ use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
 
 /// A frame from head and body up to this size is copied; about what a block of its own would cost.
 const COPY_BYTES_MAX: usize = 4 * 1024;
-/// How much of open frames make up a block.
+/// Bytes of open frames that make up a block.
 const BLOCK_BYTES: usize = 16 * 1024;
-/// How much goes into one batch, about.
+/// Bytes that go into one batch, about.
 const BATCH_BYTES: usize = 128 * 1024;
 
 /// The bounds of one lane.
@@ -34,11 +34,11 @@ pub(crate) struct LaneLimits {
     pub(crate) hard_bytes: usize,
 }
 
-/// What a lane's stream is given at once.
+/// Bytes that a lane's stream is given at once.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) blocks: Vec<Bytes>,
-    /// How many frames, and words of the transport's own, are out with the last block.
+    /// Number of frames, and words of the transport's own, that are out with the last block.
     pub(crate) frames: u64,
     pub(crate) transport_frames: u64,
 }
@@ -69,7 +69,7 @@ pub(crate) struct SendLane {
     queued_bytes: usize,
     /// Bytes of large frames taken to be written, part of `queued_bytes`.
     large_under_way: usize,
-    /// What the lane and the batch it last filled may have of the room for all connections.
+    /// Share of the lane and the batch it last filled in the room for all connections.
     share: SendShare,
     /// Bytes of that batch.
     batch_bytes: usize,
@@ -193,40 +193,40 @@ impl SendLane {
         self.share.shrink(self.queued_bytes + self.batch_bytes);
     }
 
-    /// Whether a large frame waits for its stream.
+    /// True when a large frame waits for its stream.
     pub(crate) fn has_large(&self) -> bool {
         !self.large.is_empty()
     }
 
-    /// How many frames the queued blocks complete.
+    /// Number of frames that the queued blocks complete.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Whether there is nothing for the lane's own stream.
+    /// True when there is nothing for the lane's own stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.sealed.is_empty() && self.open.is_empty()
     }
 
-    /// Whether everything is written, large frames included.
+    /// True when everything is written, large frames included.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_drained() && self.large.is_empty() && self.large_under_way == 0
     }
 
-    /// Whether it takes no more frames.
+    /// True when it takes no more frames.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether there is room below the soft bound, and the lane is not near its share of the room for
-    /// all. What it has itself is what makes it wait: so it is woken as that leaves.
+    /// True when there is room below the soft bound, and the lane is not near its share of the room
+    /// for all. What it has itself is what makes it wait: so it is woken as that leaves.
     pub(crate) fn is_writable(&self) -> bool {
         self.queued_bytes < self.limits.soft_bytes
             && self.share.has_room(self.queued_bytes + self.batch_bytes)
     }
 
-    /// Whether to wake those who wait for room: at half the soft bound, so that they do not come for
-    /// every frame.
+    /// True when those who wait for room should be woken: at half the soft bound, so that they do
+    /// not come for every frame.
     pub(crate) fn is_worth_waking(&self) -> bool {
         self.queued_bytes <= self.limits.soft_bytes / 2
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// What the system is asked to buffer per socket and direction: the packets of a large frame come
-/// faster than they are read. It gives what it allows.
+/// Bytes that the system is asked to buffer per socket and direction: the packets of a large frame
+/// come faster than they are read. It gives what it allows.
 const BUFFER_BYTES: usize = 2 << 20;
 
 /// Binds a socket and starts to drive it on the current runtime.

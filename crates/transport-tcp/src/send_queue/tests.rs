@@ -269,7 +269,8 @@ fn the_transports_own_frames_need_no_credit_and_do_not_pile_up() {
     assert_eq!(completed, Completed { frames: 0, transport_frames: 2 });
 }
 
-/// What is being written counts, too: a peer that reads nothing holds a batch beside its queue.
+/// Bytes that are being written count, too: a peer that reads nothing holds a batch beside its
+/// queue.
 #[test]
 fn a_queue_takes_no_more_than_its_share_until_what_it_has_is_written() {
     let wide = LaneLimits { window: 1 << 20, soft_bytes: 8 << 20, hard_bytes: 16 << 20 };

@@ -24,7 +24,7 @@ pub(crate) enum TlsError {
 }
 
 impl TlsError {
-    /// What a dialler tells its caller.
+    /// Error that a dialler returns to its caller.
     pub(crate) fn into_dial_error(self, address: Address) -> DialError {
         let message = self.to_string();
         match self {
@@ -37,7 +37,7 @@ impl TlsError {
         }
     }
 
-    /// Whether any port on the internet sees this all day.
+    /// True when any port on the internet sees this all day.
     pub(crate) fn is_noise(&self) -> bool {
         match self {
             Self::NotTls(_) | Self::Closed | Self::Network(_) => true,
@@ -52,7 +52,7 @@ pub(crate) fn rustls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Whether a certificate, of either end, is the reason.
+/// True when a certificate, of either end, is the reason.
 fn is_of_trust(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(_) | Error::NoCertificatesPresented => true,

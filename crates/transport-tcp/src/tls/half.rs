@@ -53,7 +53,8 @@ impl TlsReadHalf {
         let opened = session.open(&mut self.incoming, out);
         if session.wants_write() {
             // An answer of TLS itself, to a new key of the peer or to a fault. What the socket does
-            // not take now goes out before the next write; when it fails, the writer finds out, too.
+            // not take now goes out before the next write; when it fails, the writer finds out,
+            // too.
             let _ = session.drain(self.half.as_ref());
         }
         opened

@@ -27,7 +27,7 @@ pub(crate) struct Incoming {
     is_fresh: bool,
 }
 
-/// What opening came to.
+/// Outcome of opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
     /// There are bytes, or the peer has ended its direction.
@@ -119,7 +119,7 @@ impl Session {
         Ok(std::mem::take(&mut self.sealed))
     }
 
-    /// Whether something sealed waits for the socket.
+    /// True when something sealed waits for the socket.
     pub(crate) fn wants_write(&self) -> bool {
         self.connection.wants_write()
     }
@@ -146,7 +146,7 @@ impl Incoming {
         Self { buffer, unread: 0..0, is_ended: false, is_fresh: true }
     }
 
-    /// Whether nothing has come yet.
+    /// True when nothing has come yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.is_fresh
     }

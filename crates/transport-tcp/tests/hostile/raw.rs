@@ -57,8 +57,8 @@ impl Victim {
         (raw, self.sink.opened(index).await)
     }
 
-    /// Asserts that the honest connection still carries frames, that new ones are accepted, and that
-    /// the sink was told everything in turn.
+    /// Asserts that the honest connection still carries frames, that new ones are accepted, and
+    /// that the sink was told everything in turn.
     pub(crate) async fn lives_on(self) {
         let nonce = self.to_victim.link().nonce;
         let count = self.sink.frame_count(nonce);

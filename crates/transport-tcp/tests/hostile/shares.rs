@@ -17,7 +17,8 @@ use crate::raw::{LAST, Raw, Victim, frame, hello};
 
 const FRAME_BYTES_MAX: usize = 1 << 20;
 const TOTAL: usize = 32 << 20;
-/// What the hello of a raw peer lets a connection send before it reads any.
+/// Window that the hello of a raw peer grants: what a connection may send before the peer reads
+/// any.
 const WINDOW: usize = 1 << 20;
 
 fn builder() -> TcpTransportBuilder {

@@ -1,4 +1,4 @@
-//! Who may connect: whoever a trusted certificate proves, as that node and no other.
+//! Admission of peers: whoever a trusted certificate proves may connect, as that node and no other.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who does not speak TLS, or nothing else, or nothing at all.
+//! Peers that do not speak TLS, or nothing else, or nothing at all.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

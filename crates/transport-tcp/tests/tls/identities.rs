@@ -1,4 +1,4 @@
-//! Who is who: certificates and the node ids they prove.
+//! Identities: certificates and the node ids they prove.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a node logs, to be waited for.
+//! Log lines of a node, to be waited for.
 
 use std::io;
 use std::sync::Arc;

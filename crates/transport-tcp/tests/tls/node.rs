@@ -58,8 +58,8 @@ impl Victim {
         dial(identity, &self.address(), &Arc::new(Recorder::new(node))).await
     }
 
-    /// Asserts that the honest connection still carries frames, that new ones are accepted, and that
-    /// nobody else was.
+    /// Asserts that the honest connection still carries frames, that new ones are accepted, and
+    /// that nobody else was.
     pub(crate) async fn lives_on(self) {
         let nonce = self.to_victim.link().nonce;
         let count = self.sink.frame_count(nonce);
