@@ -153,7 +153,7 @@
 //! - Queues, trees, payloads and remembered ids are bounded ([`Limits`]); at a bound there is a
 //!   typed error.
 //!
-//! What it does **not** do: discovery by itself, retries by itself, exactly-once. A loop of
+//! **Not** part of it: discovery by itself, retries by itself, exactly-once. A loop of
 //! [`Endpoint::peer`] and [`Endpoint::forget`] or a [`Resolve`] says who is where, and a [`OneOf`]
 //! picks one of several.
 //!

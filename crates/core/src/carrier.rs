@@ -61,7 +61,7 @@ pub struct Carried {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CarryError {
-    /// The reference is none, or what came under it is not what it says: the sender's doing.
+    /// The reference is invalid, or what came under it is not what it says: the sender's doing.
     #[error("the body that {from} sent beside its request is not what the request says: {message}")]
     Invalid {
         /// Sender of the request.
@@ -95,7 +95,7 @@ impl From<CarryError> for Status {
 pub struct CarrierTaken;
 
 /// Offers the message of several branches of the node `me` to its carrier, if the message is large.
-/// What that takes is in their requests a reference.
+/// In the requests of the branches that it takes, a reference replaces the message.
 pub(crate) fn carry<Resp>(
     me: NodeId,
     offer: impl FnOnce(&[NodeId], &Bytes) -> Option<Carried>,

@@ -241,7 +241,7 @@ impl EndpointBuilder {
     /// Starts the endpoint on the current tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] when an address is none or cannot be listened on, limits contradict each
+    /// [`StartError`] when an address is invalid or cannot be listened on, limits contradict each
     /// other, two methods have the same name, or a service does not fit the node.
     ///
     /// # Panics
@@ -402,7 +402,7 @@ impl Endpoint {
     /// connection was lost.
     ///
     /// # Errors
-    /// [`ConnectError::Address`] when an address is none.
+    /// [`ConnectError::Address`] when an address is invalid.
     pub fn peer(&self, node: NodeId, addresses: impl ToAddresses) -> Result<Peer, ConnectError> {
         let addresses = addresses.to_addresses()?;
         if node != self.node() {

@@ -36,7 +36,7 @@
 //! # }
 //! ```
 //!
-//! What it does **not** do: quorum systems and echo phases (`convoke-quorum`), overlays
+//! **Not** part of it: quorum systems and echo phases (`convoke-quorum`), overlays
 //! (`convoke-overlay`), any network of its own ([`transport::Transport`] is the seam), discovery,
 //! and exactly-once: a request runs at most once, and a failure says whether it may have run.
 //!

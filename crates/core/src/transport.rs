@@ -3,7 +3,7 @@
 //! A [`Transport`] makes [`Connection`]s; a connection carries frames between two nodes and hands
 //! what it receives to a [`Sink`]. Frames are opaque here: bytes with a [`Lane`].
 //!
-//! What a transport owes:
+//! Duties of a transport:
 //! - **Order.** Frames of one connection and lane arrive in the order they were appended. A
 //!   transport that sends large frames beside the lane may let later frames pass one that is not
 //!   complete, but only those of which [`Sink::order`] says that it does not matter.
@@ -16,7 +16,7 @@
 //! - **Identity.** Both ends exchange a [`Hello`] before anything else; `on_open` reports it.
 //! - **An end with a reason.** After `on_open` comes exactly one `on_closed`, after the last batch.
 //!
-//! What the sink owes: `on_batch` returns without waiting on a network or an application.
+//! Duty of the sink: `on_batch` returns without waiting on a network or an application.
 //!
 //! The model of this contract is `src/transport.h` of eRPC (Kalia et al., NSDI 2019).
 

@@ -42,7 +42,7 @@ pub(crate) enum Event<Resp> {
         asked_at: Instant,
         message: Resp,
     },
-    /// A reply that is none.
+    /// A reply that is invalid.
     Undecodable { branch: usize, from: NodeId, message: String },
     /// A branch failed; `is_root` when it is the root branch itself.
     Failed { branch: usize, is_root: bool, failure: Failure },

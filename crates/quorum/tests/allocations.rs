@@ -1,4 +1,4 @@
-//! What a quorum call allocates: client and members in this process, on one thread, over TCP.
+//! Allocations of a quorum call: client and members in this process, on one thread, over TCP.
 
 #[path = "support/cluster.rs"]
 mod support;

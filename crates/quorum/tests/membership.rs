@@ -1,4 +1,4 @@
-//! Who is connected, waiting for it, and who is fast.
+//! Connected members, waiting for them, and the fast ones among them.
 
 #[path = "support/cluster.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! What the compiler says of mistakes: each text names the remedy.
+//! Messages of the compiler about mistakes: each text names the remedy.
 
 #[test]
 fn mistakes_are_explained() {

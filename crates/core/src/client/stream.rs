@@ -59,8 +59,8 @@ pub struct StreamBuilder<Req, Resp> {
 }
 
 impl<Req: Payload, Resp: Payload> StreamBuilder<Req, Resp> {
-    /// Sends the request now. Gives what its items are sent with, and the call to read replies from:
-    /// use both at once where the handler replies while it reads.
+    /// Sends the request now. Gives what its items are sent with, and the call to read replies
+    /// from: use both at once where the handler replies while it reads.
     ///
     /// # Errors
     /// As [`CallBuilder::open`].
@@ -83,7 +83,7 @@ impl<Req: Payload, Resp: Payload> StreamBuilder<Req, Resp> {
     }
 }
 
-/// What sends the items of a call, and the call.
+/// Splits a call into the sender of its items and the call.
 fn with_items<Req, Resp: Payload>(call: Call<Resp>) -> (RequestStream<Req>, Call<Resp>) {
     let (endpoint, id) = (call.endpoint().clone(), call.id());
     (RequestStream { endpoint, call: id, is_finished: false, types: PhantomData }, call)
@@ -92,8 +92,8 @@ fn with_items<Req, Resp: Payload>(call: Call<Resp>) -> (RequestStream<Req>, Call
 /// Sends the items of a streamed request, within the credit that their reader grants: at most
 /// `Limits::stream_window_bytes` are on their way or unread.
 ///
-/// Dropped before [`RequestStream::finish`] it cancels the call, so that a task never takes a part for
-/// the whole. Dropping the [`Call`] ends the items, too, unless it was let run.
+/// Dropped before [`RequestStream::finish`] it cancels the call, so that a task never takes a part
+/// for the whole. Dropping the [`Call`] ends the items, too, unless it was let run.
 #[must_use = "dropped unfinished, it cancels the call"]
 pub struct RequestStream<Req> {
     endpoint: Endpoint,
@@ -106,9 +106,9 @@ impl<Req: Payload> RequestStream<Req> {
     /// Sends an item once the handler has made room for it and the connection takes it.
     ///
     /// # Errors
-    /// [`SendError::Ended`] when the task has ended or reads no further items: the call says which, and
-    /// a task may well answer before it has read all. [`SendError::Lost`] when the connection has ended;
-    /// nothing is sent again over another. [`SendError::TooLarge`] of the item alone.
+    /// [`SendError::Ended`] when the task has ended or reads no further items: the call says which,
+    /// and a task may well answer before it has read all. [`SendError::Lost`] when the connection
+    /// has ended; nothing is sent again over another. [`SendError::TooLarge`] of the item alone.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.

@@ -2,7 +2,8 @@
 //! once does not lose the others together with the connection.
 //!
 //! They may: a CANCEL has no order to keep, and one that comes late only lets its tasks run longer.
-//! What finds no room here either is forgotten, for its tasks end by their deadline at the latest.
+//! One that finds no room here either is forgotten, for its tasks end by their deadline at the
+//! latest.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

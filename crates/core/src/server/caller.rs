@@ -11,7 +11,7 @@ use crate::transport::Principal;
 
 /// Node that opened a branch: the initiator, or the node of the parent task.
 ///
-/// Where calls are delegated, the caller is the node that delegated; the initiator is only what
+/// When calls are delegated, the caller is the node that delegated; the initiator is only what
 /// that node says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {

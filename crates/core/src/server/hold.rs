@@ -1,8 +1,8 @@
 //! Output of a task that may be held back in the node, and who lets it go.
 //!
-//! What a handler sends while it is polled may be held back until the poll ends, for the manifest
-//! may then ride on it. Parts of it that were spawned send at any time, also between two polls or
-//! while one ends.
+//! Output that a handler sends while it is polled may be held back until the poll ends, for the
+//! manifest may then ride on it. Parts of it that were spawned send at any time, also between two
+//! polls or while one ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! What handlers take: a message, or the items of a streamed request.
+//! Input of handlers: a message, or the items of a streamed request.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -35,9 +35,9 @@ use super::TaskHandle;
 ///
 /// let service = Service::new().unary(SUM, sum);
 /// ```
-/// What is read makes room for more, so a handler that does not read holds its caller back. Dropped
-/// before the end, it tells the caller that no further items are taken. Like a [`Task`](super::Task) it
-/// is of this node alone: a delegated branch has none.
+/// Reading makes room for more, so a handler that does not read holds its caller back.
+/// Dropped before the end, it tells the caller that no further items are taken. Like a
+/// [`Task`](super::Task) it is of this node alone: a delegated branch has none.
 pub struct Items<Req> {
     handle: Arc<TaskHandle>,
     is_over: bool,
@@ -150,7 +150,7 @@ impl TaskHandle {
     }
 }
 
-/// What a handler takes: a message, or [`Items`]. Implemented for all [`Payload`]s.
+/// Input of a handler: a message, or [`Items`]. Implemented for all [`Payload`]s.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a handler can take",
     label = "is neither a message nor `Items` of messages",
@@ -195,7 +195,7 @@ impl<M: Payload> FromRequest for Items<M> {
     }
 }
 
-/// What the handler of a request takes.
+/// Reads what the handler of a request takes.
 ///
 /// # Errors
 /// The failure of a task whose request is not what its method takes.

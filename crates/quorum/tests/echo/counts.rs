@@ -1,4 +1,4 @@
-//! What echo phases cost: frames and one-way delays, exactly, next to nested quorum calls.
+//! Cost of echo phases: frames and one-way delays, exactly, next to nested quorum calls.
 
 use convoke_core::{Context, Method, NodeId, Service, Status};
 use convoke_quorum::Configuration;

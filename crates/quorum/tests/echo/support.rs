@@ -117,7 +117,7 @@ impl Cluster {
     }
 }
 
-/// What has come back, each after how long.
+/// Replies and failures that have come back, each after how long.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub(crate) replies: Vec<(NodeId, Duration)>,

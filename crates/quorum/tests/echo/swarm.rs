@@ -17,7 +17,7 @@ use crate::support::{Cluster, WRITE, node};
 
 const WRITES: u64 = 6;
 
-/// What a member is in a run.
+/// Role of a member in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Correct,
@@ -25,7 +25,7 @@ enum Role {
     Lies,
 }
 
-/// What a run is like: all from its seed.
+/// Plan of a run: all from its seed.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
@@ -60,7 +60,7 @@ fn index(random: &mut Random, below: u64) -> usize {
     usize::try_from(random.draw() % below).expect("a small number")
 }
 
-/// Who has decided what in which write, and who has evidence against whom.
+/// Decisions of the members in each write, and who has evidence against whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Log {
     decisions: BTreeMap<(String, NodeId), Digest>,

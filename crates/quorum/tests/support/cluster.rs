@@ -12,13 +12,13 @@ use convoke_quorum::Configuration;
 use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
 
-/// What a replica answers.
+/// Answer of a replica.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Answer {
-    /// Who says it.
+    /// Replica that answers.
     #[prost(uint64, tag = "1")]
     pub(crate) node: u64,
-    /// What was asked, or what its behaviour says.
+    /// Number that was asked, or the one that its behaviour says.
     #[prost(uint64, tag = "2")]
     pub(crate) number: u64,
 }
@@ -36,7 +36,7 @@ pub(crate) const STREAM: Method<u64, Answer> = Method::new("test.Replica/Stream"
 /// Asks all other replicas on behalf of the initiator.
 pub(crate) const LEAD: Method<u64, Answer> = Method::new("test.Replica/Lead");
 
-/// What a replica does when it is asked.
+/// Behaviour of a replica when it is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     /// Answers at once with the number asked.
@@ -84,7 +84,7 @@ impl Replica {
         self.runs.lock().clone()
     }
 
-    /// How many handlers were dropped before they ended.
+    /// Number of handlers that were dropped before they ended.
     pub(crate) fn stopped(&self) -> u64 {
         *self.stopped.lock()
     }
@@ -138,7 +138,7 @@ async fn ask(replica: Arc<Replica>, number: u64, task: Task<Answer>) -> Result<F
     Ok(task.finish())
 }
 
-/// What a replica serves.
+/// Service of a replica.
 pub(crate) fn service(replica: &Arc<Replica>, others: &Configuration) -> Service {
     let asked = |replica: &Arc<Replica>| {
         let replica = replica.clone();
@@ -193,7 +193,7 @@ pub(crate) struct Cluster {
 /// The client's name.
 pub(crate) const CLIENT: u64 = 100;
 
-/// How long a frame takes.
+/// Time that a frame takes.
 pub(crate) const HOP: Duration = Duration::from_millis(10);
 
 pub(crate) fn node(id: u64) -> NodeId {

@@ -1,4 +1,4 @@
-//! What is enough for an acknowledgement is a system.
+//! A rule for enough acknowledgements is a system.
 
 use convoke_core::CallBuilder;
 use convoke_quorum::QuorumExt;
