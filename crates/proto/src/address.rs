@@ -1,9 +1,9 @@
-//! Where nodes listen.
+//! Addresses at which nodes listen.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a node listens: a scheme and the rest, such as `tcp://10.0.0.1:7000`.
+/// Address at which a node listens: a scheme and the rest, such as `tcp://10.0.0.1:7000`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     text: String,
@@ -14,7 +14,7 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an address: expected scheme://host:port, such as tcp://127.0.0.1:7000")]
 pub struct AddressError {
-    /// What was given.
+    /// The text that was given.
     pub text: String,
 }
 
@@ -27,7 +27,7 @@ impl Address {
         &self.text[..self.scheme_len]
     }
 
-    /// What the transport dials or binds, such as `127.0.0.1:7000`.
+    /// Part that the transport dials or binds, such as `127.0.0.1:7000`.
     pub fn rest(&self) -> &str {
         &self.text[self.scheme_len + 3..]
     }

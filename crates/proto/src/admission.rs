@@ -1,6 +1,6 @@
-//! Who may say what of which task (`trust.md` T2 to T4, T7, T8). What does not count is dropped as
-//! if it had not come, and counted; it is a [`Fault`](super::Fault) where no honest node could have
-//! sent it.
+//! Rights to speak of a task: who may say what (`trust.md` T2 to T4, T7, T8). A statement that does
+//! not count is dropped as if it had not come, and counted; it is a [`Fault`](super::Fault) where
+//! no honest node could have sent it.
 //!
 //! | statement | counts |
 //! |---|---|

@@ -71,7 +71,7 @@ pub struct Call {
     roots: BTreeMap<Path, Root>,
     /// Nodes that hold or pass on something of it, as far as nobody was told of them yet.
     new_nodes: Vec<NodeId>,
-    /// Where items follow its request.
+    /// The items that follow its request, if any do.
     upload: Option<Box<Upload>>,
     out: VecDeque<Outbound>,
 }
@@ -419,7 +419,7 @@ impl Call {
         wake.into_iter().chain(early).chain([self.deadline]).min()
     }
 
-    /// What the application learns next.
+    /// Next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<CallEvent> {
         let event = self.events.pop_front()?;
         if let CallEvent::Reply(delivered) = &event {
@@ -481,7 +481,7 @@ impl Call {
         self.deadline
     }
 
-    /// What the initiator has learnt, in order, if the call was opened with `traces`.
+    /// Events that the initiator has learnt, in order, if the call was opened with `traces`.
     pub fn trace(&self) -> &[TraceEvent] {
         &self.trace
     }
@@ -491,7 +491,7 @@ impl Call {
         &self.failures
     }
 
-    /// How it ended, once it has.
+    /// The end that it came to, once it has.
     pub fn end(&self) -> Option<End> {
         self.end
     }

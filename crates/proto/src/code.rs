@@ -15,9 +15,9 @@ pub enum Code {
     InvalidArgument = 3,
     /// Too late.
     DeadlineExceeded = 4,
-    /// What was asked for does not exist.
+    /// The thing that was asked for does not exist.
     NotFound = 5,
-    /// What should be made exists already.
+    /// The thing to be made exists already.
     AlreadyExists = 6,
     /// The caller may not do this.
     PermissionDenied = 7,

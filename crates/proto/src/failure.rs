@@ -1,4 +1,4 @@
-//! What the initiator is told of a branch that failed.
+//! Failure of a branch, as the initiator is told of it.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Failure {
     pub node: Option<NodeId>,
     /// Why.
     pub cause: Cause,
-    /// Whether the task may have had effects. Repeating is safe only after [`Executed::No`].
+    /// Possible effects of the task. Repeating is safe only after [`Executed::No`].
     pub executed: Executed,
     /// The service's code for [`Cause::Application`], else 0.
     pub code: u32,
@@ -54,7 +54,7 @@ impl Failure {
         bytes.map(u64::from_le_bytes)
     }
 
-    /// Whether the same request may be sent again without running twice.
+    /// True when the same request may be sent again without running twice.
     pub fn is_safe_to_repeat(&self) -> bool {
         self.executed == Executed::No
     }

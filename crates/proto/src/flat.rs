@@ -39,17 +39,17 @@ pub(crate) struct Flat {
     pub(crate) options: CallOptions,
     /// Its branches, by index. Most have one.
     pub(crate) legs: SmallVec<[Leg; 1]>,
-    /// How many replies came, and when the last of them did.
+    /// Number of replies that came, and when the last of them did.
     pub(crate) heard: u32,
     pub(crate) heard_at: Timestamp,
-    /// How many of them were read.
+    /// Number of them that were read.
     pub(crate) read: u32,
     /// For how many unread replies its reader waits.
     pub(crate) wake_after: usize,
     pub(crate) reading: Reading,
 }
 
-/// How far the caller is.
+/// Progress of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// It reads replies.
@@ -190,7 +190,7 @@ impl Flat {
         self.reading == Reading::Replies && self.is_complete() && self.read == self.heard
     }
 
-    /// How it ended, once it has.
+    /// The end that it came to, once it has.
     pub(crate) fn end(&self) -> Option<End> {
         match self.reading {
             Reading::Decided => Some(End::Decided),

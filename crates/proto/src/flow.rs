@@ -1,8 +1,9 @@
-//! Credit (L2): how many bytes of a reply, or of the items of a request, may be sent, and have been.
+//! Credit (L2): how many bytes of a reply, or of the items of a request, may be sent, and have
+//! been.
 //!
-//! Both ends count the same: [`cost`] of every frame, from 0. The limit is a total that
-//! only grows, so a copy of a CREDIT changes nothing. After Homa (Montazeri et al., SIGCOMM 2018): a
-//! first part goes unscheduled, the rest when the receiver grants it.
+//! Both ends count the same: [`cost`] of every frame, from 0. The limit is a total that only grows,
+//! so a copy of a CREDIT changes nothing. After Homa (Montazeri et al., SIGCOMM 2018): a first part
+//! goes unscheduled, the rest when the receiver grants it.
 
 mod assembly;
 mod channel;
@@ -15,7 +16,8 @@ pub use assembly::{Accepted, PieceFault, Whole};
 pub(crate) use assembly::{Assembly, cost_of};
 pub(crate) use channel::Channel;
 
-/// Credit charged for a payload of `len` bytes: at least 1, so that empty items are bounded as well.
+/// Credit charged for a payload of `len` bytes: at least 1, so that empty items are bounded as
+/// well.
 pub fn cost(len: usize) -> u64 {
     (len as u64).max(1)
 }
@@ -75,7 +77,7 @@ impl SendWindow {
         Self { sent: 0, limit: unscheduled }
     }
 
-    /// What may be sent now.
+    /// Bytes that may be sent now.
     pub fn available(&self) -> u64 {
         self.limit - self.sent
     }
@@ -89,7 +91,7 @@ impl SendWindow {
         self.sent += cost(len);
     }
 
-    /// Takes a grant. Whether it was news.
+    /// Takes a grant. True when it was news.
     pub fn grant(&mut self, limit: u64) -> bool {
         let is_news = limit > self.limit;
         self.limit = self.limit.max(limit);
@@ -126,7 +128,7 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// Raises the limit, never lowers it. Whether it rose.
+    /// Raises the limit, never lowers it. True when it rose.
     pub fn raise(&mut self, limit: u64) -> bool {
         let rises = limit > self.limit;
         self.limit = self.limit.max(limit);

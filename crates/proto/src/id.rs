@@ -68,13 +68,13 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// One life of a node, and within it a call stream: the upper 56 bits are drawn at random at each process
-/// start, so that frames of an earlier life are never taken for frames of this one; the low 8 bits are the
-/// stream, which numbers its calls by itself.
+/// One life of a node, and within it a call stream: the upper 56 bits are drawn at random at each
+/// process start, so that frames of an earlier life are never taken for frames of this one; the low
+/// 8 bits are the stream, which numbers its calls by itself.
 ///
 /// A hello says the life with stream 0. Whether a call is of a node's life is asked by
-/// [`Incarnation::is_life_of`], never by `==`. The space of a tag, which stands in the place of an origin in
-/// a [`Cast`](crate::wire::Cast), is a name of its own: it has neither life nor stream.
+/// [`Incarnation::is_life_of`], never by `==`. The space of a tag, which stands in the place of an
+/// origin in a [`Cast`](crate::wire::Cast), is a name of its own: it has neither life nor stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -92,7 +92,7 @@ impl Incarnation {
         (self.0 & STREAM_BITS) as u8
     }
 
-    /// Whether calls of `origin` are calls of this life, of whichever stream.
+    /// True when calls of `origin` are calls of this life, of whichever stream.
     pub const fn is_life_of(self, origin: Self) -> bool {
         (self.0 ^ origin.0) & !STREAM_BITS == 0
     }
@@ -113,7 +113,7 @@ impl NodeLife {
     /// The smallest of all.
     pub const LEAST: Self = Self { node: NodeId(std::num::NonZeroU64::MIN), life: Incarnation(0) };
 
-    /// Whether this is the node and the life that an origin names, of whichever stream.
+    /// True when this is the node and the life that an origin names, of whichever stream.
     pub fn is_of(self, origin: Self) -> bool {
         self.node == origin.node && self.life.is_life_of(origin.life)
     }
@@ -127,8 +127,8 @@ pub struct LinkNonce(pub u64);
 impl LinkNonce {
     /// The name that the random numbers of both ends give: a keyed mix of them.
     ///
-    /// The end that speaks second knows the first number, so the mix is SipHash-2-4 of both under both: it
-    /// cannot simply be solved for the second number. It names, and does not authenticate.
+    /// The end that speaks second knows the first number, so the mix is SipHash-2-4 of both under
+    /// both: it cannot simply be solved for the second number. It names, and does not authenticate.
     pub fn of(dialler: u64, acceptor: u64) -> Self {
         let mut input = [0; 16];
         input[..8].copy_from_slice(&dialler.to_le_bytes());
@@ -137,8 +137,8 @@ impl LinkNonce {
     }
 }
 
-/// A connection of this node: an index that is never used twice in its life. The two ends of a connection know it
-/// by different ids, and by the same [`LinkNonce`].
+/// A connection of this node: an index that is never used twice in its life. The two ends of a
+/// connection know it by different ids, and by the same [`LinkNonce`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId {
     pub(crate) index: u32,
@@ -310,12 +310,12 @@ impl Path {
         &self.0
     }
 
-    /// Whether this is the initiator's own path.
+    /// True when this is the initiator's own path.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many levels lead here.
+    /// Number of levels that lead here.
     pub fn level_count(&self) -> usize {
         self.0.iter().filter(|byte| **byte & 0x80 == 0).count()
     }
@@ -328,7 +328,7 @@ impl Path {
         Some((Self(SmallVec::from_slice(&self.0[..start])), index))
     }
 
-    /// Whether `other` is this branch or below it.
+    /// True when `other` is this branch or below it.
     pub fn is_prefix_of(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -340,7 +340,8 @@ impl Path {
         Some(decode_level(&rest[..=end]))
     }
 
-    /// The child indices that lead from this path down to `below`; `None` when it is not there or below.
+    /// The child indices that lead from this path down to `below`; `None` when it is not there or
+    /// below.
     pub fn steps_towards<'a>(&self, below: &'a Self) -> Option<impl Iterator<Item = u32> + 'a> {
         let rest = below.0.strip_prefix(self.0.as_slice())?;
         Some(rest.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level))
@@ -427,7 +428,8 @@ mod tests {
 
     #[test]
     fn the_nonce_is_siphash_2_4() {
-        // Computed apart from this crate, by the definition of SipHash-2-4: key (1, 2), the same as input.
+        // Computed apart from this crate, by the definition of SipHash-2-4: key (1, 2), the same as
+        // input.
         assert_eq!(LinkNonce::of(1, 2), LinkNonce(0xca50_9604_dc5a_478b));
     }
 

@@ -1,4 +1,5 @@
-//! Replies on their way into a call: pieces put together, stream items put in order, credit granted.
+//! Replies on their way into a call: pieces put together, stream items put in order, credit
+//! granted.
 //!
 //! A message of at most the unscheduled bytes passes straight through. Anything longer, and every
 //! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
@@ -30,7 +31,7 @@ impl From<PieceFault> for InboxFault {
     }
 }
 
-/// What a message takes besides its bytes.
+/// Bytes that a message takes besides its own.
 const MESSAGE_BYTES: u64 = 128;
 
 /// The replies of one call that are not whole or not read.
@@ -46,7 +47,7 @@ pub struct Inbox {
     gathered: u64,
     /// Bytes of extensions, of messages unread and not whole.
     beside: u64,
-    /// What each root branch has of all this, where there are several.
+    /// Bytes of all this that each root branch has, where there are several.
     of_root: BTreeMap<u32, u64>,
     root_count: usize,
     limits: InboxLimits,
@@ -189,9 +190,10 @@ impl Inbox {
         }
     }
 
-    /// Whether the call holds more than it may: what came without being granted is bounded by this alone.
-    /// Messages are bounded in number, too, for an empty one takes memory, and what comes beside them in
-    /// bytes; each apart from the bytes of messages, so that what was granted always fits.
+    /// True when the call holds more than it may: what came without being granted is bounded by
+    /// this alone. Messages are bounded in number, too, for an empty one takes memory, and what
+    /// comes beside them in bytes; each apart from the bytes of messages, so that what was granted
+    /// always fits.
     pub fn is_over(&self) -> bool {
         let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
         let held = [self.unread + self.gathered, self.beside, count * MESSAGE_BYTES];
@@ -214,12 +216,12 @@ impl Inbox {
         self.unread + self.assemblies.values().map(held).sum::<u64>()
     }
 
-    /// Whether nothing is in it.
+    /// True when nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.assemblies.is_empty() && self.unread == 0
     }
 
-    /// Whether a reply may get no further before what is unread has been read.
+    /// True when a reply may get no further before what is unread has been read.
     pub fn is_starved(&self) -> bool {
         if self.unread >= self.limits.stream_window / 2 {
             return true; // All of one stream, for what is known here.

@@ -21,17 +21,17 @@ impl IndexSet {
         true
     }
 
-    /// Whether `index` is in it.
+    /// True when `index` is in it.
     pub fn contains(&self, index: u32) -> bool {
         index < self.filled || self.beyond.contains(&index)
     }
 
-    /// How many are in it.
+    /// Number of indices in it.
     pub fn len(&self) -> u32 {
         self.filled + u32::try_from(self.beyond.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether nothing is in it.
+    /// True when nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

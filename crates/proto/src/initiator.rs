@@ -35,7 +35,7 @@ pub struct Initiator {
     next_seq: u64,
     /// Young calls whose branches reply once each.
     flat: Ring<Flat>,
-    /// How many branches of these left by each connection, by its index.
+    /// Number of branches of these that left by each connection, by its index.
     flat_at: Vec<usize>,
     /// All others.
     calls: BTreeMap<u64, Armed>,
@@ -121,8 +121,8 @@ impl Initiator {
         full + self.flat.iter().filter(|(_, flat)| flat.end().is_none()).count()
     }
 
-    /// Branches and calls of this node that wait for another, which new frames reach by `link`: young
-    /// calls count for each branch, others once. Of many it is only said that they are many.
+    /// Branches and calls of this node that wait for another, which new frames reach by `link`:
+    /// young calls count for each branch, others once. Of many it is only said that they are many.
     pub(crate) fn open_at(&self, node: NodeId, link: Option<LinkId>) -> usize {
         let flat = link.and_then(|link| self.flat_at.get(link.index())).map_or(0, |count| *count);
         let there = self.at_node.range((node, 0)..=(node, u64::MAX)).take(OPEN_AT_MAX);
@@ -209,7 +209,7 @@ impl Initiator {
         self.drain(seq);
     }
 
-    /// How old a flat call becomes.
+    /// Age that a flat call reaches.
     fn flat_age(&self) -> Duration {
         self.limits.worry_min
     }
@@ -416,8 +416,8 @@ impl Initiator {
         }
     }
 
-    /// The node of a task grants items of its request. False when it has no say in them; of a call that is
-    /// over none have, and that is normal.
+    /// The node of a task grants items of its request. False when it has no say in them; of a call
+    /// that is over none have, and that is normal.
     pub(crate) fn handle_items_credit(&mut self, by: &Arrival, call: CallId, limit: u64) -> bool {
         let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
         let counts = armed.call.handle_items_credit(by.link, limit);
@@ -437,7 +437,7 @@ impl Initiator {
         Some(CallId { origin: self.life, seq })
     }
 
-    /// What the application learns next of one call.
+    /// Next event of one call for the application.
     pub(crate) fn poll_event(&mut self, call: CallId) -> Option<CallEvent> {
         if let Some(flat) = self.flat.get_mut(call.seq) {
             return flat.poll_event();
@@ -475,7 +475,7 @@ impl Initiator {
         self.flat.get(call.seq).is_some() || self.calls.contains_key(&call.seq)
     }
 
-    /// How a call that is kept has ended, if it has.
+    /// The end of a call that is kept, if it has ended.
     pub fn end(&self, call: CallId) -> Option<End> {
         match self.flat.get(call.seq) {
             Some(flat) => flat.end(),

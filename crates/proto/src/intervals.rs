@@ -67,8 +67,8 @@ impl Intervals {
         true
     }
 
-    /// The end of the last interval that begins at or below `number`: where to ask on from. 0 when
-    /// there is none.
+    /// The end of the last interval that begins at or below `number`: where to ask on from. 0
+    /// without one.
     pub(crate) fn known_below(&self, number: u64) -> u64 {
         self.at_or_below(number).map_or(0, |(_, end)| end.min(number))
     }
@@ -78,7 +78,7 @@ impl Intervals {
         self.of.get(&0).copied().unwrap_or(0)
     }
 
-    /// How many intervals there are.
+    /// Number of intervals.
     pub(crate) fn len(&self) -> usize {
         self.of.len()
     }

@@ -23,7 +23,7 @@ use crate::id::{CallId, Path};
 use crate::mutant::{self, Mutant};
 use crate::wire::Asked;
 
-/// What an endpoint draws at its start to derive the keys of its calls: 128 random bits.
+/// Random value that an endpoint draws at its start to derive the keys of its calls: 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(u64, u64);
 
@@ -93,7 +93,7 @@ impl Key {
         Some(path.steps_towards(below)?.fold(self, Self::child))
     }
 
-    /// What proves that the bytes of an entry come from a holder of this branch.
+    /// Proof that the bytes of an entry come from a holder of this branch.
     pub fn seal(self, entry: &[u8]) -> u64 {
         tagged(self.0, 0, SEAL, entry)
     }

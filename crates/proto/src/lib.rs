@@ -11,8 +11,9 @@
 //! tree, until both are zero. In the common cases a manifest travels in a frame that leaves anyway.
 //!
 //! A [`Node`](node::Node) is all of this for one node. Inputs are its `handle_*` methods and the
-//! commands of calls and tasks; all take the time. Its frames go to its [`Outbox`](outbox::Outbox) at
-//! once; after any input its owner drains the `poll_*` outputs until `None`. What a peer sends never reaches an assertion: it becomes a [`Fault`].
+//! commands of calls and tasks; all take the time. Its frames go to its [`Outbox`](outbox::Outbox)
+//! at once; after any input its owner drains the `poll_*` outputs until `None`. What a peer sends
+//! never reaches an assertion: it becomes a [`Fault`].
 //!
 //! ```text
 //!              ┌────────────── Node ───────────────┐
@@ -22,7 +23,7 @@
 //!              └───────────────────────────────────┘
 //! ```
 //!
-//! What it does **not** do: I/O, clocks, randomness, threads, a runtime. It encodes frames, but
+//! It has **no** I/O, clocks, randomness, threads or runtime. It encodes frames, but
 //! opens no connection and writes to none; `convoke-core` drives it on tokio, `convoke-sim` in
 //! virtual time. It does not look into messages, and runs no handler: it says when one must start
 //! or stop.
@@ -120,7 +121,7 @@ use link::Lane;
 use share::PeerIndex;
 use wire::{Frame, Header, Message};
 
-/// How a frame came.
+/// Arrival of a frame: its sender, and the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     /// The peer at the other end of the connection, as that proves it.

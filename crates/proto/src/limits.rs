@@ -18,8 +18,8 @@ pub struct Limits {
     pub calls_max: usize,
     /// Branches of one call, in all. Default 65,536.
     pub branches_max: u32,
-    /// Bytes of replies that a call may hold or have granted at once. Bounds also, at 128 bytes each, the
-    /// messages that are not read or not whole. Default 64 MiB.
+    /// Bytes of replies that a call may hold or have granted at once. Bounds also, at 128 bytes
+    /// each, the messages that are not read or not whole. Default 64 MiB.
     pub reply_bytes_max: u64,
     /// Bytes of one reply that may be sent before the initiator grants any. Default 16 KiB. Must be
     /// the same on all nodes that talk to each other.
@@ -27,10 +27,12 @@ pub struct Limits {
     /// Bytes of whole replies of tasks here that wait until their initiators grant them, for all
     /// peers. Default 512 MiB.
     pub waiting_reply_bytes_max: usize,
-    /// Bytes of requests above `unscheduled_bytes` each whose tasks run here, for all peers. Default 1 GiB.
+    /// Bytes of requests above `unscheduled_bytes` each whose tasks run here, for all peers.
+    /// Default 1 GiB.
     pub running_request_bytes_max: usize,
-    /// Bytes of items of requests that wait for handlers here to read them, or were granted, for all
-    /// peers; beyond `unscheduled_bytes` and 256 items, which each task may have. Default 512 MiB.
+    /// Bytes of items of requests that wait for handlers here to read them, or were granted, for
+    /// all peers; beyond `unscheduled_bytes` and 256 items, which each task may have. Default
+    /// 512 MiB.
     pub waiting_item_bytes_max: usize,
     /// Bytes of a stream that may be on their way or unread. Default 256 KiB.
     pub stream_window_bytes: u64,
@@ -38,11 +40,11 @@ pub struct Limits {
     pub tasks_max: usize,
     /// Finished tasks, fences and cancel marks remembered at once. Default 1,048,576.
     pub remembered_max: usize,
-    /// Finished tasks of one initiator that are remembered without asking whether their calls are settled.
-    /// Default 64.
+    /// Finished tasks of one initiator that are remembered without asking whether their calls are
+    /// settled. Default 64.
     pub ask_min: usize,
-    /// The least time between two questions to one node what is settled, and between two answers to one
-    /// connection. Default 5 ms.
+    /// The least time between two questions to one node what is settled, and between two answers to
+    /// one connection. Default 5 ms.
     pub ask_every: Duration,
     /// Exceptions of one statement about which calls are settled; what finds no room is asked for
     /// next. Default 1,024, which is also the most. Must be the same on all nodes that talk to each
@@ -58,7 +60,8 @@ pub struct Limits {
     pub carry_copies: usize,
     /// Casts of one sender that are taken for one call or tag, read or not: count. Default 1,024.
     pub casts_max: usize,
-    /// Casts of one sender that wait for one call to be counted: bytes, 128 more for each. Default 1 MiB.
+    /// Casts of one sender that wait for one call to be counted: bytes, 128 more for each. Default
+    /// 1 MiB.
     pub cast_bytes_max: usize,
     /// Casts of one sender that wait, for all calls: bytes, 128 more for each. Default 8 MiB.
     pub cast_bytes_sender_max: usize,
@@ -68,18 +71,20 @@ pub struct Limits {
     pub dial_queue_bytes_max: usize,
     /// Frames held for all nodes that are being dialled: bytes. Default 64 MiB.
     pub dial_bytes_total_max: usize,
-    /// After a connection is lost, how long its branches may still be heard of otherwise. Default 20 ms.
+    /// After a connection is lost, how long its branches may still be heard of otherwise. Default
+    /// 20 ms.
     pub grace: Duration,
     /// Without news of an open branch, when its node is asked first. Default 50 ms; doubles.
     pub worry_min: Duration,
     /// And at most this long between questions. Default 1 s.
     pub worry_max: Duration,
-    /// A connection without a sign of life for this long is dead. Default 10 s. What is remembered of
-    /// a finished task is kept for its budget and this time.
+    /// A connection without a sign of life for this long is dead. Default 10 s. What is remembered
+    /// of a finished task is kept for its budget and this time.
     pub keep_alive_timeout: Duration,
-    /// How long dialling an initiator may take before its replies go through the parent. Default 1 s.
+    /// Time that dialling an initiator may take before its replies go through the parent. Default
+    /// 1 s.
     pub reply_dial_timeout: Duration,
-    /// Whether to dial initiators at the address they advertise. Default: only known nodes.
+    /// Initiators that are dialled at the address they advertise. Default: only known nodes.
     pub reply_dial: ReplyDial,
     /// After a failed dial, the least and the most time until the next. Default 50 ms and 5 s.
     pub backoff_min: Duration,

@@ -16,15 +16,15 @@ pub enum Lane {
     Data,
 }
 
-/// What a node tells a peer of itself when a connection opens.
+/// Greeting of a node to a peer when a connection opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who it is.
+    /// The node that it is.
     pub node: NodeId,
     /// Which life of it.
     pub incarnation: Incarnation,
-    /// Where others can dial it; empty for a node that only dials out. Never an unspecified
-    /// address: the transport replaces `0.0.0.0` by the connection's local address.
+    /// Addresses at which others can dial it; empty for a node that only dials out. Never an
+    /// unspecified address: the transport replaces `0.0.0.0` by the connection's local address.
     pub advertised: Vec<Address>,
     /// The largest frame it takes, in bytes.
     pub frame_bytes_max: u32,
@@ -33,7 +33,7 @@ pub struct Hello {
 /// One connection as both its ends know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// What the other end said of itself.
+    /// The greeting of the other end.
     pub peer: Hello,
     /// The name both ends have for this connection.
     pub nonce: LinkNonce,
@@ -41,8 +41,8 @@ pub struct Link {
     pub is_dialler: bool,
     /// The transport's scheme.
     pub scheme: &'static str,
-    /// Who the peer proved to be, where the transport authenticates; then `peer.node` is proven,
-    /// too.
+    /// The principal that the peer proved to be, where the transport authenticates; then
+    /// `peer.node` is proven, too.
     pub principal: Option<Principal>,
     /// The place the peer connects from, an address without its port, where the transport has such:
     /// what a peer without proof of its name is counted by.
@@ -50,13 +50,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// Who the peer is, for what it may take of what all peers share.
+    /// Name of the peer, for what it may take of what all peers share.
     pub fn peer_name(&self) -> PeerName {
         PeerName::of(self.peer.node, self.principal.as_ref(), self.remote.as_ref())
     }
 }
 
-/// Who a peer is, for what it may take of what all peers share: its node where the connection
+/// Name of a peer, for what it may take of what all peers share: its node where the connection
 /// proves that, else the place it connects from, for names are free there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PeerName {
@@ -86,8 +86,8 @@ impl fmt::Display for PeerName {
     }
 }
 
-/// Who a peer proved to be when its connection opened, such as `spiffe://shop.example/node/7`: what
-/// the transport found in the peer's certificate. Cheap to clone.
+/// Identity that a peer proved when its connection opened, such as `spiffe://shop.example/node/7`:
+/// what the transport found in the peer's certificate. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 

@@ -1,12 +1,13 @@
-//! The connections of a node: which are up, which node is being dialled, which is known dead, and what waits.
+//! The connections of a node: which are up, which node is being dialled, which is known dead, and
+//! what waits.
 //!
 //! ```text
 //!   Idle ──send──▶ Dialling ──up──▶ Up ──last one down──▶ Idle
 //!                     └──failed──▶ Backoff ──time──▶ Idle      (a send in Backoff fails at once)
 //! ```
-//! A connection is known by its [`LinkId`], an index that is never used twice. With two connections between the
-//! same nodes, both dialled at once, new frames take the one dialled by the node with the lower id, on both
-//! sides; the other carries on for what began on it.
+//! A connection is known by its [`LinkId`], an index that is never used twice. With two connections
+//! between the same nodes, both dialled at once, new frames take the one dialled by the node with
+//! the lower id, on both sides; the other carries on for what began on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::share::{PeerIndex, Shares};
 use crate::time::Timestamp;
 use crate::{Arrival, Outbound};
 
-/// How to get a frame to a node now.
+/// Way to get a frame to a node now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Over this connection, which may be this node's own to itself.
@@ -57,7 +58,7 @@ struct Neighbour {
 }
 
 impl Neighbour {
-    /// Whether all it is good for is to remember the past.
+    /// True when all it is good for is to remember the past.
     fn is_idle(&self) -> bool {
         self.up.is_empty()
             && self.configured.is_empty()
@@ -84,7 +85,7 @@ struct Ignored {
     count: u32,
 }
 
-/// How much of what a connection brings counts for nothing.
+/// Amount of what a connection brings that counts for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noise {
     /// This is the first such frame within a second.
@@ -107,7 +108,8 @@ pub struct Links {
     waiting_bytes: usize,
     waiting_bytes_max: usize,
     neighbours: BTreeMap<NodeId, Neighbour>,
-    /// Nodes that may be forgotten when there are too many such, in the order in which they became so.
+    /// Nodes that may be forgotten when there are too many such, in the order in which they became
+    /// so.
     idle: VecDeque<NodeId>,
     /// The latest time that was said.
     clock: Timestamp,
@@ -123,8 +125,8 @@ pub struct Links {
 /// Ended connections remembered per node.
 const DEAD_MAX: usize = 16;
 
-/// Nodes remembered to which there is no connection and which nobody configured: long enough for the calls
-/// of a lost connection to ask whether it is dead, in all but a flood.
+/// Nodes remembered to which there is no connection and which nobody configured: long enough for
+/// the calls of a lost connection to ask whether it is dead, in all but a flood.
 const IDLE_MAX: usize = 1_024;
 
 impl Links {
@@ -158,8 +160,8 @@ impl Links {
         self.has_resolver = true;
     }
 
-    /// Where a node can be dialled, from the endpoint's owner. That it could not be elsewhere says
-    /// nothing of another place.
+    /// Sets the addresses at which a node can be dialled, from the endpoint's owner. That it could
+    /// not be elsewhere says nothing of another place.
     pub(crate) fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
         let neighbour = self.neighbours.entry(node).or_default();
         if neighbour.configured != addresses {
@@ -168,7 +170,8 @@ impl Links {
         }
     }
 
-    /// Where another node says that this one can be dialled: worth a try when nobody said better.
+    /// Takes the addresses at which another node says that this one can be dialled: worth a try
+    /// when nobody said better.
     pub(crate) fn hear_of(&mut self, node: NodeId, addresses: &[Address]) {
         let neighbour = self.neighbours.entry(node).or_default();
         if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
@@ -211,17 +214,18 @@ impl Links {
         all
     }
 
-    /// Where the owner of this endpoint said that this node can be dialled.
+    /// Addresses at which this node can be dialled, as the owner of this endpoint said.
     pub fn configured(&self, node: NodeId) -> &[Address] {
         self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
     }
 
-    /// Whether the owner of this endpoint named this node.
+    /// True when the owner of this endpoint named this node.
     pub fn is_configured(&self, node: NodeId) -> bool {
         self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.configured.is_empty())
     }
 
-    /// A connection is up. Returns its id, and what has waited for it with the time it began to wait.
+    /// A connection is up. Returns its id, and what has waited for it with the time it began to
+    /// wait.
     pub(crate) fn handle_up(
         &mut self,
         now: Timestamp,
@@ -323,7 +327,8 @@ impl Links {
             neighbour.is_queued = true;
             self.idle.push_back(node);
         }
-        // Those that are in use again leave the queue; one whose backoff is not over goes round once.
+        // Those that are in use again leave the queue; one whose backoff is not over goes round
+        // once.
         for _ in 0..2 {
             if self.idle.len() <= IDLE_MAX {
                 return;
@@ -354,8 +359,8 @@ impl Links {
         }
     }
 
-    /// The node that the endpoint's owner gave this address, if a connection to it is up. What nodes
-    /// advertise does not count: any could name the address of another.
+    /// The node that the endpoint's owner gave this address, if a connection to it is up. What
+    /// nodes advertise does not count: any could name the address of another.
     pub fn connected_at(&self, address: &Address) -> Option<NodeId> {
         let is_there = |neighbour: &Neighbour| {
             !neighbour.up.is_empty() && neighbour.configured.contains(address)
@@ -363,7 +368,7 @@ impl Links {
         self.neighbours.iter().find(|(_, neighbour)| is_there(neighbour)).map(|(node, _)| *node)
     }
 
-    /// How to get a frame to `node` now.
+    /// Way to get a frame to `node` now.
     pub fn way(&self, now: Timestamp, node: NodeId) -> Way {
         if node == self.me.node {
             return Way::Up(LinkId::LOCAL);
@@ -377,7 +382,7 @@ impl Links {
         if neighbour.is_dialling || may_dial { Way::Dialable } else { Way::Dead }
     }
 
-    /// Whether a node that is [`Way::Dead`] can be dialled by its name alone.
+    /// True when a node that is [`Way::Dead`] can be dialled by its name alone.
     pub(crate) fn is_resolvable(&self, now: Timestamp, node: NodeId) -> bool {
         let neighbour = self.neighbours.get(&node);
         self.has_resolver && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
@@ -392,7 +397,8 @@ impl Links {
         }
     }
 
-    /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits already.
+    /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits
+    /// already.
     pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
         let to = outbound.to;
         let size = outbound.message.payload().map_or(0, bytes::Bytes::len) + 128;
@@ -432,7 +438,7 @@ impl Links {
         })
     }
 
-    /// Whether this connection is up.
+    /// True when this connection is up.
     pub fn is_up(&self, link: LinkId) -> bool {
         self.get(link).is_some()
     }
@@ -447,7 +453,7 @@ impl Links {
         open.as_mut().filter(|_| *generation == link.generation)
     }
 
-    /// How a frame came, if its connection is up.
+    /// Arrival of a frame by this connection, if that is up.
     pub(crate) fn arrival(&self, link: LinkId) -> Option<Arrival> {
         let open = self.get(link)?;
         let NodeLife { node, life } = open.peer;
@@ -465,7 +471,7 @@ impl Links {
         up.iter().map(|(id, _)| *id).find(|id| self.nonce(*id) == Some(nonce))
     }
 
-    /// The connection that new frames to a node take; `None` when there is none.
+    /// The connection that new frames to a node take, if one is up.
     pub fn current(&self, node: NodeId) -> Option<LinkId> {
         if node == self.me.node {
             return Some(LinkId::LOCAL);
@@ -482,7 +488,7 @@ impl Links {
         self.get(link).filter(|open| open.peer.is_of(of)).map(|_| link)
     }
 
-    /// What each peer may take of what they share, and has.
+    /// Shares of each peer: what it may take of what they share, and has.
     pub(crate) fn shares(&self) -> &Shares {
         &self.shares
     }
@@ -491,7 +497,7 @@ impl Links {
         &mut self.shares
     }
 
-    /// Whether a peer may be told again which calls are settled.
+    /// True when a peer may be told again which calls are settled.
     pub(crate) fn may_answer(&mut self, now: Timestamp, link: LinkId) -> bool {
         let every = self.answer_every;
         let Some(open) = self.get_mut(link) else { return false };
@@ -517,7 +523,7 @@ impl Links {
         }
     }
 
-    /// Whether `node` is being dialled, and so nothing has left for it yet.
+    /// True when `node` is being dialled, and so nothing has left for it yet.
     pub(crate) fn is_dialling(&self, node: NodeId) -> bool {
         self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
     }

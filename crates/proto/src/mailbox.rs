@@ -1,16 +1,16 @@
-//! Casts that nobody has counted yet: they may come before their reader is there, and they wait until as many
-//! have come as it needs.
+//! Casts that nobody has counted yet: they may come before their reader is there, and they wait
+//! until as many have come as it needs.
 //!
 //! ```text
 //!   none ──cast──▶ Early ──join──▶ Open ──close──▶ Closed ──the last late cast──▶ none
 //!                    └──time──▶ none                 └──time──▶ none
 //! ```
-//! One mechanism for two kinds of names: the participants of a call cast about the call, members with
-//! phases that outlive a call about a [`Tag`]. A closed mailbox keeps nothing; it knows how many casts may
-//! still come late and is forgotten with the last of them.
+//! One mechanism for two kinds of names: the participants of a call cast about the call, members
+//! with phases that outlive a call about a [`Tag`]. A closed mailbox keeps nothing; it knows how
+//! many casts may still come late and is forgotten with the last of them.
 //!
-//! Bounded in count and in bytes per sender and mailbox, in bytes per sender over all mailboxes, and in
-//! bytes over all: one member cannot crowd out the others.
+//! Bounded in count and in bytes per sender and mailbox, in bytes per sender over all mailboxes,
+//! and in bytes over all: one member cannot crowd out the others.
 
 mod space;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use super::limits::Limits;
 use space::Spaces;
 pub use space::{Announce, SpaceTaken};
 
-/// What a cast is about.
+/// Subject of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MailKey {
     /// A call.
@@ -38,8 +38,8 @@ pub enum MailKey {
     Tag(Tag),
 }
 
-/// A name of the application's own for what members vote on, such as a slot of a log in a view. Tags of a
-/// space are ordered, and closed in that order.
+/// A name of the application's own for what members vote on, such as a slot of a log in a view.
+/// Tags of a space are ordered, and closed in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag {
     /// Which service or group the tag belongs to.
@@ -50,7 +50,7 @@ pub struct Tag {
     pub sequence: u64,
 }
 
-/// Who reads casts, or what is announced of them.
+/// Reader of casts, or of what is announced of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MailReader {
     /// The reader of a mailbox.
@@ -71,7 +71,7 @@ pub enum JoinRefusal {
     Closed,
 }
 
-/// How many casts were not kept, since the node began.
+/// Numbers of casts that were not kept, since the node began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CastsDropped {
@@ -83,7 +83,7 @@ pub struct CastsDropped {
     pub stale_epoch: u64,
     /// No reader came in their time.
     pub expired: u64,
-    /// They were about a tag, and their sender is none of the members of its space.
+    /// They were about a tag, and their sender is not a member of its space.
     pub strangers: u64,
 }
 
@@ -96,12 +96,12 @@ pub struct Mailboxes {
     /// And those whose reader is gone.
     closed: BTreeSet<(Timestamp, MailKey)>,
     spaces: Spaces,
-    /// What waits of each sender, in all mailboxes.
+    /// Bytes of each sender that wait, in all mailboxes.
     bytes_of: BTreeMap<NodeId, usize>,
     bytes: usize,
     /// Readers that waited, and wait no longer.
     ready: VecDeque<MailReader>,
-    /// How often something else than casts may have concerned the readers.
+    /// Number of times that something else than casts may have concerned the readers.
     changes: u64,
     dropped: CastsDropped,
     bounds: Bounds,
@@ -139,21 +139,22 @@ struct Sender {
     bytes: usize,
 }
 
-/// Who waits for casts.
+/// Reader that waits for casts.
 #[derive(Debug, Default)]
 struct Reader {
     is_waiting: bool,
-    /// How many casts must wait before it is told.
+    /// Number of casts that must wait before it is told.
     wake_at: usize,
 }
 
-/// What a waiting cast costs besides its payload.
+/// Bytes that a waiting cast costs besides its payload.
 const CAST_BYTES: usize = 128;
 
 /// Senders that one mailbox may have.
 const SENDERS_MAX: usize = 1_024;
 
-/// Closed mailboxes remembered. What comes late for one that is not waits for its time and is dropped then.
+/// Closed mailboxes remembered. What comes late for one that is not waits for its time and is
+/// dropped then.
 const CLOSED_MAX: usize = 1 << 16;
 
 impl Mailboxes {
@@ -193,7 +194,7 @@ impl Mailboxes {
         cast: Cast,
         epoch: u64,
     ) {
-        // As everywhere, epoch zero is none.
+        // As everywhere, epoch zero stands for no epoch.
         if cast.epoch > 0 && cast.epoch < epoch {
             self.dropped.stale_epoch += 1;
             return;
@@ -251,7 +252,7 @@ impl Mailboxes {
         }
     }
 
-    /// Whether a cast may begin a mailbox.
+    /// True when a cast may begin a mailbox.
     fn admits_new(&mut self, from: NodeId, key: MailKey, cast: &Cast) -> bool {
         let space = match key {
             MailKey::Call(_) => None,
@@ -315,15 +316,15 @@ impl Mailboxes {
         into.append(&mut mail.casts);
     }
 
-    /// Whether `wake_at` casts wait; if not, the reader is ready once they do.
+    /// True when `wake_at` casts wait; if not, the reader is ready once they do.
     pub fn poll_waiting(&mut self, key: MailKey, wake_at: usize) -> bool {
         let Some(State::Open(mail, reader)) = self.boxes.get_mut(&key) else { return true };
         *reader = Reader { is_waiting: mail.casts.len() < wake_at, wake_at };
         !reader.is_waiting
     }
 
-    /// The reader is gone. `left` casts may still come; if nothing else does, they are remembered until
-    /// `forget_at`. What it has not taken.
+    /// The reader is gone. `left` casts may still come; if nothing else does, they are remembered
+    /// until `forget_at`. Returns what it has not taken.
     pub fn close(&mut self, key: MailKey, left: u32, forget_at: Timestamp) -> Vec<(NodeId, Cast)> {
         let mut casts = Vec::new();
         self.take(key, &mut casts);
@@ -355,7 +356,7 @@ impl Mailboxes {
         }
     }
 
-    /// How often every reader was told.
+    /// Number of times that every reader was told.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -417,7 +418,7 @@ impl Mailboxes {
         self.bytes
     }
 
-    /// What was not kept so far.
+    /// Numbers of casts that were not kept so far.
     pub fn dropped(&self) -> CastsDropped {
         self.dropped
     }
@@ -432,7 +433,7 @@ impl Reader {
 }
 
 impl Mail {
-    /// Whether there was room.
+    /// Keeps a cast. False when there was no room.
     fn post(&mut self, from: NodeId, cast: Cast, bounds: &Bounds) -> bool {
         let cost = cost(&cast);
         match self.senders.iter().position(|sender| sender.node == from) {

@@ -7,7 +7,8 @@ use crate::wire::{Extension, extension};
 /// Most metadata of a message, in bytes.
 pub const METADATA_BYTES_MAX: usize = 16_000;
 
-/// Metadata that came with a request, a reply or a failure, in the order it was added. Cheap to copy.
+/// Metadata that came with a request, a reply or a failure, in the order it was added. Cheap to
+/// copy.
 #[derive(Clone, Copy)]
 pub struct Metadata<'a>(&'a [Extension]);
 

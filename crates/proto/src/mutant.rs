@@ -1,7 +1,7 @@
 //! Deliberate defects that the simulation must find: a check of the checks.
 //!
-//! Each is switched on at exactly one place of the code. Without the feature `mutants` the question is a
-//! constant, so nothing of this reaches a program.
+//! Each is switched on at exactly one place of the code. Without the feature `mutants` the question
+//! is a constant, so nothing of this reaches a program.
 
 /// One defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Mutant {
     FloorPassesFailures,
     /// A call is settled when its root branches have their word.
     OnlyRootsNeedWord,
-    /// What a failing task takes along needs no word.
+    /// The branches that a failing task takes along need no word.
     AbortedForgotten,
     /// Which calls of an origin are settled is forgotten with the last record of it.
     IntervalsGoWithLastRecord,
@@ -46,7 +46,7 @@ pub enum Mutant {
     NoStubs,
     /// A failure that the initiator guesses counts as the word of the branch.
     GuessIsWord,
-    /// What runs of a settled call is stopped.
+    /// Running tasks of a settled call are stopped.
     RunningDropped,
     /// A request that meets a cancel mark is dropped in silence.
     MarkWithoutWord,
@@ -79,19 +79,19 @@ pub enum Mutant {
     OriginByLife,
     /// A life is of the node that says it first.
     LifeOfFirst,
-    /// Who says to live the initiator's life cancels all below a prefix.
+    /// A node that says to live the initiator's life cancels all below a prefix.
     CancelByLife,
     /// Anybody cancels all below a prefix.
     CancelByPrefix,
     /// A fence or mark is for every key.
     FenceWithoutKey,
-    /// Who speaks without right fails the branch.
+    /// A node that speaks without right fails the branch.
     UnaskedFailsBranch,
     /// The initiator of a call is whom its first request here named.
     RouteOfFirst,
     /// Whoever shows the key may say that a task did not run.
     NotRunFromAnyHolder,
-    /// Who was asked for one root branch speaks for all.
+    /// A node that was asked for one root branch speaks for all.
     AnyAskedSpeaksForRoots,
     /// A STATUS counts without the key of its task.
     StatusWithoutKey,
@@ -103,7 +103,7 @@ pub enum Mutant {
     // Streamed requests.
     /// The end of their connection is taken for the end of the items.
     LostItemsAreComplete,
-    /// What a handler reads makes no room for more.
+    /// Items that a handler reads make no room for more.
     ItemsWithoutGrants,
 }
 
@@ -170,13 +170,13 @@ pub fn set(mutant: Option<Mutant>) {
     CURRENT.set(mutant);
 }
 
-/// Whether this thread runs that mutant.
+/// True when this thread runs that mutant.
 #[cfg(feature = "mutants")]
 pub fn is(mutant: Mutant) -> bool {
     CURRENT.get() == Some(mutant)
 }
 
-/// Whether this thread runs that mutant: never, in this build.
+/// True when this thread runs that mutant: never, in this build.
 #[cfg(not(feature = "mutants"))]
 pub const fn is(_: Mutant) -> bool {
     false

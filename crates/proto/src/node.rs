@@ -51,7 +51,7 @@ pub enum NodeEvent {
     Dial {
         /// The node.
         node: NodeId,
-        /// Where it may be, in this order.
+        /// Addresses at which it may be, in this order.
         addresses: Vec<Address>,
     },
     /// Close a connection.
@@ -69,7 +69,7 @@ pub enum NodeEvent {
         node: NodeId,
         /// The connection.
         link: LinkId,
-        /// What one of them did.
+        /// The attempt that one of them made.
         why: Ignored,
     },
 }
@@ -171,7 +171,7 @@ impl<O: Outbox> Node<O> {
 
     // Connections
 
-    /// Where a node can be dialled.
+    /// Sets the addresses at which a node can be dialled.
     pub fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
         self.links.configure(node, addresses);
     }
@@ -280,8 +280,8 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
     }
 
-    /// When [`Self::handle_timeout`] must be called next. Never later than half the keep-alive timeout,
-    /// so that a pause of the process is noticed.
+    /// When [`Self::handle_timeout`] must be called next. Never later than half the keep-alive
+    /// timeout, so that a pause of the process is noticed.
     pub fn poll_timeout(&self) -> Timestamp {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
         let cores = [
@@ -330,7 +330,7 @@ impl<O: Outbox> Node<O> {
         self.visits.raise_epoch(epoch);
     }
 
-    /// The epoch of the configuration that this node was told of; 0 is none.
+    /// The epoch of the configuration that this node was told of; 0 without one.
     pub fn epoch(&self) -> u64 {
         self.visits.epoch()
     }
@@ -342,7 +342,7 @@ impl<O: Outbox> Node<O> {
 
     // Inspection
 
-    /// Where its frames go.
+    /// The outbox that its frames go to.
     pub fn outbox(&self) -> &O {
         &self.outbox
     }
@@ -352,12 +352,12 @@ impl<O: Outbox> Node<O> {
         &mut self.outbox
     }
 
-    /// Who this is.
+    /// The node that this is, and its life.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether the handler of a task has not ended and has not been stopped.
+    /// True when the handler of a task has not ended and has not been stopped.
     pub fn is_running(&self, task: &TaskRef) -> bool {
         self.visits.is_running(task)
     }
@@ -397,8 +397,8 @@ impl<O: Outbox> Node<O> {
         self.message_bytes_max
     }
 
-    /// After a pause longer than the keep-alive timeout every connection is reset before anything is
-    /// read or expired: a fence may have run out here while its stale request waits in a socket.
+    /// After a pause longer than the keep-alive timeout every connection is reset before anything
+    /// is read or expired: a fence may have run out here while its stale request waits in a socket.
     fn observe(&mut self, now: Timestamp) {
         let paused = now.since(self.last_seen) > self.keep_alive_timeout;
         self.last_seen = now;
@@ -411,7 +411,7 @@ impl<O: Outbox> Node<O> {
     }
 }
 
-/// What is left of the call's time, in a message that says so: it runs while the message waits.
+/// Rest of the call's time, in a message that says so: it runs while the message waits.
 fn budget_of(message: &mut Message) -> Option<&mut u64> {
     match message {
         Message::Request(request) => Some(&mut request.budget_us),

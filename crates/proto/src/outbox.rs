@@ -1,4 +1,4 @@
-//! Where the frames of a node go: straight to its connections, or into a queue to be polled.
+//! Ways out for the frames of a node: straight to its connections, or into a queue to be polled.
 
 use std::collections::VecDeque;
 

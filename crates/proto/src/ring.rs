@@ -47,7 +47,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// What is kept under a number.
+    /// The entry that is kept under a number.
     pub fn get(&self, number: u64) -> Option<&T> {
         self.entries.get(self.index(number)?)?.as_ref()
     }
@@ -71,7 +71,7 @@ impl<T> Ring<T> {
         self.discard_if(number, |_| true);
     }
 
-    /// Drops what is kept under a number, if it is as it should be. Whether it was.
+    /// Drops what is kept under a number, if it is as it should be. True when it was.
     pub fn discard_if(&mut self, number: u64, is_meant: impl FnOnce(&T) -> bool) -> bool {
         let Some(index) = self.index(number) else { return false };
         let entry = &mut self.entries[index];
@@ -103,7 +103,7 @@ impl<T> Ring<T> {
             .filter_map(|(number, thing)| Some((number, thing.as_ref()?)))
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.in_use
     }

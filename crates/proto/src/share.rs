@@ -1,4 +1,4 @@
-//! What one peer may take of what all peers share.
+//! Shares of one peer in what all peers share.
 //!
 //! A peer may have at most `alpha` times what is free (Choudhury and Hahne, *Dynamic queue length
 //! thresholds for shared-memory packet switches*, 1998): `of_peer < alpha * (max - used)`. With
@@ -18,7 +18,7 @@ use crate::link::PeerName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerIndex(u32);
 
-/// What is shared.
+/// Pool that peers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
     /// Finished tasks, fences, cancel marks, origins, stubs: what is remembered. Running tasks,
@@ -47,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// How many times what is free one peer may have.
+    /// Factor by which one peer may have what is free.
     const fn alpha(self) -> usize {
         match self {
             Self::Records | Self::Replies | Self::Items | Self::Requests => 1,
@@ -129,12 +129,12 @@ impl Shares {
         }
     }
 
-    /// How much of a pool is taken.
+    /// Amount of a pool that is taken.
     pub(crate) fn used(&self, pool: Pool) -> usize {
         self.used[pool.index()]
     }
 
-    /// How much of a pool there is.
+    /// Size of a pool.
     pub(crate) fn max(&self, pool: Pool) -> usize {
         self.max[pool.index()]
     }

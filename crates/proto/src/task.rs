@@ -1,7 +1,8 @@
-//! A server's handling of one request: what it sends, what it holds back, and what it declares at its end.
+//! A server's handling of one request: what it sends, what it holds back, and what it declares at
+//! its end.
 //!
-//! The last output is held back until the next one, the end, or until the handler waits for something
-//! (`handle_yield`), so that the entry of the common cases costs no frame of its own:
+//! The last output is held back until the next one, the end, or until the handler waits for
+//! something (`handle_yield`), so that the entry of the common cases costs no frame of its own:
 //!
 //! | at the end | then |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | R5: else requests are held | the entry rides on up to `carry_copies` of them |
 //! | R6: else | MANIFEST |
 //!
-//! R7: entries of ancestors ride on the first output of any kind. Source: Roo's manifest elimination;
-//! that output is held only while the handler runs without waiting departs from it.
+//! R7: entries of ancestors ride on the first output of any kind. Source: Roo's manifest
+//! elimination; that output is held only while the handler runs without waiting departs from it.
 
 mod intake;
 mod outgoing;
@@ -37,7 +38,7 @@ pub(crate) use intake::Intake;
 pub use intake::{ItemsFailure, NextItem};
 use outgoing::Outgoing;
 
-/// What a task wants sent.
+/// Output that a task wants sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TaskOutput {
     /// To the initiator.
@@ -67,7 +68,7 @@ pub(crate) struct ChildRequest {
 pub struct TaskFailure {
     /// Why.
     pub cause: Cause,
-    /// Whether it did anything.
+    /// Its execution, as far as known.
     pub executed: Executed,
     /// The service's code, 0 for other causes.
     pub code: u32,
@@ -102,17 +103,17 @@ impl TaskFailure {
     }
 }
 
-/// Reason why a task did not take a message: a reply, an item of a stream, or a branch. Nothing of it
-/// was sent, and the task goes on, unless it has [ended](Self::Ended).
+/// Reason why a task did not take a message: a reply, an item of a stream, or a branch. Nothing of
+/// it was sent, and the task goes on, unless it has [ended](Self::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The task has ended: nobody waits for what it sends, and the handler may return. Of an item of a
-    /// streamed request: nobody reads it, and the call says why.
+    /// The task has ended: nobody waits for what it sends, and the handler may return. Of an item
+    /// of a streamed request: nobody reads it, and the call says why.
     #[error("the task has ended: it was cancelled, its deadline passed, or it finished")]
     Ended,
-    /// The connection that the items of a streamed request go over has ended, or its peer takes only
-    /// smaller ones. The call may still be answered.
+    /// The connection that the items of a streamed request go over has ended, or its peer takes
+    /// only smaller ones. The call may still be answered.
     #[error("the connection that the items go over has ended, or takes only smaller ones")]
     Lost,
     /// The node cannot be reached at the moment. Another one may be asked instead.
@@ -132,8 +133,8 @@ pub enum SendError {
         /// The limit.
         limit: usize,
     },
-    /// Replies to this peer already wait for credit in all the room that it may take. Send again when
-    /// it has read some.
+    /// Replies to this peer already wait for credit in all the room that it may take. Send again
+    /// when it has read some.
     #[error(
         "too many bytes of replies wait until they are granted: its peer has its share of \
          waiting_reply_bytes_max"
@@ -161,7 +162,7 @@ enum Held {
     Children(VecDeque<ChildRequest>),
 }
 
-/// Where a branch went.
+/// Node and connection that a branch went to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) node: NodeId,
@@ -176,7 +177,7 @@ pub(crate) struct Task {
     pub(crate) key: Key,
     pub(crate) deadline: Timestamp,
     pub(crate) call_deadline: Timestamp,
-    /// What its request carried besides, copied to its branches.
+    /// The extensions that its request carried, copied to its branches.
     pub(crate) extensions: Vec<Extension>,
     inherited: Vec<Sealed>,
     /// All that was given to pass on, kept for reports after a connection was lost.
@@ -196,11 +197,11 @@ pub(crate) struct Task {
     end: Option<Finished>,
     /// The way the first reply left.
     pub(crate) replies_by: Option<ReplyPath>,
-    /// Where items follow its request, until it ends.
+    /// The items that follow its request, if any do, until it ends.
     pub(crate) intake: Option<Box<Intake>>,
 }
 
-/// What remains of a finished task.
+/// Remains of a finished task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) entry: Entry,
@@ -212,7 +213,7 @@ pub(crate) struct Finished {
 const RIDING_ENTRIES_MAX: usize = 4;
 const RIDING_BYTES_MAX: usize = 256;
 
-/// Whether inherited entries may ride on other frames.
+/// True when inherited entries may ride on other frames.
 fn may_ride(entries: &[Sealed]) -> bool {
     let bytes: usize = entries.iter().map(|sealed| sealed.entry.encoded_len()).sum();
     entries.len() <= RIDING_ENTRIES_MAX && bytes <= RIDING_BYTES_MAX
@@ -276,7 +277,7 @@ impl Task {
         Ok(self.outgoing.open_stream())
     }
 
-    /// Whether the stream has credit for another item, and nothing waits before it.
+    /// True when the stream has credit for another item, and nothing waits before it.
     pub(crate) fn has_stream_credit(&self, index: u32) -> bool {
         let holds = matches!(&self.held, Held::Reply(item) if item.index == index);
         self.outgoing.has_credit(index, holds)
@@ -349,8 +350,8 @@ impl Task {
         Ok(task)
     }
 
-    /// Opens a branch at a node that cannot be asked: it only takes its index, so that the initiator can
-    /// be told of it.
+    /// Opens a branch at a node that cannot be asked: it only takes its index, so that the
+    /// initiator can be told of it.
     pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<(TaskKey, Key), SendError> {
         self.check_running()?;
         let index = self.next_child_index()?;
@@ -370,7 +371,7 @@ impl Task {
         self.flush();
     }
 
-    /// The initiator grants bytes of a reply. Whether it was news.
+    /// The initiator grants bytes of a reply. True when it was news.
     pub(crate) fn handle_credit(&mut self, index: u32, limit_bytes: u64) -> bool {
         let is_news = self.outgoing.grant(index, limit_bytes);
         self.drain_outgoing();
@@ -421,8 +422,8 @@ impl Task {
         self.end = Some(Finished { entry, tailed });
     }
 
-    /// The handler failed: what it declared until then still counts, unless it takes its branches with
-    /// it.
+    /// The handler failed: what it declared until then still counts, unless it takes its branches
+    /// with it.
     pub(crate) fn fail(&mut self, failure: TaskFailure) {
         if failure.aborts_children {
             self.forget_held_children();
@@ -435,7 +436,8 @@ impl Task {
         self.end = Some(Finished { entry, tailed: false });
     }
 
-    /// Branches that have not left never will: they are not declared, or the initiator would look for them.
+    /// Branches that have not left never will: they are not declared, or the initiator would look
+    /// for them.
     fn forget_held_children(&mut self) {
         if let Held::Children(held) = &self.held {
             self.children.truncate(self.children.len() - held.len());
@@ -443,8 +445,8 @@ impl Task {
         }
     }
 
-    /// The task is not wanted any more: what it has not sent it never will, and its closing entry says so
-    /// (`settlement.md` S4). One that has ended has said its word.
+    /// The task is not wanted any more: what it has not sent it never will, and its closing entry
+    /// says so (`settlement.md` S4). One that has ended has said its word.
     pub(crate) fn abandon(&mut self, cause: Cause) {
         self.forget_held_children();
         self.held = Held::Nothing;
@@ -464,12 +466,12 @@ impl Task {
         self.end.as_ref()
     }
 
-    /// Whether it has ended and everything it said has left.
+    /// True when it has ended and everything it said has left.
     pub(crate) fn is_drained(&self) -> bool {
         self.end.is_some() && self.outgoing.is_empty() && self.out.is_empty()
     }
 
-    /// Whether a whole reply or a part of one waits to leave.
+    /// True when a whole reply or a part of one waits to leave.
     pub(crate) fn holds_replies(&self) -> bool {
         matches!(self.held, Held::Reply(_)) || !self.outgoing.is_empty()
     }
@@ -513,7 +515,8 @@ impl Task {
         }
     }
 
-    /// Lets go of what the request carried. False when the task has grown too large to be kept for another.
+    /// Lets go of what the request carried. False when the task has grown too large to be kept for
+    /// another.
     pub(crate) fn retire(&mut self) -> bool {
         self.extensions = Vec::new();
         self.out.is_empty() && self.out.capacity() <= 8

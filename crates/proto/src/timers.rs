@@ -1,7 +1,8 @@
 //! Timers of many things, of which few fire: most are overtaken by an end or an earlier time.
 //!
-//! Each thing remembers for when it is armed and is entered again only for an earlier time. An entry that
-//! fires and is not the one remembered is void. Void entries are swept out once they are the most.
+//! Each thing remembers for when it is armed and is entered again only for an earlier time. An
+//! entry that fires and is not the one remembered is void. Void entries are swept out once they are
+//! the most.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +37,7 @@ impl<K: Ord + Copy> Timers<K> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Whether [`Self::sweep`] is worth its cost with so many things alive.
+    /// True when [`Self::sweep`] is worth its cost with so many things alive.
     pub(crate) fn is_crowded(&self, alive: usize) -> bool {
         self.heap.len() > 2 * alive + SPARE
     }

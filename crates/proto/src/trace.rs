@@ -1,4 +1,5 @@
-//! What an initiator saw of a call, for people who want to see the request tree that was executed.
+//! Trace of a call as its initiator saw it, for people who want to see the request tree that was
+//! executed.
 
 use crate::id::{NodeId, TaskKey};
 use crate::time::Timestamp;
@@ -15,7 +16,7 @@ pub struct TraceEvent {
     pub what: Traced,
 }
 
-/// What an initiator learns of a task.
+/// Event that an initiator learns of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traced {
     /// It was asked for: a root branch.
@@ -34,7 +35,7 @@ pub enum Traced {
     Ended {
         /// Branches, replies, and where the branches went.
         entry: Entry,
-        /// How the entry came.
+        /// The way by which the entry came.
         by: EntryBy,
     },
     /// It failed.
@@ -44,7 +45,7 @@ pub enum Traced {
     },
 }
 
-/// How a manifest entry reached the initiator.
+/// Way by which a manifest entry reached the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryBy {
     /// Not at all: a sole reply implies it.

@@ -12,14 +12,14 @@
 //! ```
 //!
 //! `open` counts the branches in `Open`, `missing` the replies that closed branches still owe. The
-//! tree is complete when both are zero. Everything is by id, so a duplicate changes nothing and order
-//! does not matter.
+//! tree is complete when both are zero. Everything is by id, so a duplicate changes nothing and
+//! order does not matter.
 //!
-//! `unsaid` counts the branches whose end is not known by *word*: something that proves that the task neither
-//! runs nor will, and how many branches it opened (`settlement.md` S1). A failure that the initiator guesses is
-//! none. A branch that its failed parent names late, or that is given up with a parent that took it along, is not
-//! open and not missing, but unsaid (S5). Nothing of a call can be on its way once `unsaid` is zero; completion
-//! does not look at it.
+//! `unsaid` counts the branches whose end is not known by *word*: something that proves that the
+//! task neither runs nor will, and how many branches it opened (`settlement.md` S1). A failure that
+//! the initiator guesses is not word. A branch that its failed parent names late, or that is given
+//! up with a parent that took it along, is not open and not missing, but unsaid (S5). Nothing of a
+//! call can be on its way once `unsaid` is zero; completion does not look at it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use crate::id::{NodeId, Path, TaskKey};
 use super::index_set::IndexSet;
 use super::mutant::{self, Mutant};
 
-/// Where a branch is being served, as far as the initiator knows.
+/// Holder of a branch: where it is being served, as far as the initiator knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     /// The node.
@@ -37,10 +37,11 @@ pub struct Holder {
     pub relay: Option<NodeId>,
 }
 
-/// How far a branch is.
+/// Progress of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchState {
-    /// It is known to exist by the late word of a parent that had failed: it counts once it is heard of.
+    /// It is known to exist by the late word of a parent that had failed: it counts once it is
+    /// heard of.
     Named,
     /// It is not wanted, nor is anything below it: only its word matters.
     GivenUp,
@@ -57,10 +58,10 @@ pub enum BranchState {
     Failed,
 }
 
-/// What the initiator knows of one branch.
+/// State of one branch, as far as the initiator knows.
 #[derive(Clone, Debug)]
 pub struct Branch {
-    /// How far it is.
+    /// Its progress.
     pub state: BranchState,
     /// Tail transfers so far, as far as known.
     pub hop: u32,
@@ -93,7 +94,8 @@ impl Branch {
         }
     }
 
-    /// Whether this node is known to hold the task of this hop by the word of the one who sent it there.
+    /// True when this node is known to hold the task of this hop by the word of the one who sent it
+    /// there.
     pub fn is_named(&self, hop: u32, node: NodeId) -> bool {
         self.named == Some((hop, node))
     }
@@ -106,7 +108,7 @@ impl Branch {
         }
     }
 
-    /// Whether it still owes something.
+    /// True when it still owes something.
     pub fn is_unsettled(&self) -> bool {
         self.state == BranchState::Open || self.missing() > 0
     }
@@ -147,8 +149,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// An empty tree of so many root branches that takes up to `branches_max` branches in all. Where there are
-    /// several root branches, each takes at most as many as are still free (`trust.md` T10).
+    /// An empty tree of so many root branches that takes up to `branches_max` branches in all.
+    /// With several root branches, each takes at most as many as are still free (`trust.md` T10).
     pub fn new(root_count: usize, branches_max: u32) -> Self {
         Self {
             branches: BTreeMap::new(),
@@ -185,7 +187,7 @@ impl Tree {
         Ok(Some(branch))
     }
 
-    /// Whether `path` is known and not drained now; its parent already is.
+    /// True when `path` is known and not drained now; its parent already is.
     fn ensure_one(&mut self, path: &Path, mut state: BranchState) -> Result<bool, TreeFault> {
         if self.branches.contains_key(path) {
             return Ok(true);
@@ -234,8 +236,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Records the node that a branch was sent to, as its sender says, unless something later is known. Whether it
-    /// was news.
+    /// Records the node that a branch was sent to, as its sender says, unless something later is
+    /// known. True when it was news.
     pub fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
         if let Some(branch) = self.branches.get_mut(&task.path)
             && branch.named.is_none_or(|(hop, _)| hop < task.hop)
@@ -263,8 +265,8 @@ impl Tree {
         is_news
     }
 
-    /// Records that a task itself was heard of, and by which way: that is how it can be spoken to, whatever
-    /// was assumed before. Whether it was news where the branch is.
+    /// Records that a task itself was heard of, and by which way: that is how it can be spoken to,
+    /// whatever was assumed before. True when it was news where the branch is.
     pub fn hear(&mut self, task: &TaskKey, holder: Holder) -> bool {
         let is_news = self.move_on(task, holder);
         if let Some(branch) = self.branches.get_mut(&task.path)
@@ -275,7 +277,7 @@ impl Tree {
         is_news
     }
 
-    /// Records that reply `index` of a branch is here. Whether it was new.
+    /// Records that reply `index` of a branch is here. True when it was new.
     ///
     /// # Errors
     /// [`TreeFault::Contradiction`] when the branch declared fewer replies.
@@ -296,8 +298,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Applies a manifest entry: registers the children **first**, then closes the branch. Whether it
-    /// was news.
+    /// Applies a manifest entry: registers the children **first**, then closes the branch. True
+    /// when it was news.
     ///
     /// # Errors
     /// [`TreeFault`] when it contradicts what is known, or the call would outgrow its bound.
@@ -337,8 +339,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Ends a branch as failed by its own word, with the branches it had opened until then, which still count.
-    /// Whether it was unsettled until now.
+    /// Ends a branch as failed by its own word, with the branches it had opened until then, which
+    /// still count. True when it was unsettled until now.
     ///
     /// # Errors
     /// [`TreeFault`] when it contradicts what is known, or the call would outgrow its bound.
@@ -351,15 +353,16 @@ impl Tree {
         if task.hop < branch.hop {
             return Ok(false);
         }
-        // Who fails may know of fewer branches than are known here: one that was cancelled before it came
-        // to a new life of its node, but had run in the last.
+        // Who fails may know of fewer branches than are known here: one that was cancelled before
+        // it came to a new life of its node, but had run in the last.
         self.ensure_children(&task.path, children, BranchState::Open)?;
         let is_news = self.fail(&task.path);
         self.note_word(task, 0)?;
         Ok(is_news)
     }
 
-    /// As [`Self::ensure`], but a branch that was only named stays so: the word that it is over does not open it.
+    /// As [`Self::ensure`], but a branch that was only named stays so: the word that it is over
+    /// does not open it.
     ///
     /// # Errors
     /// As [`Self::ensure`].
@@ -397,8 +400,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Ends a branch as failed: it owes nothing any more. Known branches below it still count. Whether
-    /// it was unsettled until now.
+    /// Ends a branch as failed: it owes nothing any more. Known branches below it still count. True
+    /// when it was unsettled until now.
     pub fn fail(&mut self, path: &Path) -> bool {
         let Some(branch) = self.branches.get_mut(path) else { return false };
         if !branch.is_unsettled() {
@@ -417,7 +420,8 @@ impl Tree {
         true
     }
 
-    /// A branch that cannot have been begun has its word: its request never left, or is kept from running.
+    /// A branch that cannot have been begun has its word: its request never left, or is kept from
+    /// running.
     pub fn rule_out(&mut self, path: &Path) {
         if let Some(branch) = self.branches.get_mut(path)
             && !branch.has_word
@@ -427,7 +431,7 @@ impl Tree {
         }
     }
 
-    /// What is at and below `top` is not wanted any more: it owes nothing, and only its word matters.
+    /// Gives up what is at and below `top`: it owes nothing any more, and only its word matters.
     pub fn give_up(&mut self, top: &Path) {
         let below: Vec<Path> = self.below(top).map(|(path, _)| path.clone()).collect();
         for path in below {
@@ -481,7 +485,7 @@ impl Tree {
         }
     }
 
-    /// Whether nothing is owed.
+    /// True when nothing is owed.
     pub fn is_complete(&self) -> bool {
         self.open == 0 && self.missing == 0
     }
@@ -521,7 +525,8 @@ impl Tree {
         self.branches.range(top.clone()..).take_while(move |(path, _)| top.is_prefix_of(path))
     }
 
-    /// The counters `open`, `missing` and `unsaid`, counted from scratch; equal unless this file is wrong.
+    /// The counters `open`, `missing` and `unsaid`, counted from scratch; equal unless this file is
+    /// wrong.
     pub fn recount(&self) -> (u64, u64, u64) {
         let open = self.branches.values().filter(|b| b.state == BranchState::Open).count() as u64;
         let unsaid = self.branches.values().filter(|b| !b.has_word).count() as u64;

@@ -128,7 +128,7 @@ pub struct Visits {
     /// Those that have raised their floor, of which that has not had its effect.
     risen: SmallVec<[OriginIndex; 4]>,
     refusals: Refusals,
-    /// How many branches have left so.
+    /// Number of branches that have left so.
     left: BTreeMap<Left, usize>,
     dials: BTreeMap<NodeId, Dial>,
     /// Tasks whose request is followed by items, by the connection that these take.

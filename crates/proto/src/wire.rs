@@ -6,9 +6,9 @@
 //!          | [relayed: claimed sender u64] | [keyed: key of the branch u64] | message
 //! header = origin incarnation u64 | call seq varint | path length u8 + path | hop varint
 //! ```
-//! Numbers of fixed width are little-endian; varints are LEB128 in their shortest form. The transport
-//! adds the frame's length (4 bytes over TCP), so a typical header is 20 bytes. A payload, where a
-//! message has one, is what remains of the frame.
+//! Numbers of fixed width are little-endian; varints are LEB128 in their shortest form. The
+//! transport adds the frame's length (4 bytes over TCP), so a typical header is 20 bytes. A
+//! payload, where a message has one, is what remains of the frame.
 //!
 //! Reserved flag bits are zero on send and a fault on receipt. Any bytes decode or give a
 //! [`WireError`], without a panic and without allocating more than a small multiple of the frame's
@@ -77,14 +77,14 @@ pub struct Frame {
     pub header: Header,
     /// For a frame passed on by relays: who is said to have sent it. Not authenticated.
     pub relayed_from: Option<NodeId>,
-    /// The key of the branch that it speaks of, where the connection alone does not speak for it. Only with
-    /// REPLY, MANIFEST, FAIL, LINK_DOWN, CANCEL and CREDIT.
+    /// The key of the branch that it speaks of, where the connection alone does not speak for it.
+    /// Only with REPLY, MANIFEST, FAIL, LINK_DOWN, CANCEL and CREDIT.
     pub key: Option<Key>,
-    /// What it says.
+    /// The message that it carries.
     pub message: Message,
 }
 
-/// What a frame says.
+/// Message of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Opens a branch.
@@ -191,7 +191,7 @@ impl Message {
         })
     }
 
-    /// Whether a key can be shown with it.
+    /// True when a key can be shown with it.
     pub(crate) fn shows_key(&self) -> bool {
         can_show_key(self.kind())
     }
@@ -252,7 +252,8 @@ impl Frame {
         Self { header, relayed_from: None, key: Some(key), message }
     }
 
-    /// Takes the frame from where it lies, for who keeps it or passes it on. Nothing is left of it there.
+    /// Takes the frame from where it lies, for who keeps it or passes it on. Nothing is left of it
+    /// there.
     pub(crate) fn take(&mut self) -> Self {
         let nothing = Message::Ask(Ask { origins: Vec::new() });
         std::mem::replace(self, Self::new(Header::without_call(), nothing))
@@ -337,7 +338,7 @@ impl Frame {
     }
 }
 
-/// What the first byte of a frame says.
+/// Contents of the first byte of a frame.
 struct First {
     is_keyed: bool,
     kind: u8,
@@ -357,8 +358,8 @@ impl First {
     }
 }
 
-/// Whether frames of this kind speak of one branch, for which a key can be shown: those but REQUEST, which
-/// brings the key, and ITEM, for which the connection of the request speaks alone.
+/// True when frames of this kind speak of one branch, for which a key can be shown: those but
+/// REQUEST, which brings the key, and ITEM, for which the connection of the request speaks alone.
 const fn can_show_key(kind: u8) -> bool {
     matches!(kind, 2..=5 | 8 | 9 | KIND_REPLY_EXTENDED)
 }

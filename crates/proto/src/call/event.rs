@@ -1,4 +1,4 @@
-//! What a caller tells of its call, and what it learns of it.
+//! Events of a call for its caller, and the options and branches that the caller gives it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::wire::Extension;
 use super::super::Arrival;
 use super::super::failure::Failure;
 
-/// How a call ended.
+/// End of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
@@ -36,7 +36,7 @@ pub struct Delivered {
     pub index: u32,
     /// Which item, if the reply is a stream.
     pub item: Option<u64>,
-    /// Who sent it.
+    /// The node that sent it.
     pub from: NodeId,
     /// True when `from` is the peer of the connection it came by, not what a relay says.
     pub is_authenticated: bool,
@@ -61,7 +61,7 @@ impl Delivered {
     }
 }
 
-/// What the application learns of its call, in order.
+/// Events of a call for its application, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEvent {
     /// A reply.
@@ -83,9 +83,9 @@ pub enum CallEvent {
 pub struct RootBranch {
     /// At which node.
     pub to: NodeId,
-    /// What it is asked.
+    /// The method that it is asked for.
     pub method: MethodId,
-    /// What travels along.
+    /// The extensions that travel along.
     pub extensions: Vec<Extension>,
     /// The encoded request.
     pub payload: Bytes,
@@ -100,7 +100,7 @@ impl RootBranch {
     }
 }
 
-/// What the caller of a call knows and asks for.
+/// Options of a call: what its caller knows and asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOptions {
     /// Every branch sends at most one reply and opens no other branch.

@@ -1,5 +1,5 @@
-//! Frames that the initiator hears: replies, entries, failures, reports and answers, each applied to the tree if it
-//! counts (see [`admission`]).
+//! Frames that the initiator hears: replies, entries, failures, reports and answers, each applied
+//! to the tree if it counts (see [`admission`]).
 
 use crate::id::{NodeId, Path, TaskKey};
 use crate::key::Key;
@@ -20,8 +20,8 @@ use super::super::{Arrival, key};
 use super::{Call, CallEvent, Delivered, End, LinkView};
 
 impl Call {
-    /// Whether a frame counts for what it says of a task: it shows the key of the branch, or comes over the very
-    /// connection that the request of a root branch took.
+    /// True when a frame counts for what it says of a task: it shows the key of the branch, or
+    /// comes over the very connection that the request of a root branch took.
     pub(crate) fn admits(&self, by: &Arrival, task: &TaskKey) -> bool {
         match by.key {
             Some(key) => self.is_key_of(key, &task.path),
@@ -178,7 +178,8 @@ impl Call {
             Ok(false) => {}
             Err(fault) => self.contradict(now, task, fault),
         }
-        // Also when the failure is old news: a STATUS may have told of it before, without this word.
+        // Also when the failure is old news: a STATUS may have told of it before, without this
+        // word.
         let is_over =
             |branch: &Branch| branch.state == BranchState::Failed && branch.hop <= task.hop;
         if fail.aborts_children && self.tree.get(&task.path).is_some_and(is_over) {
@@ -187,8 +188,8 @@ impl Call {
         self.settle(now);
     }
 
-    /// Whether a frame comes from the node known to hold exactly this task, over its connection: another that
-    /// has the key cannot know that the task did not run.
+    /// True when a frame comes from the node known to hold exactly this task, over its connection:
+    /// another that has the key cannot know that the task did not run.
     pub(super) fn is_holder(&self, by: &Arrival, task: &TaskKey) -> bool {
         let of_root = self.roots.get(&task.path).filter(|_| task.hop == 0);
         let branch = self.tree.get(&task.path);
@@ -197,12 +198,13 @@ impl Call {
                 || branch.is_some_and(|branch| branch.is_named(task.hop, by.from)))
     }
 
-    /// Whether a frame comes from the node that would have sent the request of this task.
+    /// True when a frame comes from the node that would have sent the request of this task.
     fn is_sender(&self, by: &Arrival, task: &TaskKey) -> bool {
         self.sent_by(task).is_some_and(|before| self.is_holder(by, &before))
     }
 
-    /// The task that sent the request of this one: the hop before, or the branch above as far as it is known.
+    /// The task that sent the request of this one: the hop before, or the branch above as far as it
+    /// is known.
     pub(super) fn sent_by(&self, task: &TaskKey) -> Option<TaskKey> {
         match task.hop.checked_sub(1) {
             Some(hop) => Some(key(task.path.clone(), hop)),
@@ -238,7 +240,7 @@ impl Call {
         self.settle(now);
     }
 
-    /// Whether anything in a STATUS counts.
+    /// True when anything in a STATUS counts.
     pub(crate) fn admits_any(&self, status: &Status) -> bool {
         let mut tasks = status.tasks.iter().map(|(asked, _)| asked);
         tasks.any(|asked| self.secret.is_answer(self.id, asked))
@@ -284,13 +286,14 @@ impl Call {
         path.prefixes().next().and_then(|root| self.roots.get(&root)).map(|root| root.node)
     }
 
-    /// Registers a frame's sender as the holder of its branch. False when nothing about the branch can
-    /// be news.
+    /// Registers a frame's sender as the holder of its branch. False when nothing about the branch
+    /// can be news.
     pub(super) fn touch(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
         self.ensure(now, task) && self.hear(by, task)
     }
 
-    /// The same of a frame that says that its task is over: that does not open a branch that nobody wants.
+    /// The same of a frame that says that its task is over: that does not open a branch that nobody
+    /// wants.
     fn hear_end(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
         self.know(now, task) && self.hear(by, task)
     }
@@ -305,7 +308,7 @@ impl Call {
         true
     }
 
-    /// Registers where a branch was sent, as its sender says. Whether it was news.
+    /// Registers where a branch was sent, as its sender says. True when it was news.
     pub(super) fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
         self.note_node(holder.node);
         let is_news = self.tree.hold(task, holder);
@@ -339,7 +342,8 @@ impl Call {
         })
     }
 
-    /// The entries among these that a frame of `task` may carry, and that their own tasks' holders have sealed.
+    /// The entries among these that a frame of `task` may carry, and that their own tasks' holders
+    /// have sealed.
     pub(super) fn apply_inherited(
         &mut self,
         now: Timestamp,
@@ -458,8 +462,8 @@ impl Call {
         }
     }
 
-    /// Gives up a branch, where its root asks for more of the call than is its share (`trust.md` T10): others
-    /// below the same root go on with what they have.
+    /// Gives up a branch, where its root asks for more of the call than is its share (`trust.md`
+    /// T10): others below the same root go on with what they have.
     fn exhaust(&mut self, now: Timestamp, path: &Path) {
         let is_owing = |path: &Path| self.tree.get(path).is_some_and(Branch::is_unsettled);
         let Some(owing) = path.prefixes().filter(is_owing).last() else { return };
@@ -489,7 +493,7 @@ impl Call {
         }
     }
 
-    /// Fails a branch for a cause this side found. Whether that is news.
+    /// Fails a branch for a cause this side found. True when that is news.
     pub(super) fn fail(&mut self, task: &TaskKey, cause: Cause, executed: Executed) -> bool {
         let is_news = self.tree.fail(&task.path);
         if is_news {
@@ -526,7 +530,7 @@ impl Call {
     }
 }
 
-/// What a sole reply stands for.
+/// Entry that a sole reply stands for.
 fn implied_entry(task: &TaskKey) -> Traced {
     Traced::Ended { entry: Entry::sole_reply(task.clone()), by: EntryBy::Elided }
 }

@@ -1,13 +1,14 @@
 //! Worry, probe, fence, grace: how the initiator finds that a branch is lost.
 //!
 //! A wrong suspicion may cost a false failure, never a false completion. A branch is declared
-//! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked for
-//!   only where the request cannot be on its way any more: a root branch, when the probe follows its
-//!   request on the same connection and lane; or after the parent, or its node, lost the connection;
-//!   or when the node does not know of it, and its sender is gone: a connection to the sender's node
-//!   has ended, or that node does not know of the task that sent the request, or cannot be reached;
-//! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has delivered
-//!   the later STATUS;
+//! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked
+//!   for only where the request cannot be on its way any more: a root branch, when the probe
+//!   follows its request on the same connection and lane; or after the parent, or its node, lost
+//!   the connection; or when the node does not know of it, and its sender is gone: a connection to
+//!   the sender's node has ended, or that node does not know of the task that sent the request, or
+//!   cannot be reached;
+//! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
+//!   delivered the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
 //! - **Orphaned** when its parent failed before anybody said where it was sent.
 
@@ -26,23 +27,23 @@ use super::super::tree::{BranchState, Holder, Tree};
 use super::super::{Arrival, key};
 use super::Call;
 
-/// What a call may ask about connections.
+/// Questions about connections that a call may ask.
 pub(crate) trait LinkView {
-    /// The connection to `node` that new frames take; `None` when there is none.
+    /// The connection to `node` that new frames take, if one is up.
     fn current(&self, node: NodeId) -> Option<LinkId>;
-    /// Whether this connection is up.
+    /// True when this connection is up.
     fn is_up(&self, link: LinkId) -> bool;
     /// The name that both ends have for a connection that is up.
     fn nonce(&self, link: LinkId) -> Option<LinkNonce>;
-    /// Whether this connection to `node` was open and has ended.
+    /// True when this connection to `node` was open and has ended.
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
-    /// Whether `node` is being dialled, and so nothing has left for it yet.
+    /// True when `node` is being dialled, and so nothing has left for it yet.
     fn is_dialling(&self, node: NodeId) -> bool;
-    /// When the last connection to `node` ended, if there is none now.
+    /// When the last connection to `node` ended, unless one is up now.
     fn lost_at(&self, node: NodeId) -> Option<Timestamp>;
-    /// Whether a connection to `node` has ended since then.
+    /// True when a connection to `node` has ended since then.
     fn has_lost(&self, node: NodeId, since: Timestamp) -> bool;
-    /// Whether there is a connection to `node` or an address to dial.
+    /// True when there is a connection to `node` or an address to dial.
     fn is_reachable(&self, node: NodeId) -> bool;
     /// The present life of `node`, and since when it is known.
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
@@ -67,8 +68,8 @@ pub(super) struct Liveness {
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
     fence_allowed: BTreeSet<Path>,
     suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
-    /// Branches that their holders do not know of: the request is slow, or it was lost and its sender
-    /// had no way to say so.
+    /// Branches that their holders do not know of: the request is slow, or it was lost and its
+    /// sender had no way to say so.
     unknown: BTreeSet<Path>,
     /// Tasks that sent such branches, once they were asked for.
     senders: BTreeMap<TaskKey, Sender>,
@@ -139,15 +140,15 @@ impl Liveness {
         }
     }
 
-    /// A node does not know of a task, or cannot be asked. A sender had run before it was asked for, so
-    /// it is gone; of other tasks that says nothing.
+    /// A node does not know of a task, or cannot be asked. A sender had run before it was asked
+    /// for, so it is gone; of other tasks that says nothing.
     pub(super) fn note_unknown(&mut self, task: &TaskKey, node: NodeId) {
         if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
             sender.is_gone = true;
         }
     }
 
-    /// What hangs below a failed branch may have lost its way: look after the grace.
+    /// Looks after the grace at what hangs below a failed branch, which may have lost its way.
     pub(super) fn note_failed(&mut self, tree: &Tree, failure: &Failure) {
         self.suspects.remove(&failure.task.path);
         let is_node_down = failure.cause == Cause::NodeDown;
@@ -180,8 +181,8 @@ impl Liveness {
 }
 
 impl Call {
-    /// A question to the holder of these tasks found no way there. It says nothing of the branches of
-    /// other calls, nor of those that are held through another node: they have their own ways.
+    /// A question to the holder of these tasks found no way there. It says nothing of the branches
+    /// of other calls, nor of those that are held through another node: they have their own ways.
     pub(crate) fn handle_unasked(&mut self, now: Timestamp, asked: Holder, tasks: &[Asked]) {
         if self.end.is_some() {
             return;
@@ -296,9 +297,10 @@ impl Call {
         self.liveness.worry_interval = doubled.min(self.liveness.worry_max);
     }
 
-    /// How the holder of a branch is asked. One that this node cannot reach is asked through the node that the
-    /// root branch was sent to: every task on the way knows where it sent the next one. Nobody is asked who is
-    /// being dialled: the end of the dial says more than a question behind it.
+    /// Way by which the holder of a branch is asked. One that this node cannot reach is asked
+    /// through the node that the root branch was sent to: every task on the way knows where it sent
+    /// the next one. Nobody is asked who is being dialled: the end of the dial says more than a
+    /// question behind it.
     fn way_to(&self, path: &Path, holder: Holder, links: &dyn LinkView) -> Option<Holder> {
         let is_direct = holder.relay.is_some() || links.is_reachable(holder.node);
         let root = self.root_of(path).filter(|root| !is_direct && *root != holder.node);
@@ -364,7 +366,8 @@ impl Call {
         }
     }
 
-    /// What the holder of a task says of it. The task that it is now, when it was handed on.
+    /// Takes what the holder of a task says of it. Returns the task that it is now, when it was
+    /// handed on.
     pub(super) fn apply_status(
         &mut self,
         now: Timestamp,
@@ -424,8 +427,9 @@ impl Call {
         None
     }
 
-    /// Whether nobody is left who would say that the request of a task was lost: the node of its sender
-    /// may have started again since the call was opened, or does not know of the sender, or is away.
+    /// True when nobody is left who would say that the request of a task was lost: the node of its
+    /// sender may have started again since the call was opened, or does not know of the sender, or
+    /// is away.
     fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
         let Some((sender, holder)) = self.sender_of(task) else {
             // Nobody knows where a sender was whose own parent failed before it said so.
@@ -447,8 +451,8 @@ impl Call {
         Some((sender, holder))
     }
 
-    /// Whether the life of the node that answers is the only one that can have got the request. Its fence
-    /// says nothing of an earlier life, which may have run the task and crashed.
+    /// True when the life of the node that answers is the only one that can have got the request.
+    /// Its fence says nothing of an earlier life, which may have run the task and crashed.
     fn had_one_life(&self, task: &TaskKey, node: NodeId, links: &dyn LinkView) -> bool {
         let Some((now, since)) = links.life(node) else { return false };
         match self.liveness.root_links.get(&task.path) {
@@ -457,7 +461,7 @@ impl Call {
         }
     }
 
-    /// Whether nothing can come any more by the way a task says its replies left.
+    /// True when nothing can come any more by the way a task says its replies left.
     fn is_way_spent(&self, by: &Arrival, way: ReplyPath, links: &dyn LinkView) -> bool {
         match way {
             ReplyPath::Link(nonce) => {

@@ -1,5 +1,5 @@
-//! The items of a streamed request on their way out: to one task, over the connection of its request,
-//! within the credit that its node has granted.
+//! The items of a streamed request on their way out: to one task, over the connection of its
+//! request, within the credit that its node has granted.
 //!
 //! ```text
 //!   Open ─┬─finish────────────────────────────▶ Finished ──all has left──▶ (nothing to do)
@@ -78,8 +78,8 @@ impl Upload {
         }
     }
 
-    /// The task's node grants bytes of the items, over this connection. False when it is not the one that
-    /// the items take.
+    /// The task's node grants bytes of the items, over this connection. False when it is not the
+    /// one that the items take.
     pub(crate) fn grant(&mut self, link: LinkId, limit: u64) -> bool {
         if self.link != Some(link) {
             return false;

@@ -64,7 +64,7 @@ impl LinkView for Connected {
     }
 }
 
-/// How a frame came.
+/// Arrival of a frame from one node, by way of another.
 fn arrival(from: u64, via: u64, link: LinkId, key: Option<Key>) -> Arrival {
     let peer = Shares::new(&Limits::default()).connect(PeerName::Node(node(via)));
     let life = Incarnation::of_random(via << 8);
@@ -84,7 +84,7 @@ enum Shown {
     OtherKey,
 }
 
-/// What happens to a call.
+/// Inputs that a call gets.
 #[derive(Clone, Debug)]
 enum Input {
     Frame { from: u64, via: u64, path: Vec<u32>, hop: u32, shown: Shown, message: Message },
@@ -161,7 +161,7 @@ fn input_about(path: impl Strategy<Value = Vec<u32>>) -> impl Strategy<Value = I
     ]
 }
 
-/// What happens to a call, and what its caller does.
+/// Inputs that a call gets, and acts of its caller.
 #[derive(Clone, Debug)]
 enum Step {
     Input(Input),
@@ -244,7 +244,7 @@ impl Twin {
         Self { initiator, call, is_held: true }
     }
 
-    /// What is told to the caller, and the frames that follow, as texts.
+    /// Events for the caller, and the frames that follow, as texts.
     fn apply(&mut self, now: Timestamp, step: &Step) -> Vec<String> {
         let mut seen = Vec::new();
         match step.clone() {

@@ -1,5 +1,5 @@
-//! A message, a stream or the items of a request as they come in: pieces put together, items put in order,
-//! and how much more may come.
+//! A message, a stream or the items of a request as they come in: pieces put together, items put in
+//! order, and how much more may come.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl From<Overrun> for PieceFault {
     }
 }
 
-/// What a frame brought.
+/// Result of taking a frame.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// Messages that are whole now, in order.
@@ -148,10 +148,10 @@ impl Assembly {
         (self.gathered.len() + early) as u64
     }
 
-    /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A stream
-    /// is granted a window ahead of what was read, and the whole of an item that is larger. It is
-    /// topped up once half of that is used and half was read, or all: short streams cost no CREDIT,
-    /// and slow readers do not send one for each item.
+    /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A
+    /// stream is granted a window ahead of what was read, and the whole of an item that is larger.
+    /// It is topped up once half of that is used and half was read, or all: short streams cost no
+    /// CREDIT, and slow readers do not send one for each item.
     pub(crate) fn wants(&self, stream_window: u64) -> Option<u64> {
         let target = match self.is_stream {
             false => self.total.unwrap_or(0),
@@ -250,7 +250,7 @@ impl Assembly {
     }
 }
 
-/// What an extension takes besides its bytes.
+/// Bytes that an extension takes besides its own.
 const EXTENSION_BYTES: u64 = 64;
 
 /// Bytes that extensions take.

@@ -1,4 +1,5 @@
-//! A message, a stream or the items of a request on their way out, within the credit that was granted.
+//! A message, a stream or the items of a request on their way out, within the credit that was
+//! granted.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,7 @@ use crate::wire::{Part, ReplyKind};
 
 use super::{Piece, SendWindow};
 
-/// What waits of one of them, and how far it has left.
+/// Pieces of one of them that wait, and how far the first has left.
 #[derive(Debug)]
 pub(crate) struct Channel {
     window: SendWindow,
@@ -27,7 +28,8 @@ impl Channel {
         Self { window, next_item: 0, queue: VecDeque::new(), offset: 0 }
     }
 
-    /// True when nothing waits and a part of an item at least could leave, after `held` bytes of others.
+    /// True when nothing waits and a part of an item at least could leave, after `held` bytes of
+    /// others.
     pub(crate) fn has_credit(&self, held: u64) -> bool {
         self.queue.is_empty() && self.window.available() > held
     }

@@ -131,8 +131,8 @@ fn an_empty_stream_is_whole_with_its_end() {
     assert!(inbox.accept(&path(), &end).unwrap().is_whole);
 }
 
-/// Found by the simulation: what came after a reply had been given up was delivered from its beginning
-/// again.
+/// Found by the simulation: what came after a reply had been given up was delivered from its
+/// beginning again.
 #[test]
 fn a_reply_that_was_given_up_does_not_begin_again() {
     let mut inbox = Inbox::new(1, &limits());

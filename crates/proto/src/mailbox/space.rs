@@ -59,7 +59,7 @@ impl Space {
             || source.is_some_and(|source| senders.any(|sender| sender == source))
     }
 
-    /// Whether its reader has waited for a tag.
+    /// Announces a tag. True when its reader has waited for one.
     pub(super) fn announce(&mut self, tag: Tag) -> bool {
         self.announced.insert(tag);
         std::mem::take(&mut self.is_waiting)
@@ -94,8 +94,8 @@ impl Spaces {
 }
 
 impl Mailboxes {
-    /// Somebody reads the tags of a space from now on, as far as they come from `members`, or from all. What
-    /// came before is announced, too.
+    /// Somebody reads the tags of a space from now on, as far as they come from `members`, or from
+    /// all. What came before is announced, too.
     ///
     /// # Errors
     /// [`SpaceTaken`].

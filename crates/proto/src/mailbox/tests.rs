@@ -258,8 +258,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Bytes are what waits, within the bounds, whatever happens; and when all is closed and time has passed,
-    /// nothing is left.
+    /// Bytes are what waits, within the bounds, whatever happens; and when all is closed and time
+    /// has passed, nothing is left.
     #[test]
     fn the_books_balance(steps in prop::collection::vec(step(), 0..200)) {
         let limits = Limits {

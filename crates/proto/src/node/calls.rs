@@ -23,7 +23,7 @@ use super::Node;
 pub struct Opening {
     /// The time it gets; `None` is the default deadline.
     pub budget: Option<Duration>,
-    /// What its caller wants to be told.
+    /// Options of the call: what its caller wants to be told.
     pub options: CallOptions,
     /// Its root branches, in order.
     pub branches: Branches,
@@ -103,7 +103,7 @@ impl<O: Outbox> Node<O> {
         Some(flat)
     }
 
-    /// What the application learns next of a call.
+    /// Next event of a call for the application.
     pub fn poll_call(&mut self, call: CallId) -> Option<CallEvent> {
         self.initiator.poll_event(call)
     }
@@ -150,7 +150,8 @@ impl<O: Outbox> Node<O> {
     }
 
     /// True when an item of the request of a call that `sends_items` can leave now. If not,
-    /// [`NodeEvent::ItemsWritable`](super::NodeEvent::ItemsWritable) says once one can, or none ever will.
+    /// [`NodeEvent::ItemsWritable`](super::NodeEvent::ItemsWritable) says once one can, or none
+    /// ever will.
     ///
     /// # Errors
     /// [`SendError`] when no item will be taken.
@@ -163,8 +164,8 @@ impl<O: Outbox> Node<O> {
         self.initiator.call(call)?.items_link()
     }
 
-    /// Sends an item of the request of a call that `sends_items`. What has no credit waits, so who sends
-    /// only once [`Self::poll_items_writable`] says yes keeps one item at most.
+    /// Sends an item of the request of a call that `sends_items`. What has no credit waits, so who
+    /// sends only once [`Self::poll_items_writable`] says yes keeps one item at most.
     ///
     /// # Errors
     /// [`SendError`].

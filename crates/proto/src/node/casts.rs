@@ -9,11 +9,11 @@ use super::super::mailbox::{MailKey, Mailboxes, Tag};
 use super::super::outbox::Outbox;
 use super::Node;
 
-/// What is known of the way to a node.
+/// State of the way to a node, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// There is no connection, and none is being made: it was lost, dialling failed, or nobody knows where
-    /// the node is.
+    /// There is no connection, and none is being made: it was lost, dialling failed, or nobody
+    /// knows where the node is.
     pub is_down: bool,
     /// Which life of the node there is a connection to.
     pub life: Option<Incarnation>,
@@ -57,7 +57,7 @@ impl<O: Outbox> Node<O> {
         &mut self.mailboxes
     }
 
-    /// Whether a node can be asked at the moment.
+    /// Reachability of a node at the moment.
     pub fn reach(&self, node: NodeId) -> Reach {
         let is_connected = self.links.current(node).is_some();
         let life = self.links.life(node).filter(|_| is_connected).map(|(life, _)| life);

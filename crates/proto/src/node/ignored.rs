@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// What a frame that did not count tried.
+/// Attempt that a frame made which did not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ignored {
@@ -13,7 +13,7 @@ pub enum Ignored {
     OrdersOther,
 }
 
-/// How many frames did not count.
+/// Numbers of frames that did not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IgnoredCounts {

@@ -92,12 +92,12 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Counts what did not count. Who gives orders without a key, which no honest node does, and does
-    /// nothing else is disconnected.
+    /// Counts what did not count. Who gives orders without a key, which no honest node does, and
+    /// does nothing else is disconnected.
     ///
-    /// Departs from `trust.md` section 8, where frames that speak for others close their connection,
-    /// too: a request may name any node as its initiator, so whoever sends such to an honest server
-    /// would have it speak so, and lose the connection that it shares with that node.
+    /// Departs from `trust.md` section 8, where frames that speak for others close their
+    /// connection, too: a request may name any node as its initiator, so whoever sends such to an
+    /// honest server would have it speak so, and lose the connection that it shares with that node.
     fn note(&mut self, now: Timestamp, by: &Arrival, counts: bool, why: Ignored) {
         if counts {
             return;
@@ -209,7 +209,7 @@ impl<O: Outbox> Node<O> {
         Ok(())
     }
 
-    /// What a frame asks for that its connection does not take fails.
+    /// Fails what a frame asks for that its connection does not take.
     pub(super) fn handle_rejected(&mut self, now: Timestamp, rejected: Rejected) {
         let Rejected { transmit: Transmit { to, frame, .. }, text } = rejected;
         let Frame { header, relayed_from, key, message } = frame;

@@ -1,4 +1,4 @@
-//! What handlers do with their tasks at a node: reply, stream, delegate, wait, end.
+//! Acts of handlers on their tasks at a node: reply, stream, delegate, wait, end.
 
 use bytes::Bytes;
 
@@ -63,7 +63,7 @@ impl<O: Outbox> Node<O> {
         self.task(now, |tasks, links| tasks.stream(now, task, links))
     }
 
-    /// Whether a stream takes another item now.
+    /// True when a stream takes another item now.
     ///
     /// # Errors
     /// [`SendError::Ended`].
@@ -129,8 +129,8 @@ impl<O: Outbox> Node<O> {
         self.task(now, |tasks, links| tasks.delegate(now, task, branch, links))
     }
 
-    /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure record
-    /// at the initiator.
+    /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure
+    /// record at the initiator.
     ///
     /// # Errors
     /// [`SendError`].

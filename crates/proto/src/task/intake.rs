@@ -1,9 +1,10 @@
 //! The items of a streamed request on their way in: to the one handler that reads them.
 //!
-//! They come over one connection, so in order. Credit runs a window ahead of what the handler has read.
-//! A task may always have [`Limits::unscheduled_bytes`](crate::limits::Limits::unscheduled_bytes) that it
-//! has not read; what goes beyond that is paid for from the share of its peer, and without room there the
-//! window stays that small.
+//! They come over one connection, so in order. Credit runs a window ahead of what the handler has
+//! read. A task may always have
+//! [`Limits::unscheduled_bytes`](crate::limits::Limits::unscheduled_bytes) that it has not read;
+//! what goes beyond that is paid for from the share of its peer, and without room there the window
+//! stays that small.
 
 use std::collections::VecDeque;
 
@@ -164,8 +165,8 @@ impl Intake {
         self.end.is_none() && !self.is_dropped
     }
 
-    /// Raises the limit, with `has_room` beyond what every task may have. The new one; nothing when it does
-    /// not rise. An item that can never come fails the rest.
+    /// Raises the limit, with `has_room` beyond what every task may have. The new one; nothing when
+    /// it does not rise. An item that can never come fails the rest.
     pub(crate) fn grant(&mut self, has_room: bool) -> Option<u64> {
         if !self.is_open() || mutant::is(Mutant::ItemsWithoutGrants) {
             return None;
@@ -206,7 +207,7 @@ impl Intake {
         self.paid
     }
 
-    /// Notes what is paid. What was.
+    /// Notes what is paid. Returns what was.
     pub(crate) fn pay(&mut self, bytes: usize) -> usize {
         std::mem::replace(&mut self.paid, bytes)
     }

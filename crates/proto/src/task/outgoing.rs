@@ -77,13 +77,14 @@ impl Outgoing {
         Item { index, piece: Piece::whole(kind, Vec::new(), Bytes::new()) }
     }
 
-    /// Whether another item could leave. `holds_one`: an item of this stream is held and uses credit.
+    /// True when another item could leave. `holds_one`: an item of this stream is held and uses
+    /// credit.
     pub(super) fn has_credit(&self, index: u32, holds_one: bool) -> bool {
         let channel = self.channels.get(&index);
         channel.is_none_or(|channel| channel.has_credit(u64::from(holds_one)))
     }
 
-    /// Whether it can leave in one frame now.
+    /// True when it can leave in one frame now.
     pub(super) fn can_leave_whole(&self, item: &Item) -> bool {
         match self.channels.get(&item.index) {
             Some(channel) => channel.can_send_whole(&item.piece),
@@ -129,7 +130,7 @@ impl Outgoing {
         Some(Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload) })
     }
 
-    /// Whether nothing waits for credit.
+    /// True when nothing waits for credit.
     pub(super) fn is_empty(&self) -> bool {
         self.channels.values().all(Channel::is_empty)
     }

@@ -87,8 +87,8 @@ fn a_stale_hop_neither_closes_a_branch_nor_moves_it_back() {
     assert_eq!(branch.state, BranchState::Open);
 }
 
-/// Holder and hop are a pair: an entry of a later hop says nothing of who held the branch before, and
-/// that one, when asked, leads on.
+/// Holder and hop are a pair: an entry of a later hop says nothing of who held the branch before,
+/// and that one, when asked, leads on.
 #[test]
 fn an_entry_of_a_later_hop_leaves_the_holder_with_its_own_hop() {
     let mut tree = tree(&["/0"]);
@@ -245,7 +245,7 @@ fn the_number_of_branches_is_bounded() {
     assert!(tree.branch_count() <= 3);
 }
 
-/// What the frames of a finished tree say, each in one fact.
+/// Facts that the frames of a finished tree say, one each.
 #[derive(Clone, Debug)]
 enum Fact {
     Entry(TaskKey, u32, u32),
@@ -304,7 +304,8 @@ fn with_roots(facts: &[Fact]) -> Tree {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// I1, I7, I16: in any order, complete exactly with the last fact, and counted right all the way.
+    /// I1, I7, I16: in any order, complete exactly with the last fact, and counted right all the
+    /// way.
     #[test]
     fn a_tree_is_complete_with_its_last_fact_in_any_order(
         facts in facts().prop_shuffle(),

@@ -83,7 +83,7 @@ impl Visits {
     }
 
     /// Takes room for a reply that may have to wait for credit, in the share of who asked for it.
-    /// What leaves without any costs nothing.
+    /// A reply that leaves without any costs nothing.
     fn hold_reply(
         &mut self,
         task: &TaskRef,
@@ -116,7 +116,7 @@ impl Visits {
         self.with_task(now, task, links, Task::stream)?
     }
 
-    /// Whether a stream takes another item now.
+    /// True when a stream takes another item now.
     pub(crate) fn has_stream_credit(
         &mut self,
         task: &TaskRef,

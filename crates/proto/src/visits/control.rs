@@ -240,7 +240,7 @@ impl Visits {
         }
     }
 
-    /// What a PROBE is told of a task that is not here.
+    /// Status that a PROBE is told of a task that is not here.
     fn status_of_absent(&self, by: &Arrival, call: CallId, asked: &Asked) -> TaskStatus {
         let Asked { task, key } = asked;
         if self.is_forgotten(by, call, task, *key) {
@@ -329,7 +329,7 @@ impl Visits {
 
 type Report = (Vec<TaskKey>, Option<Entry>, Vec<Sealed>);
 
-/// What the initiator must be told when the connection to the node of some branches is lost.
+/// Report that the initiator must get when the connection to the node of some branches is lost.
 /// Requests that left by another connection to the node are not lost with it, and may still be on
 /// their way: a fence could overtake them.
 fn report(record: &Record, node: NodeId, link: LinkId) -> Option<Report> {

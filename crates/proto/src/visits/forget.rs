@@ -1,4 +1,4 @@
-//! How a node lets go of what it remembers: when it is settled, at the latest when nothing of it
+//! Forgetting of what a node remembers: when it is settled, at the latest when nothing of it
 //! can come any more.
 
 use crate::id::CallId;

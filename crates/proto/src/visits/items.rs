@@ -13,8 +13,8 @@ use super::origins::RingName;
 use super::records::lowest;
 use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
 
-/// Takes the mark out of the extensions of a request, which are inherited and this is not. True when items
-/// follow the request.
+/// Takes the mark out of the extensions of a request, which are inherited and this is not. True
+/// when items follow the request.
 pub(super) fn take_mark(extensions: &mut Vec<Extension>) -> bool {
     let count = extensions.len();
     if count > 0 {
@@ -24,8 +24,8 @@ pub(super) fn take_mark(extensions: &mut Vec<Extension>) -> bool {
 }
 
 impl Visits {
-    /// An ITEM. What comes for a task that is over or reads no more is dropped, and so is what nobody asked
-    /// for.
+    /// An ITEM. What comes for a task that is over or reads no more is dropped, and so is what
+    /// nobody asked for.
     pub(crate) fn handle_item(
         &mut self,
         by: &Arrival,
@@ -94,8 +94,8 @@ impl Visits {
         }
     }
 
-    /// Does something to the items of a task that is not over: then pays for them, grants what there is room
-    /// for, and tells its handler.
+    /// Does something to the items of a task that is not over: then pays for them, grants what
+    /// there is room for, and tells its handler.
     fn with_intake<T>(
         &mut self,
         call: CallId,

@@ -21,7 +21,7 @@ use super::stubs::Stubs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OriginIndex(u32);
 
-/// What is known of one initiator.
+/// State of one initiator, as far as known.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) name: NodeLife,
@@ -62,7 +62,7 @@ pub(super) struct Asked {
     pub(super) over: Option<LinkId>,
     /// Calls over that were left after the answer.
     pub(super) left: usize,
-    /// Where the answer ended, if there was more to say.
+    /// The number at which the answer ended, if there was more to say.
     pub(super) next: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Again {
     pub(super) over: usize,
 }
 
-/// What came from one sender for the calls of one life.
+/// Ring of what came from one sender for the calls of one life.
 #[derive(Debug)]
 pub(super) struct Ring {
     pub(super) name: RingName,

@@ -72,11 +72,11 @@ pub(super) enum State {
 pub(super) struct Quiet {
     pub(super) deadline: Timestamp,
     pub(super) call_deadline: Timestamp,
-    /// What its request carried besides.
+    /// The extensions that its request carried.
     pub(super) extensions: Vec<Extension>,
 }
 
-/// What remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels
+/// Remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels
 /// and report lost connections.
 #[derive(Debug)]
 pub(super) enum Over {
@@ -96,17 +96,17 @@ pub(super) struct Tombstone {
     pub(super) replies_by: ReplyPath,
 }
 
-/// What a task that is over is counted in.
+/// Accounts that a task that is over is counted in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accounts {
     pub(super) origin: OriginIndex,
     pub(super) payer: PeerIndex,
-    /// What its request has taken, to be given back.
+    /// Bytes that its request has taken, to be given back.
     pub(super) request_bytes: usize,
 }
 
 impl Record {
-    /// The task is over. What it was before.
+    /// The task is over. Returns what it was before.
     pub(super) fn end(&mut self, over: Over) -> (State, Accounts) {
         let request_bytes = std::mem::take(&mut self.request_bytes) as usize;
         let accounts = Accounts { origin: self.origin, payer: self.payer, request_bytes };
@@ -121,7 +121,7 @@ impl Record {
         !matches!(self.state, State::Gone)
     }
 
-    /// What keeps its place in the ring.
+    /// Stub that keeps its place in the ring.
     fn stub(&self) -> Self {
         let Self { seq, key, origin, link, payer, since, forget_at, .. } = *self;
         let task = self.task.clone();
@@ -182,8 +182,8 @@ impl Record {
         self.running()
     }
 
-    /// What the task says, which may be over by now, leaves over this connection to the initiator.
-    /// A reply leaves by this way, of which the first counts.
+    /// Notes that what the task says, which may be over by now, leaves over this connection to the
+    /// initiator. A reply leaves by this way, of which the first counts.
     pub(super) fn note_way(&mut self, link: Option<LinkId>, reply_by: Option<ReplyPath>) {
         match (&mut self.state, reply_by) {
             (State::Running(task), _) => {
@@ -240,7 +240,7 @@ impl Record {
         }
     }
 
-    /// What it declares, once it has ended without handing its branch on.
+    /// The entry that it declares, once it has ended without handing its branch on.
     pub(super) fn entry(&self) -> Option<Entry> {
         match &self.state {
             State::Running(task) => {
@@ -288,7 +288,7 @@ impl Record {
 }
 
 impl Over {
-    /// What is left of a task that has ended and said all.
+    /// Remains of a task that has ended and said all.
     pub(super) fn of(task: &mut Task) -> Self {
         let finished = task.finished().cloned().expect("a drained task has ended");
         let replies_by = task.replies_by.unwrap_or(ReplyPath::Nowhere);

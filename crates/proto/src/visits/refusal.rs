@@ -17,7 +17,8 @@ pub(super) struct Refusal {
     pub(super) unrecorded: bool,
 }
 
-/// Tail transfers within one branch before it is refused: a loop of tails ends here or at the deadline.
+/// Tail transfers within one branch before it is refused: a loop of tails ends here or at the
+/// deadline.
 const HOPS_MAX: u32 = 1 << 20;
 
 impl Visits {

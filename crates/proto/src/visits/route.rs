@@ -423,7 +423,8 @@ impl Visits {
         inherited: Vec<Sealed>,
         links: &mut Links,
     ) {
-        // What is said here may be lost on its way: then it is said again when this task is asked for.
+        // What is said here may be lost on its way: then it is said again when this task is asked
+        // for.
         self.note_left(call, parent, &task, to, LinkId::NONE);
         let text = links.why_unreachable(to);
         let failure = TaskFailure::new(Cause::Unreachable, Executed::No, text);

@@ -24,8 +24,9 @@ use super::origins::{Asked, OriginIndex, RingName};
 use super::records::{Name, Record};
 use super::{RingIndex, Visits};
 
-/// How much longer a node other than the initiator is left alone. One that is asked a little sooner
-/// than it answers says nothing, and is not asked again before an answer could no longer come.
+/// Factor by which a node other than the initiator is left alone longer. One that is asked a little
+/// sooner than it answers says nothing, and is not asked again before an answer could no longer
+/// come.
 const SENDER_FACTOR: u32 = 2;
 /// From 5 ms this leads to 1.28 s.
 const DOUBLINGS_MAX: u32 = 8;
@@ -56,7 +57,8 @@ impl Visits {
     }
 
     /// True when the call of a CANCEL, which a node that is not the initiator may pass on, is known
-    /// to be settled. Where several nodes have said the same life, nobody knows whose call is meant.
+    /// to be settled. Where several nodes have said the same life, nobody knows whose call is
+    /// meant.
     pub(super) fn is_settled_for(&self, by: &Arrival, call: CallId) -> bool {
         let sole = self.origins.sole_of(call.origin);
         let origin = if by.life.is_life_of(call.origin) {
@@ -120,7 +122,7 @@ impl Visits {
         self.refusals.drop_of_call(call, |_| true, give);
     }
 
-    /// What only [`Mutant::RunningDropped`] does.
+    /// Stops the running tasks of settled calls: only [`Mutant::RunningDropped`] does.
     fn stop_settled(&mut self, rings: &[RingIndex], (from, to): (u64, u64), links: &mut Links) {
         let running = rings.iter().filter_map(|ring| Some((*ring, self.origins.ring(*ring)?)));
         let running = running.flat_map(|(index, ring)| {
@@ -168,7 +170,7 @@ impl Visits {
         links.shares_mut().adjust(ring.payer, Pool::Records, before, after);
     }
 
-    /// What a stub remembers of a task besides its call.
+    /// Hash that a stub remembers of a task besides its call.
     pub(super) fn stub_name(&self, (_, task, key): &Name) -> u64 {
         let mut bytes = SmallVec::<[u8; 48]>::new();
         bytes.extend_from_slice(&key.0.to_le_bytes());
@@ -210,8 +212,8 @@ impl Visits {
     /// worth a question, though nothing ends that would ask, and whatever is over when memory runs
     /// short.
     ///
-    /// The rule of [`Self::ask_if_many`] alone would let each server of a chain keep twice as much as
-    /// the one before it, for as long as no further call comes.
+    /// The rule of [`Self::ask_if_many`] alone would let each server of a chain keep twice as much
+    /// as the one before it, for as long as no further call comes.
     pub(super) fn ask_if_old(&mut self, now: Timestamp, ring: RingIndex, links: &mut Links) {
         let Limits { ask_min, ask_every: every, worry_max, .. } = self.limits;
         let shares = links.shares();
@@ -361,8 +363,8 @@ impl Visits {
 }
 
 impl Asked {
-    /// Whether to ask again. Who does not answer is asked ever more rarely, for a question looks at
-    /// all that is over.
+    /// True when it is time to ask again. A node that does not answer is asked ever more rarely,
+    /// for a question looks at all that is over.
     fn is_due(&self, now: Timestamp, every: Duration) -> bool {
         let pause = every * 2_u32.pow(self.unanswered.min(DOUBLINGS_MAX));
         self.at.is_none_or(|at| now.since(at) >= pause)

@@ -36,7 +36,7 @@ impl Stubs {
         self.seq_max = self.seq_max.max(seq);
     }
 
-    /// Drops those whose time has come. How many there were.
+    /// Drops those whose time has come. Returns how many there were.
     pub(super) fn expire(&mut self, now: Timestamp) -> usize {
         let before = self.count;
         while let Some(first) = self.until.first_entry()

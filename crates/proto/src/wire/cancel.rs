@@ -7,8 +7,8 @@ use super::codec::{Out, Reader, WireError};
 pub struct Cancel {
     /// Why.
     pub reason: CancelReason,
-    /// What remains until the call's deadline, in microseconds: how long the mark must be kept when
-    /// it arrives before the request it cancels.
+    /// Time that remains until the call's deadline, in microseconds: how long the mark must be kept
+    /// when it arrives before the request it cancels.
     pub budget_us: u64,
 }
 

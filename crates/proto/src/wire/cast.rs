@@ -12,9 +12,9 @@ const FLAG_CARRIED: u8 = 0x02;
 /// A cast of an echo phase. It opens no branch and is not part of completion. Typically 58 bytes
 /// before the payload.
 ///
-/// It is about the call of its header, whose participants cast to each other; or, with a `view`, about a
-/// *tag* of the application's own. Then no call is meant: the header's origin is the tag's space, its seq
-/// the tag's sequence.
+/// It is about the call of its header, whose participants cast to each other; or, with a `view`,
+/// about a *tag* of the application's own. Then no call is meant: the header's origin is the tag's
+/// space, its seq the tag's sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cast {
     /// The view of a tag; `None` for a cast about a call.
@@ -25,12 +25,12 @@ pub struct Cast {
     pub sender: u16,
     /// The epoch of the configuration that the index is of; 0 where there are no epochs.
     pub epoch: u64,
-    /// How long a mailbox keeps it for a reader that is not there yet, in microseconds. For a call: what
-    /// remains until its deadline.
+    /// Time that a mailbox keeps it for a reader that is not there yet, in microseconds. For a
+    /// call: what remains until its deadline.
     pub budget_us: u64,
     /// The value it speaks for.
     pub digest: Digest,
-    /// Whether the value travels beside the cast, and the payload says where it is.
+    /// True when the value travels beside the cast, and the payload says where it is.
     pub is_carried: bool,
     /// The value, or nothing where the digest is enough.
     pub payload: Bytes,
@@ -38,8 +38,8 @@ pub struct Cast {
 
 /// The digest of a value: 32 bytes.
 ///
-/// Long enough for a cryptographic hash. With a shorter one, a faulty member could make two values of one
-/// digest, and votes for the one would count for the other.
+/// Long enough for a cryptographic hash. With a shorter one, a faulty member could make two values
+/// of one digest, and votes for the one would count for the other.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 

@@ -5,8 +5,8 @@ use bytes::{Buf as _, Bytes};
 
 use crate::id::{NodeId, Path, TaskKey};
 
-/// Most tasks that one PROBE asks for, one STATUS answers for, or one LINK_DOWN reports. What each costs
-/// its receiver is bounded with it; whoever has more to say sends more frames.
+/// Most tasks that one PROBE asks for, one STATUS answers for, or one LINK_DOWN reports. What each
+/// costs its receiver is bounded with it; whoever has more to say sends more frames.
 pub const TASKS_MAX: usize = 256;
 
 mod scratch;
@@ -40,7 +40,7 @@ pub enum WireError {
     OverLimit,
 }
 
-/// Where a message is written to.
+/// Sink that a message is written to.
 pub(super) trait Out {
     fn bytes(&mut self, bytes: &[u8]);
 
@@ -150,8 +150,8 @@ impl Out for Slice<'_> {
 pub(super) struct Reader {
     frame: Bytes,
     at: usize,
-    /// Holders that entries of this frame may still expand to: one node stands for all children of an
-    /// entry, so without a bound few bytes would ask for much memory.
+    /// Holders that entries of this frame may still expand to: one node stands for all children of
+    /// an entry, so without a bound few bytes would ask for much memory.
     holders_left: usize,
 }
 

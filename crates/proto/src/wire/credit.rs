@@ -20,8 +20,8 @@ pub struct Credit {
 pub enum Credited {
     /// Those of this reply of the task named in the header; from the initiator.
     Reply(u32),
-    /// Those of the items that its request is followed by; from the task's node, over the connection of
-    /// the request.
+    /// Those of the items that its request is followed by; from the task's node, over the
+    /// connection of the request.
     Items,
 }
 

@@ -7,7 +7,7 @@ use crate::mutant::{self, Mutant};
 use super::codec::{Out, Reader, Scratch, WireError};
 use super::fail::Cause;
 
-/// How a task ended.
+/// Outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It returned.
@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed(Cause),
 }
 
-/// What a finished task declares: the branches it opened and the replies it sent.
+/// Declaration of a finished task: the branches it opened and the replies it sent.
 ///
 /// Branches are numbered 0..`children` and replies 0..`replies`, so counts name them all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Entry {
     pub children: u32,
     /// Replies sent.
     pub replies: u32,
-    /// How it ended.
+    /// The way it ended.
     pub outcome: Outcome,
     /// The node each child was sent to, in order; `None` where it is not known. As many as
     /// `children`, or empty when it says nothing of any.
@@ -38,7 +38,7 @@ pub struct Entry {
 pub(super) const ENTRY_BYTES_MIN: usize = 6;
 
 impl Entry {
-    /// What a task declares that sent one reply and opened no branch.
+    /// Declaration of a task that sent one reply and opened no branch.
     pub const fn sole_reply(task: TaskKey) -> Self {
         Self { task, children: 0, replies: 1, outcome: Outcome::Finished, holders: Vec::new() }
     }
@@ -135,10 +135,11 @@ fn read_holder_indices(
 /// Most branches of one task, which is also the default bound of a whole call.
 pub(crate) const CHILDREN_MAX: usize = 65_536;
 
-/// An entry that travels on a frame of another task, and what proves that nobody on its way changed it.
+/// An entry that travels on a frame of another task, and what proves that nobody on its way changed
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// What the task declared.
+    /// The task's declaration.
     pub entry: Entry,
     /// [`Key::seal`] of the entry's bytes, by the key of its task's branch.
     pub seal: u64,
@@ -151,7 +152,7 @@ impl Sealed {
         Self { entry, seal }
     }
 
-    /// Whether the holder of this key sealed it.
+    /// True when the holder of this key sealed it.
     pub fn is_of(&self, key: Key) -> bool {
         self.entry.seal(key) == self.seal
     }

@@ -57,8 +57,8 @@ pub enum Cause {
     ShuttingDown,
     /// The call outgrew a bound of the initiator.
     ResourceExhausted,
-    /// The request was made for an older configuration than the node knows of: its present epoch is in the
-    /// details.
+    /// The request was made for an older configuration than the node knows of: its present epoch is
+    /// in the details.
     StaleEpoch,
 }
 
@@ -123,7 +123,7 @@ impl Cause {
     }
 }
 
-/// Whether a failed task may have had effects.
+/// Execution of a failed task: it may have had effects, unless this is [`Self::No`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Executed {
     /// It never ran and never will: repeating it is safe.
@@ -139,15 +139,15 @@ pub enum Executed {
 pub struct Fail {
     /// Why.
     pub cause: Cause,
-    /// Whether it ran.
+    /// Its execution, as far as known.
     pub executed: Executed,
     /// The application's code, 0 for other causes.
     pub code: u32,
-    /// Where it failed, when that is not the sender.
+    /// The node at which it failed, when that is not the sender.
     pub node: Option<NodeId>,
     /// For people; at most 4 KiB.
     pub text: String,
-    /// What the task had declared until then: its children still count.
+    /// The task's declaration until then: its children still count.
     pub entry: Option<Box<Entry>>,
     /// The children are cancelled too: close the subtree.
     pub aborts_children: bool,

@@ -1,4 +1,4 @@
-//! What the first bytes of a frame tell, before the rest of it is there.
+//! First bytes of a frame: what they tell before the rest of it is there.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What every frame begins with: the call and the task it speaks of.
+//! Header that every frame begins with: the call and the task it speaks of.
 
 use crate::id::{CallId, Incarnation, Path, TaskKey};
 
@@ -15,7 +15,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a frame that is about no one call: call number 0 of the origin 0, and the root task.
+    /// The header of a frame that is about no one call: call number 0 of the origin 0, and the root
+    /// task.
     pub fn without_call() -> Self {
         let call = CallId { origin: Incarnation(0), seq: 0 };
         Self { call, task: TaskKey { path: Path::root(), hop: 0 } }

@@ -23,7 +23,7 @@ pub struct Item {
     pub payload: Bytes,
 }
 
-/// What an ITEM says.
+/// Kind of an ITEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     /// Item `seq` of the stream.

@@ -8,7 +8,7 @@ pub(super) const FLAG_OWN: u8 = 0x01;
 /// Entries for the initiator, at least one. Typically 28 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// What the task named in the header declares, which sends them.
+    /// The declaration of the task named in the header, which sends them.
     pub own: Option<Entry>,
     /// Entries of ancestors.
     pub inherited: Vec<Sealed>,
@@ -35,7 +35,7 @@ impl Manifest {
     }
 }
 
-/// What ends a MANIFEST and a LINK_DOWN, whose one flag is [`FLAG_OWN`].
+/// Reads what ends a MANIFEST and a LINK_DOWN, whose one flag is [`FLAG_OWN`].
 pub(super) fn read_own_and_sealed(
     flags: u8,
     input: &mut Reader,

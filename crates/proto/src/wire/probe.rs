@@ -10,10 +10,10 @@ const FLAG_FENCE: u8 = 0x01;
 /// Asks for the state of tasks of one call. Typically 35 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// A task that is not known there must never run: remember its key as fenced. The initiator asks
-    /// for this only where the request cannot be on its way any more.
+    /// A task that is not known there must never run: remember its key as fenced. The initiator
+    /// asks for this only where the request cannot be on its way any more.
     pub fence: bool,
-    /// What remains until the call's deadline, in microseconds: how long a fence must be kept.
+    /// Time that remains until the call's deadline, in microseconds: how long a fence must be kept.
     pub budget_us: u64,
     /// Which tasks: one to [`super::TASKS_MAX`].
     pub tasks: Vec<Asked>,

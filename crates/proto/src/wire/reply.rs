@@ -29,13 +29,14 @@ pub struct Reply {
     pub own_entry: Option<Box<Entry>>,
     /// Entries of ancestors.
     pub inherited: Vec<Sealed>,
-    /// Metadata of the reply and the like; absent costs nothing. With any the frame is of another kind.
+    /// Metadata of the reply and the like; absent costs nothing. With any the frame is of another
+    /// kind.
     pub extensions: Vec<Extension>,
     /// The message, or the piece of it.
     pub payload: Bytes,
 }
 
-/// What a reply's payload is.
+/// Kind of a reply's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// The whole reply is one message.
@@ -44,7 +45,7 @@ pub enum ReplyKind {
     Item {
         /// From 0, without gaps.
         seq: u64,
-        /// Whether the stream ends with it.
+        /// True when the stream ends with it.
         is_last: bool,
     },
     /// The stream ended after `count` items.
@@ -57,7 +58,7 @@ pub enum ReplyKind {
 /// Which piece of a message a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where in the message it begins, in bytes.
+    /// Offset in the message at which it begins, in bytes.
     pub offset: u64,
     /// Bytes of the whole message.
     pub total: u64,
@@ -164,7 +165,7 @@ impl Part {
         Ok(Self { offset: input.varint()?, total: input.varint()? })
     }
 
-    /// Whether these bytes lie within the whole, and are any.
+    /// True when these bytes lie within the whole, and are any.
     pub(super) fn can_be(self, payload: &Bytes) -> bool {
         let end = self.offset.checked_add(payload.len() as u64);
         end.is_some_and(|end| end <= self.total) && !payload.is_empty()

@@ -17,19 +17,21 @@ pub(super) const FLAG_OUTLASTED: u8 = 0x02;
 pub struct Request {
     /// The key of the branch: who shows it may speak for the branch and all below it.
     pub key: Key,
-    /// What remains until the deadline when it leaves, in microseconds; 0 is expired. Relative, so
-    /// that clocks need not agree.
+    /// Time that remains until the deadline when it leaves, in microseconds; 0 is expired.
+    /// Relative, so that clocks need not agree.
     pub budget_us: u64,
-    /// By how much the call outlasts the branch, in microseconds; 0 unless the branch was given less time
-    /// than there is. Until then the initiator may ask for the task, so until then it is remembered.
+    /// By how much the call outlasts the branch, in microseconds; 0 unless the branch was given
+    /// less time than there is. Until then the initiator may ask for the task, so until then it is
+    /// remembered.
     pub outlasted_us: u64,
-    /// How far below the call's number the oldest unsettled call of its initiator is. Every older
-    /// call is settled: nothing of it can be in flight, so what is remembered of it may go.
-    /// Believed from the initiator itself ([`ReplyRoute::Sender`]) alone; other nodes say that no call is.
+    /// Distance from the oldest unsettled call of its initiator up to the call's number. Every
+    /// older call is settled: nothing of it can be in flight, so what is remembered of it may go.
+    /// Believed from the initiator itself ([`ReplyRoute::Sender`]) alone; other nodes say that no
+    /// call is.
     pub floor: u64,
-    /// What to run.
+    /// The method to run.
     pub method: MethodId,
-    /// How to reach the initiator.
+    /// The way to reach the initiator.
     pub reply_route: ReplyRoute,
     /// Entries of ancestors on their way to the initiator.
     pub inherited: Vec<Sealed>,
@@ -39,16 +41,17 @@ pub struct Request {
     pub payload: Bytes,
 }
 
-/// How a task reaches the initiator.
+/// Way by which a task reaches the initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyRoute {
     /// The sender is the initiator: reply on this connection.
     Sender,
-    /// The initiator is this node, which can be dialled at these addresses (none: it only dials out).
+    /// The initiator is this node, which can be dialled at these addresses (none: it only dials
+    /// out).
     Node {
         /// The initiator.
         node: NodeId,
-        /// Where it listens.
+        /// The addresses at which it listens.
         addresses: Vec<Address>,
     },
 }
@@ -68,12 +71,14 @@ pub mod extension {
     pub const TRACE_CONTEXT: u8 = 1;
     /// One metadata pair: key length u8, key, value. May occur several times.
     pub const METADATA: u8 = 2;
-    /// Bytes per reply that may be sent before the first credit, where it is not the default: varint.
+    /// Bytes per reply that may be sent before the first credit, where it is not the default:
+    /// varint.
     pub const REPLY_WINDOW: u8 = 3;
-    /// What encodings of a reply its initiator takes besides plain messages: one byte each, 1 is zstd.
+    /// Encodings of a reply that its initiator takes besides plain messages: one byte each, 1 is
+    /// zstd.
     pub const ACCEPTS: u8 = 4;
-    /// The epoch of the configuration that the request was made for: u64. A node that was told of a later
-    /// one refuses.
+    /// The epoch of the configuration that the request was made for: u64. A node that was told of a
+    /// later one refuses.
     pub const EPOCH: u8 = 5 | CRITICAL;
     /// Items of the request follow it; without a value. Only with a root branch, and not inherited.
     pub const ITEMS: u8 = 6 | CRITICAL;
@@ -95,7 +100,7 @@ impl Extension {
         Self { tag: extension::ITEMS, value: Bytes::new() }
     }
 
-    /// The epoch among these: 0 when there is none.
+    /// The epoch among these: 0 without one.
     ///
     /// # Errors
     /// [`WireError::Invalid`] when it is not of eight bytes.

@@ -14,7 +14,7 @@ pub const EXCEPTIONS_MAX: usize = 1024;
 /// to 3 for each exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// What it says: one to [`ASKED_MAX`] statements with [`EXCEPTIONS_MAX`] exceptions in all.
+    /// The statements: one to [`ASKED_MAX`], with [`EXCEPTIONS_MAX`] exceptions in all.
     pub statements: Vec<Statement>,
 }
 

@@ -9,7 +9,8 @@ use super::probe::Asked;
 /// Answers a PROBE. Typically 33 bytes for a running task, 49 for a closed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Each task asked for, with the key that the PROBE gave, in that order: one to [`super::TASKS_MAX`].
+    /// Each task asked for, with the key that the PROBE gave, in that order: one to
+    /// [`super::TASKS_MAX`].
     pub tasks: Vec<(Asked, TaskStatus)>,
     /// Entries of ancestors that the tasks were given to pass on.
     pub inherited: Vec<Sealed>,
@@ -29,9 +30,9 @@ pub enum TaskStatus {
     },
     /// It ended, and everything it sent has left by this way.
     Closed {
-        /// What it declared.
+        /// The task's declaration.
         entry: Box<Entry>,
-        /// How its replies left.
+        /// The way by which its replies left.
         replies_by: ReplyPath,
     },
     /// It never ran here and never will.

@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// What decodes has one encoding: the one it came in.
+/// A frame that decodes has one encoding: the one it came in.
 fn check_canonical(bytes: &Bytes) -> Result<(), TestCaseError> {
     if let Ok(frame) = Frame::decode(bytes.clone()) {
         prop_assert_eq!(frame.to_bytes(), bytes);

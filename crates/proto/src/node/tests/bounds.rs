@@ -1,4 +1,4 @@
-//! What one peer can make a node keep is bounded.
+//! Bounds on what one peer can make a node keep.
 
 use bytes::Bytes;
 

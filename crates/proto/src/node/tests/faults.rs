@@ -7,8 +7,8 @@ use crate::task::{SendError, TaskFailure};
 use crate::visits::Branch;
 use crate::wire::{Cause, TaskStatus};
 
-/// Found by the simulation: the timer of a call was armed before its first branch, when there was nothing
-/// to worry about, and so no branch was ever asked for.
+/// Found by the simulation: the timer of a call was armed before its first branch, when there was
+/// nothing to worry about, and so no branch was ever asked for.
 #[test]
 fn a_branch_without_news_is_asked_for() {
     let (mut mesh, _) = Mesh::calling(2, &[2]);
@@ -17,8 +17,8 @@ fn a_branch_without_news_is_asked_for() {
     assert!(mesh.nodes[&1].poll_timeout() <= mesh.now + millis(100));
 }
 
-/// Found by the simulation: questions piled up behind a slow dial until there was no room for more, and
-/// the node was taken for dead.
+/// Found by the simulation: questions piled up behind a slow dial until there was no room for more,
+/// and the node was taken for dead.
 #[test]
 fn a_node_that_is_being_dialled_is_not_asked() {
     let mut mesh = Mesh::dialling();
@@ -62,8 +62,8 @@ fn a_plain_probe_changes_nothing() {
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
 
-/// The fence of a new life says nothing of what an earlier one has run. Found by the simulation: a task
-/// that had run was declared as lost, safe to repeat.
+/// The fence of a new life says nothing of what an earlier one has run. Found by the simulation: a
+/// task that had run was declared as lost, safe to repeat.
 #[test]
 fn the_fence_of_a_new_life_does_not_prove_that_nothing_ran() {
     let mut mesh = Mesh::connected(2);
@@ -182,7 +182,8 @@ fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
 }
 
 /// Found by the simulation (slow-parent-link, seed 587081440069809): the status of a task that had
-/// given up its branches named one that never left, and the initiator looked for it to the deadline.
+/// given up its branches named one that never left, and the initiator looked for it to the
+/// deadline.
 #[test]
 fn a_branch_that_never_left_its_failed_parent_is_not_looked_for() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
@@ -351,7 +352,8 @@ fn a_new_life_of_a_peer_ends_the_connections_to_the_last_one() {
     assert_eq!(mesh.nodes[&1].links().up().count(), 1);
 }
 
-/// Found by the simulation: the new life took it for a call of its own, and its peers took that for a lie.
+/// Found by the simulation: the new life took it for a call of its own, and its peers took that for
+/// a lie.
 #[test]
 fn a_task_for_a_call_of_the_last_life_is_not_run() {
     let (mut mesh, _) = Mesh::calling(2, &[2]);
@@ -405,8 +407,9 @@ fn a_status_of_a_closed_task_takes_the_lane_of_its_replies() {
     drop(reply);
 }
 
-/// Found by the simulation (crashes, seed 7000001019944): the entry of a task came by a child, but where the task
-/// had been nobody could say any more, so that nobody was known to have lost the request of another child.
+/// Found by the simulation (crashes, seed 7000001019944): the entry of a task came by a child, but
+/// where the task had been nobody could say any more, so that nobody was known to have lost the
+/// request of another child.
 #[test]
 fn a_branch_of_a_sender_that_was_never_named_is_fenced() {
     let (mut mesh, call) = Mesh::calling(4, &[2]);

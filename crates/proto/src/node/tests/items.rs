@@ -119,8 +119,8 @@ fn a_request_to_the_node_itself_is_streamed_without_a_frame() {
     assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);
 }
 
-/// A handler that reads nothing stops its caller after what nobody need grant, one that reads lets it go on,
-/// and no more than a window is ever unread.
+/// A handler that reads nothing stops its caller after what nobody need grant, one that reads lets
+/// it go on, and no more than a window is ever unread.
 #[test]
 fn the_writer_waits_for_the_reader() {
     let (mut mesh, call) = streaming();
@@ -261,7 +261,7 @@ fn a_call_that_is_given_up_ends_its_items_at_both_ends() {
     assert_eq!((mesh.is_writable(call), mesh.writable.len()), (Err(SendError::Ended), 1));
 }
 
-/// What runs on after a decision goes on taking items.
+/// A branch that runs on after a decision goes on taking items.
 #[test]
 fn a_decided_call_still_sends_items() {
     let (mut mesh, call) = streaming();
@@ -449,8 +449,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// However the ends take turns and whatever room there is: all that was sent is read, in order; at most a
-    /// window is unread; nothing is left.
+    /// However the ends take turns and whatever room there is: all that was sent is read, in order;
+    /// at most a window is unread; nothing is left.
     #[test]
     fn all_items_arrive_once_and_in_order(
         steps in proptest::collection::vec(step(), 1..200),

@@ -41,7 +41,7 @@ pub(super) struct Mesh {
     /// Nodes whose writer of items, or whose reader of them, waits no longer.
     pub(super) writable: Vec<u64>,
     pub(super) readable: Vec<u64>,
-    /// What each end calls its connections.
+    /// Each end's own id of its connections.
     ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
     next_link: u64,
@@ -93,7 +93,8 @@ impl Mesh {
         mesh
     }
 
-    /// Nodes 1 to `count`, each connected with each, and a call of 1 whose requests to `roots` have come.
+    /// Nodes 1 to `count`, each connected with each, and a call of 1 whose requests to `roots` have
+    /// come.
     pub(super) fn calling(count: u64, roots: &[u64]) -> (Self, CallId) {
         Self::calling_with(count, roots, CallOptions::default())
     }
@@ -126,7 +127,7 @@ impl Mesh {
         Incarnation::of_random((node * 100 + self.lives[&node]) << 8)
     }
 
-    /// What the keys of a node's calls are made of.
+    /// Secret that the keys of a node's calls are derived from.
     pub(super) fn secret(&self, node: u64) -> Secret {
         Secret::new(node, self.lives[&node])
     }
@@ -136,7 +137,7 @@ impl Mesh {
         self.secret(1).branch(call, &path.parse().unwrap()).unwrap()
     }
 
-    /// What a node calls its connection of this name.
+    /// A node's own id of its connection of this name.
     pub(super) fn end_of(&self, at: u64, link: LinkNonce) -> LinkId {
         self.ends[&(at, link)]
     }
@@ -268,7 +269,7 @@ impl Mesh {
         held
     }
 
-    /// What is on its way, as "from-to KIND".
+    /// Frames on their way, as "from-to KIND".
     pub(super) fn on_wire(&self) -> Vec<String> {
         let line = |(from, transmit): &(u64, Sent)| {
             format!("{from}-{} {}", transmit.to.get(), transmit.frame.message.name())
@@ -319,7 +320,7 @@ impl Mesh {
         self.with(at, |node| node.finish(now, &task));
     }
 
-    /// What the user of a call is told now.
+    /// Events that the user of a call is told now.
     pub(super) fn events(&mut self, at: u64, call: CallId) -> Vec<CallEvent> {
         self.with(at, |node| std::iter::from_fn(|| node.poll_call(call)).collect())
     }

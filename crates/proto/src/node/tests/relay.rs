@@ -36,8 +36,8 @@ fn replies_come_back_hop_by_hop_and_say_that_they_were_relayed() {
     assert_eq!(events.len(), 2);
 }
 
-/// Found by the simulation: what a parent's neighbour had relayed was taken for the way of the whole visit,
-/// and lost where parent and child were at the same node.
+/// Found by the simulation: what a parent's neighbour had relayed was taken for the way of the
+/// whole visit, and lost where parent and child were at the same node.
 #[test]
 fn a_reply_finds_its_way_back_through_a_node_twice() {
     let (mut mesh, call) = hidden_client();
@@ -78,8 +78,8 @@ fn credit_goes_down_the_way_the_reply_came_up() {
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
 
-/// Found by the simulation: a node that the initiator cannot reach was taken for dead as soon as the
-/// initiator worried.
+/// Found by the simulation: a node that the initiator cannot reach was taken for dead as soon as
+/// the initiator worried.
 #[test]
 fn a_node_out_of_reach_is_asked_through_the_root() {
     let (mut mesh, call) = hidden_client();
@@ -97,7 +97,8 @@ fn a_node_out_of_reach_is_asked_through_the_root() {
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
 
-/// Found by the simulation: when the budget was up, giving up the dial began another one at once, for ever.
+/// Found by the simulation: when the budget was up, giving up the dial began another one at once,
+/// for ever.
 #[test]
 fn a_dial_of_the_initiator_is_tried_once() {
     let limits = Limits { reply_dial: crate::limits::ReplyDial::Anybody, ..Limits::default() };
@@ -121,8 +122,9 @@ fn a_dial_of_the_initiator_is_tried_once() {
 
 const OUT_OF_SIGHT: &str = "at n4: the request was lost on its way (it did not run)";
 
-/// 1 has called 2 and knows 4; 3 has the task at /0/0, which hands on a request for 4 that never comes. Then 2
-/// starts again, through which alone 3 could speak to 1, and 1 learns where 3 can be dialled.
+/// 1 has called 2 and knows 4; 3 has the task at /0/0, which hands on a request for 4 that never
+/// comes. Then 2 starts again, through which alone 3 could speak to 1, and 1 learns where 3 can be
+/// dialled.
 fn out_of_sight(hand_on: impl FnOnce(&mut Mesh)) -> (Mesh, CallId) {
     let mut mesh = Mesh::new(4, &Limits::default());
     let [_, _, to_1, to_3] = [(1, 4), (3, 4), (1, 2), (2, 3)].map(|(a, b)| mesh.connect(a, b));
@@ -167,9 +169,9 @@ fn worry_twice(mesh: &mut Mesh) {
     }
 }
 
-/// Found by the simulation (crashes, seed 5000000009712): a task that was over lost the connection that its
-/// branch had left by while it had no way to the initiator, and nobody asked it again: the branch stayed open to
-/// the deadline.
+/// Found by the simulation (crashes, seed 5000000009712): a task that was over lost the connection
+/// that its branch had left by while it had no way to the initiator, and nobody asked it again: the
+/// branch stayed open to the deadline.
 #[test]
 fn a_sender_that_could_not_report_is_asked_for_its_branch() {
     let ways = [(open_a_branch as fn(&mut Mesh), "/0/0/0"), (hand_the_branch_on, "/0/0+1")];

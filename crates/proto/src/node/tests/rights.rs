@@ -1,5 +1,5 @@
-//! Who may say what of which task (the table of `admission.rs`): what does not count changes
-//! nothing, whoever says it, whenever, and whatever it shows.
+//! Rights to speak of a task (the table of `admission.rs`): what does not count changes nothing,
+//! whoever says it, whenever, and whatever it shows.
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ use crate::wire::{
     Settled, Status, TaskStatus,
 };
 
-/// What a node says upward of a task, but for STATUS.
+/// Statements that a node makes upward of a task, but for STATUS.
 fn statements(path: &str) -> Vec<Message> {
     let children = vec![key(&format!("{path}/0"))];
     vec![
@@ -121,7 +121,7 @@ fn who_has_no_right_to_speak_changes_nothing_between_the_true_frames() {
     }
 }
 
-/// What was not read yet is not announced again.
+/// Replies that were not read yet are not announced again.
 #[test]
 fn who_has_no_right_to_speak_wakes_nobody() {
     for options in both_kinds() {
@@ -323,8 +323,8 @@ fn a_connection_that_brings_only_orders_that_do_not_count_is_closed() {
     assert_eq!(mesh.nodes[&2].ignored().total(), 10_001, "what it still brings is not looked at");
 }
 
-/// Who asks a server in the name of another node has it speak to that node without right; that is
-/// not the server's doing, and does not cost it the connection.
+/// A node that asks a server in the name of another has it speak to that other without right; that
+/// is not the server's doing, and does not cost it the connection.
 #[test]
 fn a_server_is_not_disconnected_for_what_strangers_have_it_say() {
     let mut mesh = Mesh::connected(3);

@@ -327,7 +327,7 @@ fn what_is_settled_is_said_to_a_connection_every_five_milliseconds() {
     assert_eq!((statement.from, statement.to, &statement.exceptions[..]), (0, 5, &[1][..]));
 }
 
-/// What does not fit is left out by lowering the end, and asked for next.
+/// Exceptions that do not fit are left out by lowering the end, and asked for next.
 #[test]
 fn a_statement_is_cut_at_its_exceptions_and_asked_on() {
     let mut mesh = Mesh::connected(3);
@@ -539,8 +539,8 @@ fn a_chain_without_connections_to_the_initiator_forgets_hop_by_hop() {
     assert_eq!(mesh.nodes[&3].visits().origin_count(), 0);
 }
 
-/// The question of each server of a chain was about what had come by then, and nothing ends any more
-/// that would make it ask again.
+/// The question of each server of a chain was about what had come by then, and nothing ends any
+/// more that would make it ask again.
 #[test]
 fn when_calls_stop_every_server_of_a_chain_forgets_what_is_worth_a_question() {
     let mut mesh = Mesh::new(6, &Limits::default());
@@ -573,7 +573,7 @@ fn when_calls_stop_every_server_of_a_chain_forgets_what_is_worth_a_question() {
     assert_eq!((all(&mesh), shares(&mesh, 6)), ([0; 5], (0, 0)));
 }
 
-/// What cannot be settled is asked for ever more rarely.
+/// Calls that cannot be settled are asked for ever more rarely.
 #[test]
 fn what_stays_open_is_asked_for_ever_more_rarely() {
     let mut mesh = with_an_open_call(0);
@@ -685,7 +685,7 @@ fn a_node_deep_in_a_tree_asks_who_sent_the_requests() {
 
 // Shares
 
-/// Starts tasks of calls of a node at node 2 until one is refused. How many were started.
+/// Starts tasks of calls of a node at node 2 until one is refused. Returns how many were started.
 fn fill(mesh: &mut Mesh, from: u64) -> usize {
     let before = mesh.starts.len();
     for seq in 1..1_000 {

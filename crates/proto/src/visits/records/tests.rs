@@ -11,7 +11,7 @@ use crate::link::PeerName;
 use crate::share::Shares;
 use crate::visits::origins::Origins;
 
-/// What there is to make records of.
+/// Maker of records: the indices that they need.
 struct Maker {
     origin: OriginIndex,
     payer: PeerIndex,
@@ -87,7 +87,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, Name)>> {
     vec((step, name), 0..120)
 }
 
-/// What is known of a record: when it came, and whether it is over.
+/// Model of the records: when each came, and whether it is over.
 type Model = BTreeMap<Name, (Timestamp, bool)>;
 
 fn check(records: &Records, model: &Model) -> Result<(), TestCaseError> {
@@ -193,7 +193,7 @@ proptest! {
         }
     }
 
-    /// What comes in order and leaves in order takes no more room than what is there.
+    /// Records that come in order and leave in order take no more room than what is there.
     #[test]
     fn a_ring_that_is_emptied_in_order_keeps_no_places(count in 1..200_u64) {
         let (maker, mut records) = (Maker::new(), Records::default());

@@ -2,7 +2,8 @@
 
 use super::Out;
 
-/// What is written once and copied to where it leaves from; the usual head of a frame needs no allocation.
+/// Bytes written once and copied to where they leave from; the usual head of a frame needs no
+/// allocation.
 pub(in crate::wire) struct Scratch {
     inline: [u8; SCRATCH_BYTES],
     len: usize,

@@ -62,7 +62,7 @@ pub(super) fn node(id: u64) -> NodeId {
     NodeId::new(id)
 }
 
-/// What /2 declares when it replied once and opened no branch.
+/// Declaration of /2 when it replied once and opened no branch.
 pub(super) fn leaf_entry() -> Entry {
     Entry::sole_reply(key("/2"))
 }
@@ -76,7 +76,7 @@ const LEAF_ENTRY: [(&str, &str); 6] = [
     ("00", "no holders"),
 ];
 
-/// What the ancestor /2 declares that opened three branches, at node 7, node 9 and node 7.
+/// Declaration of the ancestor /2 that opened three branches, at node 7, node 9 and node 7.
 fn fan_out_entry() -> Entry {
     let holders = [7, 9, 7].map(|id| Some(node(id))).to_vec();
     Entry { children: 3, replies: 0, holders, ..leaf_entry() }
@@ -97,7 +97,7 @@ const FAN_OUT_ENTRY: [(&str, &str); 9] = [
 /// SipHash-2-4 under (key, 0) of the byte 3 and the entry, computed apart from this crate.
 const FAN_OUT_SEAL: (&str, &str) = ("0dd4b9e45f962415", "seal of the entry");
 
-/// What a task that replied once declares, of the branch above all others here.
+/// Declaration of a task that replied once, of the branch above all others here.
 fn top_entry() -> Sealed {
     Sealed::new(Entry::sole_reply(TaskKey { path: Path::root(), hop: 0 }), KEY)
 }

@@ -14,7 +14,7 @@ use crate::wire::{
     Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
 };
 
-/// What TCP adds: the frame's length.
+/// Bytes that TCP adds: the frame's length.
 const LENGTH_BYTES: usize = 4;
 
 /// The key of every branch here.

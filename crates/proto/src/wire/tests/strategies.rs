@@ -172,7 +172,7 @@ fn reply_route() -> impl Strategy<Value = ReplyRoute> {
     ]
 }
 
-/// What the flags FINAL and OWN_ENTRY say, which exclude each other.
+/// Values of the flags FINAL and OWN_ENTRY, which exclude each other.
 fn ending() -> impl Strategy<Value = (bool, Option<Box<Entry>>)> {
     prop_oneof![
         Just((false, None)),
