@@ -8,7 +8,7 @@ use crate::link::send_queue::LaneLimits;
 use crate::provider::{Provider, QueuePairSettings};
 use crate::transport::RdmaTransport;
 
-/// How the engine waits for completions.
+/// Way in which the engine waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PollMode {
@@ -17,7 +17,8 @@ pub enum PollMode {
         /// Zero never polls without need.
         spin: Duration,
     },
-    /// Polls as long as there is a connection: the shortest round trip, for one core of the machine.
+    /// Polls as long as there is a connection: the shortest round trip, for one core of the
+    /// machine.
     Busy,
 }
 
@@ -94,7 +95,8 @@ impl Default for Config {
             listen_backlog: 256,
             close_grace: Duration::from_secs(1),
             poll_mode: None,
-            // Seven would be for ever on soft-RoCE; six times about 67 ms is noticed within half a second.
+            // Seven would be for ever on soft-RoCE; six times about 67 ms is noticed within half a
+            // second.
             retry_count: 6,
             ack_timeout_exponent: 14,
             defects: Defects::default(),
@@ -107,14 +109,15 @@ impl<P: Provider> RdmaTransportBuilder<P> {
         Self { provider, config: Config::default() }
     }
 
-    /// How many receives are posted for a peer's messages, 1 to 16,384. Default 32. A peer may have as many
-    /// messages under way; each costs [`slot_bytes`](Self::slot_bytes) of registered memory per connection.
+    /// Number of receives posted for a peer's messages, 1 to 16,384. Default 32. A peer may have as
+    /// many messages under way; each costs [`slot_bytes`](Self::slot_bytes) of registered memory
+    /// per connection.
     pub fn slots(mut self, count: u16) -> Self {
         self.config.slots = count;
         self
     }
 
-    /// How many receives are posted beside them for messages that only give credit, 1 to 64. Default 2.
+    /// Receives posted beside them for messages that only give credit, 1 to 64. Default 2.
     pub fn control_slots(mut self, count: u8) -> Self {
         self.config.control_slots = count;
         self
@@ -126,94 +129,97 @@ impl<P: Provider> RdmaTransportBuilder<P> {
         self
     }
 
-    /// How many messages too large to be sent inline may be under way, at least 1. Default 16. Each costs
-    /// the smaller [`slot_bytes`](Self::slot_bytes) of both ends of registered memory per connection.
+    /// Number of messages under way that are too large to be sent inline, at least 1. Default 16.
+    /// Each costs the smaller [`slot_bytes`](Self::slot_bytes) of both ends of registered memory
+    /// per connection.
     pub fn send_slots(mut self, count: u16) -> Self {
         self.config.send_slots = count;
         self
     }
 
-    /// Messages up to this size are sent inline, as far as the device grants it. Default 220. Zero never does.
+    /// Messages up to this size are sent inline, as far as the device grants it. Default 220. Zero
+    /// never does.
     pub fn inline_bytes(mut self, bytes: u32) -> Self {
         self.config.inline_bytes = bytes;
         self
     }
 
-    /// The largest frame this end takes or sends, in bytes. Default 4 MiB and 64 KiB: a message of 4 MiB and its
-    /// headers. The smaller of this and what the sink's hello says is told to peers.
+    /// The largest frame this end takes or sends, in bytes. Default 4 MiB and 64 KiB: a message of
+    /// 4 MiB and its headers. The smaller of this and what the sink's hello says is told to peers.
     pub fn frame_bytes_max(mut self, bytes: u32) -> Self {
         self.config.frame_bytes_max = bytes;
         self
     }
 
-    /// From how many queued bytes on the data lane is [`Full`](convoke_core::transport::Appended::Full). Default
-    /// 1 MiB.
+    /// Queued bytes from which on the data lane is
+    /// [`Full`](convoke_core::transport::Appended::Full). Default 1 MiB.
     pub fn send_buffer_bytes_soft(mut self, bytes: usize) -> Self {
         self.config.send_buffer_bytes_soft = bytes;
         self
     }
 
-    /// At how many queued bytes the data lane takes no more frames. Default 16 MiB. At least the soft bound and the
-    /// largest frame, so that a writable lane takes any frame.
+    /// Queued bytes at which the data lane takes no more frames. Default 16 MiB. At least the
+    /// soft bound and the largest frame, so that a writable lane takes any frame.
     pub fn send_buffer_bytes_hard(mut self, bytes: usize) -> Self {
         self.config.send_buffer_bytes_hard = bytes;
         self
     }
 
-    /// What the control lane may queue beside the data lane, in bytes. Default 1 MiB. It is `Full` at half of it.
+    /// Bytes that the control lane may queue beside the data lane. Default 1 MiB. It is `Full` at
+    /// half of it.
     pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
         self.config.control_reserve_bytes = bytes;
         self
     }
 
-    /// How long a dial may take until both ends have opened, resolving a name included. Default 3 s.
+    /// Time for a dial until both ends have opened, resolving a name included. Default 3 s.
     pub fn dial_timeout(mut self, timeout: Duration) -> Self {
         self.config.dial_timeout = timeout;
         self
     }
 
-    /// How long a peer that was accepted may take to introduce itself. Default 5 s.
+    /// Time that a peer that was accepted may take to introduce itself. Default 5 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.config.handshake_timeout = timeout;
         self
     }
 
-    /// After how long without a sign of the peer it is probed. Default 3 s. A probe is a write of nothing, which
-    /// the peer's adapter answers by itself.
+    /// Time without a sign of the peer after which it is probed. Default 3 s. A probe is a write of
+    /// nothing, which the peer's adapter answers by itself.
     pub fn keep_alive_interval(mut self, interval: Duration) -> Self {
         self.config.keep_alive_interval = interval;
         self
     }
 
-    /// After how long without a sign of the peer the connection is closed, if the device has not given it up before.
-    /// Default 10 s. At least three intervals, and at least 100 ms.
+    /// Time without a sign of the peer after which the connection is closed, if the device has not
+    /// given it up before. Default 10 s. At least three intervals, and at least 100 ms.
     pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
         self.config.keep_alive_timeout = timeout;
         self
     }
 
-    /// How many connections there may be at this device, dialled and accepted. Default 1,024; further ones are
+    /// Most connections at this device, dialled and accepted. Default 1,024; further ones are
     /// refused.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.connections_max = count;
         self
     }
 
-    /// How many requests the system queues until they are accepted. Default 256.
+    /// Number of requests that the system queues until they are accepted. Default 256.
     pub fn listen_backlog(mut self, count: u16) -> Self {
         self.config.listen_backlog = count;
         self
     }
 
-    /// How long a close may take to send what was appended and the reason, and as long again for the device to give
-    /// back what was posted. Default 1 s.
+    /// Time that a close may take to send what was appended and the reason, and as long again for
+    /// the device to give back what was posted. Default 1 s.
     pub fn close_grace(mut self, grace: Duration) -> Self {
         self.config.close_grace = grace;
         self
     }
 
-    /// How the engine waits for completions. Default: adaptive with 50 us, or without polling when the machine has
-    /// fewer than two cores for each engine of the process.
+    /// Way in which the engine waits for completions. Default: adaptive with 50 us, or without
+    /// polling when the machine has fewer than two cores for each engine of the process.
     pub fn poll_mode(mut self, mode: PollMode) -> Self {
         self.config.poll_mode = Some(mode);
         self
@@ -275,7 +281,8 @@ impl Config {
         rules.iter().find(|(is_broken, _)| *is_broken).map(|(_, message)| *message)
     }
 
-    /// What this end tells a peer of its slots, for a sink that takes frames of so many bytes.
+    /// Terms that this end tells a peer of its slots, for a sink that takes frames of so many
+    /// bytes.
     pub(crate) fn terms(&self, frame_bytes_max: u32) -> Terms {
         Terms {
             slot_count: self.slots,

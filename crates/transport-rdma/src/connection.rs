@@ -1,4 +1,4 @@
-//! What the users of a connection hold.
+//! The connection that its users hold.
 
 use std::fmt;
 use std::sync::Arc;

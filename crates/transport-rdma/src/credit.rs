@@ -1,43 +1,46 @@
-//! Who may send what, so that a message always finds a receive posted for it.
+//! Credit to send, so that a message always finds a receive posted for it.
 //!
 //! Each end has N slots for data messages and R for control messages, which give credit and nothing
-//! else. The two are accounted for separately; sharing one window deadlocks (see `credit/model.rs`).
-//! Every message says two things of the other direction:
+//! else. The two are accounted for separately; sharing one window deadlocks (see
+//! `credit/model.rs`). Every message says two things of the other direction:
 //!
 //! - `window`: how many data messages the receiver of this header may have sent in all. It grows by
 //!   one whenever a data slot is posted again. Data may be sent while `sent < window`.
 //! - `ctl_ack`: how many control messages have come, and their slots been posted again, in all. A
 //!   control message may be sent while fewer than R are without acknowledgement.
 //!
-//! So credit rides on data where there is any. A control message goes out only when nothing can carry
-//! the credit and the peer needs it: at half the window, or when it has no more than its *reserve*
-//! left. Only data slots make control messages necessary, so these never cause each other.
+//! So credit rides on data where there is any. A control message goes out only when nothing can
+//! carry the credit and the peer needs it: at half the window, or when it has no more than its
+//! *reserve* left. Only data slots make control messages necessary, so these never cause each
+//! other.
 //!
-//! **The reserve.** A sender keeps its last few credits for frames of the control lane, so that those
-//! do not wait behind a full data window. Both ends know how many (a function of N), and two rules keep
-//! the reserve from causing a deadlock:
+//! **The reserve.** A sender keeps its last few credits for frames of the control lane, so that
+//! those do not wait behind a full data window. Both ends know how many (a function of N), and two
+//! rules keep the reserve from causing a deadlock:
 //! - the receiver announces only what leaves the sender more than its reserve;
-//! - a sender that owes the acknowledgement of a control message may spend its reserve on data. Control
-//!   messages may cross messages in flight and find the sender with its reserve only. If it then fell
-//!   silent, R such crossings would leave the receiver without a way to announce anything.
+//! - a sender that owes the acknowledgement of a control message may spend its reserve on data.
+//!   Control messages may cross messages in flight and find the sender with its reserve only. If it
+//!   then fell silent, R such crossings would leave the receiver without a way to announce
+//!   anything.
 //!
 //! **Why there is no deadlock.** Suppose that an end has data, may not send it, and nothing is in
-//! flight. Then it owes no acknowledgement. If it has credit left, that is within its reserve, which it
-//! would spend if it owed one. If it has none, the credit of the peer's last control message was used by
-//! a message sent after that one came, which carried the acknowledgement. So all control slots that the
-//! peer may use are free. And the [ring](crate::slot_ring) never lends or holds back so many slots that
-//! not one more than the reserve is left, so the peer has something to announce that helps, and does.
+//! flight. Then it owes no acknowledgement. If it has credit left, that is within its reserve,
+//! which it would spend if it owed one. If it has none, the credit of the peer's last control
+//! message was used by a message sent after that one came, which carried the acknowledgement. So
+//! all control slots that the peer may use are free. And the [ring](crate::slot_ring) never lends
+//! or holds back so many slots that not one more than the reserve is left, so the peer has
+//! something to announce that helps, and does.
 //!
-//! **Never receiver-not-ready.** Receives posted in all are at least what the peer may have sent in all,
-//! because a receive is posted before it is announced.
+//! **Never receiver-not-ready.** Receives posted in all are at least what the peer may have sent in
+//! all, because a receive is posted before it is announced.
 //!
-//! **Liars.** A raise of the window beyond the slots the peer has, an acknowledgement of what was not sent, a
-//! control message that gives nothing, or a message without credit is a [`Fault`]; half of all windows
-//! count as older ones, which say nothing. Since a control message must raise the window, there are never
-//! more of them than data messages.
+//! **Liars.** A raise of the window beyond the slots the peer has, an acknowledgement of what was
+//! not sent, a control message that gives nothing, or a message without credit is a [`Fault`]; half
+//! of all windows count as older ones, which say nothing. Since a control message must raise the
+//! window, there are never more of them than data messages.
 //!
-//! A header has the low 16 bits of the window and the low 8 of the acknowledgement. Counters are compared by their distance,
-//! which stays within N and R.
+//! A header has the low 16 bits of the window and the low 8 of the acknowledgement. Counters are
+//! compared by their distance, which stays within N and R.
 
 use crate::defect::Defects;
 use crate::framing::{Fault, Header, Kind};
@@ -51,7 +54,7 @@ pub(crate) struct CreditEngine {
     defects: Defects,
 }
 
-/// What this end may send.
+/// Credit that this end may spend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outgoing {
     /// N and R of the peer.
@@ -65,7 +68,7 @@ struct Outgoing {
     ctl_acked: u8,
 }
 
-/// What this end has posted, announced and received.
+/// Counts of what this end has posted, announced and received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Incoming {
     /// N and R of this end.
@@ -75,20 +78,21 @@ struct Incoming {
     announced: u32,
     /// Data messages received.
     received: u32,
-    /// Control messages received; `ctl_posted` of their slots are posted again; of those, acknowledged.
+    /// Control messages received; `ctl_posted` of their slots are posted again; of those,
+    /// acknowledged.
     ctl_received: u8,
     ctl_posted: u8,
     ctl_ack_sent: u8,
 }
 
-/// What one direction goes by: the slots of its receiver.
+/// Limits of one direction: the slots of its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// N.
     pub(crate) slot_count: u32,
     /// R.
     pub(crate) control_slot_count: u8,
-    /// How many data credits the sender keeps for the control lane; below N.
+    /// Number of data credits that the sender keeps for the control lane; below N.
     pub(crate) reserve: u32,
 }
 
@@ -109,7 +113,7 @@ impl Limits {
     }
 }
 
-/// What a data message is for.
+/// Purpose of a data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// It carries data frames only, and leaves the reserve alone.
@@ -186,10 +190,10 @@ impl CreditEngine {
         );
     }
 
-    /// Whether a data message may be sent now.
+    /// True when a data message may be sent now.
     ///
-    /// Not before the slots of control messages are posted again: the message that uses their credit is
-    /// the one that acknowledges them, and there may be no other.
+    /// Not before the slots of control messages are posted again: the message that uses their
+    /// credit is the one that acknowledges them, and there may be no other.
     #[inline]
     pub(crate) fn may_send(&self, purpose: Purpose) -> bool {
         if self.defects.ignores_credit() {
@@ -205,7 +209,7 @@ impl CreditEngine {
         self.outgoing.left() > reserve
     }
 
-    /// Whether a credit-only message should go out now, provided that no data message can.
+    /// True when a credit-only message should go out now, provided that no data message can.
     #[inline]
     pub(crate) fn wants_credit_message(&self) -> bool {
         if self.defects.ignores_credit() {
@@ -220,7 +224,8 @@ impl CreditEngine {
 
     /// Counts a message and makes its header. To be asked before: [`may_send`](Self::may_send) or
     /// [`wants_credit_message`](Self::wants_credit_message).
-    // Always: so many conditions lead to it that the compiler takes it for rare, and it is a part of every message.
+    // Always: so many conditions lead to it that the compiler takes it for rare, and it is a part
+    // of every message.
     #[inline(always)]
     pub(crate) fn send(&mut self, kind: Kind) -> Header {
         if self.defects.ignores_credit() {
@@ -240,7 +245,7 @@ impl CreditEngine {
         Header { window: low(incoming.announced), ctl_ack: incoming.ctl_ack_sent, kind }
     }
 
-    /// How many data messages the peer may still send, or has on the way.
+    /// Number of data messages that the peer may still send, or has on the way.
     #[inline]
     pub(crate) fn peer_left(&self) -> u32 {
         self.incoming.left()
@@ -260,7 +265,8 @@ impl Outgoing {
         self.ctl_unacked() < self.limits.control_slot_count
     }
 
-    /// How much a header raises the window, which never shrinks: an older window says nothing.
+    /// Amount by which a header raises the window, which never shrinks: an older window says
+    /// nothing.
     #[inline]
     fn judge(&self, header: &Header) -> Result<u32, Fault> {
         if header.ctl_ack.wrapping_sub(self.ctl_acked) > self.ctl_unacked() {
@@ -286,7 +292,7 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// What the peer may still send, or has on the way.
+    /// Messages that the peer may still send, or has on the way.
     fn left(&self) -> u32 {
         self.announced.wrapping_sub(self.received)
     }

@@ -1,12 +1,13 @@
 //! Deliberate defects: what credits and loans are good for, shown by leaving them out.
 
-/// What a transport does wrong on purpose, with feature `mutants`.
+/// Deliberate defect of a transport, with feature `mutants`.
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Defect {
-    /// It neither waits for credit nor gives or judges any. Towards a peer that falls behind, the device finds
-    /// a receiver that is not ready; where both ends do it and limit themselves, it shows what credits cost.
+    /// It neither waits for credit nor gives or judges any. Towards a peer that falls behind, the
+    /// device finds a receiver that is not ready; where both ends do it and limit themselves, it
+    /// shows what credits cost.
     IgnoresCredit,
     /// It copies every frame out of its slot, however large.
     NeverLends,

@@ -9,9 +9,9 @@
 //!  task: minder   deadlines, keep-alive, and a relief when a sink blocks
 //! ```
 //!
-//! The engine runs while its device has a listener or a connection, on the runtime that first listened or dialled.
-//! Appending threads post by themselves, under the lock of their connection; they wake the engine only for what
-//! no completion will bring about.
+//! The engine runs while its device has a listener or a connection, on the runtime that first
+//! listened or dialled. Appending threads post by themselves, under the lock of their connection;
+//! they wake the engine only for what no completion will bring about.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,20 +49,20 @@ pub(crate) struct Engine<P: Provider> {
     /// Wakes the engine.
     signal: Notify,
     minder_signal: Notify,
-    /// Whether the minder sleeps until it is told, and does not watch over deliveries.
+    /// True while the minder sleeps until it is told, and does not watch over deliveries.
     is_minder_resting: AtomicBool,
     /// Counts the deliveries begun and ended: odd while one is under way.
     deliveries: AtomicU64,
 }
 
-/// Whether there is an engine. Its term changes under the same lock.
+/// Running state of the engine. Its term changes under the same lock.
 #[derive(Debug, Default)]
 struct Running {
     is_running: bool,
     minder: Option<AbortHandle>,
 }
 
-/// What whoever polls needs; one at a time does.
+/// Things that whoever polls needs; one at a time does.
 #[derive(Debug)]
 struct Poller<P: Provider> {
     completions: Vec<Completion>,
@@ -102,7 +102,7 @@ impl<P: Provider> Engine<P> {
         &self.config
     }
 
-    /// What this end says of itself to one peer.
+    /// Greeting that this end gives one peer.
     pub(crate) fn greeting(&self, hello: &Hello) -> Greeting {
         Greeting {
             node: hello.node,

@@ -1,4 +1,4 @@
-//! What goes over a queue pair, without I/O: messages with a header of 4 bytes, and what is in them.
+//! Messages over a queue pair, without I/O: their header of 4 bytes, and what is in them.
 //!
 //! Little-endian. Every message takes one receive slot of the other end:
 //!
@@ -16,10 +16,10 @@
 //!
 //! `window` and `ctl_ack` are explained in [`credit`](crate::credit), records in [`record`].
 //!
-//! A frame that is alone in its message needs no record: the message says how long it is, and the kind
-//! which lane it takes. A receiver takes either. A sender may write records only; a
-//! [link](crate::link) does so for what it copies into a message, and leaves the record out when the
-//! frame is sent from where it was encoded.
+//! A frame that is alone in its message needs no record: the message says how long it is, and the
+//! kind which lane it takes. A receiver takes either. A sender may write records only; a
+//! [link](crate::link) does so for what it copies into a message, and leaves the record out when
+//! the frame is sent from where it was encoded.
 
 pub(crate) mod reassembly;
 pub(crate) mod record;
@@ -31,7 +31,7 @@ pub(crate) const HEADER_BYTES: usize = 4;
 /// Longest text of a goodbye, in bytes: enough for a sentence, too little to matter.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
 
-/// How the peer broke the rules of this transport.
+/// Breach of the rules of this transport by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// Even a message that only gives credit has a whole header.
@@ -83,7 +83,7 @@ pub(crate) enum Fault {
     /// Frames before the introduction, or another one after it.
     #[error("an introduction is out of place, or missing")]
     IntroductionOutOfPlace,
-    /// What an introduction says is no list of addresses.
+    /// Introduction that is no list of addresses.
     #[error("its introduction is malformed: {0}")]
     BadIntroduction(&'static str),
     /// A goodbye that is too long.
@@ -94,7 +94,7 @@ pub(crate) enum Fault {
     AfterGoodbye,
 }
 
-/// What a message is, with the byte that says so.
+/// Kind of a message, with the byte that says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -124,7 +124,7 @@ impl Kind {
         }
     }
 
-    /// Whether it takes a data slot, and so a data credit.
+    /// True when it takes a data slot, and so a data credit.
     #[inline]
     pub(crate) fn is_data(self) -> bool {
         self != Self::Credit
@@ -148,11 +148,11 @@ impl Kind {
 /// The first bytes of a message, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// How many data messages the other end may have sent in all, modulo 2^16.
+    /// Number of data messages that the other end may have sent in all, modulo 2^16.
     pub(crate) window: u16,
-    /// How many control messages of the other end have come in all, modulo 2^8.
+    /// Number of control messages of the other end that have come in all, modulo 2^8.
     pub(crate) ctl_ack: u8,
-    /// What the message is.
+    /// Kind of the message.
     pub(crate) kind: Kind,
 }
 

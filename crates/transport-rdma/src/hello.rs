@@ -1,7 +1,7 @@
-//! What both ends say of themselves in the private data of the connection manager, without I/O.
+//! Greetings of both ends in the private data of the connection manager, without I/O.
 //!
-//! The connection manager carries 56 bytes with a request and 196 with a reply, padded with zeros, so
-//! what is said has its own end. Little-endian:
+//! The connection manager carries 56 bytes with a request and 196 with a reply, padded with zeros,
+//! so what is said has its own end. Little-endian:
 //!
 //! ```text
 //!  magic "\x93cvk" 4 | version u16 | kind u8: 0 hello, 1 refusal | length u8, of what follows
@@ -11,11 +11,12 @@
 //!  refusal  text, at most 128 bytes
 //! ```
 //!
-//! The first 8 bytes are the same in every version, so that any version can say why it refuses. What a
-//! hello has beyond the fields known here is for later additions and ignored. The addresses of a node
-//! do not fit; they are the first messages of a connection, see [`introduction`](crate::introduction).
+//! The first 8 bytes are the same in every version, so that any version can say why it refuses.
+//! Fields of a hello beyond those known here are for later additions and ignored. The addresses of
+//! a node do not fit; they are the first messages of a connection, see
+//! [`introduction`](crate::introduction).
 //!
-//! What an end says here of its slots binds the other, so each direction has the window of its
+//! The word of an end here on its slots binds the other, so each direction has the window of its
 //! receiver.
 
 use bytes::{Buf, BufMut};
@@ -54,7 +55,7 @@ pub(crate) enum HelloError {
 }
 
 impl HelloError {
-    /// What the other end is told, if it can understand it.
+    /// Text that the other end is told, if it can understand it.
     pub(crate) fn refusal_text(&self) -> Option<String> {
         match self {
             Self::NotConvoke | Self::Refused(_) => None,
@@ -66,7 +67,7 @@ impl HelloError {
     }
 }
 
-/// What one end has posted for the other's messages, and what it takes.
+/// Terms of one end: what it has posted for the other's messages, and what it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// N: receive slots for data messages, 1 to [`SLOT_COUNT_MAX`].
@@ -95,13 +96,13 @@ impl Terms {
         }
     }
 
-    /// How many receives are posted before anything is sent.
+    /// Number of receives posted before anything is sent.
     pub(crate) fn receive_count(&self) -> u32 {
         u32::from(self.slot_count) + u32::from(self.control_slot_count)
     }
 }
 
-/// What an end says of itself.
+/// Greeting of an end: what it says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) node: NodeId,

@@ -1,7 +1,8 @@
-//! Where the sender can be dialled: the first data messages of a connection, each way.
+//! Addresses at which the sender can be dialled: the first data messages of a connection, each way.
 //!
-//! The private data of the connection manager is too short for addresses, so they follow as messages of
-//! kind introduction, as many as it takes (one, nearly always); frames come after the last one:
+//! The private data of the connection manager is too short for addresses, so they follow as
+//! messages of kind introduction, as many as it takes (one, nearly always); frames come after the
+//! last one:
 //!
 //! ```text
 //!  count u8 | per address: length u8, text
@@ -35,7 +36,7 @@ pub(crate) fn encode(addresses: &[Address], payload_max: usize) -> Vec<Vec<u8>> 
     payloads
 }
 
-/// What an end has said of where it can be dialled.
+/// Introduction of an end: the addresses that it has said it can be dialled at.
 #[derive(Debug, Default)]
 pub(crate) struct Introduction {
     addresses: Vec<Address>,

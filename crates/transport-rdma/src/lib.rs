@@ -1,9 +1,10 @@
-//! Convoke over RDMA verbs: the addresses `rdma://host:port`, where host is an IPv4 address, an IPv6 address in
-//! brackets, or a name.
+//! Convoke over RDMA verbs: the addresses `rdma://host:port`, where host is an IPv4 address, an
+//! IPv6 address in brackets, or a name.
 //!
-//! [`RdmaTransport`] is one [`Transport`](convoke_core::transport::Transport) of an endpoint, over one device. Messages
-//! travel by two-sided sends over a reliable connected queue pair for each connection; credits see to it that each finds a
-//! receive posted, so the device never has to retry for lack of one.
+//! [`RdmaTransport`] is one [`Transport`](convoke_core::transport::Transport) of an endpoint, over
+//! one device. Messages travel by two-sided sends over a reliable connected queue pair for each
+//! connection; credits see to it that each finds a receive posted, so the device never has to retry
+//! for lack of one.
 //!
 //! ```text
 //!  append ─▶ lanes ─▶ message ─▶ inline, or ─▶ device ┄┄▶ device ─▶ receive slot ─▶ Sink::on_batch
@@ -13,17 +14,19 @@
 //!
 //! # What it costs
 //!
-//! Small frames are gathered into one message; messages up to 220 bytes go inline, others through registered slots. Whoever
-//! flushes posts on its own thread. One task per device, the *engine*, polls for completions and calls the sinks; after
-//! traffic it polls for a while before it sleeps ([`PollMode`]). Frames above 1 KiB that fit a slot are lent to the application
-//! without a copy, and their slots come back when the last slice is dropped, on any thread and at any time; one that holds
-//! most of them gets copies. A frame that is copied allocates nothing.
+//! Small frames are gathered into one message; messages up to 220 bytes go inline, others through
+//! registered slots. Whoever flushes posts on its own thread. One task per device, the *engine*,
+//! polls for completions and calls the sinks; after traffic it polls for a while before it sleeps
+//! ([`PollMode`]). Frames above 1 KiB that fit a slot are lent to the application without a copy,
+//! and their slots come back when the last slice is dropped, on any thread and at any time; one
+//! that holds most of them gets copies. A frame that is copied allocates nothing.
 //!
 //! # What a peer can do to this node
 //!
-//! It never reaches memory: no remote access is granted. A peer that breaks the rules is closed with
-//! [`Fault`](convoke_core::transport::CloseReason::Fault), one that falls silent by the device's retries or after the keep-alive
-//! timeout; none disturbs another connection. With the default settings a connection holds at most:
+//! It never reaches memory: no remote access is granted. A peer that breaks the rules is closed
+//! with [`Fault`](convoke_core::transport::CloseReason::Fault), one that falls silent by the
+//! device's retries or after the keep-alive timeout; none disturbs another connection. With the
+//! default settings a connection holds at most:
 //!
 //! | | bound | default |
 //! |---|---|---|
@@ -34,13 +37,13 @@
 //!
 //! # What it does not do
 //!
-//! It does not encrypt or authenticate: a peer is who it says it is, as over plain TCP. It does not dial again when a connection
-//! ends; the endpoint does.
+//! It does not encrypt or authenticate: a peer is who it says it is, as over plain TCP. It does not
+//! dial again when a connection ends; the endpoint does.
 //!
 //! # Example
 //!
-//! An endpoint with both transports dials a peer by RDMA where it can, and falls back to TCP. Here over
-//! [simulated](provider::simulated) devices, which need no hardware:
+//! An endpoint with both transports dials a peer by RDMA where it can, and falls back to TCP. Here
+//! over [simulated](provider::simulated) devices, which need no hardware:
 //!
 //! ```
 //! use convoke_transport_rdma::provider::simulated::Fabric;
@@ -71,15 +74,15 @@
 //!
 //! # Modules
 //!
-//! Without I/O: `hello`, `introduction`, `framing`, `credit` (who may send what), `slot_ring`, `link` (a connection). The seam
-//! to a device: [`provider`], [`slab`]. Over it: `wire` (a queue pair and its link), `engine` (what polls), `connection`,
-//! `transport`.
+//! Without I/O: `hello`, `introduction`, `framing`, `credit` (who may send what), `slot_ring`,
+//! `link` (a connection). The seam to a device: [`provider`], [`slab`]. Over it: `wire` (a queue
+//! pair and its link), `engine` (what polls), `connection`, `transport`.
 //!
 //! # Features
 //!
-//! `verbs` brings real devices on Linux; it needs the headers of libibverbs and librdmacm to build. Without it the crate builds
-//! everywhere, over simulated devices. On other systems than Linux it adds `RdmaTransport::open` alone, which says that it is
-//! unsupported there.
+//! `verbs` brings real devices on Linux; it needs the headers of libibverbs and librdmacm to build.
+//! Without it the crate builds everywhere, over simulated devices. On other systems than Linux it
+//! adds `RdmaTransport::open` alone, which says that it is unsupported there.
 #![deny(unsafe_code)]
 
 mod config;

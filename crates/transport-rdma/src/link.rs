@@ -1,8 +1,9 @@
 //! One connection over a queue pair, without I/O and without a clock.
 //!
-//! A [`Link`] puts the parts together: it takes frames, cuts them into messages, sends them as far as
-//! the peer's credit and its own send queue go, gives out the frames that come, and keeps the account of
-//! the receive slots. Whoever owns the queue pair drives it. After any input it asks, in this order:
+//! A [`Link`] puts the parts together: it takes frames, cuts them into messages, sends them as far
+//! as the peer's credit and its own send queue go, gives out the frames that come, and keeps the
+//! account of the receive slots. Whoever owns the queue pair drives it. After any input it asks, in
+//! this order:
 //!
 //! ```text
 //!  inputs                                        outputs
@@ -13,21 +14,23 @@
 //!                                                   (or poll_send_in_place, where it applies)
 //! ```
 //!
-//! The order is part of the protocol: a slot counts as free when its frames were taken, it is announced
-//! when its receive was posted, and nothing is sent while the slot of a control message waits to be
-//! posted. All slots are posted before the connection is made or accepted. When the device refuses a
-//! receive or a send, the link is of no more use and must be [abandoned](Link::abandon).
+//! The order is part of the protocol: a slot counts as free when its frames were taken, it is
+//! announced when its receive was posted, and nothing is sent while the slot of a control message
+//! waits to be posted. All slots are posted before the connection is made or accepted. When the
+//! device refuses a receive or a send, the link is of no more use and must be
+//! [abandoned](Link::abandon).
 //!
 //! **Opening.** Both ends introduce themselves: with [`Link::introduce`] they say where they can be
 //! dialled. Frames that were appended before wait for it, and the peer's introduction comes as
-//! [`Event::Introduced`] before any frame. The accepting end introduces itself when its sink has taken
-//! the connection; to refuse, it closes instead, and the other end gets [`Event::Goodbye`] alone.
+//! [`Event::Introduced`] before any frame. The accepting end introduces itself when its sink has
+//! taken the connection; to refuse, it closes instead, and the other end gets [`Event::Goodbye`]
+//! alone.
 //!
-//! **Ending.** [`Link::close`] sends what was appended, if the reason is gentle, and then a goodbye. An end
-//! that hears one answers with its own, unless its has been sent. When both are through,
-//! [`Link::is_finished`] holds and the driver disconnects. It does so too when the grace of a close is
-//! over. A peer that breaks the rules gets the goodbye if there is credit for it, and is not listened to
-//! any more.
+//! **Ending.** [`Link::close`] sends what was appended, if the reason is gentle, and then a
+//! goodbye. An end that hears one answers with its own, unless its has been sent. When both are
+//! through, [`Link::is_finished`] holds and the driver disconnects. It does so too when the grace
+//! of a close is over. A peer that breaks the rules gets the goodbye if there is credit for it, and
+//! is not listened to any more.
 
 mod copies;
 mod receive;
@@ -53,50 +56,52 @@ use copies::Copies;
 use send_account::SendAccount;
 use send_queue::{LaneLimits, SendQueue};
 
-/// What a connection goes by.
+/// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkConfig {
-    /// What this end said in its hello.
+    /// Terms of this end, as it gave them in its hello.
     pub(crate) own: Terms,
-    /// What the peer said in its hello, as [`Greeting::decode`](crate::hello::Greeting::decode) took it.
+    /// Terms of the peer in its hello, as [`Greeting::decode`](crate::hello::Greeting::decode) took
+    /// it.
     pub(crate) peer: Terms,
-    /// How many work requests the send queue holds; at least 1.
+    /// Number of work requests that the send queue holds; at least 1.
     pub(crate) send_queue_depth: u32,
     /// The bounds of what waits in the control lane.
     pub(crate) control: LaneLimits,
     /// The bounds of what waits in the data lane.
     pub(crate) data: LaneLimits,
-    /// What this end does wrong on purpose.
+    /// Deliberate defects of this end.
     pub(crate) defects: Defects,
 }
 
 impl LinkConfig {
-    /// How many completions a link can have outstanding: its share of a completion queue.
+    /// Number of completions that a link can have outstanding: its share of a completion queue.
     #[cfg(test)]
     pub(crate) fn completion_count_max(&self) -> u32 {
         self.own.receive_count() + self.send_queue_depth.max(1)
     }
 }
 
-/// Where a link writes its messages: registered slots, or buffers that are sent inline.
+/// Place for the messages that a link writes: registered slots, or buffers that are sent inline.
 ///
-/// What one [`Link::poll_send`] wrote may be posted as one chain afterwards, in the order it was written
-/// in.
+/// Messages that one [`Link::poll_send`] wrote may be posted as one chain afterwards, in the order
+/// they were written in.
 pub(crate) trait Outbox {
-    /// How many more data messages it takes now. Credit-only messages, of [`HEADER_BYTES`] bytes, are
-    /// always taken: without them other links might not get their buffers back.
+    /// Number of data messages that it still takes now. Credit-only messages, of [`HEADER_BYTES`]
+    /// bytes, are always taken: without them other links might not get their buffers back.
     fn room(&self) -> usize;
 
-    /// The place for the next message, of exactly `len` bytes, which the link overwrites. For a data
-    /// message it comes out of [`room`](Self::room).
+    /// The place for the next message, of exactly `len` bytes, which the link overwrites. For a
+    /// data message it comes out of [`room`](Self::room).
     fn buffer(&mut self, len: usize) -> &mut [u8];
 
-    /// The message is written; `is_last` of those that are now. The driver chooses which sends report their completion: often
-    /// enough that neither the send queue nor the room for data is full of sends that say nothing.
+    /// The message is written; `is_last` of those that are now. The driver chooses which sends
+    /// report their completion: often enough that neither the send queue nor the room for data is
+    /// full of sends that say nothing.
     fn post(&mut self, is_last: bool);
 }
 
-/// What a link has to tell.
+/// Event that a link has to tell.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The peer can be dialled at these addresses. Comes once, before any frame.
@@ -107,7 +112,7 @@ pub(crate) enum Event {
     Goodbye(String),
 }
 
-/// What went over a link so far.
+/// Counts of what went over a link so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LinkCounters {
     /// As the connection reports them; reads and writes are the driver's to count.
@@ -116,7 +121,8 @@ pub(crate) struct LinkCounters {
     pub(crate) data_messages_sent: u64,
     /// Messages that gave credit and nothing else.
     pub(crate) credit_messages_sent: u64,
-    /// Frames large enough to be lent that were copied, because the application held too many slots.
+    /// Frames large enough to be lent that were copied, because the application held too many
+    /// slots.
     pub(crate) copies_under_pressure: u64,
 }
 
@@ -147,7 +153,7 @@ pub(crate) struct Link {
     counters: LinkCounters,
 }
 
-/// How far this end is with what it says.
+/// Progress of this end in what it says.
 #[derive(Debug)]
 enum Speaking {
     /// The introduction is not given yet.
@@ -160,7 +166,7 @@ enum Speaking {
     Finished,
 }
 
-/// How far the peer is.
+/// Progress of the peer in what it says.
 #[derive(Debug)]
 enum Listening {
     Introduction(Introduction),
@@ -224,8 +230,8 @@ impl Link {
         self.open_lane(lane, len)?.append(len, write)
     }
 
-    /// Appends a frame made of `head` and `body`; a body larger than a message is copied only into the
-    /// messages.
+    /// Appends a frame made of `head` and `body`; a body larger than a message is copied only into
+    /// the messages.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -239,8 +245,9 @@ impl Link {
         self.open_lane(lane, len)?.append_bytes(head, body)
     }
 
-    /// Closes: what was appended goes out if the reason is gentle, then a goodbye. Frames that were not
-    /// polled or still come are given out only if the reason is gentle. The first reason stands.
+    /// Closes: what was appended goes out if the reason is gentle, then a goodbye. Frames that were
+    /// not polled or still come are given out only if the reason is gentle. The first reason
+    /// stands.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         if self.closing.is_none() && !reason.is_gentle() {
             self.received.clear();
@@ -262,14 +269,14 @@ impl Link {
         self.closing = Some(reason);
     }
 
-    /// The grace of a close is over: what is queued is dropped, and the goodbye goes out if there is
-    /// credit for it.
+    /// The grace of a close is over: what is queued is dropped, and the goodbye goes out if there
+    /// is credit for it.
     pub(crate) fn handle_grace_over(&mut self) {
         self.drop_unsent();
     }
 
-    /// The queue pair is of no more use, such as after an error or a disconnect: nothing goes out, and
-    /// nothing that comes counts. What was received is still given out.
+    /// The queue pair is of no more use, such as after an error or a disconnect: nothing goes out,
+    /// and nothing that comes counts. What was received is still given out.
     pub(crate) fn abandon(&mut self, reason: CloseReason) {
         self.closing.get_or_insert(reason);
         self.drop_unsent();
@@ -277,7 +284,8 @@ impl Link {
         self.listening = Listening::Fault;
     }
 
-    /// So many sends are done: those that a signalled completion stands for, in the order of posting.
+    /// So many sends are done: those that a signalled completion stands for, in the order of
+    /// posting.
     #[inline]
     pub(crate) fn handle_sent(&mut self, count: u32) {
         self.account.on_completed(count);
@@ -289,9 +297,9 @@ impl Link {
         self.ring.take_back(slot);
     }
 
-    /// Takes a place in the send queue for a work request of the driver's own, which must be signalled,
-    /// such as a probe of an idle peer. It counts in [`handle_sent`](Self::handle_sent). `false` when the
-    /// queue is full.
+    /// Takes a place in the send queue for a work request of the driver's own, which must be
+    /// signalled, such as a probe of an idle peer. It counts in [`handle_sent`](Self::handle_sent).
+    /// `false` when the queue is full.
     pub(crate) fn take_send_slot(&mut self) -> bool {
         if self.account.free() == 0 {
             return false;
@@ -300,7 +308,7 @@ impl Link {
         true
     }
 
-    /// Whether [`poll_post`](Self::poll_post) has receives to add.
+    /// True when [`poll_post`](Self::poll_post) has receives to add.
     #[inline]
     pub(crate) fn is_time_to_post(&self) -> bool {
         self.ring.is_time_to_post()
@@ -315,12 +323,12 @@ impl Link {
         }
     }
 
-    /// Whether the lane is below its soft bound, or closed: what nobody needs to wait for.
+    /// True when the lane is below its soft bound, or closed: when nobody needs to wait for it.
     pub(crate) fn is_writable(&self, lane: Lane) -> bool {
         self.closing.is_some() || self.lanes[index(lane)].is_writable()
     }
 
-    /// Whether every frame appended is in a message that was written.
+    /// True when every frame appended is in a message that was written.
     #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
         self.lanes.iter().all(SendQueue::is_empty)
@@ -332,7 +340,7 @@ impl Link {
         self.closing.as_ref()
     }
 
-    /// Whether both ends have said goodbye, or cannot, and everything sent has completed: time to
+    /// True when both ends have said goodbye, or cannot, and everything sent has completed: time to
     /// disconnect.
     #[inline]
     pub(crate) fn is_finished(&self) -> bool {
@@ -341,26 +349,28 @@ impl Link {
         is_peer_through && is_through && self.account.outstanding() == 0
     }
 
-    /// Whether the peer is down to the slots that are never lent, while the application holds others. Then
-    /// whoever gives one back should wake the driver; else the next message is soon enough.
+    /// True when the peer is down to the slots that are never lent, while the application holds
+    /// others. Then whoever gives one back should wake the driver; else the next message is soon
+    /// enough.
     #[inline]
     pub(crate) fn is_starved(&self) -> bool {
         self.ring.lent_count() > 0 && self.credit.peer_left() <= self.ring.kept_count()
     }
 
-    /// Whether [`poll_event`](Self::poll_event) has something to tell.
+    /// True when [`poll_event`](Self::poll_event) has something to tell.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether there is something to tell, or frames have come, or slots are free once that was asked for.
+    /// True when there is something to tell, or frames have come, or slots are free once that was
+    /// asked for.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.read.is_empty() || !self.received.is_empty() || self.has_events()
     }
 
-    /// What went over it so far.
+    /// Counts of what went over it so far.
     pub(crate) fn counters(&self) -> &LinkCounters {
         &self.counters
     }

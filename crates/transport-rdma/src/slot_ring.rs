@@ -10,10 +10,10 @@
 //! longest is posted next, and a queue pair fills what it was given first. A lent slot is never
 //! posted, whatever the application does with it.
 //!
-//! This is the bookkeeping only; the memory is another's. In tests and debug builds the ring keeps the
-//! state of each slot as well and panics when the order is wrong. A release build relies on the
-//! [slab](crate::ffi::slab): a step of a slot there fails unless it is in the state that the step begins
-//! with, so a slot that somebody reads is never posted, whatever the ring gives out.
+//! This is the bookkeeping only; the memory is another's. In tests and debug builds the ring keeps
+//! the state of each slot as well and panics when the order is wrong. A release build relies on the
+//! [slab](crate::ffi::slab): a step of a slot there fails unless it is in the state that the step
+//! begins with, so a slot that somebody reads is never posted, whatever the ring gives out.
 
 use crate::credit::Limits;
 
@@ -21,7 +21,7 @@ use crate::credit::Limits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
-/// What a slot was used for before it was free.
+/// Use of a slot before it was free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A data message.
@@ -30,8 +30,8 @@ pub(crate) enum Use {
     Control,
 }
 
-/// Receives that were posted again, by what they had been used for. The first receives of a connection
-/// are none of these: the peer counts on them from the start.
+/// Receives that were posted again, by what they had been used for. The first receives of a
+/// connection are none of these: the peer counts on them from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reposted {
     pub(crate) data: u32,
@@ -46,8 +46,8 @@ enum State {
     Lent,
 }
 
-/// An eighth of the slots may wait for others to be posted with. Of the quarter that is never lent more than half are then
-/// posted at any time, so the peer always gets credit beyond its reserve.
+/// An eighth of the slots may wait for others to be posted with. Of the quarter that is never lent
+/// more than half are then posted at any time, so the peer always gets credit beyond its reserve.
 const SLOTS_PER_GROUP: u32 = 8;
 /// More share the cost of a post hardly better.
 const GROUP_MAX: u32 = 3;
@@ -58,7 +58,7 @@ pub(crate) struct SlotRing {
     states: States,
     /// Posted all at once, so that it begins anew.
     free: Vec<u32>,
-    /// What those of them were used for that are not new.
+    /// Uses of the free slots that are not new.
     used: Reposted,
     /// So many free slots are posted together.
     group: usize,
@@ -70,8 +70,9 @@ pub(crate) struct SlotRing {
 impl SlotRing {
     /// N + R free slots, of which the application may hold some for as long as it likes.
     ///
-    /// A quarter of the N stays, and at least one more than the peer's reserve: with these alone the
-    /// connection goes on, so an application that holds all it gets slows itself and stops nothing.
+    /// A quarter of the N stays, and at least one more than the peer's reserve: with these alone
+    /// the connection goes on, so an application that holds all it gets slows itself and stops
+    /// nothing.
     pub(crate) fn new(limits: Limits) -> Self {
         let slot_count = limits.slot_count + u32::from(limits.control_slot_count);
         let kept = (limits.slot_count / 4).max(limits.reserve + 1);
@@ -86,8 +87,8 @@ impl SlotRing {
         }
     }
 
-    /// Whether the free slots are to be posted. They wait until enough are free to share the cost of a post; not with one
-    /// that a control message has used, for without it nothing is sent.
+    /// True when the free slots are to be posted. They wait until enough are free to share the cost
+    /// of a post; not with one that a control message has used, for without it nothing is sent.
     #[inline]
     pub(crate) fn is_time_to_post(&self) -> bool {
         self.used.control > 0 || self.free.len() >= self.group
@@ -111,7 +112,7 @@ impl SlotRing {
         self.states.change(slot, State::Posted, State::Filled);
     }
 
-    /// Whether the application may have one more slot; else it gets a copy.
+    /// True when the application may have one more slot; else it gets a copy.
     pub(crate) fn may_lend(&self) -> bool {
         self.lent_count < self.lent_max
     }
@@ -148,30 +149,30 @@ impl SlotRing {
         self.free.push(slot.0);
     }
 
-    /// How many slots the application has.
+    /// Number of slots that the application has.
     pub(crate) fn lent_count(&self) -> u32 {
         self.lent_count
     }
 
-    /// How many data slots are never lent.
+    /// Number of data slots that are never lent.
     pub(crate) fn kept_count(&self) -> u32 {
         self.kept_count
     }
 
-    /// How many slots the application may hold.
+    /// Number of slots that the application may hold.
     #[cfg(test)]
     pub(crate) fn lent_max(&self) -> u32 {
         self.lent_max
     }
 
-    /// How many receives are posted and not used.
+    /// Number of receives that are posted and not used.
     #[cfg(test)]
     pub(crate) fn posted_count(&self) -> usize {
         self.states.0.iter().filter(|state| **state == State::Posted).count()
     }
 }
 
-/// What each slot is, in tests and debug builds; elsewhere nothing is kept.
+/// State of each slot, in tests and debug builds; elsewhere nothing is kept.
 #[derive(Debug)]
 struct States(Vec<State>);
 

@@ -1,4 +1,4 @@
-//! What an endpoint is given: the transport over one device.
+//! The transport over one device, as an endpoint is given it.
 
 use std::fmt;
 use std::io;
@@ -21,10 +21,12 @@ use crate::provider::{Provider, Tag, VerbsError};
 use crate::wire::{Dialled, Dialling, Wire};
 use convoke_core::transport::sockets;
 
-/// Makes connections over one RDMA device, at addresses `rdma://host:port`. Cheap to clone; clones share the device.
+/// Makes connections over one RDMA device, at addresses `rdma://host:port`. Cheap to clone; clones
+/// share the device.
 ///
-/// One task drives all that the transport listens to and has connected. It runs on the tokio runtime that first listened or
-/// dialled, which needs I/O and time enabled, and ends when nothing is left to drive.
+/// One task drives all that the transport listens to and has connected. It runs on the tokio
+/// runtime that first listened or dialled, which needs I/O and time enabled, and ends when nothing
+/// is left to drive.
 #[derive(Clone)]
 pub struct RdmaTransport {
     device: Arc<dyn Device>,
@@ -44,8 +46,8 @@ impl RdmaTransport {
     /// Over the device of this machine with this name, such as `mlx5_0`.
     ///
     /// # Errors
-    /// [`VerbsError::Unsupported`] on systems other than Linux. On Linux [`VerbsError::NoDevice`] or
-    /// [`VerbsError::Permission`], with what to do; others as the system says.
+    /// [`VerbsError::Unsupported`] on systems other than Linux. On Linux [`VerbsError::NoDevice`]
+    /// or [`VerbsError::Permission`], with what to do; others as the system says.
     #[cfg(feature = "verbs")]
     pub fn open(device: &str) -> Result<Self, VerbsError> {
         #[cfg(target_os = "linux")]

@@ -1,12 +1,13 @@
-//! One queue pair and what goes over it, from the dial or the request until everything posted is back.
+//! One queue pair and what goes over it, from the dial or the request until everything posted is
+//! back.
 //!
 //! ```text
 //!  Connecting ──established──▶ Connected ──both goodbyes, or a failure──▶ Draining ──all back──▶ Gone
 //!      └──────────────rejected, unreachable, given up──────────────────────────────────────────▶
 //! ```
 //!
-//! Everything is under one lock, which is never held while the sink is called. Any thread may append and post;
-//! completions, events and deliveries are the engine's.
+//! Everything is under one lock, which is never held while the sink is called. Any thread may
+//! append and post; completions, events and deliveries are the engine's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use opening::Role;
 pub(crate) use opening::{Dialled, Dialling, refusal_of};
 use outgoing::Outgoing;
 
-/// What a goodbye gets to leave once the grace of a close is over.
+/// Time that a goodbye gets to leave once the grace of a close is over.
 const LAST_GRACE: Duration = Duration::from_millis(100);
 
 /// One queue pair and what goes over it.
@@ -54,13 +55,13 @@ struct State<P: Provider> {
     memory: Option<Arc<P::Memory>>,
     role: Role,
     mine: Greeting,
-    /// Where this end can be dialled, by its sink.
+    /// Addresses at which this end can be dialled, by its sink.
     advertised: Vec<Address>,
-    /// What the other end answered a dial with.
+    /// Greeting with which the other end answered a dial.
     theirs: Option<Greeting>,
     /// The address of this end, once known.
     local: Option<SocketAddr>,
-    /// Where the peer asked from; not known of one that was dialled.
+    /// Address from which the peer asked; not known of one that was dialled.
     remote: Option<SocketAddr>,
     /// Once both ends have said hello.
     link: Option<Link>,
@@ -81,7 +82,7 @@ struct State<P: Provider> {
     is_ending: bool,
     /// Why it ended, when the link does not know.
     failure: Option<CloseReason>,
-    /// What a dialler is told, when that says more.
+    /// Error for the dialler, when it says more.
     dial_error: Option<DialError>,
     /// Signs of the peer.
     signs: u64,
@@ -99,12 +100,12 @@ enum Phase {
     Gone,
 }
 
-/// What the minder must know of a wire.
+/// Facts of a wire that the minder must know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
     /// Signs of the peer so far.
     pub(crate) signs: u64,
-    /// Whether it is connected, so that it is probed.
+    /// True when it is connected, so that it is probed.
     pub(crate) is_connected: bool,
     pub(crate) deadline: Option<Instant>,
 }
@@ -207,7 +208,7 @@ impl<P: Provider> Wire<P> {
         }
     }
 
-    /// What ends by time has come to its end, if the deadline has passed.
+    /// Ends what ends by time, if the deadline has passed.
     pub(crate) fn handle_deadline(&self, now: Instant) {
         let mut state = self.state.lock();
         if state.deadline.is_none_or(|deadline| now < deadline) {
@@ -310,8 +311,8 @@ impl<P: Provider> Wire<P> {
         self.fail(state, CloseReason::Network(reason.into()));
     }
 
-    /// The connection is over; what is posted comes back. What has come is still delivered, and a goodbye among it
-    /// says better why.
+    /// The connection is over; what is posted comes back. What has come is still delivered, and a
+    /// goodbye among it says better why.
     #[cold]
     fn fail(&self, state: &mut State<P>, reason: CloseReason) {
         if matches!(state.phase, Phase::Draining | Phase::Gone) {
@@ -340,8 +341,8 @@ impl<P: Provider> Wire<P> {
         self.engine.notify_minder();
     }
 
-    /// Posts what can be received and sent now; receives first, since a control slot must be posted again before
-    /// anything is sent.
+    /// Posts what can be received and sent now; receives first, since a control slot must be posted
+    /// again before anything is sent.
     #[inline]
     fn pump(&self, state: &mut State<P>) {
         state.is_pumped = true;

@@ -1,4 +1,5 @@
-//! What a frame allocates once a connection runs: both ends in this process, on one thread, over simulated verbs.
+//! Allocations of a frame once a connection runs: both ends in this process, on one thread, over
+//! simulated verbs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
 
 const ROUNDS: u64 = 2_000;
-/// What the clock of the engine may allocate meanwhile: it ticks by time, not by frames.
+/// Allocations that the clock of the engine may make meanwhile: it ticks by time, not by frames.
 const SLACK: u64 = 20;
 
 /// Answers every frame with one of the same size, as long as there are rounds left.

@@ -1,6 +1,7 @@
 //! The suite every transport runs, over simulated verbs.
 //!
-//! Without probes of idle peers: their completions would get a connection going again that has stalled, and hide it.
+//! Without probes of idle peers: their completions would get a connection going again that has
+//! stalled, and hide it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The whole transport over a real device, which `RDMA_VM_ADDR` names by an address. Where `RDMA_VM` is set these tests
-//! fail without one; elsewhere they say that they are skipped.
+//! The whole transport over a real device, which `RDMA_VM_ADDR` names by an address. Where
+//! `RDMA_VM` is set these tests fail without one; elsewhere they say that they are skipped.
 #![cfg(target_os = "linux")]
 
 use std::net::IpAddr;
@@ -40,7 +40,8 @@ fn setup(
     Setup { listening, dialling, listen }
 }
 
-/// How often the devices of this machine found no receive posted, or made a peer find none.
+/// Number of times that the devices of this machine found no receive posted, or made a peer find
+/// none.
 fn receiver_not_ready_count() -> u64 {
     let devices = std::fs::read_dir("/sys/class/infiniband").expect("there is a device");
     let names = ["send_rnr_err", "rcvd_rnr_err", "retry_rnr_exceeded_err"];
@@ -60,7 +61,8 @@ fn receiver_not_ready_count() -> u64 {
 async fn rdma_keeps_the_promises_of_a_transport() {
     let Some(address) = device_address() else { return };
     let before = receiver_not_ready_count();
-    // Without probes: their completions would get a connection going again that has stalled, and hide it.
+    // Without probes: their completions would get a connection going again that has stalled, and
+    // hide it.
     let hour = Duration::from_secs(3_600);
     let one =
         setup(address, |builder| builder.keep_alive_interval(hour).keep_alive_timeout(3 * hour));
@@ -133,7 +135,8 @@ impl Sink for Counter {
     }
 }
 
-/// Both ends send so many frames at once, each a message of its own; answers how often a receiver was not ready.
+/// Both ends send so many frames at once, each a message of its own; answers how often a receiver
+/// was not ready.
 async fn saturate(address: IpAddr, slots: u16, count: u64) -> u64 {
     let before = receiver_not_ready_count();
     let setup = setup(address, |builder| builder.slots(slots).slot_bytes(1 << 10));
@@ -171,7 +174,8 @@ async fn messages_find_their_receives_with_any_number_of_slots() {
     }
 }
 
-/// All of them where there are two processors, and so real races; a tenth where there is one, and a twentieth where all is to be quick.
+/// All of them where there are two processors, and so real races; a tenth where there is one, and a
+/// twentieth where all is to be quick.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_receiver_is_not_ready_in_a_million_messages() {
     let Some(address) = device_address() else { return };

@@ -1,7 +1,7 @@
 //! The rival: verbs alone, without a line of Convoke, as fast as they allow.
 //!
-//! Small messages go inline, one send in 16 is signalled, receives are posted ahead and reposted after
-//! the answer is on its way.
+//! Small messages go inline, one send in 16 is signalled, receives are posted ahead and reposted
+//! after the answer is on its way.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,7 +75,8 @@ pub(crate) fn by_event((near, far): &mut (End, End), bytes: usize, count: usize)
     })
 }
 
-/// One way, at most `window` messages sent and not received; the time of one message, burst by burst.
+/// One way, at most `window` messages sent and not received; the time of one message, burst by
+/// burst.
 pub(crate) fn stream(
     (near, far): &mut (End, End),
     bytes: usize,

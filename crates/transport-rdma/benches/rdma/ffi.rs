@@ -12,20 +12,21 @@ pub(crate) const DEPTH: u32 = 128;
 pub(crate) const SIGNAL_EVERY: u32 = 16;
 /// The largest message.
 const BYTES_MAX: u32 = 1 << 20;
-/// What is asked for; a device grants as much or more.
+/// Inline bytes asked for; a device grants as much or more.
 const INLINE_BYTES: u32 = 220;
 /// Receive buffers overlap: nobody reads them, and so the region stays small enough for a cache.
 const REGION_BYTES: usize = 2 * BYTES_MAX as usize;
 const RECEIVE: u64 = 1 << 63;
 
-/// One queue pair with its own completion queue and channel. Its handles live as long as the process.
+/// One queue pair with its own completion queue and channel. Its handles live as long as the
+/// process.
 pub(crate) struct End {
     qp: *mut ibv_qp,
     cq: *mut ibv_cq,
     channel: *mut ibv_comp_channel,
     receives: &'static mut [ibv_recv_wr],
     sends: &'static mut [ibv_send_wr],
-    /// What the sends gather from.
+    /// Entry that the sends gather from.
     entry: *mut ibv_sge,
     completions: Box<[ibv_wc; 32]>,
     inline_bytes: usize,
@@ -61,7 +62,8 @@ fn listen(address: SocketAddr, port: &mpsc::Sender<u16>) -> End {
     }
     let mut end = End::new(child);
     end.post_receives(DEPTH);
-    // SAFETY: `child` has a queue pair with its receives posted, and the parameters outlive the call.
+    // SAFETY: `child` has a queue pair with its receives posted, and the parameters outlive the
+    // call.
     unsafe { check(rdma_accept(child, &mut parameters()), "accept") };
     end
 }

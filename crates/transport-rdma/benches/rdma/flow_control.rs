@@ -1,9 +1,9 @@
-//! What do credits cost, by the number of buffers? The sweep of RUBIN, whose flow control was either
+//! Cost of credits, by the number of buffers. The sweep of RUBIN, whose flow control was either
 //! off, and crashed, or on, and slow.
 //!
-//! Messages of a size of which each takes a buffer go one way. The sender limits itself to as many as
-//! there are buffers by a count that it shares with the receiver, which only works within one process;
-//! so without credits, too, every message finds a buffer.
+//! Messages of a size of which each takes a buffer go one way. The sender limits itself to as many
+//! as there are buffers by a count that it shares with the receiver, which only works within one
+//! process; so without credits, too, every message finds a buffer.
 
 use convoke_transport_rdma::Defect;
 

@@ -1,9 +1,10 @@
-//! How close is the transport to bare verbs, and what do its parts cost?
+//! Costs of the transport beside bare verbs, and of its parts.
 //!
 //! Both ends are in one process over one device, on one thread, so that under a clock that counts
-//! instructions every figure repeats. Prints a JSON line per row on standard output and what the limits
-//! say on standard error; fails when one is not kept. Run it by `cargo xtask rdma --only bench`, or with
-//! the address of an RDMA device in the variable `RDMA_VM_ADDR`.
+//! instructions every figure repeats. Prints a JSON line per row on standard output and what the
+//! limits say on standard error; fails when one is not kept. Run it by
+//! `cargo xtask rdma --only bench`, or with the address of an RDMA device in the variable
+//! `RDMA_VM_ADDR`.
 //!
 //! - [`ping_pong`]: one message there and back, against bare verbs, polled and driven by events;
 //! - [`stream`]: one way, 64 messages under way;

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
-/// How the two ends are set up, beside the defaults.
+/// Setup of the two ends, beside the defaults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) poll_mode: PollMode,
@@ -74,7 +74,8 @@ impl Pair {
     pub(crate) fn rdma(setup: &Setup) -> Self {
         let listen = format!("rdma://{}:0", device_address());
         let near = setup.transport();
-        // A thread of its own needs an engine of its own; on one thread one engine serves both ends.
+        // A thread of its own needs an engine of its own; on one thread one engine serves both
+        // ends.
         let far = if setup.has_two_threads { setup.transport() } else { Arc::clone(&near) };
         Self::over([near, far], &listen, setup.has_two_threads)
     }
@@ -152,14 +153,14 @@ impl Pair {
         }
     }
 
-    /// What the far end has sent of its own, beside frames: credit.
+    /// Messages that the far end has sent of its own, beside frames: credit.
     pub(crate) fn credit_messages(&self) -> u64 {
         let far = self.answerer.connection.lock();
         // The first of the transport's own messages introduces it.
         far.as_ref().map_or(0, |far| far.counters().transport_frames_sent.saturating_sub(1))
     }
 
-    /// What this end has sent.
+    /// Counters of what this end has sent.
     pub(crate) fn counters(&self) -> Counters {
         self.near.counters()
     }

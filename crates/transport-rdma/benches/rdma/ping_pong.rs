@@ -71,7 +71,8 @@ fn pairs<P>(make: impl FnMut() -> P) -> Vec<P> {
     std::iter::repeat_with(make).take(CANDIDATES).collect()
 }
 
-/// Two threads that poll on one processor take turns by the scheduler's clock, and that is what would be measured.
+/// Two threads that poll on one processor take turns by the scheduler's clock, and that is what
+/// would be measured.
 fn has_two_processors() -> bool {
     available_parallelism().is_ok_and(|count| count.get() > 1)
 }

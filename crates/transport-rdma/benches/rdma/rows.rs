@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What was measured so far.
+/// Measurements so far.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     medians: BTreeMap<(&'static str, String, usize), f64>,
@@ -45,22 +45,23 @@ impl Report {
         }
     }
 
-    /// Holds a figure that has not reached its goal yet against a limit above that, so that it does not get worse.
+    /// Holds a figure that has not reached its goal yet against a limit above that, so that it does
+    /// not get worse.
     pub(crate) fn goal(&mut self, what: &str, figure: f64, goal: f64, limit: f64) {
         let word = if figure <= goal { "reached" } else { "MISSED" };
         eprintln!("goal {word}: {what}: {figure:.4}, goal {goal:.4}");
         self.limit(what, figure, limit);
     }
 
-    /// Whether all limits were kept.
+    /// Success when all limits were kept.
     pub(crate) fn conclude(self) -> ExitCode {
         if self.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
-/// Pairs of which the best one counts, with messages up to this size. Some pairs of bare queue pairs need 280 instructions
-/// more for a small message than others made the same way, as long as they live: what memory the kernel has at hand for
-/// their packets is luck.
+/// Pairs of which the best one counts, with messages up to this size. Some pairs of bare queue
+/// pairs need 280 instructions more for a small message than others made the same way, as long as
+/// they live: what memory the kernel has at hand for their packets is luck.
 pub(crate) const CANDIDATES: usize = 5;
 pub(crate) const CANDIDATE_BYTES_MAX: usize = 256;
 
@@ -80,7 +81,7 @@ pub(crate) fn best<P>(
     all.min_by_key(median).expect("there is a pair")
 }
 
-/// Whether to measure less, to see that it works and keeps its limits.
+/// True when the bench is to measure less, only to see that it works and keeps its limits.
 pub(crate) fn is_quick() -> bool {
     std::env::var_os("RDMA_VM_QUICK").is_some()
 }

@@ -1,10 +1,11 @@
 //! Two ends, their slots and the messages between them, in every order of events.
 //!
-//! A state is what both engines know of each other, what is in flight, what the application holds and
-//! what wants to be sent; counters enter as distances, so the states are finitely many and all of them
-//! are visited. Two things must never be: a message without a receive posted for it, and an end that
-//! wants to send while nothing can happen any more, *even if the application never gives back what it
-//! holds*. Neither is true of the obvious schemes, which are tried as well: the search must find out.
+//! A state is what both engines know of each other, what is in flight, what the application holds
+//! and what wants to be sent; counters enter as distances, so the states are finitely many and all
+//! of them are visited. Two things must never be: a message without a receive posted for it, and an
+//! end that wants to send while nothing can happen any more, *even if the application never gives
+//! back what it holds*. Neither is true of the obvious schemes, which are tried as well: the search
+//! must find out.
 
 mod schemes;
 
@@ -18,7 +19,7 @@ use schemes::{CloseInControlSlot, RigidReserve, SharedWindow, UnknownReserve};
 /// A credit scheme as the model needs it.
 trait Scheme: Clone {
     fn new(own: Limits, peer: Limits) -> Self;
-    /// How many receives an end has posted at first.
+    /// Number of receives that an end has posted at first.
     fn receive_count(own: Limits) -> u32;
     fn may_send(&self, purpose: Purpose) -> bool;
     fn may_close(&self) -> bool {
@@ -31,7 +32,7 @@ trait Scheme: Clone {
     fn post_data(&mut self);
     /// All it knows, by distances; below 16 each.
     fn distances(&self) -> [u32; 5];
-    /// What a message on its way here will tell, by distances; below 8 each.
+    /// News that a message on its way here will tell, by distances; below 8 each.
     fn news(&self, header: &Header) -> [u32; 2];
 }
 
@@ -55,12 +56,12 @@ enum Close {
     Sent,
 }
 
-/// What the two ends do by themselves.
+/// Habits of the two ends: what they do by themselves.
 #[derive(Clone, Copy)]
 struct Habits {
-    /// Whether each end ever sends.
+    /// True for each end that ever sends.
     sends: [bool; 2],
-    /// Whether there are frames of the control lane; without a reserve they are as any other.
+    /// True when there are frames of the control lane; without a reserve they are as any other.
     has_control: bool,
     has_close: bool,
 }
@@ -81,7 +82,7 @@ impl<S: Scheme> End<S> {
         }
     }
 
-    /// What goes out next, as `Link` decides it.
+    /// Kind of the message that goes out next, as `Link` decides it.
     fn next_kind(&self) -> Option<Kind> {
         let may_send = |purpose| self.scheme.may_send(purpose);
         let is_through = !self.has_data && !self.has_control;
@@ -140,7 +141,7 @@ impl<S: Scheme> End<S> {
 /// A state in which nothing more happens by itself, though an end wants to send.
 #[derive(Clone, Copy, Debug)]
 struct Stuck {
-    /// How many slots both applications hold.
+    /// Number of slots that both applications hold.
     lent: u32,
 }
 
@@ -194,7 +195,7 @@ enum Step {
     ReceiverNotReady,
 }
 
-/// What the two ends and the wire do without anybody's help.
+/// Steps that the two ends and the wire take without anybody's help.
 fn steps<S: Scheme>(world: &World<S>, next: &mut Vec<World<S>>) -> Step {
     for at in 0..2 {
         if let Some(kind) = world[at].next_kind() {
@@ -228,7 +229,7 @@ fn steps<S: Scheme>(world: &World<S>, next: &mut Vec<World<S>>) -> Step {
     Step::Fine
 }
 
-/// What the applications may do, or never do.
+/// Steps that the applications may take, or never take.
 fn wishes<S: Scheme>(world: &World<S>, habits: Habits, next: &mut Vec<World<S>>) {
     for at in 0..2 {
         let end = &world[at];

@@ -180,7 +180,8 @@ proptest! {
         }
     }
 
-    /// Whatever a peer says, it gets nothing it does not have, and what is believed stays in bounds.
+    /// Whatever a peer says, it gets nothing it does not have, and what is believed stays in
+    /// bounds.
     #[test]
     fn a_hostile_header_is_a_fault_or_within_bounds(
         own in any_limits(),

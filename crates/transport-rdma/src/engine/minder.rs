@@ -1,9 +1,9 @@
 //! The task that watches the time: deadlines, silent peers, and sinks that block.
 //!
-//! The engine hands frames to sinks by itself, which is the shortest way. A sink that blocks its thread would hold up
-//! every other connection of the device. So while there is traffic, the minder looks every few milliseconds whether
-//! one delivery has gone on since the last look; then a new task becomes the engine, and the old one ends when its
-//! sink returns.
+//! The engine hands frames to sinks by itself, which is the shortest way. A sink that blocks its
+//! thread would hold up every other connection of the device. So while there is traffic, the minder
+//! looks every few milliseconds whether one delivery has gone on since the last look; then a new
+//! task becomes the engine, and the old one ends when its sink returns.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -18,10 +18,11 @@ use super::Engine;
 use crate::provider::{Provider, Tag};
 use crate::wire::Wire;
 
-/// How often deliveries are looked at while there is traffic. A blocking sink holds up others for up to twice as long.
+/// Period between two looks at deliveries while there is traffic. A blocking sink holds up others
+/// for up to twice as long.
 const WATCH_PERIOD: Duration = Duration::from_millis(5);
 
-/// What the minder remembers between two looks.
+/// Memory of the minder between two looks.
 #[derive(Debug)]
 struct Memory<P: Provider> {
     deliveries: u64,
@@ -34,12 +35,13 @@ struct Memory<P: Provider> {
 }
 
 impl<P: Provider> Engine<P> {
-    /// The engine begins a delivery; answers its number. From now on deliveries are watched, until nothing happens
-    /// any more.
+    /// The engine begins a delivery; answers its number. From now on deliveries are watched, until
+    /// nothing happens any more.
     #[inline]
     pub(super) fn begin_delivery(&self) -> u64 {
         let number = self.deliveries.fetch_add(1, Ordering::SeqCst) + 1;
-        // Counted first, for the minder rests first and then looks at the count: one of the two sees the other.
+        // Counted first, for the minder rests first and then looks at the count: one of the two
+        // sees the other.
         if self.is_minder_resting.load(Ordering::SeqCst)
             && self.is_minder_resting.swap(false, Ordering::AcqRel)
         {
@@ -67,7 +69,8 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    /// Counts the end of a delivery; answers whether that was not done before. Who relieves a task does it in its place.
+    /// Counts the end of a delivery; answers whether that was not done before. Who relieves a task
+    /// does it in its place.
     #[inline]
     pub(super) fn count_end(&self, number: u64) -> bool {
         let counted = self.deliveries.compare_exchange(
@@ -102,7 +105,8 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    /// All wires there are, to be looked at without the lock of the table: who holds that of a wire may wait for it.
+    /// All wires there are, to be looked at without the lock of the table: who holds that of a wire
+    /// may wait for it.
     fn collect_wires(&self, into: &mut Vec<Arc<Wire<P>>>) {
         into.extend(self.table.lock().wires().cloned());
     }
@@ -151,7 +155,8 @@ impl<P: Provider> Engine<P> {
         !may_rest
     }
 
-    /// Probes the peers that gave no sign since the last look, and closes those that gave none for too long.
+    /// Probes the peers that gave no sign since the last look, and closes those that gave none for
+    /// too long.
     fn keep_alive(&self, memory: &mut Memory<P>, now: Instant) {
         let before = std::mem::take(&mut memory.signs);
         self.collect_wires(&mut memory.wires);

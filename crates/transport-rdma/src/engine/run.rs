@@ -13,7 +13,8 @@ use crate::provider::{Provider, VerbsError};
 use crate::wire::Wire;
 use idle::Idle;
 
-/// Completions taken with one poll: enough to share the cost of the call, few enough that no connection waits long.
+/// Completions taken with one poll: enough to share the cost of the call, few enough that no
+/// connection waits long.
 const POLL_BUDGET: usize = 16;
 
 /// Engines of this process that run.
@@ -46,7 +47,8 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    /// Takes what has completed; answers a wire with something to deliver. Others are added to those that are ready.
+    /// Takes what has completed; answers a wire with something to deliver. Others are added to
+    /// those that are ready.
     #[inline]
     fn poll(&self, poller: &mut Poller<P>) -> Result<Option<Arc<Wire<P>>>, VerbsError> {
         let Poller { completions, ready, .. } = poller;
@@ -82,7 +84,8 @@ impl<P: Provider> Engine<P> {
     /// Takes the requests there are.
     #[inline]
     fn take_requests(&self, poller: &mut Poller<P>) {
-        // Set after a request was added, and cleared before all are taken under the lock: none is left behind.
+        // Set after a request was added, and cleared before all are taken under the lock: none is
+        // left behind.
         if self.has_requests.load(Ordering::Relaxed) {
             self.has_requests.store(false, Ordering::Relaxed);
             self.take_all_requests(poller);
@@ -155,8 +158,8 @@ impl<P: Provider> Runner<P> {
         Ok(has_first || has_others)
     }
 
-    /// Lets a wire deliver; answers whether to go on. The poller is free meanwhile, so that a relief can go on when it
-    /// takes long.
+    /// Lets a wire deliver; answers whether to go on. The poller is free meanwhile, so that a
+    /// relief can go on when it takes long.
     #[inline]
     fn deliver(&self, wire: &Arc<Wire<P>>) -> bool {
         let delivery = self.engine.begin_delivery();

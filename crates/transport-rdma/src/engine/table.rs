@@ -1,4 +1,4 @@
-//! What the tags of a device stand for.
+//! Table of what the tags of a device stand for.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use convoke_core::transport::Sink;
 use crate::provider::{Provider, Tag, VerbsError};
 use crate::wire::Wire;
 
-/// Listeners and wires by their tag. A tag is used again as soon as it is free: a provider reports nothing of one
-/// whose handle was dropped.
+/// Listeners and wires by their tag. A tag is used again as soon as it is free: a provider reports
+/// nothing of one whose handle was dropped.
 #[derive(Debug)]
 pub(super) struct Table<P: Provider> {
     entries: Vec<Option<Entry<P>>>,

@@ -9,10 +9,11 @@
 //!                               (the simulated device)                                 returned slots)
 //! ```
 //!
-//! Every step is one atomic exchange that fails when the slot is in another state. A reference to the bytes of a slot
-//! exists only in the states `Writing` and `Filling` (one, exclusive) and in `Reading`, `Lent` and between (shared), each
-//! of which is left only by whoever entered it. A device accesses `Posted` and `Sending` slots, where no reference exists.
-//! A slot that is lent while it is still read is free once both have ended; whichever ends last returns it.
+//! Every step is one atomic exchange that fails when the slot is in another state. A reference to
+//! the bytes of a slot exists only in the states `Writing` and `Filling` (one, exclusive) and in
+//! `Reading`, `Lent` and between (shared), each of which is left only by whoever entered it. A
+//! device accesses `Posted` and `Sending` slots, where no reference exists. A slot that is lent
+//! while it is still read is free once both have ended; whichever ends last returns it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -29,7 +30,8 @@ use states::{
     index,
 };
 
-/// Slots begin at multiples of this, so that no slot shares a page with memory the device may not touch.
+/// Slots begin at multiples of this, so that no slot shares a page with memory the device may not
+/// touch.
 const ALIGN: usize = 4096;
 
 /// Memory for a device to receive into and send from. Lives as long as the last guard of a slot.
@@ -39,12 +41,12 @@ pub struct Slab {
     slot_count: u32,
     slot_bytes: usize,
     states: States,
-    /// Whether a queue pair works on it.
+    /// True when a queue pair works on it.
     is_claimed: AtomicBool,
 }
 
-// SAFETY: the memory is owned by the slab, and its bytes are accessed only in states that one holder has entered by an
-// atomic exchange; see the module.
+// SAFETY: the memory is owned by the slab, and its bytes are accessed only in states that one
+// holder has entered by an atomic exchange; see the module.
 unsafe impl Send for Slab {}
 // SAFETY: the same.
 unsafe impl Sync for Slab {}
@@ -74,7 +76,7 @@ impl Slab {
         })
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn slot_count(&self) -> u32 {
         self.slot_count
     }
@@ -89,8 +91,8 @@ impl Slab {
         self.layout.size()
     }
 
-    /// Where all slots begin; slot `i` is `i` times [`slot_bytes`](Self::slot_bytes) behind. Only for a device
-    /// to be told.
+    /// Start of all slots; slot `i` is `i` times [`slot_bytes`](Self::slot_bytes) behind. Only for
+    /// a device to be told.
     #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "only a real device is told"))]
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
@@ -101,8 +103,8 @@ impl Slab {
         self.states.step(slot, FREE, WRITING).then(|| SlotMut { slab: self, slot })
     }
 
-    /// A queue pair of a real device is going to work on it; answers whether none does. Two would free each other's slots when
-    /// they [reclaim](Self::reclaim).
+    /// A queue pair of a real device is going to work on it; answers whether none does. Two would
+    /// free each other's slots when they [reclaim](Self::reclaim).
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     pub(super) fn claim(&self) -> bool {
         !self.is_claimed.swap(true, Ordering::AcqRel)
@@ -126,33 +128,35 @@ impl Slab {
         self.states.step(slot, FREE, POSTED)
     }
 
-    /// The device has completed the receive and no longer touches the slot; answers whether it was posted.
+    /// The device has completed the receive and no longer touches the slot; answers whether it was
+    /// posted.
     #[inline]
     pub(crate) fn end_receive(&self, slot: u32) -> bool {
         self.states.step(slot, POSTED, FILLED) || self.states.step(slot, DELIVERED, FILLED)
     }
 
-    /// What a simulated device receives goes into a posted slot; answers whether it was posted and has the room.
+    /// Puts what a simulated device receives into a posted slot; answers whether it was posted and
+    /// has the room.
     pub(crate) fn deliver(&self, slot: u32, bytes: &[u8]) -> bool {
         if bytes.len() > self.slot_bytes || !self.states.step(slot, POSTED, FILLING) {
             return false;
         }
-        // SAFETY: the slot was posted, so no reference to its bytes existed; `FILLING`, entered above by this call alone,
-        // keeps others out until it is left below.
+        // SAFETY: the slot was posted, so no reference to its bytes existed; `FILLING`, entered
+        // above by this call alone, keeps others out until it is left below.
         let to = unsafe { std::slice::from_raw_parts_mut(self.slot_start(slot), bytes.len()) };
         to.copy_from_slice(bytes);
         self.states.leave(slot, DELIVERED);
         true
     }
 
-    /// What a simulated device sends comes out of a slot being sent, and replaces what is in `into`; answers whether
-    /// it was being sent and is as long.
+    /// Takes what a simulated device sends out of a slot being sent, and replaces what is in
+    /// `into`; answers whether it was being sent and is as long.
     pub(crate) fn collect(&self, slot: u32, bytes: usize, into: &mut Vec<u8>) -> bool {
         if bytes > self.slot_bytes || !self.states.step(slot, SENDING, READING) {
             return false;
         }
-        // SAFETY: no exclusive reference exists in `READING`, which this call alone has entered, and the bytes are
-        // initialised, since all were zeroed.
+        // SAFETY: no exclusive reference exists in `READING`, which this call alone has entered,
+        // and the bytes are initialised, since all were zeroed.
         let sent = unsafe { std::slice::from_raw_parts(self.slot_start(slot), bytes) };
         into.clear();
         into.extend_from_slice(sent);
@@ -160,7 +164,8 @@ impl Slab {
         true
     }
 
-    /// The first bytes of a filled slot, to be judged, copied or lent; `None` when it is not filled, or is shorter.
+    /// The first bytes of a filled slot, to be judged, copied or lent; `None` when it is not
+    /// filled, or is shorter.
     #[inline]
     pub fn read(&self, slot: u32, bytes: usize) -> Option<Reading<'_>> {
         let is_free = bytes <= self.slot_bytes && self.states.step(slot, FILLED, READING);
@@ -178,14 +183,14 @@ impl Slab {
         self.states.take_returned(take);
     }
 
-    /// Whether guards have returned slots since the last time.
+    /// True when guards have returned slots since the last time.
     #[inline]
     pub fn has_returned(&self) -> bool {
         self.states.has_returned()
     }
 
-    /// Whether the next returned slot wakes the engine. Set before looking for returned slots, so that none slips
-    /// through in between.
+    /// Sets whether the next returned slot wakes the engine. Set before looking for returned slots,
+    /// so that none slips through in between.
     #[inline]
     pub fn set_starved(&self, is_starved: bool) {
         self.states.set_starved(is_starved);
@@ -204,15 +209,17 @@ impl Slab {
     #[inline]
     fn slot_start(&self, slot: u32) -> *mut u8 {
         debug_assert!(slot < self.slot_count());
-        // SAFETY: callers have entered a state of this slot, so it exists, and its offset is inside the allocation.
+        // SAFETY: callers have entered a state of this slot, so it exists, and its offset is inside
+        // the allocation.
         unsafe { self.start.as_ptr().add(index(slot) * self.slot_bytes) }
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and freed only here. No guard exists, since each holds the slab;
-        // no device accesses it, since a queue pair holds its memory and that the slab.
+        // SAFETY: allocated in `new` with this layout, and freed only here. No guard exists, since
+        // each holds the slab; no device accesses it, since a queue pair holds its memory and that
+        // the slab.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -234,8 +241,8 @@ pub struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Lends the bytes until the guard is dropped, which returns the slot; also while this reads on. `None` when they
-    /// are lent already, or `slab` is another one.
+    /// Lends the bytes until the guard is dropped, which returns the slot; also while this reads
+    /// on. `None` when they are lent already, or `slab` is another one.
     pub fn lend(&self, slab: &Arc<Slab>) -> Option<SlotGuard> {
         let is_lent = std::ptr::eq(self.slab, &raw const **slab)
             && self.slab.states.step(self.slot, READING, READING_LENT);
@@ -255,8 +262,8 @@ impl Deref for Reading<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: while this exists the slot is in one of the three states of reading, which only its drop leaves: nobody
-        // writes, and the bytes are initialised, since all were zeroed.
+        // SAFETY: while this exists the slot is in one of the three states of reading, which only
+        // its drop leaves: nobody writes, and the bytes are initialised, since all were zeroed.
         unsafe { std::slice::from_raw_parts(self.slab.slot_start(self.slot), self.bytes) }
     }
 }
@@ -283,7 +290,8 @@ impl Deref for SlotMut<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: while this exists the slot is in `WRITING`: nobody else has a reference, and the bytes are initialised.
+        // SAFETY: while this exists the slot is in `WRITING`: nobody else has a reference, and the
+        // bytes are initialised.
         unsafe { std::slice::from_raw_parts(self.slab.slot_start(self.slot), self.slab.slot_bytes) }
     }
 }
@@ -308,8 +316,8 @@ impl fmt::Debug for SlotMut<'_> {
     }
 }
 
-/// Received bytes in the slot they came in. Dropping it, on any thread and at any time, returns the slot; it keeps the
-/// memory alive.
+/// Received bytes in the slot they came in. Dropping it, on any thread and at any time, returns the
+/// slot; it keeps the memory alive.
 pub struct SlotGuard {
     slab: Arc<Slab>,
     slot: u32,
@@ -319,8 +327,8 @@ pub struct SlotGuard {
 impl AsRef<[u8]> for SlotGuard {
     fn as_ref(&self) -> &[u8] {
         let start = self.slab.slot_start(self.slot);
-        // SAFETY: while this exists the slot is in `LENT` or `READING_LENT`: nobody writes, and the bytes are initialised.
-        // There are not more than were read, which are inside the slot.
+        // SAFETY: while this exists the slot is in `LENT` or `READING_LENT`: nobody writes, and the
+        // bytes are initialised. There are not more than were read, which are inside the slot.
         unsafe { std::slice::from_raw_parts(start, self.bytes) }
     }
 }

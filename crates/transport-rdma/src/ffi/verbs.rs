@@ -1,8 +1,8 @@
 //! Owners of verbs objects.
 //!
-//! Each type owns one object of `libibverbs` or `librdmacm` and destroys it when dropped. What an object needs, it
-//! holds by an `Arc`, which is dropped after the object itself; so the order of destruction is right whatever the order
-//! of drops, and on every path of errors:
+//! Each type owns one object of `libibverbs` or `librdmacm` and destroys it when dropped. What an
+//! object needs, it holds by an `Arc`, which is dropped after the object itself; so the order of
+//! destruction is right whatever the order of drops, and on every path of errors:
 //!
 //! ```text
 //!   QueuePair ──▶ CompletionQueue ──▶ CompletionChannel ──▶ Context
@@ -11,12 +11,14 @@
 //!   Id ──▶ EventChannel                     (librdmacm opens the device for itself)
 //! ```
 //!
-//! The context is our own and not the one librdmacm shares within the process: its asynchronous events then concern our
-//! objects alone, and closing it ends them. So a queue pair is taken through its states by hand, with the attributes that
-//! librdmacm says ([`Id::attributes`]), and an [`Id`] never has a queue pair of its own.
+//! The context is our own and not the one librdmacm shares within the process: its asynchronous
+//! events then concern our objects alone, and closing it ends them. So a queue pair is taken
+//! through its states by hand, with the attributes that librdmacm says ([`Id::attributes`]), and an
+//! [`Id`] never has a queue pair of its own.
 //!
-//! All calls of both libraries are thread-safe; where a call is limited to one thread at a time, its owner says so.
-//! Only the classic verbs are used: rdma-sys finds none of the extended ones on 64-bit systems.
+//! All calls of both libraries are thread-safe; where a call is limited to one thread at a time,
+//! its owner says so. Only the classic verbs are used: rdma-sys finds none of the extended ones on
+//! 64-bit systems.
 
 mod async_event;
 mod completion;
@@ -42,8 +44,8 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A duplicate of a descriptor the library owns, to wait on. It is set to never block; so is the library's, since both
-/// are one open file.
+/// A duplicate of a descriptor the library owns, to wait on. It is set to never block; so is the
+/// library's, since both are one open file.
 ///
 /// # Safety
 /// `descriptor` is open during the call.
@@ -64,7 +66,8 @@ unsafe fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 
 /// Lets the runtime of the caller say when a descriptor becomes readable.
 pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor is open, and owned by what watches it: it stays open and the same until that is dropped.
+    // SAFETY: the descriptor is open, and owned by what watches it: it stays open and the same
+    // until that is dropped.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
         .map_err(|error| error.into_parts().1)
 }

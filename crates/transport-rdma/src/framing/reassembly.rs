@@ -6,7 +6,7 @@ use convoke_core::transport::Lane;
 use super::record::Part;
 use super::{Fault, index};
 
-/// What is set aside for a frame when its first fragment comes. From here on the room doubles, so that
+/// Room set aside for a frame when its first fragment comes. From here on the room doubles, so that
 /// a peer that only announces large frames costs little.
 const FIRST_ROOM_BYTES: usize = 256 * 1024;
 

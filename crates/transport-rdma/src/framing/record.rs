@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A frame that fits a message is one record, first and last at once. A larger one is a first
-//! fragment, which says in 4 more bytes how long the frame will be, fragments, and a last one; none of
-//! them is empty. Records of the two lanes may alternate, also within a message.
+//! fragment, which says in 4 more bytes how long the frame will be, fragments, and a last one; none
+//! of them is empty. Records of the two lanes may alternate, also within a message.
 
 use convoke_core::transport::Lane;
 
@@ -34,7 +34,7 @@ pub(crate) enum Part {
     Whole,
     /// The first fragment of a frame of `frame_bytes`.
     First {
-        /// How long the frame is in all.
+        /// Length of the frame in all.
         frame_bytes: u32,
     },
     /// Neither the first fragment nor the last.
@@ -44,7 +44,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// How many bytes stand before those of the frame.
+    /// Number of bytes that stand before those of the frame.
     #[inline]
     pub(crate) fn head_bytes(self) -> usize {
         match self {
@@ -54,12 +54,12 @@ impl Part {
     }
 }
 
-/// What stands before the bytes of a record.
+/// Head before the bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) lane: Lane,
     pub(crate) part: Part,
-    /// How many bytes of the frame follow; at most [`RECORD_BYTES_MAX`].
+    /// Number of bytes of the frame that follow; at most [`RECORD_BYTES_MAX`].
     pub(crate) len: usize,
 }
 
@@ -228,7 +228,8 @@ mod tests {
             first_len in 0..200_u8,
         ) {
             let mut payload = payload;
-            // A random word is nearly always refused; most of the time let the first one be a record.
+            // A random word is nearly always refused; most of the time let the first one be a
+            // record.
             if let [len, zero, zeros, bits, ..] = payload.as_mut_slice() {
                 (*len, *zero, *zeros) = (first_len, 0, 0);
                 *bits &= 0xe0;

@@ -1,12 +1,12 @@
-//! Where small frames are copied to.
+//! Memory that small frames are copied to.
 
 use bytes::{Bytes, BytesMut};
 
-/// How much is allocated at once for copies. A frame that is held keeps all of it, so not more.
+/// Bytes allocated at once for copies. A frame that is held keeps all of it, so not more.
 const BLOCK_BYTES: usize = 32 * 1024;
 
-/// A buffer that gives out slices and takes its memory back when all of them are dropped, so that in
-/// the steady state a copy allocates nothing.
+/// A buffer that gives out slices and takes its memory back when all of them are dropped, so that
+/// in the steady state a copy allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     block: BytesMut,

@@ -1,4 +1,4 @@
-//! What a link makes of a message that came.
+//! Handling of a message that came, by a link.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use crate::framing::record::{Part, Record, Records};
 use crate::framing::{Fault, HEADER_BYTES, Header, Kind, TEXT_BYTES_MAX, clean_text};
 use crate::slot_ring::{Slot, Use};
 
-/// A frame up to this size is copied out of its slot, which is posted again at once. To lend the slot
-/// costs more than such a copy.
+/// A frame up to this size is copied out of its slot, which is posted again at once. To lend the
+/// slot costs more than such a copy.
 const COPY_BYTES_MAX: usize = 1024;
 
 impl Link {
     /// A receive completed: `message` is what is in `slot`. When frames are large enough and the
-    /// application does not hold too many slots already, they are slices of what `lend` returns: all of
-    /// the message, to be given back by [`handle_slot_returned`](Self::handle_slot_returned) when the
-    /// last slice is dropped. `lend` is called at most once.
+    /// application does not hold too many slots already, they are slices of what `lend` returns:
+    /// all of the message, to be given back by [`handle_slot_returned`](Self::handle_slot_returned)
+    /// when the last slice is dropped. `lend` is called at most once.
     ///
     /// # Errors
     /// A [`Fault`] when the peer broke the rules. The link closes with it by itself.
@@ -45,8 +45,8 @@ impl Link {
         self.begin_close(CloseReason::Fault(fault.to_string()));
     }
 
-    /// The next thing to tell. To be asked before [`take_received`](Self::take_received): an introduction
-    /// comes before any frame.
+    /// The next thing to tell. To be asked before [`take_received`](Self::take_received): an
+    /// introduction comes before any frame.
     #[inline]
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -175,7 +175,7 @@ impl Link {
         Ok(loan.message.is_some())
     }
 
-    /// Whether frames are given out, and not dropped because this end is closing.
+    /// True when frames are given out, and not dropped because this end is closing.
     #[inline]
     fn wants_frames(&self) -> Result<bool, Fault> {
         if !matches!(self.listening, Listening::Frames) {
@@ -219,7 +219,7 @@ impl Link {
         Some(message.slice(HEADER_BYTES + range.start..HEADER_BYTES + range.end))
     }
 
-    /// Whether the slot of a frame that is large enough may be lent; if not, the copy counts.
+    /// True when the slot of a frame that is large enough may be lent; if not, the copy counts.
     fn may_lend(&mut self) -> bool {
         let may_lend = !self.defects.never_lends() && self.ring.may_lend();
         self.counters.copies_under_pressure += u64::from(!may_lend);

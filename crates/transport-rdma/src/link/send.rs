@@ -1,4 +1,4 @@
-//! What a link sends next, and how a message is written.
+//! Choice of what a link sends next, and the writing of a message.
 
 use convoke_core::transport::Lane;
 
@@ -53,7 +53,8 @@ impl Link {
             self.write(message, buffer);
             self.account.post();
             count += 1;
-            // A message takes all the credit there is to give with it, so mostly there is nothing left to say.
+            // A message takes all the credit there is to give with it, so mostly there is nothing
+            // left to say.
             let is_last = message != Message::Credit && !self.has_data_to_send();
             next = if is_last { None } else { self.next_message(out.room()) };
             out.post(next.is_none());
@@ -64,8 +65,9 @@ impl Link {
         count
     }
 
-    /// The next message where its frames were encoded: when these are small ones of one lane, there is nothing else to send, and
-    /// they make no more than `bytes_max`. It is to be posted at once, as the last of its batch, and needs no [`Outbox`].
+    /// The next message where its frames were encoded: when these are small ones of one lane, there
+    /// is nothing else to send, and they make no more than `bytes_max`. It is to be posted at once,
+    /// as the last of its batch, and needs no [`Outbox`].
     pub(crate) fn poll_send_in_place(&mut self, bytes_max: usize) -> Option<&[u8]> {
         let [control, data] = &mut self.lanes;
         let (lane, queue, purpose) = match (control.is_empty(), data.is_empty()) {

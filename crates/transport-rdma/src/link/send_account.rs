@@ -1,7 +1,7 @@
-//! How many work requests are in the send queue of a queue pair.
+//! Account of the work requests in the send queue of a queue pair.
 //!
-//! The report of one is that of all before it, so a driver has few of them report back. The account is kept here because not
-//! every device refuses a request too many.
+//! The report of one is that of all before it, so a driver has few of them report back. The account
+//! is kept here because not every device refuses a request too many.
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
@@ -16,13 +16,13 @@ impl SendAccount {
         Self { depth: depth.max(1), outstanding: 0 }
     }
 
-    /// How many more requests fit.
+    /// Number of further requests that fit.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.depth - self.outstanding
     }
 
-    /// How many requests have not reported back.
+    /// Number of requests that have not reported back.
     #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding

@@ -1,9 +1,9 @@
 //! The frames of one lane that wait to be sent, and how they are cut into records.
 //!
-//! Small frames are encoded as records when they are appended, one after the other, so that a message
-//! takes any number of them with one copy; a message that needs no copy is sent from there, and a frame
-//! that is alone in it goes without its record. A large frame waits as it is, and a fragment as large as
-//! the room in the message is cut off whenever there is some.
+//! Small frames are encoded as records when they are appended, one after the other, so that a
+//! message takes any number of them with one copy; a message that needs no copy is sent from there,
+//! and a frame that is alone in it goes without its record. A large frame waits as it is, and a
+//! fragment as large as the room in the message is cut off whenever there is some.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use convoke_core::transport::{Appended, Lane, NotWritable};
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
 use crate::framing::{HEADER_BYTES, Header, Kind};
 
-/// A fragment that is not the last of its frame is at least this large: smaller ones would be mostly
-/// overhead.
+/// A fragment that is not the last of its frame is at least this large: smaller ones would be
+/// mostly overhead.
 const FRAGMENT_BYTES_MIN: usize = 256;
 
 /// The bounds of one lane, in bytes with words.
@@ -26,7 +26,7 @@ pub(crate) struct LaneLimits {
     pub(crate) hard_bytes: usize,
 }
 
-/// What one lane has to send.
+/// Queue of what one lane has to send.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     lane: Lane,
@@ -53,7 +53,7 @@ enum Waiting {
 struct Large {
     head: Bytes,
     body: Bytes,
-    /// How much of it is sent.
+    /// Number of its bytes that are sent.
     sent: usize,
 }
 
@@ -109,8 +109,8 @@ impl SendQueue {
         Ok(self.appended())
     }
 
-    /// How many bytes [`take`](Self::take) would write into `room` bytes; 0 when there is nothing to
-    /// send, or what is next does not fit.
+    /// Number of bytes that [`take`](Self::take) would write into `room` bytes; 0 when there is
+    /// nothing to send, or what is next does not fit.
     #[inline]
     pub(crate) fn measure(&self, room: usize) -> usize {
         if self.waiting.is_empty() { self.open.fitting(room) } else { self.measure_waiting(room) }
@@ -188,14 +188,15 @@ impl SendQueue {
         frames
     }
 
-    /// What waits as one message, when that is small frames and nothing else.
+    /// Everything that waits as one message, when it is small frames and nothing else.
     #[inline]
     pub(crate) fn in_place(&self) -> Option<InPlace> {
         let is_all = self.waiting.is_empty() && self.open.frames > 0;
         is_all.then(|| self.open.in_place(self.lane))
     }
 
-    /// Takes what [`in_place`](Self::in_place) found and gives it this header. The message is there until the next frame.
+    /// Takes what [`in_place`](Self::in_place) found and gives it this header. The message is there
+    /// until the next frame.
     // Always, as `CreditEngine::send`.
     #[inline(always)]
     pub(crate) fn seal_in_place(&mut self, message: &InPlace, header: Header) -> &[u8] {
@@ -213,19 +214,19 @@ impl SendQueue {
         self.queued_bytes = 0;
     }
 
-    /// Whether nothing waits.
+    /// True when nothing waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queued_bytes == 0
     }
 
-    /// Whether it is below its soft bound.
+    /// True when it is below its soft bound.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         self.queued_bytes < self.limits.soft_bytes
     }
 
-    /// Whether those who were told to wait should be woken: once, at half the soft bound, so that
+    /// True when those who were told to wait should be woken: once, at half the soft bound, so that
     /// they do not come for every frame.
     #[inline]
     pub(crate) fn take_writable_again(&mut self) -> bool {
@@ -233,7 +234,8 @@ impl SendQueue {
         is_low && self.take_awaited()
     }
 
-    /// Whether those who were told to wait should be woken now that the lane is about to be empty.
+    /// True when those who were told to wait should be woken now that the lane is about to be
+    /// empty.
     #[inline]
     pub(crate) fn take_awaited(&mut self) -> bool {
         std::mem::take(&mut self.is_awaited)
@@ -349,13 +351,13 @@ pub(crate) struct InPlace {
     pub(crate) kind: Kind,
     /// Frames that are complete with it.
     pub(crate) frames: u64,
-    /// Where it is in the buffer, header included.
+    /// Start of it in the buffer, header included.
     start: usize,
     end: usize,
 }
 
 impl InPlace {
-    /// How long it is, header included.
+    /// Length of it, header included.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.end - self.start
@@ -365,7 +367,8 @@ impl InPlace {
 /// Small frames, encoded one after the other behind the room for a header.
 #[derive(Debug)]
 struct Open {
-    /// Up to `end` it is a message. Behind it is what was written before: to overwrite that is cheaper than to zero it first.
+    /// Up to `end` it is a message. Behind it is what was written before: to overwrite that is
+    /// cheaper than to zero it first.
     buffer: Vec<u8>,
     end: usize,
     frames: u64,
@@ -386,7 +389,8 @@ impl Open {
         self.end - HEADER_BYTES
     }
 
-    /// As a message of its own. A frame that is alone has its header right before it, over the word of its record.
+    /// As a message of its own. A frame that is alone has its header right before it, over the word
+    /// of its record.
     #[inline]
     fn in_place(&self, lane: Lane) -> InPlace {
         let (kind, start) =

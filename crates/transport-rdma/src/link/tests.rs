@@ -526,7 +526,8 @@ impl Run {
         }
     }
 
-    /// Lets both ends send what is left, and close or not, while the applications keep what they have.
+    /// Lets both ends send what is left, and close or not, while the applications keep what they
+    /// have.
     fn finish(&mut self, closes: [bool; 2]) {
         for (end, does_close) in self.pair.ends.iter_mut().zip(closes) {
             end.room = usize::MAX;

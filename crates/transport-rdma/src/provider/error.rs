@@ -1,4 +1,4 @@
-//! What can go wrong at a device, and what to do about it.
+//! Errors of a device, and what to do about them.
 
 /// Why a device did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum VerbsError {
     NoDevice {
         /// Which was asked for.
         wanted: String,
-        /// How to get one.
+        /// Advice on getting one.
         advice: String,
     },
     /// This system has no verbs: they are Linux's.
@@ -23,7 +23,7 @@ pub enum VerbsError {
         "no permission for {what}: the user needs access to /dev/infiniband (group rdma on most systems)"
     )]
     Permission {
-        /// What was asked for.
+        /// Thing that was asked for.
         what: String,
     },
     /// The system does not let the process lock so much memory.
@@ -32,11 +32,11 @@ pub enum VerbsError {
         limit_text(*.limit_bytes)
     )]
     MemoryLimit {
-        /// What was to be registered.
+        /// Bytes that were to be registered.
         needed_bytes: u64,
-        /// What this device has registered already.
+        /// Bytes that this device has registered already.
         used_bytes: u64,
-        /// What the system allows; `None` when it could not be read.
+        /// Bytes that the system allows; `None` when the limit could not be read.
         limit_bytes: Option<u64>,
     },
     /// The device has no more of something.
@@ -44,7 +44,7 @@ pub enum VerbsError {
     Exhausted {
         /// Of what.
         what: &'static str,
-        /// What to change.
+        /// Advice on what to change.
         advice: String,
     },
     /// An address cannot be bound, resolved or reached.
@@ -66,7 +66,7 @@ pub enum VerbsError {
         call: &'static str,
         /// The system's error number, or the device's status.
         code: i32,
-        /// What it means.
+        /// Meaning of the code.
         message: String,
     },
 }

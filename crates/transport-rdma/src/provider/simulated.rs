@@ -1,13 +1,15 @@
 //! Verbs without a device: a fabric of simulated devices within the process.
 //!
-//! Stricter than soft-RoCE, so that what soft-RoCE lets pass is found here: a send without a posted receive fails at
-//! once, as does one more than the send queue holds, a completion more than the completion queue holds, and a message
-//! longer than the receive's slot. Slots are read and written only in the state that says they are the device's; anything else
-//! is a [violation](FabricCounters::violations), which no test may leave behind.
+//! Stricter than soft-RoCE, so that what soft-RoCE lets pass is found here: a send without a posted
+//! receive fails at once, as does one more than the send queue holds, a completion more than the
+//! completion queue holds, and a message longer than the receive's slot. Slots are read and written
+//! only in the state that says they are the device's; anything else is a
+//! [violation](FabricCounters::violations), which no test may leave behind.
 //!
-//! Time is counted in steps, one for each time that any device is polled. [`Fabric::new`] delivers at once;
-//! [`Fabric::seeded`] delays messages by a few steps each, so that those of different queue pairs pass each other, in an
-//! order that the seed gives as long as the engines are polled in the same order.
+//! Time is counted in steps, one for each time that any device is polled. [`Fabric::new`] delivers
+//! at once; [`Fabric::seeded`] delays messages by a few steps each, so that those of different
+//! queue pairs pass each other, in an order that the seed gives as long as the engines are polled
+//! in the same order.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -38,7 +40,7 @@ pub struct Fabric {
     state: Arc<Mutex<State>>,
 }
 
-/// What a fabric has counted.
+/// Counts of a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FabricCounters {
@@ -84,7 +86,7 @@ impl Fabric {
         SimDevice { fabric: self.clone(), id }
     }
 
-    /// What it has counted.
+    /// Counts so far.
     pub fn counters(&self) -> FabricCounters {
         self.with_state(|state| state.counters())
     }
@@ -114,7 +116,7 @@ impl fmt::Debug for Fabric {
     }
 }
 
-/// What a simulated device can do.
+/// Abilities of a simulated device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSettings {
     /// Most inline bytes it grants. Default 220.

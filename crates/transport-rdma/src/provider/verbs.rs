@@ -1,13 +1,15 @@
 //! Real verbs: a device of this machine, through `libibverbs` and `librdmacm`.
 //!
-//! [`VerbsDevice`] is one opened device with one protection domain, one completion queue that grows with the queue pairs, and one
-//! channel of connection events. What the other end of a connection may ask for does not count here: how long unanswered
-//! packets are repeated is this end's setting, and a peer that has no receive posted is an error at once.
+//! [`VerbsDevice`] is one opened device with one protection domain, one completion queue that grows
+//! with the queue pairs, and one channel of connection events. What the other end of a connection
+//! may ask for does not count here: how long unanswered packets are repeated is this end's setting,
+//! and a peer that has no receive posted is an error at once.
 //!
-//! The device does not notice every queue that is full (software devices accept more sends than they were made for), so
-//! the posts of each queue pair are counted here.
+//! The device does not notice every queue that is full (software devices accept more sends than
+//! they were made for), so the posts of each queue pair are counted here.
 //!
-//! Nothing is reachable from afar: regions allow local access only, and no queue pair answers reads.
+//! Nothing is reachable from afar: regions allow local access only, and no queue pair answers
+//! reads.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -43,7 +45,8 @@ impl VerbsDevice {
     /// Opens the first device.
     ///
     /// # Errors
-    /// [`VerbsError::NoDevice`] or [`VerbsError::Permission`], with what to do; others as the system says.
+    /// [`VerbsError::NoDevice`] or [`VerbsError::Permission`], with what to do; others as the
+    /// system says.
     pub fn first() -> Result<Self, VerbsError> {
         Device::open(None).map(Self::of)
     }

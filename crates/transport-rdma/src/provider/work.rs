@@ -1,6 +1,7 @@
 //! Work requests and what becomes of them.
 
-/// Names a queue pair or a listener towards its provider; chosen by the engine, at most [`Tag::MAX`].
+/// Names a queue pair or a listener towards its provider; chosen by the engine, at most
+/// [`Tag::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(u32);
 
@@ -19,7 +20,7 @@ impl Tag {
     }
 }
 
-/// What a work request was for.
+/// Direction of a work request: what it was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// A send, or a probe.
@@ -38,8 +39,8 @@ pub enum Direction {
 pub struct WorkId(u64);
 
 impl WorkId {
-    /// The id of a send: those of a queue pair are counted from zero in the order of their posts, modulo 2^32. One that was refused
-    /// takes no number.
+    /// The id of a send: those of a queue pair are counted from zero in the order of their posts,
+    /// modulo 2^32. One that was refused takes no number.
     pub fn send(tag: Tag, number: u32) -> Self {
         Self::new(0, tag, number)
     }
@@ -59,7 +60,7 @@ impl WorkId {
         (id >> 62 & 1 == 0).then_some(Self(id))
     }
 
-    /// What it was for.
+    /// Direction of the request.
     #[inline]
     pub fn direction(self) -> Direction {
         if self.0 >> 63 == 0 { Direction::Send } else { Direction::Receive }
@@ -86,41 +87,42 @@ impl WorkId {
 /// A send to post.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// What to send.
+    /// Data to send.
     pub data: Data<'a>,
-    /// Whether it reports its success.
+    /// True when it reports its success.
     pub is_signalled: bool,
 }
 
-/// What a send carries.
+/// Data that a send carries.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
     /// These bytes, copied into the work request: at most as many as the queue pair was granted.
     Inline(&'a [u8]),
     /// The first bytes of a slot.
     Slot {
-        /// Which.
+        /// Index of the slot.
         slot: u32,
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Nothing, and no receive of the peer is used: a write of zero bytes, which fails when the peer is gone.
+    /// Nothing, and no receive of the peer is used: a write of zero bytes, which fails when the
+    /// peer is gone.
     Probe,
 }
 
-/// What became of a work request.
+/// Completion of a work request: what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's.
     pub id: WorkId,
-    /// How it went.
+    /// Outcome of the request.
     pub status: WorkStatus,
     /// Bytes received, of a receive that succeeded; otherwise it means nothing.
     pub bytes: u32,
 }
 
-/// How a work request went. Devices disagree about codes, so everything but success ends the connection, and the
-/// kind only says what to tell the user.
+/// Outcome of a work request. Devices disagree about codes, so everything but success ends the
+/// connection, and the kind only says what to tell the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkStatus {
     /// Done.

@@ -1,7 +1,8 @@
-//! What came, on its way to the sink: the only place from which the sink is called.
+//! Delivery of what came to the sink: the only place from which the sink is called.
 //!
-//! One at a time delivers, without the lock. What comes meanwhile waits in the link, and its slots with it: so a sink
-//! that does not take costs no more than the slots of its connection and one batch.
+//! One at a time delivers, without the lock. What comes meanwhile waits in the link, and its slots
+//! with it: so a sink that does not take costs no more than the slots of its connection and one
+//! batch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::link::Event;
 use crate::provider::Provider;
 
 impl<P: Provider> Wire<P> {
-    /// Tells the sink what is new, and posts what that allows. Called by the engine after completions, events and
-    /// requests.
+    /// Tells the sink what is new, and posts what that allows. Called by the engine after
+    /// completions, events and requests.
     pub(crate) fn deliver(self: &Arc<Self>) {
         let unwinding = Unwinding(self);
         let mut state = self.state.lock();
@@ -33,7 +34,8 @@ impl<P: Provider> Wire<P> {
         let mut woken = Wakers::default();
         loop {
             state = self.give_news(state, &mut woken);
-            // A sink that answers has posted already, with its flush, and what that brought was told.
+            // A sink that answers has posted already, with its flush, and what that brought was
+            // told.
             let mut may_be_news = !state.is_pumped;
             if may_be_news {
                 self.pump(&mut state);
@@ -68,8 +70,8 @@ impl<P: Provider> Wire<P> {
         woken: &mut Wakers,
     ) -> MutexGuard<'a, State<P>> {
         while state.link.as_ref().is_some_and(|link| link.has_news()) {
-            // To hand frames over frees slots. Who posted while the sink was called, such as a relief of the engine, found
-            // them taken.
+            // To hand frames over frees slots. Who posted while the sink was called, such as a
+            // relief of the engine, found them taken.
             state.is_pumped = false;
             let link = state.link.as_mut().expect("it has news");
             if link.has_events() {
@@ -87,7 +89,8 @@ impl<P: Provider> Wire<P> {
         state
     }
 
-    /// Takes a connection that is not open yet, or not any more, nearer to its end; answers whether it is there.
+    /// Takes a connection that is not open yet, or not any more, nearer to its end; answers whether
+    /// it is there.
     #[cold]
     fn is_over(&self, state: &mut State<P>, woken: &mut Wakers) -> bool {
         let is_finished = state.link.as_ref().is_some_and(|link| link.is_finished());

@@ -1,4 +1,4 @@
-//! What users of a connection do, on any thread.
+//! Handle of a connection for its users, on any thread.
 
 use std::task::{Context, Poll};
 
@@ -40,7 +40,8 @@ impl<P: Provider> Wire<P> {
         self.flush_locked(&mut self.state.lock());
     }
 
-    /// Sending may have made room for those who wait; no completion need come that has the engine tell them.
+    /// Sending may have made room for those who wait; no completion need come that has the engine
+    /// tell them.
     #[inline]
     fn flush_locked(&self, state: &mut State<P>) {
         self.pump(state);

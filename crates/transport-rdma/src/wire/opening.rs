@@ -1,4 +1,4 @@
-//! How a connection comes about: dialled or accepted, until both ends have introduced themselves.
+//! Opening of a connection: dialled or accepted, until both ends have introduced themselves.
 //!
 //! The private data of the request and of the reply are the hellos. The dialler introduces itself
 //! as soon as it is accepted; the other end does so when its sink has taken the connection, or
@@ -21,7 +21,7 @@ use crate::link::{Link, LinkConfig};
 use crate::provider::{Provider, Tag, VerbsError};
 use convoke_core::transport::sockets;
 
-/// What a wire is to the outside.
+/// Role of a wire to the outside.
 #[derive(Debug)]
 pub(crate) enum Role {
     Dialling(Dialling),
@@ -38,7 +38,7 @@ pub(crate) struct Open {
     pub(super) handle: Arc<dyn Connection>,
 }
 
-/// What came of a dial.
+/// Outcome of a dial.
 pub(crate) type Dialled = Result<Arc<dyn Connection>, DialError>;
 
 /// A dial under way.
@@ -263,7 +263,7 @@ impl<P: Provider> Wire<P> {
 }
 
 impl<P: Provider> State<P> {
-    /// Where the peer is told to dial.
+    /// Addresses that the peer is told to dial.
     pub(super) fn addresses(&self) -> Vec<Address> {
         match self.local {
             Some(local) => sockets::advertised(&self.advertised, local.ip()),
@@ -296,7 +296,7 @@ impl<P: Provider> State<P> {
     }
 }
 
-/// What a peer is told that asks for a connection with a hello that does not do.
+/// Refusal for a peer that asks for a connection with a hello that does not do.
 pub(crate) fn refusal_of(error: &HelloError) -> Vec<u8> {
     error.refusal_text().map(|text| hello::refusal(&text)).unwrap_or_default()
 }

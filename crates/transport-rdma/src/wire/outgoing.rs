@@ -17,13 +17,14 @@ pub(super) struct Outgoing {
     inline_bytes_max: usize,
     /// Slots to write to.
     free: Vec<u32>,
-    /// How many sends are posted and not known to be done: the last ones.
+    /// Number of sends that are posted and not known to be done: the last ones.
     under_way: u32,
-    /// How many of them are not in the link's account: the very last, at the end of a connection.
+    /// Number of them that are not in the link's account: the very last, at the end of a
+    /// connection.
     uncounted: u32,
     /// The slots among them, in order.
     sending: VecDeque<Sending>,
-    /// What is written and not posted.
+    /// Messages that are written and not posted.
     written: Vec<Written>,
     /// Bytes of the inline ones among them.
     inline: Vec<u8>,
@@ -80,24 +81,25 @@ impl Outgoing {
         self.inline_bytes_max
     }
 
-    /// What the queue pair was granted.
+    /// Sets the number of inline bytes that the queue pair was granted.
     pub(super) fn set_inline_bytes_max(&mut self, bytes: u32) {
         self.inline_bytes_max = bytes as usize;
     }
 
-    /// Whether a message that only gives credit could be written now, as a link demands at any time.
+    /// True when a message that only gives credit could be written now, as a link demands at any
+    /// time.
     #[inline]
     pub(super) fn takes_credit(&self) -> bool {
         self.inline_bytes_max >= HEADER_BYTES || !self.free.is_empty()
     }
 
-    /// How many sends are not done.
+    /// Number of sends that are not done.
     #[inline]
     pub(super) fn under_way(&self) -> u32 {
         self.under_way
     }
 
-    /// Where the link writes.
+    /// Outbox into which the link writes.
     pub(super) fn outbox<'a>(&'a mut self, slab: &'a Slab, is_closing: bool) -> SlabOutbox<'a> {
         SlabOutbox { outgoing: self, slab, is_closing, editing: None }
     }
@@ -147,9 +149,10 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether a send reports its completion: the last of a batch when a slot is to come back, or the end of the connection waits
-    /// for it, and one of every quarter of the queue. Those that hold no slot need not be heard of sooner: half the completions of a
-    /// ping-pong would be theirs.
+    /// True when a send reports its completion: the last of a batch when a slot is to come back, or
+    /// the end of the connection waits for it, and one of every quarter of the queue. Those that
+    /// hold no slot need not be heard of sooner: half the completions of a ping-pong would be
+    /// theirs.
     #[inline]
     fn signals(&mut self, has_slot: bool, is_last: bool, is_closing: bool) -> bool {
         self.is_slot_unsignalled |= has_slot;
@@ -184,7 +187,8 @@ impl Outgoing {
         self.sending.clear();
     }
 
-    /// The send of this number is done, and so are all before it; answers how many of those the link counts.
+    /// The send of this number is done, and so are all before it; answers how many of those the
+    /// link counts.
     #[inline]
     pub(super) fn complete(&mut self, number: u32, slab: &Slab) -> u32 {
         let after = self.next_number.wrapping_sub(number).wrapping_sub(1);

@@ -76,7 +76,7 @@ impl Drop for Child {
     }
 }
 
-/// What follows this word in the output of a peer; the test harness may have begun the line.
+/// Value after this word in the output of a peer; the test harness may have begun the line.
 fn word_in<T: FromStr>(output: &mut impl BufRead, word: &str) -> Option<T> {
     let mut lines = output.lines().map_while(Result::ok);
     lines.find_map(|line| line.split_once(word)?.1.parse().ok())

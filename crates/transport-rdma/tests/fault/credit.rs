@@ -9,7 +9,7 @@ use crate::child::Child;
 use crate::node::{Node, device};
 use crate::tally::Habit;
 
-/// How often the device, sending, found a receiver not ready.
+/// Number of times that the device, sending, found a receiver not ready.
 fn not_ready_count() -> u64 {
     let device = std::env::var("RDMA_VM_DEV").expect("`cargo xtask rdma` names the device");
     let counters = format!("/sys/class/infiniband/{device}/ports/1/hw_counters");

@@ -12,7 +12,7 @@ pub(crate) fn frame(number: u64) -> Bytes {
     frame.into()
 }
 
-/// What is wrong with a frame that should be of this number.
+/// Complaint about a frame that should be of this number.
 pub(crate) fn complaint(number: u64, frame: &[u8]) -> Option<String> {
     let Some(head) = frame.first_chunk::<8>() else {
         return Some(format!("frame {number} has {} bytes", frame.len()));

@@ -1,4 +1,4 @@
-//! What is left when nobody holds a transport any more: nothing.
+//! Leaks: of a transport that nobody holds any more nothing is left.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::child::Child;
 use crate::node::{Node, anywhere, at, device_address};
 use crate::tally::Habit;
 
-/// How many devices this process has open.
+/// Number of devices that this process has open.
 fn open_devices() -> usize {
     let entries = std::fs::read_dir("/proc/self/fd").expect("there is /proc");
     let targets = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());

@@ -120,7 +120,7 @@ pub(crate) fn device_address() -> IpAddr {
     address.parse().expect("it is an IP address")
 }
 
-/// Where to listen: at the device, with the choice of the port left to the system.
+/// Address to listen at: the device, with the choice of the port left to the system.
 pub(crate) fn anywhere() -> Address {
     at(device_address(), 0)
 }

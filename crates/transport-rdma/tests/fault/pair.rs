@@ -1,5 +1,5 @@
-//! Two machines on a cable that can be cut and can lose. Each case runs in both at once, here as `a`
-//! that dials and there as `b` that listens.
+//! Two machines on a cable that can be cut and can lose. Each case runs in both at once, here as
+//! `a` that dials and there as `b` that listens.
 
 use std::process::Command;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn is_a() -> bool {
     variable("RDMA_VM_ROLE") == "a"
 }
 
-/// What leaves this machine is lost in so many of a hundred cases; at zero the cable is whole.
+/// Loses so many of a hundred packets that leave this machine; at zero the cable is whole.
 fn lose(percent: u32) {
     let interface = variable("RDMA_VM_NETDEV");
     let loss = format!("{percent}%");
@@ -45,8 +45,8 @@ async fn dial(node: &Node) -> Line<'_> {
     panic!("the other machine cannot be reached");
 }
 
-/// Sends everything back until the other machine says goodbye. Connections that end otherwise, or are
-/// given up while they open, are what these cases are about.
+/// Sends everything back until the other machine says goodbye. Connections that end otherwise, or
+/// are given up while they open, are what these cases are about.
 async fn serve() {
     let node = Node::new(2, Habit::Echo);
     let listener = node.listen(&at(device_address(), PORT)).await;

@@ -11,7 +11,7 @@ use crate::tally::Habit;
 /// frames, after many rounds of the ring.
 const POINTS: [u64; 7] = [0, 1, 6, 9, 33, 250, 1_000];
 
-/// What a connection may say when the peer died without a goodbye.
+/// Asserts that the reason is one that a connection may give when the peer died without a goodbye.
 fn assert_died(reason: &CloseReason) {
     let is_so = matches!(reason, CloseReason::Network(_) | CloseReason::KeepAlive);
     assert!(is_so, "the peer was killed, and the reason is: {reason}");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::node::{Line, Node, anywhere};
 use crate::tally::Habit;
 
-/// How long, by the clock of the machine.
+/// Duration of the run, by the clock of the machine.
 fn duration() -> Duration {
     let seconds = std::env::var("RDMA_VM_SECONDS")
         .map_or(60, |text| text.parse().expect("RDMA_VM_SECONDS is a number"));

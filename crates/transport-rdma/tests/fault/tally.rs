@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::frames;
 
-/// What to do with frames beside checking them.
+/// Habit with frames, beside checking them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
     /// Nothing.
@@ -54,7 +54,7 @@ impl Tally {
         Arc::new(Self { hello, habit, state: Mutex::default(), changed: Notify::new() })
     }
 
-    /// How many frames of a connection have come, all of them right.
+    /// Number of frames of a connection that have come, all of them right.
     pub(crate) fn count(&self, nonce: LinkNonce) -> u64 {
         let state = self.state.lock();
         let Some(seen) = state.get(&nonce) else { return 0 };
@@ -62,13 +62,13 @@ impl Tally {
         seen.count
     }
 
-    /// How many frames of all connections have come, all of them right.
+    /// Number of frames of all connections that have come, all of them right.
     pub(crate) fn total(&self) -> u64 {
         let nonces: Vec<_> = self.state.lock().keys().copied().collect();
         nonces.into_iter().map(|nonce| self.count(nonce)).sum()
     }
 
-    /// Whether a peer has said goodbye.
+    /// True when a peer has said goodbye.
     pub(crate) fn has_goodbye(&self) -> bool {
         let is_goodbye = |seen: &Seen| matches!(seen.closed, Some(CloseReason::Peer(_)));
         self.state.lock().values().any(is_goodbye)
@@ -113,8 +113,8 @@ impl Tally {
     }
 }
 
-/// Far longer than anything here takes, the seconds in which a silent peer is given up included, and so short that the reason is
-/// told before the suite ends a case.
+/// Far longer than anything here takes, the seconds in which a silent peer is given up included,
+/// and so short that the reason is told before the suite ends a case.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 /// As many as the receive slots of a connection, so that holding them is felt.

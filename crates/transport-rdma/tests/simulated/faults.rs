@@ -218,7 +218,8 @@ async fn a_listener_whose_sink_panics_refuses_and_harms_no_other() {
     assert_eq!(b.frames(link.to_a.link().nonce, 1).await[0].1, "not disturbed");
 }
 
-/// A sink that looks at its connection whatever is asked of it, as an endpoint takes the lock under which it sends.
+/// A sink that looks at its connection whatever is asked of it, as an endpoint takes the lock under
+/// which it sends.
 fn looking() -> Arc<dyn Sink> {
     let opened: Mutex<Option<Arc<dyn Connection>>> = Mutex::default();
     Hooked::sink(7, move |asked, connection| {

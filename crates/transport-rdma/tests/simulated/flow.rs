@@ -1,4 +1,5 @@
-//! Credits: every message finds a receive, whatever the number of slots, and a slow sink stops its sender only.
+//! Credits: every message finds a receive, whatever the number of slots, and a slow sink stops its
+//! sender only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +73,8 @@ async fn frames_around_every_limit_arrive_whole() {
     let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| builder);
     let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
     let link = ends.connect(a, &b).await;
-    // A header of 4 bytes goes before a frame that is alone in its message, and where it is copied a word of 4.
+    // A header of 4 bytes goes before a frame that is alone in its message, and where it is copied
+    // a word of 4.
     let around = |edge: usize| edge - 14..=edge + 1;
     let edges = [INLINE, 1_024, SLOT, 2 * SLOT, 100 * SLOT];
     let sizes = [0, 1].into_iter().chain(edges.into_iter().flat_map(around)).chain([CAP - 1, CAP]);
@@ -114,7 +116,8 @@ async fn a_sink_that_does_not_take_stops_its_sender_and_loses_nothing() {
         link.to_b.flush();
         tokio::task::yield_now().await;
     }
-    // What is under way is bounded by the slots of the receiver, and what waits by the buffer of the sender.
+    // What is under way is bounded by the slots of the receiver, and what waits by the buffer of
+    // the sender.
     assert!(count <= 32 + 32 + 8 + 2, "{count} frames were taken");
     assert_eq!(b.frame_count(link.to_a.link().nonce), 0);
     b.gate().open();
@@ -143,7 +146,8 @@ async fn a_sink_that_takes_again_gives_credit_without_being_probed() {
             assert_eq!(appended, Ok(Appended::Writable));
             link.to_b.flush();
         }
-        // Gets through when the engine that the sink blocks has been relieved, and its relief has seen what came before.
+        // Gets through when the engine that the sink blocks has been relieved, and its relief has
+        // seen what came before.
         send(&other.to_b, Lane::Data, &Bytes::from_static(b"past it")).await;
         c.frames(other.to_a.link().nonce, round + 1).await;
     }
@@ -156,7 +160,8 @@ async fn a_sink_that_takes_again_gives_credit_without_being_probed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_sink_that_blocks_an_engine_that_never_sleeps_holds_up_no_other_connection() {
-    // Probes tell the time: between two of them nothing happens for longer than deliveries are watched.
+    // Probes tell the time: between two of them nothing happens for longer than deliveries are
+    // watched.
     let interval = Duration::from_millis(50);
     let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
         let builder = builder.keep_alive_interval(interval).keep_alive_timeout(PATIENCE);

@@ -1,4 +1,5 @@
-//! Memory that the application holds: never overwritten, alive after everything else, missed when it is gone.
+//! Memory that the application holds: never overwritten, alive after everything else, missed when
+//! it is gone.
 
 use std::sync::Arc;
 use std::time::Duration;

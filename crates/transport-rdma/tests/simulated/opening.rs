@@ -1,4 +1,4 @@
-//! What can stand in the way of a connection, and what is said then.
+//! Obstacles to a connection, and what is said then.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -90,7 +90,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         .unwrap_or_else(|_| panic!("waited in vain until {what}"));
 }
 
-/// Whether a poll function is ready now.
+/// True when a poll function is ready now.
 pub(crate) async fn is_ready(
     mut poll: impl FnMut(&mut std::task::Context<'_>) -> Poll<()>,
 ) -> bool {

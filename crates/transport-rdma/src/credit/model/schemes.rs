@@ -51,7 +51,7 @@ impl Scheme for CreditEngine {
     }
 }
 
-/// What a variant leaves to the engine.
+/// Methods that a variant leaves to the engine.
 macro_rules! as_the_engine {
     ($($what:ident),*) => { $(as_the_engine!(@ $what);)* };
     (@ set_up) => {
@@ -127,7 +127,8 @@ impl Scheme for CloseInControlSlot {
         if header.kind != Kind::Goodbye {
             return Scheme::receive(&mut self.0, header);
         }
-        // It may raise no window, so it is judged as a data message and counted as a control message.
+        // It may raise no window, so it is judged as a data message and counted as a control
+        // message.
         let raise = self.0.outgoing.judge(&Header { kind: Kind::Frames, ..*header }).unwrap();
         self.0.outgoing.believe(header, raise);
         self.0.incoming.on_message(Kind::Credit);
@@ -145,7 +146,8 @@ pub(super) struct SharedWindow {
     posted: u32,
     announced: u32,
     received: u32,
-    /// Data slots posted since the last announcement: only these make credit-only messages necessary.
+    /// Data slots posted since the last announcement: only these make credit-only messages
+    /// necessary.
     news: u32,
 }
 

@@ -14,14 +14,17 @@ use crate::config::PollMode;
 use crate::engine::Engine;
 use crate::provider::Provider;
 
-/// After so many polls other tasks get their turn, and the runtime looks for I/O where there is nothing better to do.
+/// After so many polls other tasks get their turn, and the runtime looks for I/O where there is
+/// nothing better to do.
 const POLLS_PER_YIELD: u32 = 8;
-/// After so many polls in a row that brought nothing the kernel gets its turn, where others of the thread had theirs first.
+/// After so many polls in a row that brought nothing the kernel gets its turn, where others of the
+/// thread had theirs first.
 const EMPTY_POLLS_PER_BREAK: u32 = 2;
-/// After so many rounds events are looked for though the device did not say that there are any: while it is busy
-/// nobody sleeps, and so nobody hears it.
+/// After so many rounds events are looked for though the device did not say that there are any:
+/// while it is busy nobody sleeps, and so nobody hears it.
 const ROUNDS_PER_EVENT: u32 = 64;
-/// How long polling goes on after traffic, where there are cores for it: about what sleeping and waking costs.
+/// Time for which polling goes on after traffic, where there are cores for it: about what sleeping
+/// and waking costs.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// When to poll on, and when to sleep.
@@ -83,7 +86,8 @@ impl Idle {
         }
     }
 
-    /// Something came. Those whom it has woken get a turn, but a busy engine lets them wait a little, for more may have come.
+    /// Something came. Those whom it has woken get a turn, but a busy engine lets them wait a
+    /// little, for more may have come.
     #[inline]
     pub(super) fn goes_on_after_traffic(&mut self) -> bool {
         self.quiet_since = None;
@@ -125,9 +129,10 @@ impl Spin {
     }
 }
 
-/// Lets the other tasks of the thread run, each once. Unlike tokio's `yield_now` it does not have the runtime look for I/O
-/// each time, which is a system call; the runtime does so every few dozen turns anyway. Only for a runtime of one thread:
-/// where there are several, another one would be woken to take the task.
+/// Lets the other tasks of the thread run, each once. Unlike tokio's `yield_now` it does not have
+/// the runtime look for I/O each time, which is a system call; the runtime does so every few dozen
+/// turns anyway. Only for a runtime of one thread: where there are several, another one would be
+/// woken to take the task.
 async fn give_way() {
     let mut has_given = false;
     poll_fn(|cx| {

@@ -1,12 +1,12 @@
 //! Whose each slot is, and which have come back: what threads share of a slab without a lock.
 //!
-//! Whoever returns a slot puts it at the head of a list, from which the engine takes all at once. Nothing is ever taken
-//! from the middle, so it does no harm when a slot is taken, lent and returned again while somebody is about to put
-//! another one before it.
+//! Whoever returns a slot puts it at the head of a list, from which the engine takes all at once.
+//! Nothing is ever taken from the middle, so it does no harm when a slot is taken, lent and
+//! returned again while somebody is about to put another one before it.
 //!
-//! An engine that is going to sleep first says that it is starved, then looks at the list; whoever returns a slot puts
-//! it on the list, then looks whether somebody is starved. These steps are sequentially consistent, so at least one of
-//! the two sees the other.
+//! An engine that is going to sleep first says that it is starved, then looks at the list; whoever
+//! returns a slot puts it on the list, then looks whether somebody is starved. These steps are
+//! sequentially consistent, so at least one of the two sees the other.
 //!
 //! The atomics are a parameter, so that the model test runs this on those of loom.
 
@@ -35,7 +35,7 @@ pub(super) struct States<A: Atomics = Std> {
     next: Box<[A::Link]>,
     /// Its head.
     returned: A::Link,
-    /// Whether somebody waits for a slot to be returned.
+    /// True when somebody waits for a slot to be returned.
     is_starved: A::Flag,
     on_returned: Waker,
 }
@@ -70,7 +70,8 @@ impl<A: Atomics> States<A> {
         self.states[index(slot)].store(to, Ordering::Release);
     }
 
-    /// Whoever read a filled slot is done. One that was lent meanwhile and has come back is returned.
+    /// Whoever read a filled slot is done. One that was lent meanwhile and has come back is
+    /// returned.
     pub(super) fn end_reading(&self, slot: u32) {
         if !self.step(slot, READING, FILLED) && !self.step(slot, READING_LENT, LENT) {
             self.return_slot(slot);
@@ -99,13 +100,13 @@ impl<A: Atomics> States<A> {
         }
     }
 
-    /// Whether slots were returned since the last time.
+    /// True when slots were returned since the last time.
     #[inline]
     pub(super) fn has_returned(&self) -> bool {
         self.returned.load(Ordering::SeqCst) != NONE
     }
 
-    /// Whether the next returned slot wakes.
+    /// Sets whether the next returned slot wakes.
     #[inline]
     pub(super) fn set_starved(&self, is_starved: bool) {
         if self.is_starved.load(Ordering::Relaxed) != is_starved {
@@ -119,7 +120,8 @@ impl<A: Atomics> States<A> {
         let mut head = self.returned.load(Ordering::Relaxed);
         loop {
             self.next[index(slot)].store(head, Ordering::Relaxed);
-            // Sequentially consistent, as the flag is: either the engine that sets it finds the slot, or this finds it set.
+            // Sequentially consistent, as the flag is: either the engine that sets it finds the
+            // slot, or this finds it set.
             let pushed = self.returned.compare_exchange_weak(
                 head,
                 slot,

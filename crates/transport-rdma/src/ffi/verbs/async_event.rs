@@ -1,4 +1,4 @@
-//! What a device tells outside of completions.
+//! Events that a device tells outside of completions.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::NonNull;
@@ -23,8 +23,8 @@ pub(crate) enum AsyncEvent {
 impl AsyncEvent {
     /// The next of an open context whose descriptor does not block.
     pub(super) fn take(context: NonNull<ibv_context>) -> Option<Self> {
-        // The type is a Rust enum in the bindings, and a library may know more types than they do: an event is never
-        // assumed to be initialised, its fields are read through pointers.
+        // The type is a Rust enum in the bindings, and a library may know more types than they do:
+        // an event is never assumed to be initialised, its fields are read through pointers.
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open, and the event outlives the call.
         let result = unsafe { ibv_get_async_event(context.as_ptr(), event.as_mut_ptr()) };
@@ -32,7 +32,8 @@ impl AsyncEvent {
             return None;
         }
         let start = event.as_mut_ptr();
-        // SAFETY: the field is inside the event, four bytes long, and filled by the library; any bits are a `u32`.
+        // SAFETY: the field is inside the event, four bytes long, and filled by the library; any
+        // bits are a `u32`.
         let kind = unsafe {
             start.cast::<u8>().add(offset_of!(ibv_async_event, event_type)).cast::<u32>().read()
         };
@@ -51,8 +52,8 @@ impl AsyncEvent {
 
 /// The key of the queue pair an event is about. Only for the kinds that are about one.
 fn queue_pair_key(event: &MaybeUninit<ibv_async_event>) -> u64 {
-    // SAFETY: the event is of a kind that names a queue pair, which lives at least until the event is acknowledged;
-    // its user pointer is the key it was made with.
+    // SAFETY: the event is of a kind that names a queue pair, which lives at least until the event
+    // is acknowledged; its user pointer is the key it was made with.
     unsafe {
         let element = event.as_ptr().cast::<u8>().add(offset_of!(ibv_async_event, element));
         let queue_pair = element.cast::<*mut ibv_qp>().read();

@@ -1,4 +1,4 @@
-//! Where finished work requests are reported.
+//! Completions: reports of finished work requests.
 
 use std::ffi::CStr;
 use std::mem;
@@ -56,14 +56,14 @@ pub(crate) struct RawCompletion {
     pub(crate) bytes: u32,
 }
 
-/// What a status of a completion means.
+/// Meaning of a status of a completion.
 pub(crate) fn status_text(status: u32) -> &'static str {
     // SAFETY: the library answers any number with a static, terminated string.
     let text: &'static CStr = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) };
     text.to_str().unwrap_or("a status that the library has no words for")
 }
 
-/// Where a device writes completions. The fields that it leaves out are what they were.
+/// Memory into which a device writes completions. The fields that it leaves out are what they were.
 pub(crate) struct Chunk(Box<[ibv_wc; POLL_CHUNK]>);
 
 impl Default for Chunk {
@@ -112,7 +112,8 @@ impl CompletionQueue {
         if code == 0 { Ok(()) } else { Err(error::of_code("ibv_resize_cq", code)) }
     }
 
-    /// Hands at most `budget` completions to `take`, and no more than `chunk` takes; answers whether no more wait.
+    /// Hands at most `budget` completions to `take`, and no more than `chunk` takes; answers
+    /// whether no more wait.
     #[inline]
     pub(crate) fn poll(
         &self,
@@ -140,8 +141,8 @@ impl CompletionQueue {
         if code == 0 { Ok(()) } else { Err(error::of_code("ibv_req_notify_cq", code)) }
     }
 
-    /// Takes and acknowledges all events that wait; answers whether there were any. Acknowledged at once: destroying
-    /// the queue waits for that.
+    /// Takes and acknowledges all events that wait; answers whether there were any. Acknowledged at
+    /// once: destroying the queue waits for that.
     pub(crate) fn take_events(&self) -> bool {
         let mut count = 0;
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
@@ -151,8 +152,8 @@ impl CompletionQueue {
             count += 1;
         }
         if count > 0 {
-            // SAFETY: this is the only queue of the channel, so all of its events are of this queue, and each is
-            // acknowledged once.
+            // SAFETY: this is the only queue of the channel, so all of its events are of this
+            // queue, and each is acknowledged once.
             unsafe { ibv_ack_cq_events(self.raw(), count) };
         }
         count > 0
@@ -165,7 +166,8 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: created in `new`; the queue pairs that use it hold it, so none is left, and no event is unacknowledged.
+        // SAFETY: created in `new`; the queue pairs that use it hold it, so none is left, and no
+        // event is unacknowledged.
         unsafe { ibv_destroy_cq(self.raw()) };
     }
 }

@@ -18,11 +18,12 @@ use super::queue_pair::{Attributes, State};
 use super::{duplicate, error};
 use crate::provider::VerbsError;
 
-/// Options of an identifier that the bindings lack: the level, and how long an unanswered packet waits.
+/// Options of an identifier that the bindings lack: the level, and how long an unanswered packet
+/// waits.
 const OPTION_LEVEL_ID: i32 = 0;
 const OPTION_ACK_TIMEOUT: i32 = 3;
 
-/// Where the events of identifiers arrive. Its descriptor never blocks.
+/// Channel at which the events of identifiers arrive. Its descriptor never blocks.
 pub(crate) struct EventChannel {
     raw: NonNull<rdma_event_channel>,
 }
@@ -32,7 +33,7 @@ unsafe impl Send for EventChannel {}
 // SAFETY: the same.
 unsafe impl Sync for EventChannel {}
 
-/// What an event says, copied out.
+/// Event of an identifier, copied out.
 #[derive(Debug)]
 pub(crate) struct ConnectionEvent {
     /// The key of the identifier it is about; of the listener for a request.
@@ -43,7 +44,7 @@ pub(crate) struct ConnectionEvent {
     pub(crate) private_data: Vec<u8>,
 }
 
-/// What happened. The names are those of rdma_cm.
+/// Kind of an event. The names are those of rdma_cm.
 #[derive(Debug)]
 pub(crate) enum EventKind {
     AddressResolved,
@@ -61,7 +62,7 @@ pub(crate) enum EventKind {
     Other,
 }
 
-/// What both ends of a connection tell each other besides private data.
+/// Parameters that both ends of a connection tell each other besides private data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters<'a> {
     pub(crate) queue_pair_number: u32,
@@ -82,8 +83,8 @@ impl EventChannel {
         Ok((channel, descriptor))
     }
 
-    /// The next event, acknowledged; `None` when there is none. Acknowledged at once, since destroying an identifier waits
-    /// for that.
+    /// The next event, acknowledged; `None` when there is none. Acknowledged at once, since
+    /// destroying an identifier waits for that.
     pub(crate) fn take_event(self: &Arc<Self>) -> Option<ConnectionEvent> {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is open and does not block, and the result outlives the call.
@@ -123,11 +124,13 @@ impl EventChannel {
             _ => EventKind::Other,
         };
         ConnectionEvent {
-            // SAFETY: the identifier lives at least until the event is acknowledged; its user pointer is its key.
+            // SAFETY: the identifier lives at least until the event is acknowledged; its user
+            // pointer is its key.
             key: unsafe { key_of(about) }.load(Ordering::Relaxed) as u64,
             kind,
             status: event.status,
-            // SAFETY: identifiers are of the port space of connected queue pairs, so the parameters are theirs.
+            // SAFETY: identifiers are of the port space of connected queue pairs, so the parameters
+            // are theirs.
             private_data: unsafe { private_data(&event.param.conn) },
         }
     }
@@ -135,8 +138,8 @@ impl EventChannel {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: created in `new`; the identifiers of the channel hold it, so none is left, and all events are
-        // acknowledged.
+        // SAFETY: created in `new`; the identifiers of the channel hold it, so none is left, and
+        // all events are acknowledged.
         unsafe { rdma_destroy_event_channel(self.raw.as_ptr()) };
     }
 }
@@ -158,7 +161,8 @@ unsafe fn private_data(parameters: &rdma_conn_param) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(parameters.private_data.cast::<u8>(), length) }.to_vec()
 }
 
-/// One end of a connection to be, or a listener. Destroying it disconnects, and takes back its events.
+/// One end of a connection to be, or a listener. Destroying it disconnects, and takes back its
+/// events.
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: Arc<EventChannel>,
@@ -184,8 +188,8 @@ impl Id {
 
     /// From now on its events carry `key`: an identifier of a request starts with its listener's.
     pub(crate) fn set_key(&self, key: u32) {
-        // SAFETY: the identifier exists, and its user pointer is ours: the library copies it to the identifiers of
-        // requests, which only listeners have.
+        // SAFETY: the identifier exists, and its user pointer is ours: the library copies it to the
+        // identifiers of requests, which only listeners have.
         unsafe { key_of(self.raw()) }
             .store(ptr::without_provenance_mut(key as usize), Ordering::Relaxed);
     }
@@ -193,7 +197,8 @@ impl Id {
     /// Takes a local address; port 0 is any.
     pub(crate) fn bind(&self, address: SocketAddr) -> Result<(), VerbsError> {
         let raw = SockAddr::from(address);
-        // SAFETY: the identifier exists, and the address, complete for its family, outlives the call that copies it.
+        // SAFETY: the identifier exists, and the address, complete for its family, outlives the
+        // call that copies it.
         let result = unsafe { rdma_bind_addr(self.raw(), raw.as_ptr().cast_mut().cast()) };
         if result == 0 {
             return Ok(());
@@ -224,7 +229,8 @@ impl Id {
     ) -> Result<(), VerbsError> {
         let raw = SockAddr::from(address);
         let to = raw.as_ptr().cast_mut().cast();
-        // SAFETY: the identifier exists, and the address, complete for its family, outlives the call that copies it.
+        // SAFETY: the identifier exists, and the address, complete for its family, outlives the
+        // call that copies it.
         let result = unsafe { rdma_resolve_addr(self.raw(), ptr::null_mut(), to, millis(timeout)) };
         check("rdma_resolve_addr", result)
     }
@@ -237,24 +243,26 @@ impl Id {
 
     /// The name of the device it has been bound to; `None` before.
     pub(crate) fn device_name(&self) -> Option<String> {
-        // SAFETY: the identifier exists; its context, once there, stays open as long as the process.
+        // SAFETY: the identifier exists; its context, once there, stays open as long as the
+        // process.
         unsafe {
             let context = NonNull::new((*self.raw()).verbs)?;
             Some(name_of(context.as_ref().device))
         }
     }
 
-    /// How long an unanswered packet waits: 4.096 us times two to the power of this.
+    /// Sets the time that an unanswered packet waits: 4.096 us times two to the power of this.
     pub(crate) fn set_ack_timeout(&self, exponent: u8) -> Result<(), VerbsError> {
         let mut exponent = exponent;
         let value = (&raw mut exponent).cast();
-        // SAFETY: the identifier exists, and the value, one byte as the option wants, outlives the call.
+        // SAFETY: the identifier exists, and the value, one byte as the option wants, outlives the
+        // call.
         let result =
             unsafe { rdma_set_option(self.raw(), OPTION_LEVEL_ID, OPTION_ACK_TIMEOUT, value, 1) };
         check("rdma_set_option", result)
     }
 
-    /// What the connection says its queue pair has to be told to enter a state.
+    /// Attributes that the queue pair has to be told to enter a state, by what the connection says.
     pub(crate) fn attributes(&self, state: State) -> Result<Attributes, VerbsError> {
         // SAFETY: attributes are integers.
         let mut raw: ibv_qp_attr = unsafe { mem::zeroed() };
@@ -268,8 +276,9 @@ impl Id {
         let result = unsafe { rdma_init_qp_attr(self.raw(), &mut raw, &mut mask) };
         check("rdma_init_qp_attr", result)?;
         if matches!(state, State::Initialised) {
-            // A dialling end is told to take no writes before its request is sent; then the probes of the other end, writes of
-            // no bytes, would end the connection. No memory is open to writes whatever a queue pair takes.
+            // A dialling end is told to take no writes before its request is sent; then the probes
+            // of the other end, writes of no bytes, would end the connection. No memory is open to
+            // writes whatever a queue pair takes.
             raw.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             mask |= ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 as libc::c_int;
         }
@@ -279,14 +288,16 @@ impl Id {
     /// Sends the request of a resolved identifier.
     pub(crate) fn connect(&self, parameters: Parameters<'_>) -> Result<(), VerbsError> {
         let mut parameters = parameters.to_raw()?;
-        // SAFETY: the identifier exists; the parameters and the data they point to outlive the call.
+        // SAFETY: the identifier exists; the parameters and the data they point to outlive the
+        // call.
         check("rdma_connect", unsafe { rdma_connect(self.raw(), &mut parameters) })
     }
 
     /// Accepts the request of this identifier.
     pub(crate) fn accept(&self, parameters: Parameters<'_>) -> Result<(), VerbsError> {
         let mut parameters = parameters.to_raw()?;
-        // SAFETY: the identifier exists; the parameters and the data they point to outlive the call.
+        // SAFETY: the identifier exists; the parameters and the data they point to outlive the
+        // call.
         check("rdma_accept", unsafe { rdma_accept(self.raw(), &mut parameters) })
     }
 
@@ -296,7 +307,8 @@ impl Id {
         check("rdma_establish", unsafe { rdma_establish(self.raw()) })
     }
 
-    /// Says that data came, which shows that the connection stands even if its last handshake packet was lost.
+    /// Says that data came, which shows that the connection stands even if its last handshake
+    /// packet was lost.
     pub(crate) fn notify_established(&self) {
         // SAFETY: the identifier exists. That it stood already is an error of no interest.
         let _ = unsafe { rdma_notify(self.raw(), ibv_event_type::IBV_EVENT_COMM_EST) };
@@ -317,7 +329,8 @@ impl Id {
 
     /// The address of this end.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier exists; the pointer is to the whole storage, not to the short address in it.
+        // SAFETY: the identifier exists; the pointer is to the whole storage, not to the short
+        // address in it.
         unsafe {
             let address = &raw const (*self.raw()).route.addr.src_addr_union;
             socket_address(address.cast())
@@ -326,7 +339,8 @@ impl Id {
 
     /// The address of the other end.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier exists; the pointer is to the whole storage, not to the short address in it.
+        // SAFETY: the identifier exists; the pointer is to the whole storage, not to the short
+        // address in it.
         unsafe {
             let address = &raw const (*self.raw()).route.addr.dst_addr_union;
             socket_address(address.cast())
@@ -340,8 +354,9 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: created in `new` or handed over by a request, destroyed only here. It waits for events that are taken and
-        // not acknowledged, and these are acknowledged where they are taken.
+        // SAFETY: created in `new` or handed over by a request, destroyed only here. It waits for
+        // events that are taken and not acknowledged, and these are acknowledged where they are
+        // taken.
         unsafe { rdma_destroy_id(self.raw()) };
     }
 }
@@ -390,7 +405,8 @@ unsafe fn socket_address(from: *const SockAddrStorage) -> Option<SocketAddr> {
         storage.assume_init()
     };
     let length = libc::socklen_t::try_from(size_of::<SockAddrStorage>()).ok()?;
-    // SAFETY: the family in the storage says which address it holds, and the length covers each of them.
+    // SAFETY: the family in the storage says which address it holds, and the length covers each of
+    // them.
     unsafe { SockAddr::new(storage, length) }.as_socket()
 }
 

@@ -24,7 +24,7 @@ unsafe impl Send for Context {}
 // SAFETY: the same.
 unsafe impl Sync for Context {}
 
-/// What a device can do at most.
+/// Limits of a device.
 pub(crate) struct ContextLimits {
     pub(crate) work_requests_max: u32,
     pub(crate) completions_max: u32,
@@ -72,15 +72,15 @@ impl Context {
         })
     }
 
-    /// What becomes readable with an asynchronous event.
+    /// Descriptor that becomes readable with an asynchronous event.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, VerbsError> {
         // SAFETY: the context is open, and so is its descriptor.
         unsafe { duplicate((*self.raw()).async_fd) }
             .map_err(|error| error::of_code("fcntl", error.raw_os_error().unwrap_or(0)))
     }
 
-    /// The next asynchronous event of this device, acknowledged; `None` when there is none. To be called only once
-    /// [`descriptor`](Self::descriptor) was, which keeps it from blocking.
+    /// The next asynchronous event of this device, acknowledged; `None` when there is none. To be
+    /// called only once [`descriptor`](Self::descriptor) was, which keeps it from blocking.
     pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
         AsyncEvent::take(self.raw)
     }
@@ -117,7 +117,8 @@ impl DeviceList {
     }
 
     fn entries(&self) -> &[*mut ibv_device] {
-        // SAFETY: the library returned so many entries at this address, valid until the list is freed.
+        // SAFETY: the library returned so many entries at this address, valid until the list is
+        // freed.
         unsafe { std::slice::from_raw_parts(self.raw.as_ptr(), self.count) }
     }
 }
@@ -134,6 +135,7 @@ pub(super) fn name_of(device: *mut ibv_device) -> String {
     if ptr::eq(device, ptr::null()) {
         return String::new();
     }
-    // SAFETY: callers hold the list or the context of the device; its name is a terminated string inside it.
+    // SAFETY: callers hold the list or the context of the device; its name is a terminated string
+    // inside it.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
 }

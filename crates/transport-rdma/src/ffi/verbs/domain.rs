@@ -37,7 +37,8 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`; the regions and queue pairs of the domain hold it, so none is left.
+        // SAFETY: allocated in `new`; the regions and queue pairs of the domain hold it, so none is
+        // left.
         unsafe { ibv_dealloc_pd(self.raw()) };
     }
 }
@@ -69,7 +70,8 @@ impl MemoryRegion {
     ) -> Result<Self, VerbsError> {
         // No remote access: a peer that can write here could change a message after it was checked.
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as libc::c_int;
-        // SAFETY: the slab's memory is allocated, all its bytes are initialised, and it outlives the region, which holds it.
+        // SAFETY: the slab's memory is allocated, all its bytes are initialised, and it outlives
+        // the region, which holds it.
         let raw =
             unsafe { ibv_reg_mr(domain.raw(), slab.start().as_ptr().cast(), slab.bytes(), access) };
         let raw = NonNull::new(raw)
@@ -101,10 +103,12 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: registered in `new`; the queue pairs that use it hold it, so no work request does.
+        // SAFETY: registered in `new`; the queue pairs that use it hold it, so no work request
+        // does.
         let code = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
         if code != 0 {
-            // The device may still write there: better to lose the memory than to give it to somebody else.
+            // The device may still write there: better to lose the memory than to give it to
+            // somebody else.
             std::mem::forget(Arc::clone(&self.slab));
         }
     }

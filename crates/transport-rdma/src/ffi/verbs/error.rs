@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::provider::VerbsError;
 
-/// What the last call left in `errno`.
+/// Error that the last call left in `errno`.
 pub(super) fn last(call: &'static str) -> VerbsError {
     of_code(call, io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
@@ -31,13 +31,13 @@ pub(crate) fn of_code(call: &'static str, code: i32) -> VerbsError {
     }
 }
 
-/// What the system says to an error number, of either sign.
+/// Text of the system for an error number, of either sign.
 pub(crate) fn text_of(code: i32) -> String {
     io::Error::from_raw_os_error(code.abs()).to_string()
 }
 
-/// A region of `needed_bytes` was refused. Too little may be locked, most of the time, which the system reports as a
-/// lack of memory.
+/// A region of `needed_bytes` was refused. Too little may be locked, most of the time, which the
+/// system reports as a lack of memory.
 pub(super) fn of_registration(needed_bytes: u64, used_bytes: u64) -> VerbsError {
     let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     match code {

@@ -1,5 +1,6 @@
-//! The structs that the bindings declare by hand have the layout of C, as a C program printed it on Linux with 64-bit
-//! pointers (rdma-core 44; the interface is stable). The bindings' own tests leave these out.
+//! The structs that the bindings declare by hand have the layout of C, as a C program printed it on
+//! Linux with 64-bit pointers (rdma-core 44; the interface is stable). The bindings' own tests
+//! leave these out.
 
 use std::mem::{align_of, offset_of, size_of};
 

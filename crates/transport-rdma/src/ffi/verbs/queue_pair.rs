@@ -15,7 +15,8 @@ use crate::provider::{Data, PostError, SendRequest, VerbsError};
 /// Work requests that are chained into one post.
 const POST_CHUNK: usize = 16;
 
-/// A queue pair that works on the slots of one memory region. Once it is gone, the slots it had posted are free.
+/// A queue pair that works on the slots of one memory region. Once it is gone, the slots it had
+/// posted are free.
 pub(crate) struct QueuePair {
     raw: NonNull<ibv_qp>,
     inline_bytes_max: u32,
@@ -28,7 +29,8 @@ unsafe impl Send for QueuePair {}
 // SAFETY: the same.
 unsafe impl Sync for QueuePair {}
 
-/// How many work requests a queue pair holds, and how much it sends inline, as wished.
+/// Capacity of a queue pair, as wished: how many work requests it holds, and how much it sends
+/// inline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
     pub(crate) sends_max: u32,
@@ -36,7 +38,8 @@ pub(crate) struct Capacity {
     pub(crate) inline_bytes: u32,
 }
 
-/// The states a connection takes its queue pair through. Receives may be posted from `Initialised` on.
+/// The states a connection takes its queue pair through. Receives may be posted from `Initialised`
+/// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Initialised,
@@ -44,15 +47,15 @@ pub(crate) enum State {
     ReadyToSend,
 }
 
-/// What a queue pair is told when it enters a state.
+/// Attributes that a queue pair is told when it enters a state.
 pub(crate) struct Attributes {
     pub(super) raw: ibv_qp_attr,
     pub(super) mask: i32,
 }
 
 impl Attributes {
-    /// How often an unanswered packet is sent again and how long each time waits, whatever the peer wished; a peer that has
-    /// no receive posted is an error at once.
+    /// Sets how often an unanswered packet is sent again and how long each time waits, whatever the
+    /// peer wished; a peer that has no receive posted is an error at once.
     pub(crate) fn set_patience(&mut self, retry_count: u8, ack_timeout_exponent: u8) {
         self.raw.retry_cnt = retry_count;
         self.raw.rnr_retry = 0;
@@ -61,7 +64,8 @@ impl Attributes {
 }
 
 impl QueuePair {
-    /// A queue pair, the only one on its slab, that reports to `queue` and whose asynchronous events carry `key`.
+    /// A queue pair, the only one on its slab, that reports to `queue` and whose asynchronous
+    /// events carry `key`.
     pub(crate) fn new(
         memory: &Arc<MemoryRegion>,
         queue: &Arc<CompletionQueue>,
@@ -86,7 +90,8 @@ impl QueuePair {
         attributes.cap.max_send_sge = 1;
         attributes.cap.max_recv_sge = 1;
         attributes.cap.max_inline_data = capacity.inline_bytes;
-        // SAFETY: domain and completion queue exist, and the queue pair holds both; the attributes outlive the call.
+        // SAFETY: domain and completion queue exist, and the queue pair holds both; the attributes
+        // outlive the call.
         let raw = unsafe { ibv_create_qp(memory.domain().raw(), &mut attributes) };
         let raw = NonNull::new(raw).ok_or_else(|| {
             let error = error::last("ibv_create_qp");
@@ -128,7 +133,8 @@ impl QueuePair {
         self.enter(Attributes { raw, mask: mask(ibv_qp_attr_mask::IBV_QP_STATE) })
     }
 
-    /// Posts a receive of each slot, in order, with the id that `id_of` gives it. The slots become the device's.
+    /// Posts a receive of each slot, in order, with the id that `id_of` gives it. The slots become
+    /// the device's.
     #[inline]
     pub(crate) fn post_receives(
         &self,
@@ -158,7 +164,8 @@ impl QueuePair {
         let start = chain.as_mut_ptr().cast::<(ibv_recv_wr, ibv_sge)>();
         for (i, slot) in slots[..count].iter().enumerate() {
             let next = if i + 1 < count { receive_at(start, i + 1) } else { ptr::null_mut() };
-            // SAFETY: `i` is inside the chain, since chunks are no longer than it; nothing refers to it yet.
+            // SAFETY: `i` is inside the chain, since chunks are no longer than it; nothing refers
+            // to it yet.
             unsafe {
                 let entry = &raw mut (*start.add(i)).1;
                 entry.write(self.memory.entry(*slot, bytes));
@@ -189,9 +196,10 @@ impl QueuePair {
     #[inline]
     fn ring_receives(&self, start: *mut (ibv_recv_wr, ibv_sge), count: usize) -> (usize, i32) {
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists. The caller has initialised `count` requests, linked in order, each with its
-        // entry; the library copies them. Their slots are the device's by their state, stay registered and allocated
-        // as long as the queue pair lives, and hold no reference until the receive completes.
+        // SAFETY: the queue pair exists. The caller has initialised `count` requests, linked in
+        // order, each with its entry; the library copies them. Their slots are the device's by
+        // their state, stay registered and allocated as long as the queue pair lives, and hold no
+        // reference until the receive completes.
         let code = unsafe { ibv_post_recv(self.raw.as_ptr(), receive_at(start, 0), &mut bad) };
         let posted = if code == 0 {
             count
@@ -201,20 +209,22 @@ impl QueuePair {
         (posted, code)
     }
 
-    /// Posts a send with this id. Inline bytes have been copied when it returns; a slot becomes the device's.
+    /// Posts a send with this id. Inline bytes have been copied when it returns; a slot becomes the
+    /// device's.
     #[inline]
     pub(crate) fn post_send(&self, send: &SendRequest<'_>, id: u64) -> Result<(), VerbsError> {
         let mut entry = self.gather(&send.data)?;
         let mut request = request_of(send, id, &mut entry);
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists. Request and entry outlive the call, in which the library copies them and the bytes
-        // of an inline one, which the caller has borrowed. A slot is the device's by its state and stays registered and
-        // allocated as long as the queue pair lives.
+        // SAFETY: the queue pair exists. Request and entry outlive the call, in which the library
+        // copies them and the bytes of an inline one, which the caller has borrowed. A slot is the
+        // device's by its state and stays registered and allocated as long as the queue pair lives.
         let code = unsafe { ibv_post_send(self.raw.as_ptr(), &mut request, &mut bad) };
         if code == 0 { Ok(()) } else { Err(self.take_back(send, code)) }
     }
 
-    /// Posts sends in order, the `i`-th with the id `id_of(i)`, each as with [`post_send`](Self::post_send).
+    /// Posts sends in order, the `i`-th with the id `id_of(i)`, each as with
+    /// [`post_send`](Self::post_send).
     pub(crate) fn post_sends(
         &self,
         sends: &[SendRequest<'_>],
@@ -273,7 +283,7 @@ impl QueuePair {
         refused.map_or(Ok(()), |error| Err((posted, error)))
     }
 
-    /// What a send reads. A slot is the device's from here on.
+    /// Bytes that a send reads. A slot is the device's from here on.
     #[inline]
     fn gather(&self, data: &Data<'_>) -> Result<ibv_sge, VerbsError> {
         match *data {
@@ -301,9 +311,10 @@ impl QueuePair {
     #[inline]
     fn ring_sends(&self, start: *mut (ibv_send_wr, ibv_sge), count: usize) -> (usize, i32) {
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists. The caller has initialised `count` requests, linked in order, each with its
-        // entry; the library copies them, and the bytes of inline ones, which the caller has borrowed. Slots are the
-        // device's by their state and stay registered and allocated as long as the queue pair lives.
+        // SAFETY: the queue pair exists. The caller has initialised `count` requests, linked in
+        // order, each with its entry; the library copies them, and the bytes of inline ones, which
+        // the caller has borrowed. Slots are the device's by their state and stay registered and
+        // allocated as long as the queue pair lives.
         let code = unsafe { ibv_post_send(self.raw.as_ptr(), send_at(start, 0), &mut bad) };
         let posted = if code == 0 {
             count
@@ -316,13 +327,14 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: created in `new`, destroyed only here; no asynchronous event of it is unacknowledged, since each is
-        // acknowledged where it is taken.
+        // SAFETY: created in `new`, destroyed only here; no asynchronous event of it is
+        // unacknowledged, since each is acknowledged where it is taken.
         let code = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if code == 0 {
             self.memory.slab().reclaim();
         } else {
-            // The device may still access the slots: better to lose the memory than to give it to somebody else.
+            // The device may still access the slots: better to lose the memory than to give it to
+            // somebody else.
             mem::forget((Arc::clone(&self.memory), Arc::clone(&self.queue)));
         }
     }

@@ -14,7 +14,7 @@ fn put(queue: &mut SendQueue, bytes: &[u8]) -> Result<Appended, NotWritable> {
     queue.append(bytes.len(), &mut |out| out.copy_from_slice(bytes))
 }
 
-/// What goes into messages that have so much room each, until nothing is left.
+/// Messages of so much room each, filled until nothing is left.
 fn drain(queue: &mut SendQueue, mut room: impl FnMut() -> usize) -> (Vec<Vec<u8>>, u64) {
     let (mut messages, mut frames) = (Vec::new(), 0);
     while !queue.is_empty() {

@@ -1,7 +1,7 @@
 //! Two links joined by a wire that loses nothing, with queue pairs that forgive nothing.
 //!
-//! A message without a receive posted for it, one that is longer than its slot, a send too many for the
-//! send queue, a receive posted into a slot that somebody still reads: each of them panics.
+//! A message without a receive posted for it, one that is longer than its slot, a send too many for
+//! the send queue, a receive posted into a slot that somebody still reads: each of them panics.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -28,9 +28,9 @@ pub(super) struct End {
     wire: VecDeque<Vec<u8>>,
     loans: Arc<Mutex<Loans>>,
     pub(super) received: [Vec<Bytes>; 2],
-    /// What the link told, but for frames.
+    /// Events that the link told, but for frames.
     pub(super) told: Vec<Told>,
-    /// How many data messages the pool has buffers for.
+    /// Number of data messages that the pool has buffers for.
     pub(super) room: usize,
     /// Messages up to this size need no buffer when they are all there is to send.
     pub(super) inline_bytes_max: usize,
@@ -51,7 +51,7 @@ struct QueuePair {
     receives: VecDeque<Slot>,
     /// Sends that have not left the send queue, the signalled ones marked.
     sends: VecDeque<bool>,
-    /// How many of them are done.
+    /// Number of them that are done.
     done: usize,
 }
 
@@ -151,7 +151,7 @@ impl Pair {
         self.progress(at) || is_delivered || is_completed
     }
 
-    /// What a driver does after any input. Whether anything was sent.
+    /// Does what a driver does after any input. True when anything was sent.
     pub(super) fn progress(&mut self, at: usize) -> bool {
         let sent = self.ends[at].progress();
         let is_any = !sent.is_empty();
@@ -224,7 +224,8 @@ impl End {
         self.send()
     }
 
-    /// The send queue reports what a signalled send stands for: the last of a chain. Whether there was one.
+    /// The send queue reports what a signalled send stands for: the last of a chain. Whether there
+    /// was one.
     fn complete(&mut self) -> bool {
         let queue_pair = &mut self.queue_pair;
         let done = queue_pair.sends.iter().take(queue_pair.done);

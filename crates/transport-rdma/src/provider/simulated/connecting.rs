@@ -1,4 +1,4 @@
-//! How queue pairs come together and apart: what rdma_cm does.
+//! Joining and parting of queue pairs: what rdma_cm does.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;

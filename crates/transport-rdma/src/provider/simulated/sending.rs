@@ -1,4 +1,4 @@
-//! How messages get from one queue pair to another: what the adapter does.
+//! Passage of messages from one queue pair to another: what the adapter does.
 
 use std::cmp::Reverse;
 

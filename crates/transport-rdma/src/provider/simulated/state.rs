@@ -1,4 +1,4 @@
-//! What a fabric consists of, and what its devices are asked about.
+//! State of a fabric, and what its devices are asked about.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -287,7 +287,7 @@ impl State {
         self.devices[id.0].finished.clear();
     }
 
-    /// Whether two devices reach each other.
+    /// True when two devices reach each other.
     pub(super) fn is_linked(&self, one: DeviceId, other: DeviceId) -> bool {
         let is_working = |id: DeviceId| self.devices[id.0].condition == Condition::Working;
         is_working(one) && is_working(other)

@@ -1,4 +1,4 @@
-//! What the engine holds of a device: memory, listeners, requests and queue pairs.
+//! Things of a device that the engine holds: memory, listeners, requests and queue pairs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl VerbsListener {
     }
 }
 
-/// The system binds some addresses that no device has, such as the loopback's, where then nobody could connect.
+/// The system binds some addresses that no device has, such as the loopback's, where then nobody
+/// could connect.
 fn of_device(device: &Device, id: &ffi::Id, address: SocketAddr) -> Result<(), VerbsError> {
     let ours = &device.limits.name;
     match id.device_name() {
@@ -183,7 +184,8 @@ impl VerbsQueuePair {
 impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        // Whoever handles an event or a completion of it holds the lock, and nobody keeps a copy: this is the last.
+        // Whoever handles an event or a completion of it holds the lock, and nobody keeps a copy:
+        // this is the last.
         let removed = self.device.names().remove(connection.posted.key());
         drop((removed, connection));
     }
@@ -197,7 +199,7 @@ pub(super) struct Connection {
     pub(super) posted: Posted,
     memory: Arc<VerbsMemory>,
     settings: QueuePairSettings,
-    /// How long finding the address may take, and then the route.
+    /// Time that finding the address may take, and then the route.
     pub(super) phase_timeout: Duration,
     is_disconnected: AtomicBool,
     _room: Taken,
@@ -286,7 +288,8 @@ impl Connection {
 
     pub(super) fn disconnect(&self) {
         if !self.is_disconnected.swap(true, Ordering::Relaxed) {
-            // First its own queues: the other end may never answer. The only error is a device that is gone.
+            // First its own queues: the other end may never answer. The only error is a device that
+            // is gone.
             let _ = self.queue_pair.fail();
             self.id.disconnect();
         }

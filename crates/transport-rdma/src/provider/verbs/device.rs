@@ -1,4 +1,4 @@
-//! What all connections of a device share.
+//! The device, as all its connections share it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,18 +23,19 @@ pub(super) struct Device {
     pub(super) queue: Arc<ffi::CompletionQueue>,
     pub(super) channel: Arc<ffi::EventChannel>,
     pub(super) readiness: Readiness,
-    /// Held while completions are handed out: a queue pair that is removed has none of them under way.
+    /// Held while completions are handed out: a queue pair that is removed has none of them under
+    /// way.
     reports: Mutex<Reports>,
     room: Mutex<Room>,
     /// Some of it will be free once the queue is seen empty.
     is_room_leaving: AtomicBool,
     pub(super) registered_bytes: AtomicU64,
     lost: OnceLock<VerbsError>,
-    /// Whether the engine has been told of the loss.
+    /// True once the engine has been told of the loss.
     pub(super) is_loss_told: AtomicBool,
 }
 
-/// What completions are handed out with.
+/// Things that completions are handed out with.
 #[derive(Debug, Default)]
 struct Reports {
     names: Names,

@@ -9,7 +9,8 @@ use super::device::Device;
 use crate::ffi::verbs::{self as ffi, AsyncEvent, ConnectionEvent, EventKind};
 use crate::provider::{Event, Tag, VerbsError};
 
-/// Why the other end rejects, where it is its program that does; anything else means that nobody listens.
+/// Why the other end rejects, where it is its program that does; anything else means that nobody
+/// listens.
 const REJECTED_BY_CONSUMER: i32 = 28;
 
 /// The next event; `None` when there is none now.

@@ -6,8 +6,8 @@ use crate::provider::Tag;
 #[derive(Debug)]
 pub(super) struct Keyed<T> {
     last: u32,
-    /// In the order of their keys. New ones are the largest, so they mostly come last. Every completion looks for one, which
-    /// takes fewer steps here than in a tree.
+    /// In the order of their keys. New ones are the largest, so they mostly come last. Every
+    /// completion looks for one, which takes fewer steps here than in a tree.
     entries: Vec<(Tag, T)>,
 }
 
@@ -18,7 +18,8 @@ impl<T> Default for Keyed<T> {
 }
 
 impl<T> Keyed<T> {
-    /// A key nobody has. After a billion of them they begin again; who is still there then keeps its own.
+    /// A key nobody has. After a billion of them they begin again; who is still there then keeps
+    /// its own.
     pub(super) fn reserve(&mut self) -> Tag {
         loop {
             self.last = if self.last == Tag::MAX { 1 } else { self.last + 1 };
@@ -46,7 +47,7 @@ impl<T> Keyed<T> {
         self.entries.get(self.place(key).ok()?).map(|(_, thing)| thing)
     }
 
-    /// Where an entry is, or else would be.
+    /// Place of an entry, or else the one where it would be.
     #[inline]
     fn place(&self, key: Tag) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&key, |(key, _)| *key)

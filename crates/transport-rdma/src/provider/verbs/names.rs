@@ -1,4 +1,4 @@
-//! Who is meant by an event or a completion of the device.
+//! Listeners and queue pairs that events and completions of the device mean.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use super::keyed::Keyed;
 use crate::ffi::verbs as ffi;
 use crate::provider::{Completion, Direction, Tag, WorkId, WorkStatus};
 
-/// Listeners and queue pairs, with their tags, by their keys. Unlike a tag a key is not used again, so what the device still
-/// says of a queue pair that is gone meets nobody. What is removed is the caller's to drop, without the lock.
+/// Listeners and queue pairs, with their tags, by their keys. Unlike a tag a key is not used again,
+/// so what the device still says of a queue pair that is gone meets nobody. What is removed is the
+/// caller's to drop, without the lock.
 pub(super) type Names = Keyed<(Tag, Named)>;
 
-/// What has a key.
+/// Owner of a key.
 #[derive(Debug)]
 pub(super) enum Named {
     Listener(#[expect(dead_code, reason = "it listens as long as it exists")] ffi::Id),
@@ -39,7 +40,8 @@ impl Names {
         self.get(Tag::new(u32::try_from(key).ok()?)?)
     }
 
-    /// What a completion of the device means to the engine; `None` when its queue pair is gone.
+    /// Completion for the engine that one of the device stands for; `None` when its queue pair is
+    /// gone.
     #[inline]
     pub(super) fn completion(&self, raw: ffi::RawCompletion) -> Option<Completion> {
         let id = WorkId::from_u64(raw.id)?;

@@ -1,16 +1,16 @@
-//! What of a queue pair is posted and has not come back.
+//! Work requests of a queue pair that are posted and have not come back.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::provider::{Direction, Tag, WorkId};
 
-/// Counts the work requests of a queue pair. The number of a completed send says that those before it, signalled or not,
-/// are done as well.
+/// Counts the work requests of a queue pair. The number of a completed send says that those before
+/// it, signalled or not, are done as well.
 ///
 /// One thread posts at a time, and one takes completions; they may be two.
 #[derive(Debug)]
 pub(super) struct Posted {
-    /// How the device is told of this queue pair; unlike a tag never used twice.
+    /// Key by which the device is told of this queue pair; unlike a tag never used twice.
     key: Tag,
     sends_max: u32,
     receives_max: u32,
@@ -35,7 +35,7 @@ impl Posted {
         self.key
     }
 
-    /// How many sends may be posted now.
+    /// Number of sends that may be posted now.
     #[inline]
     pub(super) fn sends_room(&self) -> usize {
         let done = self.done.load(Ordering::Relaxed);
@@ -43,13 +43,14 @@ impl Posted {
         self.sends_max.saturating_sub(posted) as usize
     }
 
-    /// How many receives may be posted now.
+    /// Number of receives that may be posted now.
     #[inline]
     pub(super) fn receives_room(&self) -> usize {
         self.receives_max.saturating_sub(self.receives.load(Ordering::Relaxed)) as usize
     }
 
-    /// So many sends are going to be posted, within the [room](Self::sends_room); answers the number of the first.
+    /// So many sends are going to be posted, within the [room](Self::sends_room); answers the
+    /// number of the first.
     #[inline]
     pub(super) fn begin_sends(&self, count: usize) -> u32 {
         let count = u32::try_from(count).expect("no more than the room");
@@ -88,7 +89,8 @@ impl Posted {
         self.receives.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Counts a work request that has come back from the device as `id`; answers what the engine calls it.
+    /// Counts a work request that has come back from the device as `id`; answers what the engine
+    /// calls it.
     #[inline]
     pub(super) fn complete(&self, tag: Tag, id: WorkId) -> WorkId {
         match id.direction() {
@@ -142,8 +144,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is posted in whatever bursts, also across the end of the numbers, and whichever of it is signalled, sends
-        /// come back by their order, and the room is what was not posted since the last that came back.
+        /// Whatever is posted in whatever bursts, also across the end of the numbers, and whichever
+        /// of it is signalled, sends come back by their order, and the room is what was not posted
+        /// since the last that came back.
         #[test]
         fn sends_come_back_by_their_order(
             sends_max in 1_u32..9,

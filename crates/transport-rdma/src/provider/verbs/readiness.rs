@@ -12,8 +12,8 @@ use crate::ffi::verbs as ffi;
 
 /// The descriptors of a device: completions, connections, asynchronous events.
 ///
-/// The system tells once that a descriptor has become readable, so each is read until it has nothing, and only then
-/// marked as not ready.
+/// The system tells once that a descriptor has become readable, so each is read until it has
+/// nothing, and only then marked as not ready.
 #[derive(Debug)]
 pub(super) struct Readiness {
     unregistered: Mutex<Option<Descriptors<OwnedFd>>>,
@@ -33,7 +33,8 @@ impl Readiness {
         Self { unregistered: Mutex::new(Some(descriptors)), registered: OnceLock::new() }
     }
 
-    /// Ready once `take_completion_events` takes any, or another descriptor is readable, or waiting is impossible.
+    /// Ready once `take_completion_events` takes any, or another descriptor is readable, or waiting
+    /// is impossible.
     pub(super) fn poll_ready(
         &self,
         cx: &mut Context<'_>,
@@ -94,7 +95,8 @@ fn poll_completions(
     }
 }
 
-/// Reading an empty descriptor is a system call, which this spares once the runtime knows that there is nothing.
+/// Reading an empty descriptor is a system call, which this spares once the runtime knows that
+/// there is nothing.
 fn take_from<T>(
     descriptor: Option<&AsyncFd<OwnedFd>>,
     mut take: impl FnMut() -> Option<T>,

@@ -1,8 +1,8 @@
-//! How much of the completion queue is spoken for.
+//! Room of the completion queue that is spoken for.
 
-/// The completion queue must have room for all that its queue pairs may report: when it overflows, the device takes it
-/// down with all of them. Completions of a destroyed queue pair may still wait in it, so their room is free only once
-/// the queue was seen empty.
+/// The completion queue must have room for all that its queue pairs may report: when it overflows,
+/// the device takes it down with all of them. Completions of a destroyed queue pair may still wait
+/// in it, so their room is free only once the queue was seen empty.
 #[derive(Debug)]
 pub(super) struct Room {
     capacity: u32,
@@ -24,7 +24,8 @@ impl Room {
         Self { capacity, capacity_max, taken: 0, leaving: 0 }
     }
 
-    /// Takes room for so many completions; answers the capacity that the queue has to be grown to first, if any.
+    /// Takes room for so many completions; answers the capacity that the queue has to be grown to
+    /// first, if any.
     pub(super) fn take(&mut self, wanted: u32) -> Result<Option<u32>, NoRoom> {
         let taken = self.taken.saturating_add(self.leaving).saturating_add(wanted);
         if taken > self.capacity_max {
@@ -57,7 +58,7 @@ impl Room {
         self.leaving += count;
     }
 
-    /// How much has left and is not free yet.
+    /// Room of destroyed queue pairs that is not free yet.
     pub(super) fn leaving(&self) -> u32 {
         self.leaving
     }

@@ -1,5 +1,5 @@
-//! On a real device, which `RDMA_VM_ADDR` names by an address: there these tests fail without one. Elsewhere they say that
-//! they are skipped.
+//! On a real device, which `RDMA_VM_ADDR` names by an address: there these tests fail without one.
+//! Elsewhere they say that they are skipped.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -181,7 +181,7 @@ fn counter(name: &str) -> u64 {
     counters.sum()
 }
 
-/// What there is on all devices, as the system counts it.
+/// Resources on all devices, as the system counts them.
 fn resources() -> String {
     let shown = Command::new("rdma").args(["resource", "show"]).output().unwrap();
     assert!(shown.status.success());

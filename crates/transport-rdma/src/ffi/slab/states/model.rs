@@ -1,6 +1,6 @@
-//! The states as guards and the engine use them, run by loom in every order of events up to a bound: each slot that is
-//! returned is taken once, with all that was done to it before, and an engine that sleeps is woken for it. A wake-up that is
-//! lost shows as a deadlock.
+//! The states as guards and the engine use them, run by loom in every order of events up to a
+//! bound: each slot that is returned is taken once, with all that was done to it before, and an
+//! engine that sleeps is woken for it. A wake-up that is lost shows as a deadlock.
 
 use std::task::Wake;
 
@@ -17,8 +17,9 @@ impl Atomics for Loom {
     type Flag = atomic::AtomicBool;
 }
 
-/// Loom takes sequentially consistent accesses for acquire and release, but is exact about fences. One behind each such
-/// store is what a processor needs for them; what their order with other loads is worth, this does not tell.
+/// Loom takes sequentially consistent accesses for acquire and release, but is exact about fences.
+/// One behind each such store is what a processor needs for them; what their order with other loads
+/// is worth, this does not tell.
 fn fence_if_sequential(order: Ordering) {
     if order == Ordering::SeqCst {
         atomic::fence(Ordering::SeqCst);
@@ -78,7 +79,7 @@ implement_atomic! {
     atomic::AtomicBool, bool;
 }
 
-/// What the engine sleeps on. It keeps one wake-up.
+/// Bell that the engine sleeps on. It keeps one wake-up.
 #[derive(Default)]
 struct Bell {
     is_rung: Mutex<bool>,
@@ -133,8 +134,8 @@ impl Model {
         })
     }
 
-    /// The engine, until it has taken so many slots: it posts what is there, and sleeps when that is nothing. Answers
-    /// which it took; `then` sees each after that.
+    /// The engine, until it has taken so many slots: it posts what is there, and sleeps when that
+    /// is nothing. Answers which it took; `then` sees each after that.
     fn run_engine(&self, count: usize, mut then: impl FnMut(u32)) -> Vec<u32> {
         let mut slots = Vec::new();
         loop {

@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use super::*;
 
-/// A listener, with the tag 9, and the queue pair that dials it, with the tag 1, once its way is found.
+/// A listener, with the tag 9, and the queue pair that dials it, with the tag 1, once its way is
+/// found.
 async fn resolved(driven: &mut Driven, address: IpAddr) -> (VerbsListener, VerbsQueuePair) {
     let device = driven.device.clone();
     let (listener, at) = device.listen(tag(9), SocketAddr::new(address, 0), 8).unwrap();
@@ -114,7 +115,8 @@ fn too_much_private_data_is_refused() {
     });
 }
 
-/// At every step of a connection either end may be dropped; the other is told, and the device goes on.
+/// At every step of a connection either end may be dropped; the other is told, and the device goes
+/// on.
 #[test]
 fn a_connection_may_be_dropped_at_any_step() {
     on_device(async |device, address| {

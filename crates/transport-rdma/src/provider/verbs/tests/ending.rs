@@ -96,7 +96,8 @@ fn held_bytes_outlive_queue_pair_device_and_runtime() {
 #[test]
 fn all_objects_are_gone_when_the_device_is_dropped() {
     let Some(address) = device_address() else { return };
-    // The connection manager opens the device at its first use, and keeps that until the process ends.
+    // The connection manager opens the device at its first use, and keeps that until the process
+    // ends.
     on_device(async |device, _| {
         let mut driven = Driven::new(device);
         drop(pair(&mut driven, address, [1, 2]).await);

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use super::*;
 
-/// 240 queue pairs, as 16 nodes need that all know each other: the completion queue grows with them and never overflows.
+/// 240 queue pairs, as 16 nodes need that all know each other: the completion queue grows with them
+/// and never overflows.
 #[test]
 fn many_queue_pairs_share_a_device() {
     on_device(async |device, address| {
@@ -68,7 +69,8 @@ fn a_slab_takes_one_queue_pair_at_a_time() {
 
 const AS_USER: &str = "CONVOKE_TEST_MEMORY_LIMIT";
 
-/// Root may lock what it wants, so an ordinary user tries, in a process of its own with a limit of 1 MiB.
+/// Root may lock what it wants, so an ordinary user tries, in a process of its own with a limit of
+/// 1 MiB.
 #[test]
 fn too_little_lockable_memory_names_limit_and_need() {
     if device_address().is_none() {

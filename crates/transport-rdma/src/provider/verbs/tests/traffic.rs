@@ -127,7 +127,8 @@ fn a_send_without_a_receive_finds_the_receiver_not_ready_at_once() {
     });
 }
 
-/// Wake-ups are not lost: two threads answer each other 10,000 times and sleep in between. A lost one would hang.
+/// Wake-ups are not lost: two threads answer each other 10,000 times and sleep in between. A lost
+/// one would hang.
 #[test]
 fn two_threads_wake_each_other_ten_thousand_times() {
     const ROUNDS: u32 = 10_000;
