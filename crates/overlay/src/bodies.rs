@@ -1,7 +1,7 @@
 //! Bodies of requests that came by the overlay, and the requests that wait for theirs.
 //!
-//! Either may come first: the request straight from its sender, the body through a relay. What is here is kept for a
-//! while after it was taken, since two branches of a call may be for one node.
+//! Either may come first: the request straight from its sender, the body through a relay. What is
+//! here is kept for a while after it was taken, since two branches of a call may be for one node.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 
 use crate::wire::OpId;
 
-/// How much of them is kept, and for how long.
+/// Bounds on the bodies that are kept, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
     /// Bytes of all; the oldest make room.
     pub(crate) bytes_max: usize,
-    /// How long one is kept.
+    /// Time that one is kept.
     pub(crate) kept_for: Duration,
 }
 
@@ -61,7 +61,8 @@ impl Bodies {
         }
     }
 
-    /// Gives an operation that came to whoever waits for it, by any of its `count` sequence numbers.
+    /// Gives an operation that came to whoever waits for it, by any of its `count` sequence
+    /// numbers.
     pub(crate) fn hand_out(&mut self, op: OpId, count: u64, body: &Bytes) {
         let end = OpId { seq: op.seq + count, ..op };
         let names: Vec<OpId> = self.waiting.range(op..end).map(|(name, _)| *name).collect();

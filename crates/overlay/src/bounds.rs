@@ -1,4 +1,4 @@
-//! How much may be on its way: rate times distance, within a budget.
+//! Bounds on what may be on its way: rate times distance, within a budget.
 //!
 //! A root needs credit of a relay for what it sends until the next grant comes, and room for what
 //! its receivers have not acknowledged yet. With constants for both, fast links over long distances
@@ -23,7 +23,7 @@ pub(crate) const RTT_UNKNOWN: Duration = Duration::from_millis(200);
 /// Time in queues, and until the next acknowledgement or grant, on the way there and back.
 const QUEUE: Duration = Duration::from_millis(100);
 
-/// How much of rate times distance: once for what is on its way, once for what is sent until the
+/// Multiple of rate times distance: once for what is on its way, once for what is sent until the
 /// answer to it comes.
 const TIMES: u128 = 2;
 

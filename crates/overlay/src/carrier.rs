@@ -28,7 +28,7 @@ pub(crate) struct OverlayCarrier {
     pub(crate) body_bytes_min: usize,
 }
 
-/// How long a body may take before it is asked for. Its source sends it again by itself when a
+/// Time that a body may take before it is asked for. Its source sends it again by itself when a
 /// relay fails, so this is for when that has died.
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! How sites come to the same plan without a controller.
+//! Agreement of the sites on the same plan without a controller.
 //!
 //! ```text
 //!   Estimator ──▶ own report ──▶ everybody keeps the latest report of everybody
@@ -81,11 +81,11 @@ pub struct Control {
 pub struct ControlTransmit {
     /// Never this site itself.
     pub to: SiteSet,
-    /// What to send.
+    /// The message to send.
     pub message: ControlMessage,
 }
 
-/// What the data plane must know.
+/// News for the data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlEvent {
     /// The plan to use from now on: for [`OverlayNode::set_plan`](crate::OverlayNode::set_plan).
@@ -116,7 +116,7 @@ impl Control {
     /// For one of `sites` sites, 1 to [`SITES_MAX`]. `incarnation` is that of the node.
     ///
     /// # Panics
-    /// If there are too many sites or none, or `me` is none of them.
+    /// If there are too many sites or none, or `me` is not one of them.
     pub fn new(
         config: ControlConfig,
         me: Site,
@@ -149,8 +149,8 @@ impl Control {
         control
     }
 
-    /// What this site knows of itself now, as [`Estimator::estimate`](crate::Estimator::estimate)
-    /// has it.
+    /// Takes what this site knows of itself now, as
+    /// [`Estimator::estimate`](crate::Estimator::estimate) has it.
     pub fn handle_estimate(&mut self, now: Timestamp, estimate: Estimate) {
         if estimate.latency_us.len() == self.heard.len() {
             self.own = Some(estimate);
@@ -205,12 +205,12 @@ impl Control {
         self.changed(now);
     }
 
-    /// What to send next.
+    /// The next message to send.
     pub fn poll_transmit(&mut self) -> Option<ControlTransmit> {
         self.transmits.pop_front()
     }
 
-    /// What the data plane must know next.
+    /// The next thing that the data plane must know.
     pub fn poll_event(&mut self) -> Option<ControlEvent> {
         self.events.pop_front()
     }
@@ -228,7 +228,7 @@ impl Control {
         self.planner.plan()
     }
 
-    /// What the plan in use was made from; none before the first.
+    /// Snapshot that the plan in use was made from; none before the first.
     pub fn snapshot(&self) -> Option<&Snapshot> {
         self.planner.snapshot()
     }
@@ -245,7 +245,7 @@ impl Control {
         heard.map(|heard| heard.report.estimate.uplink).max().unwrap_or(0)
     }
 
-    /// Who decides when there is another plan, as far as this site knows.
+    /// Site that decides when there is another plan, as far as this site knows.
     pub fn proposer(&self, now: Timestamp) -> Site {
         sites(self.heard.len()).find(|site| self.is_live(now, *site)).unwrap_or(self.me)
     }
@@ -394,7 +394,7 @@ impl Control {
         }
     }
 
-    /// What is known now, of an epoch that is not decided yet.
+    /// Snapshot of what is known now, of an epoch that is not decided yet.
     fn candidate(&self, now: Timestamp) -> Snapshot {
         let own = self.own_report();
         let reports: Vec<_> = sites(self.heard.len())

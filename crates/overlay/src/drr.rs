@@ -19,8 +19,8 @@ struct Class<T> {
     deficit: usize,
 }
 
-/// What a class may send in one turn, in bytes: half of the largest frame, so a turn is never more
-/// than two rounds off.
+/// Bytes that a class may send in one turn: half of the largest frame, so a turn is never more than
+/// two rounds off.
 const QUANTUM: usize = 32 << 10;
 
 impl<T> Default for Drr<T> {
@@ -97,7 +97,7 @@ impl<T> Drr<T> {
         self.round.is_empty()
     }
 
-    /// How many items are queued.
+    /// Number of items that are queued.
     pub(crate) fn len(&self) -> usize {
         self.classes.values().map(|class| class.queue.len()).sum()
     }

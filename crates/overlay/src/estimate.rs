@@ -1,4 +1,4 @@
-//! What a site finds out about itself: how much it wants to send, how much it can, and how far the
+//! Estimates of a site about itself: how much it wants to send, how much it can, and how far the
 //! others are.
 //!
 //! ```text
@@ -42,15 +42,15 @@ pub struct EstimatorConfig {
     pub window: Duration,
     /// Over how long a rate is measured. Default 200 ms.
     pub interval: Duration,
-    /// How often to probe for more. Default one minute.
+    /// Time between two probes for more. Default one minute.
     pub probe_period: Duration,
-    /// How soon while something waits that the plan does not let leave; doubles with each probe
-    /// that finds nothing, up to the period. Default 5 s.
+    /// Time between two probes while something waits that the plan does not let leave; doubles with
+    /// each probe that finds nothing, up to the period. Default 5 s.
     pub probe_period_backlog: Duration,
-    /// How much faster than the uplink estimate a probe sends, in thousandths. Default 1050; one
-    /// that follows on one that has found more sends faster by twice as much, up to twice the rate.
+    /// Rate of a probe in thousandths of the uplink estimate. Default 1050; one that follows on one
+    /// that has found more sends faster by twice as much, up to twice the rate.
     pub probe_permille: u32,
-    /// What plans use of an uplink, in thousandths: see [`PlanOptions`](crate::PlanOptions).
+    /// Part of an uplink that plans use, in thousandths: see [`PlanOptions`](crate::PlanOptions).
     /// Default 920.
     pub headroom_permille: u32,
     /// Over how long demand is averaged, in intervals. Default 10.
@@ -59,7 +59,7 @@ pub struct EstimatorConfig {
     pub queue: Duration,
 }
 
-/// What is known of a capacity beforehand, kbit/s.
+/// Bounds on a capacity that are known beforehand, kbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The estimate before there are samples. Default 100 Mbit/s.
@@ -70,7 +70,7 @@ pub struct Bounds {
     pub ceiling: u64,
 }
 
-/// What holds back what a site could send.
+/// Reason why what a site could send is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBy {
     /// There is nothing to send.
@@ -81,14 +81,14 @@ pub enum HeldBy {
     Network,
 }
 
-/// What a site knows of itself at a time.
+/// Knowledge of a site about itself at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// What it can send, kbit/s.
+    /// Rate that it can send, kbit/s.
     pub uplink: u64,
-    /// What it can receive, kbit/s.
+    /// Rate that it can receive, kbit/s.
     pub downlink: u64,
-    /// What it wants to broadcast, kbit/s.
+    /// Rate that it wants to broadcast, kbit/s.
     pub demand: u64,
     /// Half a round trip to each site, microseconds; [`LATENCY_UNKNOWN`] before it was measured, 0
     /// to itself.
@@ -109,8 +109,8 @@ const PACING_PERMILLE_UNKNOWN: u32 = 1_000_000;
 const FALLEN: usize = 5;
 const FALLEN_PERMILLE: u64 = 800;
 
-/// How long a probe is: as many whole intervals as must agree, and what is left of the one it
-/// begins in.
+/// Length of a probe: as many whole intervals as must agree, and what is left of the one it begins
+/// in.
 const PROBE_INTERVALS: u32 = 4;
 const _: () = assert!(PROBE_INTERVALS as usize > AGREEING);
 
@@ -130,9 +130,9 @@ pub struct Estimator {
     peers: Vec<Peer>,
     held_by: HeldBy,
     probe: Probe,
-    /// How many probes have found nothing since one found something.
+    /// Number of probes that have found nothing since one found something.
     probes_in_vain: u32,
-    /// And how many have found something since one found nothing.
+    /// Number of probes that have found something since one found nothing.
     probes_in_row: u32,
     /// The network has held the uplink back once: what it takes is known.
     is_known: bool,
@@ -142,7 +142,7 @@ pub struct Estimator {
     fallen: usize,
 }
 
-/// What was counted since it began.
+/// Counts since it began.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     start: Timestamp,
@@ -167,7 +167,7 @@ enum Probe {
     NextAt(Timestamp),
     Until {
         at: Timestamp,
-        /// What the uplink was taken for when it began.
+        /// Uplink estimate when it began.
         before: u64,
     },
 }
@@ -246,7 +246,7 @@ impl Estimator {
         self.interval.received = self.interval.received.saturating_add(bytes);
     }
 
-    /// What holds the uplink back from now on.
+    /// Sets what holds the uplink back from now on.
     pub fn handle_held_by(&mut self, now: Timestamp, held_by: HeldBy) {
         self.interval.note(now, self.held_by);
         self.held_by = held_by;
@@ -319,7 +319,7 @@ impl Estimator {
         estimate
     }
 
-    /// What is known now.
+    /// The estimate as of now.
     pub fn estimate(&self) -> Estimate {
         let latency = |(index, peer): (usize, &Peer)| {
             if index == self.me.index() {
@@ -440,7 +440,7 @@ impl Interval {
         Self { start, offered: 0, sent: 0, received: 0, network, noted_at, was_busy }
     }
 
-    /// What has held the uplink back since it was noted last.
+    /// Notes what has held the uplink back since it was noted last.
     fn note(&mut self, now: Timestamp, held_by: HeldBy) {
         if held_by == HeldBy::Network {
             self.network += now.since(self.noted_at);

@@ -1,4 +1,4 @@
-//! What goes in and out of an [`OverlayNode`](crate::OverlayNode) besides frames.
+//! Inputs and outputs of an [`OverlayNode`](crate::OverlayNode) besides frames.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub struct Transmit {
     pub to: Site,
     /// By which lane. Frames to one site need no order, not even within a lane.
     pub kind: TransmitKind,
-    /// What: its head is to be encoded, its payload is shared.
+    /// The frame: its head is to be encoded, its payload is shared.
     pub frame: Frame,
 }
 
@@ -65,16 +65,16 @@ pub enum Event {
     Delivered {
         /// Which.
         op: OpId,
-        /// What it carries.
+        /// Payload that it carries.
         payload: Payload,
     },
     /// A site has all of an operation of this one.
     Acked {
         /// Which.
         op: OpId,
-        /// Who.
+        /// Site that has it.
         by: Site,
-        /// How many sites have it now, this one not counted: available at `count + 1`.
+        /// Number of sites that have it now, this one not counted: available at `count + 1`.
         count: usize,
     },
     /// Nothing more will come of an operation of this site: all others have it, but for `missed`.
@@ -90,7 +90,7 @@ pub enum Event {
     Suspect {
         /// The relay.
         relay: Site,
-        /// Who says so; this site, too.
+        /// Site that says so; this site, too.
         by: Site,
         /// Why.
         evidence: Evidence,
@@ -99,7 +99,7 @@ pub enum Event {
     Trusted {
         /// The relay.
         relay: Site,
-        /// Who says so.
+        /// Site that says so.
         by: Site,
     },
     /// These relays fail, of all that the plan has, as all sites know by now: the plan that does
@@ -112,10 +112,10 @@ pub enum Event {
     /// The plan needs more bytes on their way than [`Limits::memory_bytes_max`](crate::Limits) has
     /// room for: some get less credit than their rates need, and may not reach these.
     ShortOfCredit {
-        /// How many streams: those of the roots that relay here, and the own one.
+        /// Number of streams: those of the roots that relay here, and the own one.
         streams: usize,
     },
-    /// How long a sign of life took to a site and back.
+    /// Time that a sign of life took to a site and back.
     RoundTrip {
         /// Which.
         site: Site,
@@ -150,12 +150,12 @@ pub enum Evidence {
     Late,
     /// A receiver says that it does not get what this relay should bring.
     Missed {
-        /// Who.
+        /// Receiver that says so.
         by: Site,
     },
     /// A receiver says that this relay brought something else than was sent.
     Changed {
-        /// Who.
+        /// Receiver that says so.
         by: Site,
     },
     /// The other site has its reasons.
@@ -169,15 +169,15 @@ pub enum SetupError {
     /// Too many sites, or none.
     #[error("an overlay has 1 to {SITES_MAX} sites, not {sites}")]
     Sites {
-        /// How many were given.
+        /// Number of sites that was given.
         sites: usize,
     },
     /// The node's own site is not one of them.
     #[error("site {me:?} is not one of the {sites} sites")]
     NotASite {
-        /// What was given.
+        /// Site that was given.
         me: Site,
-        /// How many there are.
+        /// Number of sites.
         sites: usize,
     },
     /// The limits contradict each other.
@@ -235,7 +235,7 @@ pub enum BroadcastError {
     Closed,
 }
 
-/// What came of asking for an operation.
+/// Outcome of asking for an operation.
 #[derive(Clone, Debug)]
 pub enum Fetched {
     /// It is still here.
@@ -253,9 +253,9 @@ pub enum FetchError {
     /// Its source is no site.
     #[error("{site:?} is not one of the {sites} sites")]
     UnknownSite {
-        /// What was given.
+        /// Site that was given.
         site: Site,
-        /// How many there are.
+        /// Number of sites.
         sites: usize,
     },
     /// Too many are being fetched.
@@ -300,14 +300,14 @@ pub enum Fault {
     /// It acknowledges what was never sent.
     #[error("the frame acknowledges {seq}, and {sent} were sent")]
     AckBeyond {
-        /// What it acknowledges.
+        /// Sequence number that it acknowledges.
         seq: u64,
-        /// How many sequence numbers there are.
+        /// Number of sequence numbers that there are.
         sent: u64,
     },
 }
 
-/// What a node has counted since it began. Bytes are those of whole frames.
+/// Counts of a node since it began. Bytes are those of whole frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -337,7 +337,7 @@ pub struct Counters {
     pub missed: u64,
     /// Chunks that came changed.
     pub changed: u64,
-    /// How often a relay of this site became a suspect.
+    /// Number of times that a relay of this site became a suspect.
     pub suspicions: u64,
     /// Chunks that were here already.
     pub duplicates: u64,

@@ -1,4 +1,4 @@
-//! What was delivered and not read yet.
+//! Deliveries that were not read yet.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ pub enum Delivery {
     Operation {
         /// Which.
         op: OpId,
-        /// What was broadcast.
+        /// Payload that was broadcast.
         payload: Bytes,
     },
     /// These sequence numbers of a source will not come by themselves; see
@@ -43,7 +43,8 @@ pub(crate) struct Inbox {
     is_closed: bool,
 }
 
-/// Most gaps that wait to be read; a reader who is so far behind learns of the rest by what it misses.
+/// Most gaps that wait to be read; a reader who is so far behind learns of the rest by what it
+/// misses.
 const GAPS_MAX: usize = 4_096;
 
 impl Inbox {
@@ -79,7 +80,7 @@ impl Inbox {
     }
 }
 
-/// What a delivery takes in memory: empty ones, too, wait until they are read.
+/// Bytes that a delivery takes in memory: empty ones, too, wait until they are read.
 fn cost(delivery: &Delivery) -> usize {
     match delivery {
         Delivery::Operation { payload, .. } => payload.len() + DELIVERY_BYTES,

@@ -49,11 +49,12 @@ pub struct Limits {
     pub repair_permille: u32,
     /// And at least this much, for plans with small rates and for no plan, kbit/s. Default 1,000.
     pub repair_rate_min: u64,
-    /// What a paced link may send at once after a pause. Default 10 ms of its rate, and one frame.
+    /// Burst that a paced link may send at once after a pause. Default 10 ms of its rate, and one
+    /// frame.
     pub burst: Duration,
     /// Least time between two acknowledgements to the same source. Default 10 ms.
     pub ack_delay: Duration,
-    /// How long the receivers behind a relay may take to acknowledge before enough was measured.
+    /// Time that the receivers behind a relay may take to acknowledge before enough was measured.
     /// Default 4 s.
     pub relay_timer_initial: Duration,
     /// Least margin over the measured time. Default 2 s; the measured time once more where that is
@@ -69,29 +70,30 @@ pub struct Limits {
     pub direct_timer_min: Duration,
     /// And at most this long. Default 20 s.
     pub direct_timer_max: Duration,
-    /// How often each site is asked for a sign of life. Default 250 ms.
+    /// Time between two requests to a site for a sign of life. Default 250 ms.
     pub ping_period: Duration,
     /// After how long without any frame a site is taken for unreachable, whatever its connections
     /// say. Default 750 ms: three signs of life, and less than a second until all act on it.
     pub quiet_after: Duration,
-    /// How long a suspected relay is not used. Default 1 s; doubles with every failed probation.
+    /// Time that a suspected relay is not used. Default 1 s; doubles with every failed probation.
     pub probation_min: Duration,
     /// And at most this long. Default 60 s.
     pub probation_max: Duration,
-    /// How long what is owed to a site without a link is kept. Default 5 s; less when the room is
+    /// Time that what is owed to a site without a link is kept. Default 5 s; less when the room is
     /// needed.
     pub owed_for: Duration,
-    /// How long an operation may wait for a site that has a link and does not acknowledge. Default
+    /// Time that an operation may wait for a site that has a link and does not acknowledge. Default
     /// 30 s.
     pub lag_max: Duration,
     /// After the link to a source is lost, when what is missing of its stream is asked of others.
     /// Default 300 ms.
     pub pull_after: Duration,
-    /// How long one holder has to answer a fetch. Default 1 s.
+    /// Time that one holder has to answer a fetch. Default 1 s.
     pub fetch_timeout: Duration,
-    /// How often all holders are asked before an operation counts as unavailable. Default 3.
+    /// Number of times that all holders are asked before an operation counts as unavailable.
+    /// Default 3.
     pub fetch_rounds: u32,
-    /// How long a root waits for relay credit before it asks again. Default 1 s.
+    /// Time that a root waits for relay credit before it asks again. Default 1 s.
     pub credit_retry: Duration,
 }
 

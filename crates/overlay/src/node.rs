@@ -44,12 +44,12 @@ use crate::wire::{ChunkDigest, Flaw, Life, OpId, Passed, View};
 use line::Line;
 use reachability::Helpers;
 
-/// What a node is made from.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Its own site.
     pub me: Site,
-    /// How many sites there are, this one too.
+    /// Number of sites, this one too.
     pub sites: usize,
     /// Its life: another one after each restart.
     pub incarnation: Incarnation,
@@ -73,16 +73,19 @@ impl NodeConfig {
 /// then calls [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout)
 /// says. Time never goes backwards.
 ///
-/// - **Links.** Every site is to be connected with every other. A link may consist of many connections and flows, so
-///   frames to one site may pass each other. A frame arrives whole or not at all; if one may have been lost, or the
-///   peer has restarted, [`LinkEvent::Down`](crate::LinkEvent) and then `Up` say so. Before the first `Up` and after a
+/// - **Links.** Every site is to be connected with every other. A link may consist of many
+///   connections and flows, so frames to one site may pass each other. A frame arrives whole or not
+///   at all; if one may have been lost, or the peer has restarted,
+///   [`LinkEvent::Down`](crate::LinkEvent) and then `Up` say so. Before the first `Up` and after a
 ///   `Down`, frames of that site are ignored.
-/// - **Backpressure.** A link that is `Blocked` gets control frames only. Operations that wait for it count as
-///   unacknowledged, until [`broadcast`](Self::broadcast) is not ready. Frames to be forwarded wait within the credit
-///   of their root. Nothing else waits for the link, and the node always takes frames.
-/// - **Trust.** Sites may crash, restart, be slow or be cut off. A relay may drop, change or hold back what it forwards: its
-///   source says to each receiver what comes by it. Where no direct way is left, those that help are believed. Whatever
-///   bytes others send, this node stays within its bounds.
+/// - **Backpressure.** A link that is `Blocked` gets control frames only. Operations that wait for
+///   it count as unacknowledged, until [`broadcast`](Self::broadcast) is not ready. Frames to be
+///   forwarded wait within the credit of their root. Nothing else waits for the link, and the node
+///   always takes frames.
+/// - **Trust.** Sites may crash, restart, be slow or be cut off. A relay may drop, change or hold
+///   back what it forwards: its source says to each receiver what comes by it. Where no direct way
+///   is left, those that help are believed. Whatever bytes others send, this node stays within its
+///   bounds.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -132,7 +135,7 @@ pub struct OverlayNode {
     line: Line,
     routes: Routes,
     trust: Trust,
-    /// What each site grants this one as a root, and when it last did or was asked.
+    /// Credit that each site grants this one as a root, and when it last did or was asked.
     credits: Vec<(Credit, Option<Timestamp>)>,
     forwards: Forwards,
     receiver: Receiver,
@@ -154,7 +157,7 @@ pub struct OverlayNode {
     undelivered_bytes: usize,
     /// Delivered, and not read by the application.
     unread_bytes: usize,
-    /// What the rates of the plan are multiplied by, in thousandths.
+    /// Factor on the rates of the plan, in thousandths.
     pacing_permille: u32,
     /// Chunks and bytes of the operation that was not ready.
     refused: Option<(usize, usize)>,
@@ -186,7 +189,7 @@ enum Control {
 /// another in time.
 const CONTROL_MAX: usize = 1 << 14;
 
-/// What holds back what waits to be sent.
+/// Reason why what waits to be sent is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backlog {
     /// There is nothing.
@@ -206,10 +209,10 @@ const FORWARD_PERMILLE: u64 = 1_080;
 /// them is not taken; it says so again.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// What a delivery that waits costs besides its payload, so that empty ones are bounded, too.
+/// Bytes that a delivery that waits costs besides its payload, so that empty ones are bounded, too.
 pub(crate) const DELIVERY_BYTES: usize = 128;
 
-/// What a node holds, for tests and metrics. Each is bounded by [`Limits`].
+/// Amounts that a node holds, for tests and metrics. Each is bounded by [`Limits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Load {
@@ -324,9 +327,9 @@ impl OverlayNode {
         Ok(())
     }
 
-    /// How many of the bytes that [`poll_event`](Self::poll_event) gave the application has not
-    /// read yet. They count for [`Limits::undelivered_bytes_max`], so that who does not read holds
-    /// up its sources, and not events.
+    /// Sets how many of the bytes that [`poll_event`](Self::poll_event) gave the application it has
+    /// not read yet. They count for [`Limits::undelivered_bytes_max`], so that who does not read
+    /// holds up its sources, and not events.
     pub fn set_unread_bytes(&mut self, bytes: usize) {
         self.unread_bytes = bytes;
     }
@@ -339,7 +342,7 @@ impl OverlayNode {
         }
     }
 
-    /// What holds back what waits to be sent.
+    /// Reason why what waits to be sent is held back.
     pub fn backlog(&self) -> Backlog {
         // What has no way yet waits for room on one, or for the credit of a relay.
         let line = if self.line.len() > 0 { Backlog::Paced } else { Backlog::Nothing };
@@ -351,7 +354,7 @@ impl OverlayNode {
         self.me
     }
 
-    /// How many sites there are.
+    /// Number of sites.
     pub fn sites(&self) -> usize {
         self.sites
     }
@@ -371,12 +374,12 @@ impl OverlayNode {
         self.trust.suspects()
     }
 
-    /// What it has counted since it began.
+    /// Counters since it began.
     pub fn counters(&self) -> Counters {
         Counters { relay_overruns: self.forwards.overruns(), ..self.counters }
     }
 
-    /// What it holds now.
+    /// Load: what it holds now.
     pub fn load(&self) -> Load {
         let all = SiteSet::first(self.sites);
         let forwards = || all.iter().map(|root| self.forwards.queued(root));

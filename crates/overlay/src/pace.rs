@@ -1,7 +1,7 @@
 //! Pacing: a token bucket, so that a link carries what the plan gives it and no more.
 //!
-//! Without it the connections share an uplink by round-trip time, the near ones getting several times as much as the
-//! far ones, whatever the plan says.
+//! Without it the connections share an uplink by round-trip time, the near ones getting several
+//! times as much as the far ones, whatever the plan says.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use convoke_core::time::Timestamp;
 
 use crate::wire::WHOLE_BYTES_MAX;
 
-/// A token bucket. A frame may leave while it is not empty, and may take it below zero: so no size is unsendable, and
-/// the rate holds on average.
+/// A token bucket. A frame may leave while it is not empty, and may take it below zero: so no size
+/// is unsendable, and the rate holds on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     /// kbit/s; none: not paced.
@@ -25,8 +25,8 @@ pub struct Bucket {
 const BYTE: i128 = 8_000_000;
 
 impl Bucket {
-    /// A full bucket for `rate` kbit/s, at least 1; without a rate it is never empty. It holds what passes in
-    /// `burst`, and one frame of 64 KiB more.
+    /// A full bucket for `rate` kbit/s, at least 1; without a rate it is never empty. It holds what
+    /// passes in `burst`, and one frame of 64 KiB more.
     pub fn new(now: Timestamp, rate: Option<u64>, burst: Duration) -> Self {
         let mut bucket = Self { rate: None, burst, tokens: 0, filled_at: now };
         bucket.set_rate(now, rate);
@@ -46,7 +46,7 @@ impl Bucket {
         self.rate
     }
 
-    /// Whether a frame may leave.
+    /// True when a frame may leave.
     pub fn is_open(&mut self, now: Timestamp) -> bool {
         self.fill(now);
         self.rate.is_none() || self.tokens > 0

@@ -48,7 +48,7 @@ impl Payload {
         self.chunks().iter().map(Bytes::len).sum()
     }
 
-    /// Whether it has no bytes.
+    /// True when it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -74,7 +74,7 @@ pub(crate) struct Assembly {
     bytes: usize,
 }
 
-/// What a chunk costs that has not come.
+/// Bytes that a chunk costs that has not come.
 pub(crate) const PLACE_BYTES: usize = 64;
 
 impl Assembly {
@@ -88,7 +88,7 @@ impl Assembly {
         self.chunks.len()
     }
 
-    /// What it takes in memory.
+    /// Bytes that it takes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.chunks.len() * PLACE_BYTES
     }
@@ -105,7 +105,7 @@ impl Assembly {
         true
     }
 
-    /// Whether all have come.
+    /// True when all have come.
     pub(crate) fn is_complete(&self) -> bool {
         self.left == 0
     }

@@ -1,11 +1,13 @@
 //! Which tree a frame takes: the one with the largest credit.
 //!
-//! Every frame gives each tree credit for its share of the bytes and takes all bytes from the tree that carries it.
-//! The credits sum to zero, none falls below minus one frame, so none rises above as many frames as there are other
-//! trees: that bounds how far the trees are from their shares, whatever the sizes of the frames.
+//! Every frame gives each tree credit for its share of the bytes and takes all bytes from the tree
+//! that carries it. The credits sum to zero, none falls below minus one frame, so none rises above
+//! as many frames as there are other trees: that bounds how far the trees are from their shares,
+//! whatever the sizes of the frames.
 //!
-//! Departs from ShallowForest, section 6.3.2, where each tree has a quota per window: with operations near the quota
-//! the shares shift by up to 23 percentage points, and one larger than any quota can never be sent.
+//! Departs from ShallowForest, section 6.3.2, where each tree has a quota per window: with
+//! operations near the quota the shares shift by up to 23 percentage points, and one larger than
+//! any quota can never be sent.
 
 use crate::plan::Tree;
 
@@ -39,8 +41,8 @@ impl TreePicker {
         self.trees = trees.to_vec();
     }
 
-    /// The tree for a frame of `bytes`, of those that are usable now; they share what the others would have had. None
-    /// when there is none.
+    /// The tree for a frame of `bytes`, of those that are usable now; they share what the others
+    /// would have had. None when there is none.
     pub fn pick(&mut self, bytes: usize, is_usable: impl Fn(&Tree) -> bool) -> Option<Tree> {
         let bytes = bytes as i128;
         let usable: Vec<usize> = (0..self.trees.len())

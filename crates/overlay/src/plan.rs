@@ -18,8 +18,9 @@ pub use verify::PlanFault;
 
 pub use base::Substreams;
 
-/// A tree of height one or two: one sub-stream of a site's client data stream goes over it. (ShallowForest,
-/// section 4.2: a base overlay, where `forward` is all but the root and the relay, or nobody.)
+/// A tree of height one or two: one sub-stream of a site's client data stream goes over it.
+/// (ShallowForest, section 4.2: a base overlay, where `forward` is all but the root and the relay,
+/// or nobody.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The only inner node besides the root; none when the root serves all itself.
@@ -41,17 +42,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan that needs no model: every site serves all others itself, unpaced. What to use as long as
-    /// nothing is known, and when no plan can be made.
+    /// The plan that needs no model: every site serves all others itself, unpaced. To be used as
+    /// long as nothing is known, and when no plan can be made.
     pub fn direct(sites: usize, epoch: u32) -> Self {
         let trees = if sites > 1 { vec![Tree::direct(RATE_UNLIMITED)] } else { Vec::new() };
         Self { epoch, trees: vec![trees; sites] }
     }
 
-    /// A plan made by hand: the trees of each site, in the order of the sites. Trees with rate 0 are left out.
+    /// A plan made by hand: the trees of each site, in the order of the sites. Trees with rate 0
+    /// are left out.
     ///
     /// # Errors
-    /// If a tree is none: its relay is the root or no site, or it serves the root, itself or no site.
+    /// If a tree is invalid: its relay is the root or no site, or it serves the root, itself or no
+    /// site.
     pub fn fixed(epoch: u32, trees: Vec<Vec<Tree>>) -> Result<Self, PlanFault> {
         let mut plan = Self { epoch, trees };
         plan.trees.iter_mut().for_each(|trees| trees.retain(|tree| tree.rate > 0));
@@ -64,7 +67,7 @@ impl Plan {
         self.epoch
     }
 
-    /// How many sites.
+    /// Number of sites.
     pub fn sites(&self) -> usize {
         self.trees.len()
     }
@@ -74,13 +77,13 @@ impl Plan {
         self.trees.get(root.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// What a site may broadcast, kbit/s: the sum over its trees.
+    /// Rate at which a site may broadcast, kbit/s: the sum over its trees.
     pub fn rate(&self, root: Site) -> u64 {
         self.trees(root).iter().fold(0, |sum, tree| sum.saturating_add(tree.rate))
     }
 
-    /// What `from` sends to `to` under this plan, as a root and as a relay, kbit/s: the rate to pace it at.
-    /// [`RATE_UNLIMITED`] under a plan that limits nothing.
+    /// Rate at which to pace what `from` sends to `to` under this plan, as a root and as a relay,
+    /// kbit/s. [`RATE_UNLIMITED`] under a plan that limits nothing.
     pub fn link_rate(&self, from: Site, to: Site) -> u64 {
         if from == to || from.index().max(to.index()) >= self.sites() {
             return 0;
@@ -92,25 +95,25 @@ impl Plan {
         own.chain(passed_on).fold(0, |sum, tree| sum.saturating_add(tree.rate))
     }
 
-    /// What a site sends to all others together, kbit/s.
+    /// Rate at which a site sends to all others together, kbit/s.
     pub fn uplink_use(&self, site: Site) -> u64 {
         self.own_use(site).saturating_add(self.relayed_use(site))
     }
 
-    /// What a site sends of its own, kbit/s.
+    /// Rate at which a site sends of its own, kbit/s.
     pub fn own_use(&self, site: Site) -> u64 {
         let copies = |tree: &Tree| self.sites() - 1 - tree.forward.len();
         self.trees(site).iter().fold(0, |sum, tree| add(sum, tree.rate, copies(tree)))
     }
 
-    /// What a site sends for others, kbit/s.
+    /// Rate at which a site sends for others, kbit/s.
     pub fn relayed_use(&self, site: Site) -> u64 {
         let all = sites(self.sites()).flat_map(|root| self.trees(root));
         let through = all.filter(|tree| tree.relay == Some(site));
         through.fold(0, |sum, tree| add(sum, tree.rate, tree.forward.len()))
     }
 
-    /// What a site receives, kbit/s: everything that the others broadcast.
+    /// Rate at which a site receives, kbit/s: everything that the others broadcast.
     pub fn downlink_use(&self, site: Site) -> u64 {
         let others = sites(self.sites()).filter(|root| *root != site);
         others.fold(0, |sum, root| sum.saturating_add(self.rate(root)))
@@ -121,7 +124,7 @@ impl Plan {
         self.trees.iter().flatten().filter_map(|tree| tree.relay).collect()
     }
 
-    /// What the plan costs: of each tree its cost times its rate. What [`plan`] makes smallest.
+    /// Cost of the plan: of each tree its cost times its rate. [`plan`] makes it smallest.
     ///
     /// # Panics
     /// If the model is not of as many sites.
@@ -133,8 +136,8 @@ impl Plan {
             .fold(0, u128::saturating_add)
     }
 
-    /// Mean time from a root to a receiver over all that is sent, microseconds, without queues; none without
-    /// load.
+    /// Mean time from a root to a receiver over all that is sent, microseconds, without queues;
+    /// none without load.
     ///
     /// # Panics
     /// If the model is not of as many sites.
@@ -144,8 +147,8 @@ impl Plan {
         (deliveries > 0).then(|| self.objective(model, Cost::Sum) as f64 / deliveries as f64)
     }
 
-    /// Whether a network as in the model carries the plan: the trees are trees, no site sends more than its
-    /// demand, and no uplink or downlink takes more than its capacity.
+    /// Checks that a network as in the model carries the plan: the trees are trees, no site sends
+    /// more than its demand, and no uplink or downlink takes more than its capacity.
     ///
     /// # Errors
     /// The first thing that is wrong.

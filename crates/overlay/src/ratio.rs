@@ -48,8 +48,8 @@ impl Ratio {
         u64::try_from(self.numerator / self.denominator).unwrap_or(u64::MAX)
     }
 
-    /// This fraction of a rate. The product above the line must fit 128 bits, which that of any two numbers of a
-    /// [valid](crate::HoseModel::validate) model does.
+    /// This fraction of a rate. The product above the line must fit 128 bits, which that of any two
+    /// numbers of a [valid](crate::HoseModel::validate) model does.
     pub(crate) fn of(self, rate: u64) -> Self {
         Self::new(self.numerator * u128::from(rate), self.denominator)
     }
@@ -68,8 +68,8 @@ impl PartialOrd for Ratio {
 
 impl Ord for Ratio {
     fn cmp(&self, other: &Self) -> Ordering {
-        // As long division goes: whole parts first, and where they are the same, what is left upside down. Cross
-        // products could overflow.
+        // As long division goes: whole parts first, and where they are the same, what is left
+        // upside down. Cross products could overflow.
         let ((mut a, mut b), (mut c, mut d)) = (self.parts(), other.parts());
         loop {
             let by_whole = (a / b).cmp(&(c / d));

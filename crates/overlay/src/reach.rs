@@ -54,7 +54,7 @@ struct Rtt {
     since: Timestamp,
 }
 
-/// How long the shortest round trip counts, at least.
+/// Time that the shortest round trip counts, at least.
 const RTT_WINDOW: Duration = Duration::from_secs(60);
 
 impl Reach {

@@ -39,7 +39,7 @@ struct AckClock {
     due: Option<Timestamp>,
 }
 
-/// What became of a chunk.
+/// Outcome of a chunk.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// It is new. With the last one of an operation: which it was, and what is delivered now, in
@@ -53,7 +53,7 @@ pub(crate) enum Taken {
     Stale,
 }
 
-/// What was left of a life of a source.
+/// Rest of a life of a source.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) life: Life,
@@ -156,12 +156,12 @@ impl Receiver {
         stream.map(|stream| stream.skip(op.seq, until, self.order)).unwrap_or_default()
     }
 
-    /// What is missing of a source, up to the last that has come.
+    /// Sequence numbers that are missing of a source, up to the last that has come.
     pub(crate) fn holes(&self, source: Site) -> Holes {
         self.streams.get(&source).map(Stream::holes).unwrap_or_default()
     }
 
-    /// Whether the operation with this sequence number is still to come by the stream of its
+    /// True when the operation with this sequence number is still to come by the stream of its
     /// source; none when the stream will not bring it: it is of another life, or was skipped.
     pub(crate) fn expects(&self, op: OpId) -> Option<bool> {
         if self.life_of(op.source) == Some(op.life) {
@@ -202,7 +202,7 @@ impl Receiver {
         Some(*source)
     }
 
-    /// What to tell it.
+    /// Acknowledgement to send to the source.
     pub(crate) fn ack(&self, source: Site) -> Option<Ack> {
         self.streams.get(&source).map(Stream::ack)
     }

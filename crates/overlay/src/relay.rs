@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use crate::site::Site;
 use crate::wire::{Data, Forward};
 
-/// What a frame to be forwarded costs besides its payload, in credit.
+/// Credit that a frame to be forwarded costs besides its payload.
 const FRAME_COST: u64 = 32;
 
-/// What a frame costs, in credit: both ends count the same.
+/// Credit that a frame costs: both ends count the same.
 pub(crate) fn cost(payload_len: usize) -> u64 {
     payload_len as u64 + FRAME_COST
 }

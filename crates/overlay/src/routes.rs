@@ -1,4 +1,4 @@
-//! How the own stream goes: by the plan, and by the plan that does without a relay while that relay
+//! Ways of the own stream: by the plan, and by the plan that does without a relay while that relay
 //! fails.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) struct Relayed {
     pub(crate) forward: SiteSet,
 }
 
-/// What a plan gives a link, kbit/s.
+/// Rate that a plan gives a link, kbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkRate {
     /// For the own stream.
@@ -130,8 +130,8 @@ impl Routes {
         Relayed { relay, forward: planned.unwrap_or_else(all) }
     }
 
-    /// What all trees of this site carry, kbit/s, if all of them go by way of relays none of which
-    /// is usable; else 0.
+    /// Rate that all trees of this site carry, kbit/s, if all of them go by way of relays none of
+    /// which is usable; else 0.
     pub(crate) fn stranded(&self, is_usable: impl Fn(Site) -> bool) -> u64 {
         let trees = self.in_use().map_or(&[][..], |plan| plan.trees(self.me)).iter();
         let works = |tree: &Tree| tree.rate > 0 && tree.relay.is_none_or(&is_usable);
@@ -181,7 +181,8 @@ impl Routes {
         self.plan.as_ref().map_or(0, Plan::epoch)
     }
 
-    /// What the plan in use gives the links of this site, by site; none where nothing limits it.
+    /// Rates that the plan in use gives the links of this site, by site; none where nothing limits
+    /// it.
     pub(crate) fn link_rates(&self) -> Vec<Option<LinkRate>> {
         let to = |index: usize| Site(u16::try_from(index).expect("sites are few"));
         (0..self.sites).map(|index| self.link_rate(to(index))).collect()

@@ -44,16 +44,16 @@ pub(crate) struct Sender {
     unacked_bytes: usize,
     unacked_max: usize,
     due: BTreeSet<(Timestamp, u64)>,
-    /// How long those behind a relay take, by relay; and those that are sent to directly.
+    /// Times that those behind a relay take, by relay; and those that are sent to directly.
     relay_times: Vec<AckTime>,
     direct_times: Vec<AckTime>,
-    /// What was heard of each site.
+    /// Times of the last acknowledgements of each site.
     heard: Vec<Heard>,
     /// Below this a site is owed nothing.
     owed_from: Vec<u64>,
 }
 
-/// What an acknowledgement led to.
+/// Effect of an acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Operations that nobody is owed any more.
@@ -109,7 +109,7 @@ impl Sender {
         first..self.next_seq()
     }
 
-    /// What was pushed last may be owed to nobody: then it is finished.
+    /// Finishes what was pushed last if it is owed to nobody.
     pub(crate) fn settle(
         &mut self,
         first: u64,

@@ -71,17 +71,17 @@ impl SiteSet {
         Self(self.0 & !bit(site))
     }
 
-    /// Whether a site is in.
+    /// True when a site is in.
     pub fn contains(self, site: Site) -> bool {
         self.0 & bit(site) != 0
     }
 
-    /// How many are in.
+    /// Number of sites that are in.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether none is in.
+    /// True when none is in.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -17,7 +17,7 @@ use convoke_core::time::Timestamp;
 
 use crate::site::{Site, SiteSet};
 
-/// What one root thinks of its relays. Those it says nothing of are trusted.
+/// Trust of one root in its relays. Those it says nothing of are trusted.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     suspects: BTreeMap<Site, Suspect>,
@@ -41,7 +41,7 @@ struct Suspect {
     probe: Option<u64>,
 }
 
-/// How many of the least pauses a probe counts for: whoever is to acknowledge it may be gone for
+/// Number of the least pauses that a probe counts for: whoever is to acknowledge it may be gone for
 /// good.
 const PROBE_PAUSES: u32 = 10;
 
@@ -108,7 +108,7 @@ impl Trust {
     }
 
     /// A receiver says that it has missed a frame of it, or that it came changed. As
-    /// [`Trust::on_timeout`]; one frame that is missed is none yet. Of `relays_max` relays a
+    /// [`Trust::on_timeout`]; one frame that is missed is not enough. Of `relays_max` relays a
     /// receiver is believed about half: one that misses what comes by all of them is at fault
     /// itself.
     pub(crate) fn on_missed(

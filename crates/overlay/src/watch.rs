@@ -24,12 +24,12 @@ struct Watch {
     wakers: Wakers,
 }
 
-/// Who has an operation.
+/// Sites that have an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Sites that have all of it, the own one not counted.
     pub by: SiteSet,
-    /// Whether nothing more comes of it.
+    /// True when nothing more comes of it.
     pub is_over: bool,
     /// Sites that it is not owed to any more: gone, or silent, for too long.
     pub missed: SiteSet,

@@ -49,8 +49,8 @@ pub const CHUNK_BYTES: usize = 32 << 10;
 /// Most chunks of an operation.
 pub const CHUNKS_MAX: u32 = 4_096;
 
-/// How far a source may be ahead of what a receiver has without a hole, in sequence numbers. All
-/// sites agree on it.
+/// Sequence numbers that a source may be ahead of what a receiver has without a hole. All sites
+/// agree on it.
 pub const WINDOW: u64 = 16_384;
 
 /// One life of a source, as frames name it: 32 bits of its incarnation.
@@ -76,7 +76,7 @@ impl fmt::Debug for Life {
 /// The name of an operation, unique for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId {
-    /// Who broadcast it.
+    /// Site that broadcast it.
     pub source: Site,
     /// In which of its lives.
     pub life: Life,
@@ -95,7 +95,7 @@ impl fmt::Debug for OpId {
 pub enum Frame {
     /// An operation or a chunk of it.
     Data(Data),
-    /// What has come of the receiver's stream.
+    /// Acknowledgement: what has come of the receiver's stream.
     Ack(Ack),
     /// The sender owes nothing below this of its own stream: what is missing there will not come by
     /// itself.
@@ -108,7 +108,7 @@ pub enum Frame {
     /// The sender wants to know how much it may have queued at the receiver, which forgets what it
     /// had granted.
     RelayOpen,
-    /// How much the receiver may send to be forwarded.
+    /// Amount that the receiver may send to be forwarded.
     RelayCredit {
         /// Counts the RELAY_OPENs that were answered: a higher one begins anew at zero bytes.
         session: u32,

@@ -124,7 +124,8 @@ async fn a_site_whose_overlay_is_not_there_gets_its_requests_whole() -> Result {
     Ok(())
 }
 
-/// One site shuts its overlay down with time for what it has sent; the others call it all the while.
+/// One site shuts its overlay down with time for what it has sent; the others call it all the
+/// while.
 #[tokio::test(start_paused = true)]
 async fn a_site_that_shuts_down_still_takes_the_messages_of_others() -> Result {
     let network = SimNetwork::new(1);

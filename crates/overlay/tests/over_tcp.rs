@@ -1,4 +1,5 @@
-//! Overlays over real sockets: operations, requests whose messages travel by them, and relays that die.
+//! Overlays over real sockets: operations, requests whose messages travel by them, and relays that
+//! die.
 
 use std::time::Duration;
 
@@ -101,8 +102,8 @@ async fn operations_reach_all_others_once_directly_and_by_a_relay() -> Result {
             assert_eq!((held.by.len(), held.missed.len(), held.is_over), (3, 0, true));
         }
         let forwarded = cluster.overlays[3].counters().forwarded_frames;
-        // With the byte that says whose it is, 65,536 bytes are three chunks and 300,000 ten. A last chunk of
-        // one byte goes direct, as everything small.
+        // With the byte that says whose it is, 65,536 bytes are three chunks and 300,000 ten. A
+        // last chunk of one byte goes direct, as everything small.
         assert_eq!(forwarded, if plan.relays().is_empty() { 0 } else { 2 * (1 + 2 + 10) });
     }
     Ok(())

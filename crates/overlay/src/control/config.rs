@@ -7,8 +7,9 @@ use super::snapshot::{Demands, Unknown};
 use crate::hose::HoseModel;
 use crate::plan::PlanOptions;
 
-/// When sites report and plan. The defaults suit most networks. All sites need the same [`PlanOptions`], or they make
-/// different plans from the same snapshot, which is safe but less efficient.
+/// When sites report and plan. The defaults suit most networks. All sites need the same
+/// [`PlanOptions`], or they make different plans from the same snapshot, which is safe but less
+/// efficient.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
     pub(super) options: PlanOptions,
@@ -44,65 +45,68 @@ impl ControlConfig {
         Self::default()
     }
 
-    /// What plans should be like.
+    /// Options of plans.
     #[must_use]
     pub fn options(mut self, options: PlanOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// One model for all time, the same at every site: nothing is reported and nothing planned anew. The
-    /// plans for lost relays come with it. Default none. A model that is wrong gives the direct plan.
+    /// One model for all time, the same at every site: nothing is reported and nothing planned
+    /// anew. The plans for lost relays come with it. Default none. A model that is wrong gives the
+    /// direct plan.
     #[must_use]
     pub fn fixed(mut self, model: HoseModel) -> Self {
         self.fixed = Some(model);
         self
     }
 
-    /// How often a site reports at least. Default 1 s.
+    /// Longest time between two reports of a site. Default 1 s.
     #[must_use]
     pub fn report_period(mut self, period: Duration) -> Self {
         self.report_period = period;
         self
     }
 
-    /// How often there may be another plan at most. Default 500 ms.
+    /// Shortest time between two plans. Default 500 ms.
     #[must_use]
     pub fn replan_period(mut self, period: Duration) -> Self {
         self.replan_period = period;
         self
     }
 
-    /// After how long without a report a site is silent: it relays for nobody. Default 5 s; more than a few
-    /// report periods.
+    /// After how long without a report a site is silent: it relays for nobody. Default 5 s; more
+    /// than a few report periods.
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// How long to wait for the reports of all sites before the first plan. Default 3 s.
+    /// Time to wait for the reports of all sites before the first plan. Default 3 s.
     #[must_use]
     pub fn start_grace(mut self, grace: Duration) -> Self {
         self.start_grace = grace;
         self
     }
 
-    /// By how much an input must differ before another plan is looked for, in thousandths. Default 100.
+    /// By how much an input must differ before another plan is looked for, in thousandths. Default
+    /// 100.
     #[must_use]
     pub fn moved_permille(mut self, permille: u32) -> Self {
         self.moved_permille = permille;
         self
     }
 
-    /// How much better another plan must be, in thousandths. Default 50.
+    /// Improvement that another plan must bring, in thousandths. Default 50.
     #[must_use]
     pub fn better_permille(mut self, permille: u32) -> Self {
         self.better_permille = permille;
         self
     }
 
-    /// What of a demand to plan for, in thousandths, so that it can grow before there is another plan. Default 1100.
+    /// Part of a demand to plan for, in thousandths, so that it can grow before there is another
+    /// plan. Default 1100.
     #[must_use]
     pub fn demand_margin_permille(mut self, permille: u32) -> Self {
         self.demand_margin_permille = permille;

@@ -5,7 +5,7 @@ use crate::hose::{HoseModel, sites};
 use crate::plan::{Cost, Plan};
 use crate::site::Site;
 
-/// What the rules compare with, in thousandths and microseconds.
+/// Thresholds that the rules compare with, in thousandths and microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// An input that differs by more is another.
@@ -20,7 +20,7 @@ pub(super) struct Rules {
 const RATE_PERMILLE_MIN: u128 = 10;
 
 impl Rules {
-    /// Whether a plan from `new` might be another than one from `old`.
+    /// True when a plan from `new` might be another than one from `old`.
     pub(super) fn has_moved(&self, old: &Snapshot, new: &Snapshot) -> bool {
         let (a, b) = (&old.model, &new.model);
         let uplinks = sum(&a.uplink).max(sum(&b.uplink));
@@ -42,7 +42,7 @@ impl Rules {
         difference > most && difference >= least
     }
 
-    /// Whether `new` should take the place of `old`, both in the network of `model` as it is now.
+    /// True when `new` should take the place of `old`, both in the network of `model` as it is now.
     pub(super) fn is_worthwhile(&self, old: &Plan, new: &Plan, model: &HoseModel) -> bool {
         !fits(old, model) || self.carries_more(old, new, model) || self.is_faster(old, new, model)
     }
@@ -59,7 +59,7 @@ impl Rules {
         })
     }
 
-    /// What is sent arrives sooner, in the mean over all deliveries.
+    /// True when what is sent arrives sooner, in the mean over all deliveries.
     fn is_faster(&self, old: &Plan, new: &Plan, model: &HoseModel) -> bool {
         let (mut old_cost, mut new_cost) = (0_u128, 0_u128);
         for site in sites(model.sites()) {
@@ -73,7 +73,7 @@ impl Rules {
     }
 }
 
-/// Whether no link would have to carry more than it can.
+/// True when no link would have to carry more than it can.
 pub(super) fn fits(plan: &Plan, model: &HoseModel) -> bool {
     sites(model.sites()).all(|site| {
         plan.uplink_use(site) <= model.uplink[site.index()]
@@ -81,7 +81,7 @@ pub(super) fn fits(plan: &Plan, model: &HoseModel) -> bool {
     })
 }
 
-/// What a unit of a root's stream costs; none without trees.
+/// Cost of a unit of a root's stream; none without trees.
 fn unit_cost(plan: &Plan, root: Site, model: &HoseModel) -> Option<u128> {
     let trees = plan.trees(root);
     let rate: u128 = trees.iter().map(|tree| u128::from(tree.rate)).sum();

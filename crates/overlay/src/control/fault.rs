@@ -1,4 +1,4 @@
-//! What can be wrong with what another site says.
+//! Faults in what another site says.
 
 use crate::site::Site;
 
@@ -18,17 +18,17 @@ pub enum ControlFault {
     /// It speaks of another number of sites.
     #[error("the message is for {found} sites, not for {expected}: configurations differ")]
     Sites {
-        /// How many there are.
+        /// Number of sites that there are.
         expected: usize,
-        /// How many it speaks of.
+        /// Number of sites that it speaks of.
         found: usize,
     },
     /// A report that is not of the site that sent it.
     #[error("{from:?} reports for {site:?}")]
     NotItsOwn {
-        /// Who sent it.
+        /// Site that sent it.
         from: Site,
-        /// Whose it claims to be.
+        /// Site that it claims to be of.
         site: Site,
     },
     /// A rate that no network has.

@@ -28,7 +28,7 @@ const BEFOREHAND_SITES_MAX: usize = 16;
 const EPOCH_STEP: u32 = 128;
 const _: () = assert!(SITES_MAX <= EPOCH_STEP as usize);
 
-/// How far an epoch may be ahead: two days of plans at two a second. A site cannot use up all
+/// Most that an epoch may be ahead: two days of plans at two a second. A site cannot use up all
 /// epochs by one mistake.
 const EPOCH_AHEAD_MAX: u32 = EPOCH_STEP << 18;
 
@@ -69,7 +69,7 @@ impl Planner {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.model.epoch)
     }
 
-    /// Whether an epoch can be. A site that has no plan yet takes any.
+    /// Checks that an epoch can be. A site that has no plan yet takes any.
     pub(super) fn check_epoch(&self, found: u32) -> Result<(), ControlFault> {
         let current = self.epoch();
         let is_far = found > current.saturating_add(EPOCH_AHEAD_MAX);

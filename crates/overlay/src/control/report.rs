@@ -1,4 +1,4 @@
-//! What a site tells the others about itself.
+//! Report of a site to the others about itself.
 
 use convoke_core::id::Incarnation;
 
@@ -7,22 +7,23 @@ use crate::estimate::{Estimate, LATENCY_UNKNOWN};
 use crate::hose::RATE_MAX_KBIT;
 use crate::site::{Site, SiteSet};
 
-/// What a site knows of itself, as it tells the others. A later one replaces an earlier one whole.
+/// State of a site as it tells the others. A later one replaces an earlier one whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteReport {
-    /// Whose it is.
+    /// Site that reports.
     pub site: Site,
     /// Which of the site's reports.
     pub version: ReportVersion,
     /// Which plan the site uses: who has a newer one tells it.
     pub plan_epoch: u32,
-    /// What it can send and receive, what it wants to broadcast, and how far the others are.
+    /// Capacities of the site, its demand, and its distance to the others.
     pub estimate: Estimate,
     /// Relays that lately failed it.
     pub suspects: SiteSet,
 }
 
-/// Which report of a site it is. A report of another life is taken, whichever came first: the next one mends it.
+/// Which report of a site it is. A report of another life is taken, whichever came first: the next
+/// one mends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportVersion {
     /// The life.
@@ -32,7 +33,7 @@ pub struct ReportVersion {
 }
 
 impl SiteReport {
-    /// Whether it can be a report among so many sites.
+    /// Checks that it can be a report among so many sites.
     pub(super) fn check(&self, sites: usize) -> Result<(), ControlFault> {
         let estimate = &self.estimate;
         let found = estimate.latency_us.len();
@@ -49,8 +50,8 @@ impl SiteReport {
         Ok(())
     }
 
-    /// Whom it suspects, as far as others should believe it: a site that suspects more than half of the others is most likely
-    /// cut off itself.
+    /// Whom it suspects, as far as others should believe it: a site that suspects more than half of
+    /// the others is most likely cut off itself.
     pub(super) fn credible_suspects(&self) -> SiteSet {
         let others = self.estimate.latency_us.len().saturating_sub(1);
         let suspects = self.suspects.without(self.site);

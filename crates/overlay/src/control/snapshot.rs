@@ -1,11 +1,11 @@
-//! What all sites plan from: one model, and who is to relay for nobody.
+//! Snapshot that all sites plan from: one model, and the sites that are to relay for nobody.
 
 use super::fault::ControlFault;
 use super::report::SiteReport;
 use crate::hose::{HoseModel, ModelError, sites};
 use crate::site::{SITES_MAX, Site, SiteSet};
 
-/// What a plan is made from. Sites that have the same make the same plan.
+/// Input that a plan is made from. Sites that have the same make the same plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The network, with the epoch of the plan.
@@ -14,14 +14,14 @@ pub struct Snapshot {
     pub excluded: SiteSet,
 }
 
-/// What to take a site for that has not reported.
+/// Values taken for a site that has not reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unknown {
     pub(super) downlink: u64,
     pub(super) latency_us: u32,
 }
 
-/// How demands become those of a model, in thousandths.
+/// Factors that turn demands into those of a model, in thousandths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demands {
     /// Of the demand, so that it can grow a little before there is another plan.
@@ -61,7 +61,7 @@ impl Snapshot {
         Self { model, excluded }
     }
 
-    /// Whether it can be one for so many sites.
+    /// Checks that it can be one for so many sites.
     pub(super) fn check(&self, sites: usize) -> Result<(), ControlFault> {
         let found = self.model.sites();
         if found != sites || found > SITES_MAX {

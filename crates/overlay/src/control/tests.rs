@@ -33,7 +33,7 @@ type Mail = (Site, Site, ControlMessage);
 struct Net {
     now: Timestamp,
     controls: Vec<Option<Control>>,
-    /// What the sites really are.
+    /// Network of the sites as it really is.
     truth: HoseModel,
     mail: BTreeMap<(Timestamp, u64), Mail>,
     sent: u64,

@@ -7,8 +7,8 @@
 //! SNAPSHOT = epoch u32 | excluded u128 | (uplink, downlink, demand u64) for each site
 //!            | latency u32 for each pair of sites
 //! ```
-//! Numbers are little-endian and of fixed width. Any bytes decode or give a [`ControlFault`], and what is allocated
-//! is bounded by [`SITES_MAX`]: at most 68 KiB, for 128 sites.
+//! Numbers are little-endian and of fixed width. Any bytes decode or give a [`ControlFault`], and
+//! what is allocated is bounded by [`SITES_MAX`]: at most 68 KiB, for 128 sites.
 
 use bytes::{Buf, BufMut};
 use convoke_core::id::Incarnation;
@@ -24,17 +24,17 @@ use crate::site::{SITES_MAX, Site, SiteSet};
 const REPORT: u8 = 0x1e;
 const SNAPSHOT: u8 = 0x1f;
 
-/// What sites tell each other to agree on plans.
+/// Message by which sites agree on plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlMessage {
-    /// What a site knows of itself.
+    /// Report of a site on itself.
     Report(SiteReport),
-    /// What to plan from.
+    /// Snapshot to plan from.
     Snapshot(Snapshot),
 }
 
 impl ControlMessage {
-    /// Whether a frame is one of these, told by its first byte; the others are of the data plane.
+    /// True when a frame is one of these, told by its first byte; the others are of the data plane.
     pub fn is_control(frame: &[u8]) -> bool {
         matches!(frame.first(), Some(&(REPORT | SNAPSHOT)))
     }

@@ -1,9 +1,11 @@
-//! The list of sites, as sites hold theirs against that of each other: the first frame of every flow.
+//! The list of sites, as sites hold theirs against that of each other: the first frame of every
+//! flow.
 //!
 //! ```text
 //! ROSTER = 1b | SHA-256 of the ids of all nodes, in their order, eight bytes each
 //! ```
-//! Frames name sites by their index. Were two lists different, operations would be taken for those of other nodes.
+//! Frames name sites by their index. Were two lists different, operations would be taken for those
+//! of other nodes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use convoke_core::NodeId;

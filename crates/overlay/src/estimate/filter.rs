@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
-/// How many samples must agree: as many less one may be wrong without effect.
+/// Number of samples that must agree: as many less one may be wrong without effect.
 pub(super) const AGREEING: usize = 3;
 
 /// Most samples kept; of more, the oldest are forgotten early.
@@ -59,7 +59,7 @@ impl Filter {
         }
     }
 
-    /// What the samples agree on; none before there were enough.
+    /// Value that the samples agree on; none before there were enough.
     pub(super) fn best(&self) -> Option<u64> {
         self.best
     }

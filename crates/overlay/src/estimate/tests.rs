@@ -34,7 +34,7 @@ impl Bench {
     }
 }
 
-/// What goes over at a rate in an interval.
+/// Bytes that go over at a rate in an interval.
 fn bytes(kbit_per_s: u64) -> u64 {
     kbit_per_s * INTERVAL_MS / 8
 }

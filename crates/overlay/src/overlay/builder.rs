@@ -94,7 +94,7 @@ pub enum StartError {
     /// The number of flows.
     #[error("flows per site are 1 to {FLOWS_MAX}, not {found}")]
     Flows {
-        /// Number that was given.
+        /// Number of flows that was given.
         found: usize,
     },
     /// A text is no address.
@@ -223,8 +223,8 @@ impl OverlayBuilder {
         self
     }
 
-    /// Bytes of messages that came and are kept for their requests, and the time for which. Default
-    /// 64 MiB, 10 s.
+    /// Bytes of arrived messages that are kept for their requests, and the time for which each is
+    /// kept. Default 64 MiB, 10 s.
     pub fn bodies_kept(mut self, bytes_max: usize, kept_for: Duration) -> Self {
         self.bodies = BodyLimits { bytes_max, kept_for };
         self

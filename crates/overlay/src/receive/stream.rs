@@ -1,4 +1,4 @@
-//! What has come of one life of one source.
+//! State of one life of one source: what has come of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,17 +23,17 @@ pub(super) struct Stream {
     next: u64,
     /// Below this its source owes nothing.
     pub(super) floor: u64,
-    /// What has come above.
+    /// Sequence numbers that have come above.
     beyond: BTreeSet<u64>,
     /// Operations that miss chunks, by their first sequence number.
     partial: BTreeMap<u64, Assembly>,
     /// Whole operations that wait for their turn.
     ready: BTreeMap<u64, Payload>,
-    /// What both take in memory.
+    /// Bytes that both take in memory.
     bytes: usize,
-    /// What was skipped; the last of it only.
+    /// Sequence numbers that were skipped; the last of them only.
     skipped: Holes,
-    /// What of it the source has not given up: it is not acknowledged, and not taken either.
+    /// Skipped ones that the source has not given up: not acknowledged, and not taken either.
     refused: BTreeSet<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Stream {
         Ok(Taken::New { complete, delivered })
     }
 
-    /// What taking it would take in memory.
+    /// Bytes of memory that taking it would cost.
     fn cost(&self, data: &Data) -> usize {
         let is_new = !self.partial.contains_key(&data.op.seq);
         data.payload.len() + if is_new { data.count as usize * PLACE_BYTES } else { 0 }
@@ -228,7 +228,7 @@ impl Stream {
         })
     }
 
-    /// Whether the operation is still to come; none when it was skipped.
+    /// True when the operation is still to come; none when it was skipped.
     pub(super) fn expects(&self, seq: u64) -> Option<bool> {
         if self.skipped.iter().any(|(from, to)| (*from..*to).contains(&seq)) {
             return None;

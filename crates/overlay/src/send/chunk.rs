@@ -17,13 +17,13 @@ pub(super) struct Chunk {
     pub(super) epoch: u32,
     /// It has not chosen its way yet.
     pub(super) is_in_line: bool,
-    /// Who is owed it and has not acknowledged it.
+    /// Sites that are owed it and have not acknowledged it.
     pub(super) missing: SiteSet,
     /// For whom a copy is queued here.
     pub(super) queued: SiteSet,
     /// Whom a copy was sent to, or by way of the relay.
     pub(super) sent: SiteSet,
-    /// Who was sent a second copy, so that its time says nothing.
+    /// Sites that were sent a second copy, so that their time says nothing.
     pub(super) resent: SiteSet,
     /// The way over a relay, until those behind it have acknowledged or are late.
     pub(super) route: Option<Relayed>,
@@ -43,7 +43,7 @@ pub(super) struct Chunk {
     pub(super) direct_due: Option<Timestamp>,
     /// The earlier of both, as it stands in the list of timers.
     pub(super) due: Option<Timestamp>,
-    /// How often it was sent again directly.
+    /// Number of times that it was sent again directly.
     pub(super) attempts: u32,
     /// Nobody is owed any of its operation any more.
     pub(super) is_finished: bool,
@@ -91,7 +91,7 @@ pub(super) struct Op {
     /// When the last of its chunks chose its way; none before the first.
     pub(super) queued_at: Option<Timestamp>,
     pub(super) payload: Payload,
-    /// How many chunks each site has not acknowledged; of several chunks only.
+    /// Number of chunks that each site has not acknowledged; of several chunks only.
     left: Vec<u32>,
     owed: SiteSet,
     missed: SiteSet,
@@ -118,7 +118,7 @@ impl Op {
         u32::try_from(self.payload.chunks().len()).expect("chunks are few")
     }
 
-    /// Who has not acknowledged all of it and was not given up.
+    /// Sites that have not acknowledged all of it and were not given up.
     pub(super) fn owed(&self) -> SiteSet {
         self.owed
     }

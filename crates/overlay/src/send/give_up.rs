@@ -1,4 +1,5 @@
-//! What is not sent any more to some: they were gone for too long, or the application does not need it.
+//! Giving up operations for some sites: they were gone for too long, or the application does not
+//! need them.
 
 use std::collections::VecDeque;
 
@@ -79,7 +80,8 @@ impl Sender {
         self.finish_if_done(first, finished, events);
     }
 
-    /// Where the first operation begins that a site is still owed. It may have acknowledged chunks of it.
+    /// Start of the first operation that a site is still owed. It may have acknowledged chunks of
+    /// it.
     pub(crate) fn floor(&self, site: Site) -> u64 {
         let first = self.owed_after(site, self.owed_from[site.index()]);
         self.chunk(first).map_or(first, |chunk| chunk.op)

@@ -13,13 +13,13 @@ use super::Sender;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Late {
     pub(crate) seq: u64,
-    /// Who is to get it again.
+    /// Sites that are to get it again.
     pub(crate) to: SiteSet,
     /// The relay whose doing it seems to be.
     pub(crate) blamed: Option<Site>,
 }
 
-/// What was heard of a site.
+/// Times of the last acknowledgements of a site.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
     /// When the latest left of what it has acknowledged.
@@ -36,7 +36,7 @@ impl Heard {
 }
 
 impl Sender {
-    /// What is overdue, one chunk at a time.
+    /// Takes what is overdue, one chunk at a time.
     pub(crate) fn expire(&mut self, now: Timestamp) -> Option<Late> {
         let (at, seq) = *self.due.first()?;
         if at > now {
@@ -69,8 +69,8 @@ impl Sender {
         Some(Late { seq, to, blamed })
     }
 
-    /// Who has not acknowledged anything that left after the chunk did: more would not help. But
-    /// each is sent the first that it is owed, so that it is heard of again.
+    /// Sites that have not acknowledged anything that left after the chunk did: more would not
+    /// help. But each is sent the first that it is owed, so that it is heard of again.
     fn silent(&mut self, seq: u64) -> SiteSet {
         let Some(chunk) = self.chunk(seq) else { return SiteSet::EMPTY };
         let (missing, left_at) = (chunk.missing, chunk.left_at);
@@ -97,7 +97,7 @@ impl Sender {
         self.relay_times[relay.index()].back_off();
     }
 
-    /// How long those behind a relay may take.
+    /// Time that those behind a relay may take.
     pub(crate) fn relay_timer(&self, relay: Site) -> Duration {
         let limits = &self.limits;
         let time = &self.relay_times[relay.index()];

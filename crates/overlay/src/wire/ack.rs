@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::codec::{Reader, WireError, write_life, write_number};
 use super::{Life, WINDOW};
 
-/// What the sender has of the receiver's stream: end to end, whatever way it came.
+/// Part of the receiver's stream that the sender has: end to end, whatever way it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// Of which life of the source.
@@ -17,7 +17,7 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// What has come, of the sequence numbers from `next` on.
+    /// Sequence numbers that have come, from `next` on.
     pub fn iter_beyond(&self) -> impl Iterator<Item = u64> + '_ {
         let bytes = self.beyond.iter().zip((self.next + 1..).step_by(8));
         bytes.flat_map(|(byte, first)| {

@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         if seq <= max { Ok(seq) } else { Err(WireError::Invalid("a sequence number")) }
     }
 
-    /// What is left, sharing the frame's memory.
+    /// Bytes that are left, sharing the frame's memory.
     pub(super) fn rest(&mut self) -> Bytes {
         let rest = self.bytes.slice(self.at..);
         self.at = self.bytes.len();

@@ -14,7 +14,7 @@ const FLAG_CODED: u8 = 4;
 const FLAG_FORWARD: u8 = 8;
 const FLAG_CHUNK: u8 = 16;
 
-/// What the receiver of a frame is to do with it besides taking it.
+/// Duty of the receiver of a frame besides taking it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
     /// Nothing. A frame that says so is never sent on, so no frame makes more than two hops.
@@ -25,8 +25,8 @@ pub enum Forward {
     To(SiteSet),
 }
 
-/// A whole operation, or one chunk of it. The head takes at most 24 bytes up to sequence number 2^35, plan epoch 2^21
-/// and 28 sites; at most 19 bytes without a set of sites.
+/// A whole operation, or one chunk of it. The head takes at most 24 bytes up to sequence number
+/// 2^35, plan epoch 2^21 and 28 sites; at most 19 bytes without a set of sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
     /// The operation. Its chunks take consecutive sequence numbers, of which it has the first.
@@ -106,7 +106,8 @@ fn read_chunk(is_chunk: bool, input: &mut Reader<'_>) -> Result<(u32, u32), Wire
     Ok((index, count))
 }
 
-/// Sizes follow from the position, so that what an operation may take in memory follows from its count.
+/// Sizes follow from the position, so that what an operation may take in memory follows from its
+/// count.
 fn check_size(len: usize, index: u32, count: u32) -> Result<(), WireError> {
     let fits = match (count, count - index) {
         (1, _) => len <= WHOLE_BYTES_MAX,

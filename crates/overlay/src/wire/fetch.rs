@@ -5,18 +5,19 @@ use bytes::Bytes;
 use super::codec::{Reader, WireError, write_op};
 use super::{CHUNKS_MAX, OpId};
 
-/// Asks for the operation that has this sequence number: its own or that of any of its chunks, for who misses all of
-/// it does not know where it begins.
+/// Asks for the operation that has this sequence number: its own or that of any of its chunks, for
+/// who misses all of it does not know where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// Any sequence number of the operation.
     pub op: OpId,
-    /// Bit i of byte j: whether chunk 8 j + i is there already. Empty: all is missing. Its last byte is not zero.
+    /// Bit i of byte j: whether chunk 8 j + i is there already. Empty: all is missing. Its last
+    /// byte is not zero.
     pub present: Bytes,
 }
 
 impl Fetch {
-    /// Whether this chunk is asked for.
+    /// True when this chunk is asked for.
     pub fn wants(&self, index: u32) -> bool {
         let byte = usize::try_from(index / 8).ok().and_then(|byte| self.present.get(byte));
         byte.is_none_or(|byte| byte >> (index % 8) & 1 == 0)

@@ -138,7 +138,7 @@ fn a_slow_reader_slows_and_stops_nothing() {
     assert_drained(&world, 20, SiteSet::first(4));
 }
 
-/// What waits for one that is stuck does not take the credit that serves the others.
+/// Frames that wait for one that is stuck do not take the credit that serves the others.
 #[test]
 fn a_receiver_that_is_stuck_does_not_stop_its_relays() {
     let mut world = tight_world(8, 5, |config| {

@@ -1,5 +1,5 @@
-//! What is true: who broadcast what, who was given what, and what went over the wire. Checked at
-//! every event.
+//! Record of what is true: who broadcast what, who was given what, and what went over the wire.
+//! Checked at every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub(crate) struct Oracle {
     sites: usize,
 }
 
-/// What went over the wire.
+/// Amounts that went over the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) frames: u64,

@@ -126,8 +126,9 @@ fn trees_carry_more_than_the_root_s_uplink_could_serve() {
     assert!(star > ms(3_300), "{star:?}");
 }
 
-/// A plan of the planner, at the rates that it admits: the load of five sites of which the first has 62 %, of the
-/// thesis' table 7.2, scaled to uplinks of 100 Mbit/s. Direct, the first site could send 25 of its 62 Mbit/s.
+/// A plan of the planner, at the rates that it admits: the load of five sites of which the first
+/// has 62 %, of the thesis' table 7.2, scaled to uplinks of 100 Mbit/s. Direct, the first site
+/// could send 25 of its 62 Mbit/s.
 #[test]
 fn a_planned_load_is_carried_at_its_rate() {
     let demand = vec![62_000, 15_000, 9_000, 6_000, 5_000];
@@ -195,7 +196,8 @@ fn sites_with_different_plans_understand_each_other() {
     }
     world.run_until(20 * SECOND);
     assert_all_came(&world);
-    // Another plan puts others behind a relay, who may take longer than those whose times were measured.
+    // Another plan puts others behind a relay, who may take longer than those whose times were
+    // measured.
     let again = world.oracle.sent.repair_frames;
     assert!(again <= 9, "{again} of 900 frames were sent again");
     assert!(world.sites().all(|site| world.node(site).unwrap().epoch() == 3));

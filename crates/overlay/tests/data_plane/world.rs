@@ -18,7 +18,7 @@ use convoke_sim::random::Random;
 
 use crate::oracle::Oracle;
 
-/// What the network is like.
+/// Conditions of the network.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditions {
     pub(crate) sites: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Conditions {
     pub(crate) link_bytes: usize,
     pub(crate) loss_per_mille: u32,
     pub(crate) copy_per_mille: u32,
-    /// How long after a crash or cut the others are told that the link is down.
+    /// Time after a crash or cut until the others are told that the link is down.
     pub(crate) notice: Duration,
 }
 

@@ -111,7 +111,7 @@ fn a_relay_that_dies_without_a_word_costs_a_second_more() {
     dies(None, SECOND);
 }
 
-/// How many frames of the hot site a bad relay was given before the site suspects it.
+/// Measures how many frames of the hot site a bad relay is given before the site suspects it.
 fn misbehaves(name: &str, tamper: crate::wan::Tamper) {
     let mut wan = Wan::planned(&model(), OP_BYTES, LOAD_PERMILLE);
     let relay = busiest(&wan);

@@ -7,7 +7,7 @@ use convoke_overlay::{PlanOptions, Site, contingency, plan};
 use crate::tables::row;
 use crate::wan::{OP_BYTES, Wan};
 
-/// Whether what is acknowledged, in flight and due for it moves is over by then.
+/// Time until the others are told of a death, and time until what is in flight and due is over.
 const SILENCE: Duration = Duration::from_millis(300);
 const SETTLED: Duration = Duration::from_secs(6);
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use convoke_overlay::HoseModel;
 use serde::Deserialize;
 
-/// The tables are for 750 Mbit/s. Here all rates are a fifth of that, which makes as many frames fewer and changes no
-/// proportion.
+/// The tables are for 750 Mbit/s. Here all rates are a fifth of that, which makes as many frames
+/// fewer and changes no proportion.
 const SCALE: u64 = 5;
 
 /// Uplink and downlink of each site, kbit/s.
@@ -51,7 +51,7 @@ pub(crate) fn row(n: usize, s: f64) -> Row {
 }
 
 impl Row {
-    /// What all sites together broadcast when each sends a copy to each, Mbit/s.
+    /// Rate that all sites together broadcast when each sends a copy to each, Mbit/s.
     pub(crate) fn direct_mbit(&self) -> f64 {
         self.direct_delivered_mbps / SCALE as f64
     }

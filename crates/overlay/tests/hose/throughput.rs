@@ -1,4 +1,5 @@
-//! P16: at least 0.95 of what the plan promises comes, and the gains over direct broadcast are those of the model.
+//! P16: at least 0.95 of what the plan promises comes, and the gains over direct broadcast are
+//! those of the model.
 
 use std::time::Duration;
 

@@ -41,7 +41,7 @@ pub(crate) struct Wan {
     notices: BTreeMap<(Timestamp, usize, usize), LinkEvent>,
     /// The bad relay, if there is one.
     pub(crate) tamper: Option<Tamper>,
-    /// What each site has received, by source: the operations by their number.
+    /// Operations that each site has received, by source and number.
     pub(crate) received: Vec<Vec<BTreeSet<u64>>>,
     /// Everything that was delivered.
     pub(crate) deliveries: Vec<Delivery>,
@@ -82,7 +82,7 @@ impl End {
     }
 }
 
-/// What a site broadcasts.
+/// Source of operations: what a site broadcasts.
 struct Source {
     next_at: Timestamp,
     every: Duration,
@@ -94,7 +94,7 @@ struct Source {
     sent: BTreeMap<u64, (u64, Timestamp)>,
 }
 
-/// What is counted of what arrives.
+/// Counts of what arrives within a span of time.
 struct Window {
     from: Timestamp,
     until: Timestamp,
@@ -103,7 +103,7 @@ struct Window {
     latency: Duration,
 }
 
-/// What was counted.
+/// Result of a run: what was counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     /// Payload at each receiver in the mean, with what a site broadcasts counted once, Mbit/s.
@@ -228,7 +228,7 @@ impl Wan {
         }
     }
 
-    /// How many operations each source has broadcast.
+    /// Number of operations that each source has broadcast.
     pub(crate) fn sent(&self) -> Vec<u64> {
         self.sources.iter().map(|source| source.count).collect()
     }
@@ -315,7 +315,7 @@ impl Wan {
         self.dead.contains(&site(index).0)
     }
 
-    /// What there is no room for is not offered again.
+    /// Broadcasts what is due. What there is no room for is not offered again.
     fn broadcast_due(&mut self, index: usize) {
         let source = &mut self.sources[index];
         if source.every.is_zero() || source.next_at > self.now || source.next_at >= source.until {

@@ -58,7 +58,8 @@ proptest! {
         };
         if model.sites() > 1 {
             let possible = largest_total(&usable).expect("a valid model").floor();
-            // Rounding each rate down, then fitting whole units: less than one kbit/s each for each site.
+            // Rounding each rate down, then fitting whole units: less than one kbit/s each for each
+            // site.
             prop_assert!(total(&plan) + 2 * model.sites() as u64 >= possible);
         }
     }
@@ -235,7 +236,8 @@ proptest! {
         let scale = largest_scale(&model).expect("valid");
         let is_met = scale.is_none_or(|scale| scale >= Ratio::ONE);
         prop_assert_eq!(is_met, sustainable(&model).expect("valid").is_empty());
-        // Exactly at the bound: with everything times the denominator, one more for each is too much.
+        // Exactly at the bound: with everything times the denominator, one more for each is too
+        // much.
         if let Some(scale) = scale.filter(|scale| *scale < Ratio::ONE) {
             let parts = u64::try_from(scale.denominator()).expect("small");
             let up = u64::try_from(scale.numerator()).expect("small");
@@ -274,8 +276,8 @@ fn check_shares(plan: &Plan, share: u32) {
     }
 }
 
-/// The total is the largest, and whoever could have more could only have it of sites that have no more for their
-/// weight, or that must send so much.
+/// The total is the largest, and whoever could have more could only have it of sites that have no
+/// more for their weight, or that must send so much.
 fn check_fair(model: &HoseModel, weights: &[u32], rates: &[Ratio]) {
     let total = largest_total(model).expect("a valid model");
     let common: u128 = rates.iter().map(|rate| rate.denominator()).fold(1, lcm);

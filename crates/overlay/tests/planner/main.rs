@@ -1,4 +1,5 @@
-//! What the planner promises: its invariants over random networks, the golden vectors, the published tables.
+//! Promises of the planner: its invariants over random networks, the golden vectors, the published
+//! tables.
 
 mod invariants;
 mod network;

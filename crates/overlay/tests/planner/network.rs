@@ -3,8 +3,8 @@
 use convoke_overlay::{HoseModel, Plan, Site, Tree};
 use proptest::prelude::*;
 
-/// Networks of 1 to `most` sites: idle and overloaded ones, with sites that can send or receive nothing, and any
-/// latencies.
+/// Networks of 1 to `most` sites: idle and overloaded ones, with sites that can send or receive
+/// nothing, and any latencies.
 pub(crate) fn networks(most: usize) -> impl Strategy<Value = HoseModel> {
     (1..=most).prop_flat_map(|n| {
         let capacity = || prop_oneof![1 => Just(0_u64), 9 => 1..10_000_u64];
@@ -20,7 +20,8 @@ pub(crate) fn networks(most: usize) -> impl Strategy<Value = HoseModel> {
     })
 }
 
-/// Those whose capacities divide by the n-2 copies that a relay sends, so that whole kbit/s are exact.
+/// Those whose capacities divide by the n-2 copies that a relay sends, so that whole kbit/s are
+/// exact.
 pub(crate) fn exact_networks(most: usize) -> impl Strategy<Value = HoseModel> {
     networks(most).prop_map(|model| {
         let copies = (model.sites() as u64).saturating_sub(2).max(1);
@@ -53,7 +54,7 @@ pub(crate) fn sites(count: usize) -> impl Iterator<Item = Site> + Clone {
     (0..count).map(|site| Site(u16::try_from(site).expect("few sites")))
 }
 
-/// What goes from each site to each other, kbit/s, by following every tree from its root to its leaves.
+/// Rate from each site to each other, kbit/s, by following every tree from its root to its leaves.
 pub(crate) fn carried(plan: &Plan) -> Vec<Vec<u64>> {
     let n = plan.sites();
     let mut links = vec![vec![0; n]; n];

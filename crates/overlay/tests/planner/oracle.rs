@@ -1,4 +1,5 @@
-//! The linear programs as the paper has them, solved by a general solver: what the planner must agree with.
+//! The linear programs as the paper has them, solved by a general solver: what the planner must
+//! agree with.
 
 use convoke_overlay::{Cost, HoseModel, Tree};
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};

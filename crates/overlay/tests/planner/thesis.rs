@@ -1,4 +1,5 @@
-//! The published loads and latencies (ShallowForest, tables 7.1 to 7.3), and what is computed from them.
+//! The published loads and latencies (ShallowForest, tables 7.1 to 7.3), and what is computed from
+//! them.
 
 use convoke_overlay::{
     Cost, HoseModel, Plan, PlanOptions, Site, Tree, contingency, greedy, largest_scale,

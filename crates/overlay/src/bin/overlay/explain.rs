@@ -6,7 +6,7 @@ use convoke_overlay::{Site, Tree};
 
 use crate::report::Report;
 
-/// Who relays how much for whom, and which uplinks are full.
+/// Relays of a plan, how much they carry for whom, and the uplinks that are full.
 pub(crate) fn text(report: &Report<'_>) -> String {
     if report.plan.sites() == 1 {
         return "With one site there is nobody to broadcast to.\n".to_owned();
@@ -84,7 +84,7 @@ fn way(report: &Report<'_>, tree: &Tree) -> String {
     format!("through {} to {}, directly to the others", report.name(relay), served.join(", "))
 }
 
-/// What stands in the way of more.
+/// Limits that stand in the way of more.
 fn limits(report: &Report<'_>) -> String {
     let full: Vec<&str> =
         report.sites().filter(|site| report.is_full(*site)).map(|site| report.name(site)).collect();

@@ -8,7 +8,7 @@ use convoke_overlay::{
 };
 use serde_json::{Map, Value};
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) names: Vec<String>,

@@ -1,4 +1,5 @@
-//! Plans two-level broadcast overlays for a network described in a file; draws and explains the plan.
+//! Plans two-level broadcast overlays for a network described in a file; draws and explains the
+//! plan.
 //!
 //! ```text
 //! overlay plan --input network.toml --svg plan.svg --explain
@@ -32,7 +33,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Plans a network: which site relays how much for whom. Explains the plan unless told what else to do.
+    /// Plans a network: which site relays how much for whom. Explains the plan unless told what
+    /// else to do.
     Plan {
         /// Sites, capacities, latencies and demands, as TOML or, with the ending .json, as JSON.
         #[arg(long, value_name = "FILE")]

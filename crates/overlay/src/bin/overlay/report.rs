@@ -1,4 +1,4 @@
-//! What is to be said about a plan, in numbers.
+//! Figures about a plan.
 
 use convoke_overlay::{Cost, HoseModel, Plan, PlanError, Site, Tree, largest_scale, plan};
 
@@ -9,15 +9,16 @@ use crate::input::Network;
 pub(crate) struct Report<'a> {
     pub(crate) network: &'a Network,
     pub(crate) plan: Plan,
-    /// What the plan may use of each uplink, kbit/s.
+    /// Part of each uplink that the plan may use, kbit/s.
     pub(crate) usable: Vec<u64>,
-    /// What everybody wants, kbit/s.
+    /// Rate that everybody wants, kbit/s.
     pub(crate) demand: u64,
-    /// What the plan carries of it, kbit/s.
+    /// Rate that the plan carries of it, kbit/s.
     pub(crate) planned: u64,
-    /// What would be carried if everybody sent directly within the same part of its uplink, kbit/s.
+    /// Rate that would be carried if everybody sent directly within the same part of its uplink,
+    /// kbit/s.
     pub(crate) direct: u64,
-    /// How far the load could grow before somebody is cut.
+    /// Factor by which the load could grow before somebody is cut.
     pub(crate) scale: Option<f64>,
     /// Mean delivery without queues, and if all were direct, milliseconds.
     pub(crate) mean_ms: Option<[f64; 2]>,
@@ -61,13 +62,14 @@ impl<'a> Report<'a> {
         &self.network.model
     }
 
-    /// Whether not even one kbit/s more could be relayed through a site.
+    /// True when not even one kbit/s more could be relayed through a site.
     pub(crate) fn is_full(&self, site: Site) -> bool {
         let left = self.usable[site.index()].saturating_sub(self.plan.uplink_use(site));
         left < (self.plan.sites() as u64).saturating_sub(2).max(1)
     }
 
-    /// What a relay sends on for each root that it serves, as the rate of the stream and that times receivers.
+    /// Rates that a relay sends on for each root that it serves, as the rate of the stream and that
+    /// times receivers.
     pub(crate) fn relayed(&self, relay: Site) -> Vec<Relayed> {
         let through = |root: Site| {
             let trees = self.plan.trees(root).iter().filter(|tree| tree.relay == Some(relay));
@@ -82,7 +84,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What a relay does for a root, kbit/s.
+/// Work of a relay for a root, kbit/s.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relayed {
     pub(crate) root: Site,

@@ -1,5 +1,5 @@
-//! A plan as a picture: on the left the sites in a ring, with a line for each edge of each tree in the colour of its
-//! root, as wide as its rate; on the right what fills each uplink.
+//! A plan as a picture: on the left the sites in a ring, with a line for each edge of each tree in
+//! the colour of its root, as wide as its rate; on the right what fills each uplink.
 
 use std::f64::consts::{FRAC_PI_2, TAU};
 use std::fmt::Write as _;
@@ -142,7 +142,7 @@ fn place(report: &Report<'_>, site: Site) -> (f64, f64) {
     (CENTRE.0 + RADIUS * angle.cos(), CENTRE.1 + RADIUS * angle.sin())
 }
 
-/// What fills each uplink: what a site sends of its own, and what for which other.
+/// Bars of what fills each uplink: what a site sends of its own, and what for which other.
 fn bars(report: &Report<'_>) -> String {
     let title = "uplinks, Mbit/s: own data, then relayed; line: usable";
     let mut text = label((RIGHT, TOP - 20.0), "end", 12, title);

@@ -61,7 +61,8 @@ fn check_certificate(problem: &Problem, solution: &Solution) {
     }
 }
 
-/// The most that can be sent: as Ford and Fulkerson, one unit of capacity at a time is not needed, one path is.
+/// The most that can be sent: as Ford and Fulkerson, one unit of capacity at a time is not needed,
+/// one path is.
 fn largest_flow(problem: &Problem) -> u64 {
     let n = problem.n;
     // Nodes: source, rows, columns, sink.

@@ -75,7 +75,8 @@ impl World {
     }
 
     pub(super) fn on_link(&mut self, at: Site, peer: Site, generation: u64, event: LinkEvent) {
-        // A link that came back meanwhile was told of when it did, which says that the earlier one is down.
+        // A link that came back meanwhile was told of when it did, which says that the earlier one
+        // is down.
         if self.links[&pair(at, peer)].generation != generation {
             return;
         }

@@ -66,7 +66,8 @@ impl World {
         self.land(&flight);
         let (from, generation) = (flight.from.0, flight.generation);
         let link = self.links[&pair(from, flight.to.0)];
-        // What was in flight over a link that went down may come, until its receiver is told, or not.
+        // What was in flight over a link that went down may come, until its receiver is told, or
+        // not.
         let is_stale = if link.is_up {
             link.generation != generation
         } else {
