@@ -20,10 +20,10 @@
 //!
 //! - Only sending is delayed. With a line at both ends each direction is delayed once.
 //! - Set-up is not: a dial takes as long as the inner transport takes.
-//! - [`Connection::close`] is: behind the frames flushed before it. An end that the inner transport finds
-//!   itself is not, and what is in the line then is lost.
-//! - The line has its own bounds beside the inner ones: 512 KiB and 4 MiB soft for the control and the
-//!   data lane, and one largest frame more, or twice that, hard.
+//! - [`Connection::close`] is: behind the frames flushed before it. An end that the inner transport
+//!   finds itself is not, and what is in the line then is lost.
+//! - The line has its own bounds beside the inner ones: 512 KiB and 4 MiB soft for the control and
+//!   the data lane, and one largest frame more, or twice that, hard.
 
 mod connection;
 mod queue;

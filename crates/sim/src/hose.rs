@@ -24,16 +24,18 @@
 //! ```
 //!
 //! # Promises
-//! - **Exact.** A parcel takes its bits over the capacity; the rounding to nanoseconds is done once for a
-//!   busy period, not once for a parcel. Late calls do not make anything later: each event has its own time.
-//! - **Conserving.** A link is idle only when nothing waits for it, and every parcel arrives once or is counted as
-//!   dropped by one [`Limits::queue_bytes_max`].
-//! - **In order.** What goes from one site to another arrives in the order it was sent, also when a later latency
-//!   is shorter.
-//! - **Fair as told.** [`Sharing::Fair`], the default: an uplink serves those it sends to, and a downlink those
-//!   it hears from, by equal bytes, as long as they have something waiting. [`Sharing::FirstCome`]: first come, first
-//!   served, as a router with one queue does it.
-//! - **Deterministic.** Nothing is drawn; what happens at the same time happens in the order of its causes.
+//! - **Exact.** A parcel takes its bits over the capacity; the rounding to nanoseconds is done once
+//!   for a busy period, not once for a parcel. Late calls do not make anything later: each event
+//!   has its own time.
+//! - **Conserving.** A link is idle only when nothing waits for it, and every parcel arrives once
+//!   or is counted as dropped by one [`Limits::queue_bytes_max`].
+//! - **In order.** What goes from one site to another arrives in the order it was sent, also when a
+//!   later latency is shorter.
+//! - **Fair as told.** [`Sharing::Fair`], the default: an uplink serves those it sends to, and a
+//!   downlink those it hears from, by equal bytes, as long as they have something waiting.
+//!   [`Sharing::FirstCome`]: first come, first served, as a router with one queue does it.
+//! - **Deterministic.** Nothing is drawn; what happens at the same time happens in the order of its
+//!   causes.
 
 mod port;
 
@@ -59,22 +61,22 @@ pub struct Hose<S, T> {
     counters: HoseCounters,
 }
 
-/// What has come to its site.
+/// Parcel that has come to its site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival<S, T> {
     /// When.
     pub at: Timestamp,
-    /// Who sent it.
+    /// Sender of the parcel.
     pub from: S,
-    /// Who gets it.
+    /// Receiver of the parcel.
     pub to: S,
-    /// What [`Hose::send`] was told of its size.
+    /// Size that [`Hose::send`] was told.
     pub bytes: u64,
-    /// What was sent.
+    /// Item that was sent.
     pub item: T,
 }
 
-/// What became of all parcels so far.
+/// Counters of what became of all parcels so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoseCounters {
     /// Parcels that were sent.
@@ -140,7 +142,7 @@ impl<S: Copy + Ord, T> Hose<S, T> {
         self.run_until(now);
     }
 
-    /// What has arrived by `now`, in the order of its times.
+    /// Takes the next parcel that has arrived by `now`, in the order of its times.
     pub fn poll_arrival(&mut self, now: Timestamp) -> Option<Arrival<S, T>> {
         self.run_until(now);
         self.arrived.pop_front()
@@ -153,7 +155,7 @@ impl<S: Copy + Ord, T> Hose<S, T> {
         arrived.or_else(|| self.events.keys().next().map(|(at, _)| *at))
     }
 
-    /// What became of all parcels so far.
+    /// Counters of what became of all parcels so far.
     pub fn counters(&self) -> HoseCounters {
         self.counters
     }

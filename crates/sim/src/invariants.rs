@@ -133,7 +133,7 @@ pub trait Invariant: Debug {
     /// Looks at what happens.
     ///
     /// # Errors
-    /// How the property is violated.
+    /// The violation of the property, in words.
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String>;
 }
 

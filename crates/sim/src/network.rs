@@ -17,14 +17,14 @@ use convoke_proto::time::Timestamp;
 
 use crate::random::Random;
 
-/// What every link of a run is like.
+/// Conditions on every link of a run.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// One-way latency of a pair of nodes, in microseconds: drawn once per pair.
     pub latency_us: Range<u64>,
     /// Added to it for each frame, in microseconds.
     pub jitter_us: u64,
-    /// How many times slower connections between servers are than those to clients.
+    /// Factor by which connections between servers are slower than those to clients.
     pub server_factor: u32,
     /// Microseconds per KiB on the data lane, which the control lane overtakes.
     pub us_per_kib: u64,
@@ -71,7 +71,7 @@ pub struct Wire {
     stalled: [VecDeque<(Lane, Bytes)>; 2],
 }
 
-/// What becomes of a frame that has come to its receiver.
+/// Fate of a frame that has come to its receiver.
 #[derive(Debug)]
 pub enum Arrival {
     /// The receiver takes it.
@@ -120,7 +120,7 @@ impl Network {
         self.conditions.slow_dial_percent = 0;
     }
 
-    /// How long a frame of `size` bytes takes now.
+    /// Time that a frame of `size` bytes takes now.
     pub fn latency(&mut self, from: Place, to: Place, lane: Lane, size: usize) -> Duration {
         let pair = (from.min(to), from.max(to));
         let range = self.conditions.latency_us.clone();
@@ -281,7 +281,7 @@ impl Network {
         links.filter(|link| self.wires[link].ends.iter().any(|end| end.place == other)).collect()
     }
 
-    /// What a dial comes to: how long it takes, and whether it succeeds.
+    /// Outcome of a dial: the time it takes, and true when it succeeds.
     pub fn dial(&mut self, from: Place, to: Place) -> (Duration, bool) {
         let there = self.latency(from, to, Lane::Control, 0);
         let back = self.latency(to, from, Lane::Control, 0);

@@ -1,4 +1,4 @@
-//! What really happened in a run, which no node knows: the invariants compare what nodes believe
+//! Truth about a run, which no node knows: the invariants compare what nodes believe
 //! with it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ pub struct Oracle {
     pub tasks: BTreeMap<TaskName, TaskTruth>,
     /// Nodes that do not keep the protocol.
     pub liars: BTreeSet<NodeId>,
-    /// What the lives of all others make their keys of.
+    /// Secrets that the lives of all others make their keys of.
     pub secrets: BTreeMap<Incarnation, Secret>,
     /// Branches that were sent to liars: they, and all below, are theirs.
     pub tainted: BTreeSet<(CallId, Path)>,
@@ -103,7 +103,7 @@ pub struct CallTruth {
     pub cancelled_at: Option<Timestamp>,
     /// When nothing of it was left to be waited for, as its initiator says.
     pub settled_at: Option<Timestamp>,
-    /// How it ended, as its core says, and when.
+    /// End of the call, as its core says, and its time.
     pub end: Option<(Timestamp, End)>,
     /// Branches that were given up, for they asked too much of the call.
     pub exhausted: BTreeSet<Path>,
@@ -128,7 +128,7 @@ pub struct CallTruth {
 /// The truth about one task.
 #[derive(Debug)]
 pub struct TaskTruth {
-    /// Where it was sent.
+    /// Node that it was sent to.
     pub sent_to: NodeId,
     /// The task that opened it; `None` for a root branch.
     pub parent: Option<TaskKey>,
@@ -142,7 +142,7 @@ pub struct TaskTruth {
     pub children: Vec<TaskKey>,
     /// The replies it sent.
     pub replies: Vec<ReplyTruth>,
-    /// How and when it ended.
+    /// End of the task, and its time.
     pub end: Option<(Timestamp, TaskEnd)>,
     /// When its node crashed while it ran, or a frame of it was lost with a connection.
     pub hurt_at: Option<Timestamp>,
@@ -161,7 +161,7 @@ pub struct ReplyTruth {
     pub is_over: bool,
 }
 
-/// How a task ended.
+/// End of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEnd {
     /// It returned.
@@ -182,12 +182,12 @@ pub enum TaskEnd {
 }
 
 impl Oracle {
-    /// What a task is called.
+    /// Name of a task.
     pub fn name(&self, task: &TaskRef) -> TaskName {
         self.name_of(task.call, &task.task, task.key())
     }
 
-    /// What the task with this key is called.
+    /// Name of the task with this key.
     pub fn name_of(&self, call: CallId, task: &TaskKey, key: Key) -> TaskName {
         let secret = self.secrets.get(&call.origin);
         let own = secret.and_then(|secret| secret.branch(call, &task.path));
@@ -225,7 +225,8 @@ impl Oracle {
         self.tainted.iter().any(|(of, top)| *of == call && root.is_prefix_of(top))
     }
 
-    /// True when a task is one that nodes which keep the protocol have opened, hold, and answer for.
+    /// True when a task is one that nodes which keep the protocol have opened, hold, and answer
+    /// for.
     pub fn is_sound(&self, name: &TaskName) -> bool {
         name.made_up.is_none() && !self.is_tainted(name.call, &name.task.path)
     }

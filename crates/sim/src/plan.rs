@@ -1,4 +1,4 @@
-//! What tasks do: a plan that the seed and the task's name decide, so that the same tree grows
+//! Plans of what tasks do: the seed and the task's name decide a plan, so that the same tree grows
 //! whatever the network does.
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub enum Step {
     },
 }
 
-/// What trees look like.
+/// Shape of trees.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Deepest task, tail transfers included.
@@ -41,7 +41,7 @@ pub struct Shape {
     pub failure_percent: u32,
     /// Steps before which a task waits, of a hundred.
     pub wait_percent: u32,
-    /// How long, in microseconds.
+    /// Time to wait, in microseconds.
     pub wait_us: Range<u64>,
     /// Replies larger than may be sent without a grant, of a hundred.
     pub large_percent: u32,
@@ -56,7 +56,7 @@ pub const TREE: MethodId = MethodId::of("sim.Tree/Grow");
 /// A method whose tasks send one reply, or fail.
 pub const FLAT: MethodId = MethodId::of("sim.Flat/Answer");
 
-/// What a task does.
+/// Decides what a task does.
 pub fn plan(
     seed: u64,
     shape: &Shape,

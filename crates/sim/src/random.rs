@@ -64,7 +64,7 @@ pub fn digest(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Where a digest starts.
+/// Start value of a digest.
 pub const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a run is like: its nodes, limits, network, workload and faults. A seed decides all of it.
+//! Scenario of a run: its nodes, limits, network, workload and faults. A seed decides all of it.
 
 mod faults;
 
@@ -103,7 +103,7 @@ impl Kind {
     }
 }
 
-/// How calls are opened and used.
+/// Workload of a run: how calls are opened and used.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Calls in all, while faults may happen.
@@ -137,7 +137,7 @@ pub struct Workload {
 pub struct Scenario {
     /// Its kind.
     pub kind: Kind,
-    /// What it came from.
+    /// Seed that it came from.
     pub seed: u64,
     /// Decides latencies and faults only, so that the same work can meet another network.
     pub network_seed: u64,
@@ -153,11 +153,11 @@ pub struct Scenario {
     pub limits: Limits,
     /// The network.
     pub conditions: Conditions,
-    /// What tasks do.
+    /// Shape of what tasks do.
     pub shape: Shape,
-    /// What initiators do.
+    /// Workload of the initiators.
     pub workload: Workload,
-    /// What goes wrong, and when.
+    /// Faults, and their times.
     pub faults: Vec<Injection>,
     /// When everything that is wrong ends.
     pub heal_at: Duration,
@@ -272,7 +272,7 @@ impl Scenario {
         }
     }
 
-    /// What is special about the kind.
+    /// Applies what is special about the kind.
     fn spoil(&mut self, random: &mut Random) {
         match self.kind {
             Kind::Calm => {
@@ -393,8 +393,8 @@ impl Scenario {
         self.workload.calls_after = 0;
     }
 
-    /// Calls of very different lengths, so that no floor moves by itself; some of their tasks run on
-    /// after the end, and some are settled early for lack of room.
+    /// Calls of very different lengths, so that no floor moves by itself; some of their tasks run
+    /// on after the end, and some are settled early for lack of room.
     fn load(&mut self, random: &mut Random) {
         // So much that cancels overtake requests.
         self.conditions.jitter_us = 5_000;

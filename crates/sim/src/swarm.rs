@@ -15,11 +15,11 @@ pub struct Failure {
     pub seed: u64,
     /// The scenario it was.
     pub kind: Kind,
-    /// What was wrong.
+    /// Violation that was found.
     pub violation: Violation,
 }
 
-/// What runs came to, in sum.
+/// Sum of what runs came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Runs.

@@ -1,4 +1,4 @@
-//! What a run writes down: a hash of everything for comparing runs, and lines for people if asked.
+//! Trace of a run: a hash of everything for comparing runs, and lines for people if asked.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -66,7 +66,7 @@ impl Trace {
 
 /// From where to where a frame goes.
 pub(crate) struct Hop {
-    /// What happens to the frame.
+    /// Verb for what happens to the frame.
     pub(crate) verb: &'static str,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,

@@ -55,14 +55,16 @@
 //! ```
 //!
 //! # What it is like
-//! - **Nodes** are named by their hello. Any text is an address: `sim://name`. `sim://name:0` becomes
-//!   `sim://name:1`, `sim://name:2`, ..., whichever is free.
-//! - **Credit** is that of the TCP transport's defaults: windows of 64 KiB and 1 MiB, soft bounds of 512 KiB
-//!   and 1 MiB, hard ones of 1 MiB and 16 MiB for the control and the data lane. It comes back at once
-//!   when the sink has taken a batch: the way back costs no latency and no frame.
+//! - **Nodes** are named by their hello. Any text is an address: `sim://name`. `sim://name:0`
+//!   becomes `sim://name:1`, `sim://name:2`, ..., whichever is free.
+//! - **Credit** is that of the TCP transport's defaults: windows of 64 KiB and 1 MiB, soft bounds
+//!   of 512 KiB and 1 MiB, hard ones of 1 MiB and 16 MiB for the control and the data lane. It
+//!   comes back at once when the sink has taken a batch: the way back costs no latency and no
+//!   frame.
 //! - **A frame costs** its bytes and 16 more, in windows, bandwidth and counters.
-//! - **Capacity** may be that of a way ([`Conditions::bandwidth`]), and that of a node: one uplink and one
-//!   downlink for all its connections, see [`SimNetwork::uplink`]. A frame passes each as a whole.
+//! - **Capacity** may be that of a way ([`Conditions::bandwidth`]), and that of a node: one uplink
+//!   and one downlink for all its connections, see [`SimNetwork::uplink`]. A frame passes each as a
+//!   whole.
 //! - **Loss, cuts and crashes** end connections; single frames are never lost.
 //!
 //! # Determinism
@@ -120,7 +122,7 @@ impl SimNetwork {
         Self { network: Arc::new(Network::new(seed)) }
     }
 
-    /// What endpoints use it by. All transports of a network are alike.
+    /// Transport by which endpoints use it. All transports of a network are alike.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(SimTransport { network: Arc::clone(&self.network) })
     }
@@ -209,13 +211,13 @@ impl SimNetwork {
         wires.iter().for_each(|wire| wire.crash(node));
     }
 
-    /// What was sent from one node to another so far. Exact: the frames that were appended, and
+    /// Traffic from one node to another so far. Exact: the frames that were appended, and
     /// have had credit.
     pub fn traffic(&self, from: NodeId, to: NodeId) -> Traffic {
         self.topology(|topology| topology.traffic((from, to)))
     }
 
-    /// What was sent in all.
+    /// Traffic in all.
     pub fn total_traffic(&self) -> Traffic {
         self.topology(|topology| topology.total())
     }

@@ -65,7 +65,7 @@ pub struct Violation {
     pub message: String,
 }
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Calls opened.
@@ -78,7 +78,7 @@ pub struct Report {
     pub events: u64,
     /// Names this run: equal for equal seeds.
     pub hash: u64,
-    /// How each call ended for its user, in order.
+    /// Ends of the calls for their users, in order.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// What the oracle must know of the present life of a node.
+    /// Tells the oracle what it must know of the present life of a node.
     fn note_life(&mut self, place: Place) {
         let host = &self.hosts[place];
         if self.scenario.liars.contains(&place) {

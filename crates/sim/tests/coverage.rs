@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use convoke_sim::scenario::Kind;
 use convoke_sim::swarm;
 
-/// What the runs of a scenario met: frames by name, and failures by text.
+/// Coverage by the runs of a scenario: frames by name, and failures by text.
 #[derive(Debug, Default)]
 struct Met {
     frames: BTreeMap<&'static str, u64>,

@@ -1,9 +1,9 @@
-//! Each deliberate defect must be found by the swarm, within few seeds, and by a property that speaks
-//! of it: a check of the checks.
+//! Each deliberate defect must be found by the swarm, within few seeds, and by a property that
+//! speaks of it: a check of the checks.
 //!
-//! Of the defects that the models of `settlement.md` (section 9) and `trust.md` (section 7) find, all
-//! are here. The 18th of the latter, carried entries from who may not speak, is none once entries are
-//! sealed: what does not count is dropped whole, which costs nothing.
+//! Of the defects that the models of `settlement.md` (section 9) and `trust.md` (section 7) find,
+//! all are here. The 18th of the latter, carried entries from who may not speak, is no defect once
+//! entries are sealed: what does not count is dropped whole, which costs nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,7 @@ use convoke_sim::swarm;
 /// Most seeds that a mutant may survive.
 const SEEDS: u64 = 400;
 
-/// Where each is found, and by which properties.
+/// Scenario that finds each mutant, and the properties that do.
 const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::ChildrenNotRegistered, Kind::Calm, &["I1", "I26"]),
     (Mutant::NoDedupe, Kind::AnyOrder, &["I8"]),
@@ -91,7 +91,7 @@ fn every_mutant_is_found_by_a_property_that_speaks_of_it() {
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
-/// What is wrong with how a mutant is found.
+/// Says what is wrong with how a mutant is found.
 fn look_for((mutant, kind, invariants): (Mutant, Kind, &[&str])) -> Option<String> {
     mutant::set(Some(mutant));
     let found = (0..SEEDS).find_map(|seed| swarm::run(seed, Some(kind)).err());

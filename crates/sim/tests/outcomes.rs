@@ -1,5 +1,5 @@
-//! Where nothing is lost, how a call ends does not depend on how its frames travelled (I7), nor on how
-//! many requests carry the entry of a task that ends with them (I25).
+//! As long as nothing is lost, how a call ends does not depend on how its frames travelled (I7),
+//! nor on how many requests carry the entry of a task that ends with them (I25).
 
 use convoke_sim::scenario::{Kind, Scenario};
 use convoke_sim::trace::Trace;
@@ -10,8 +10,8 @@ fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
     result.unwrap_or_else(|violation| panic!("seed {}: {violation}", scenario.seed)).outcomes
 }
 
-/// Whole trees: a quorum is decided by whoever answers first, and what a failed task takes with it may
-/// have answered before or not.
+/// Whole trees: a quorum is decided by whoever answers first, and what a failed task takes with it
+/// may have answered before or not.
 fn whole_trees(seed: u64) -> Scenario {
     let mut scenario = Scenario::with_kind(Kind::Calm, seed);
     scenario.streams_requests = false; // Items rely on the order of frames.

@@ -99,8 +99,8 @@ fn all_properties_hold_when_copies_come_as_late_as_anything_is_remembered() {
     holds_in(Kind::LateCopies);
 }
 
-/// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the faults
-/// of the cores have tests of their own beside them.
+/// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the
+/// faults of the cores have tests of their own beside them.
 const ONCE_FAULTY: [(Kind, u64); 20] = [
     (Kind::SlowParentLink, 587_081_440_069_809),
     (Kind::SlowParentLink, 900_000_198_767),

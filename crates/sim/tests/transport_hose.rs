@@ -11,7 +11,7 @@ use convoke_proto::id::NodeId;
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 
-/// What a frame costs beyond its bytes.
+/// Bytes that a frame costs beyond its own.
 const OVERHEAD: usize = 16;
 
 fn node(number: u64) -> NodeId {

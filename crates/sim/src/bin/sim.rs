@@ -8,7 +8,8 @@
 //! With the feature `mutants` there is `--mutant NAME` besides, which puts that defect into all
 //! nodes.
 //!
-//! Exits with 1 and prints the seed when a property is violated, with 2 when the arguments are wrong.
+//! Exits with 1 and prints the seed when a property is violated, with 2 when the arguments are
+//! wrong.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -15,7 +15,7 @@ use super::queue::DelayQueue;
 use super::timer::{Timer, Turn};
 use crate::transport::waiters::Waiters;
 
-/// How long a gentle close waits for an inner connection whose peer does not read.
+/// Longest wait of a gentle close for an inner connection whose peer does not read.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// When to look again at an inner lane that has room, but not for this frame.
 const RETRY: Duration = Duration::from_millis(1);
@@ -53,7 +53,7 @@ struct Closing {
     frames_until: Instant,
 }
 
-/// What to do to the inner connection once the lock is released.
+/// Steps to take with the inner connection once the lock is released.
 #[derive(Debug, Default)]
 struct Handover {
     is_flush_due: bool,

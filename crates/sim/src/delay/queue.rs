@@ -6,14 +6,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use convoke_core::transport::Lane;
 
-/// What a frame counts beyond its bytes, so that frames without content are bounded too.
+/// Bytes that a frame counts beyond its own, so that frames without content are bounded too.
 const FRAME_OVERHEAD_BYTES: usize = 16;
 
-/// The soft bounds. With the data lane's, 2 ms of delay still carry 2 GB/s, more than loopback TCP does.
+/// The soft bounds. With the data lane's, 2 ms of delay still carry 2 GB/s, more than loopback TCP
+/// does.
 const CONTROL_BYTES_SOFT: usize = 512 << 10;
 const DATA_BYTES_SOFT: usize = 4 << 20;
 
-/// Frames in the order they were appended: first those that are flowing, then those not yet flushed.
+/// Frames in the order they were appended: first those that are flowing, then those not yet
+/// flushed.
 #[derive(Debug)]
 pub(crate) struct DelayQueue {
     flowing: VecDeque<(Instant, Bytes)>,
@@ -35,7 +37,7 @@ impl DelayQueue {
         Self { flowing: VecDeque::new(), unflushed: Vec::new(), bytes: 0, soft, hard }
     }
 
-    /// Whether a frame of `len` bytes is taken.
+    /// True when a frame of `len` bytes is taken.
     pub(crate) fn has_room_for(&self, len: usize) -> bool {
         self.bytes.saturating_add(cost(len)) <= self.hard
     }
@@ -68,7 +70,7 @@ impl DelayQueue {
         }
     }
 
-    /// Whether nothing is flowing or waits for a flush.
+    /// True when nothing is flowing or waits for a flush.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0
     }

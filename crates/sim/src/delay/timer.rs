@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What happens when the time has come. Never waits.
+/// Action when the time has come. Never waits.
 pub(crate) trait Turn: Send + Sync {
     /// Does everything due at `now`.
     fn turn(self: Arc<Self>, now: Instant);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke_proto::time::Timestamp;
 
-/// What a link can carry and hold.
+/// Limits of what a link can carry and hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Capacity in kbit/s, at least 1. `None`, the default, is no limit: a parcel passes in no
@@ -14,7 +14,7 @@ pub struct Limits {
     /// The most bytes that may wait; a parcel beyond it is dropped, unless none waits. Default: no
     /// bound.
     pub queue_bytes_max: u64,
-    /// Who is next. Default [`Sharing::Fair`].
+    /// Rule for who is next. Default [`Sharing::Fair`].
     pub sharing: Sharing,
 }
 
@@ -39,11 +39,11 @@ pub enum Sharing {
     /// [`QUANTUM_BYTES`].
     #[default]
     Fair,
-    /// Who came first.
+    /// The first to come is first.
     FirstCome,
 }
 
-/// What a flow of a fair link may send in one round. A packet of Ethernet: less costs rounds
+/// Bytes that a flow of a fair link may send in one round. A packet of Ethernet: less costs rounds
 /// without a parcel, more makes shares coarser.
 pub const QUANTUM_BYTES: u64 = 1_500;
 
@@ -61,7 +61,8 @@ pub(super) struct Port<S, P> {
     waiting_bytes: u64,
     current: Option<(u64, P)>,
     free_at: Timestamp,
-    /// What rounding down has left out of this busy period, in nanoseconds times the capacity.
+    /// Remainder that rounding down has left out of this busy period, in nanoseconds times the
+    /// capacity.
     remainder: u128,
 }
 
@@ -72,7 +73,8 @@ struct Flow<P> {
 }
 
 impl<S: Copy + Ord, P> Port<S, P> {
-    /// What waits keeps its place; a change of sharing holds from when nothing waits.
+    /// Sets the limits. What waits keeps its place; a change of sharing holds from when nothing
+    /// waits.
     pub(super) fn set_limits(&mut self, limits: Limits) {
         let sharing = if self.order.is_empty() { limits.sharing } else { self.limits.sharing };
         self.limits = Limits { sharing, ..limits };

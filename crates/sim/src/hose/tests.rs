@@ -166,7 +166,8 @@ fn absurd_sizes_and_capacities_do_no_harm() {
     assert_eq!(drain(&mut hose).len(), 6);
 }
 
-/// A run of random traffic between five sites; also checks that nothing overtakes the laws of a link.
+/// A run of random traffic between five sites; also checks that nothing overtakes the laws of a
+/// link.
 fn random_run(seed: u64) -> Vec<Arrival<usize, u64>> {
     let mut random = Random::new(seed);
     let mut hose = Hose::new();

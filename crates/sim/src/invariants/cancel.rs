@@ -14,7 +14,7 @@ use super::{Invariant, Observation};
 /// I13.
 #[derive(Debug)]
 pub(super) struct Cancel {
-    /// How long a cancel may take for each level, where all connections hold.
+    /// Longest time of a cancel for each level, where all connections hold.
     per_level: Option<Duration>,
 }
 

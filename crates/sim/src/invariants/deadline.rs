@@ -1,4 +1,5 @@
-//! Whatever happens, a call has ended by its deadline: at once, or as soon as a stopped node goes on.
+//! Whatever happens, a call has ended by its deadline: at once, or as soon as a stopped node goes
+//! on.
 
 use crate::oracle::Oracle;
 use crate::scenario::{Fault, Scenario};

@@ -1,5 +1,5 @@
-//! What a call costs where nothing goes wrong: its requests, its replies, and one frame for each task that
-//! was silent or ended with nothing held back.
+//! Cost of a call where nothing goes wrong: its requests, its replies, and one frame for each task
+//! that was silent or ended with nothing held back.
 
 use crate::oracle::Oracle;
 use crate::scenario::Scenario;

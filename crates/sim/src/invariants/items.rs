@@ -1,5 +1,5 @@
-//! The items of a streamed request are read as they were sent, each once and in order; that they are all
-//! there is said only when they are; and where nothing goes wrong none is lost.
+//! The items of a streamed request are read as they were sent, each once and in order; that they
+//! are all there is said only when they are; and where nothing goes wrong none is lost.
 
 use std::collections::BTreeMap;
 

@@ -17,8 +17,8 @@ use super::{Invariant, Observation};
 /// A bound on the time until a fault is noticed.
 #[derive(Debug)]
 pub(super) struct Noticed {
-    /// After the last fault, and for each level of the branch: where frames are lost only with their
-    /// connection.
+    /// After the last fault, and for each level of the branch: where frames are lost only with
+    /// their connection.
     bounds: Option<(Duration, Duration)>,
 }
 

@@ -1,4 +1,4 @@
-//! Where nothing goes wrong, every call comes to its proper end before its deadline; and once
+//! As long as nothing goes wrong, every call comes to its proper end before its deadline; and once
 //! everything that went wrong has ended, so does every new call.
 
 use convoke_proto::call::{CallEvent, End};

@@ -14,7 +14,7 @@ use super::{Invariant, Observation};
 /// I26 and I29 of `settlement.md`.
 #[derive(Debug)]
 pub(super) struct Settled {
-    /// How long a word may take for each level, where all connections hold.
+    /// Longest time of a word for each level, where all connections hold.
     per_level: Option<Duration>,
     levels: u32,
     keep_alive: Duration,

@@ -1,4 +1,4 @@
-//! What is done to the nodes and connections of a run, and when.
+//! Faults of the nodes and connections of a run, and their times.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(crate) struct Token {
 #[derive(Debug)]
 pub(crate) struct Carrier {
     hose: Hose<NodeId, Token>,
-    /// Where the hose's time starts: with the first frame, since a network may be made before its
+    /// Start of the hose's time: the first frame, since a network may be made before its
     /// clock.
     start: Option<Instant>,
 }

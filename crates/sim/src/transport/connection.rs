@@ -1,4 +1,4 @@
-//! What an endpoint holds of a connection: one end of a wire.
+//! Connection as an endpoint holds it: one end of a wire.
 
 use std::fmt;
 use std::sync::Arc;

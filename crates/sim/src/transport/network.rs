@@ -1,4 +1,4 @@
-//! What everybody in a simulated network shares.
+//! State that everybody in a simulated network shares.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use convoke_core::transport::{Appended, Lane, NotWritable, Received};
 use tokio::time::Instant;
 
-/// What a frame costs beyond its own bytes, in buffers, windows, bandwidth and counters; so that
+/// Bytes that a frame costs beyond its own, in buffers, windows, bandwidth and counters; so that
 /// frames without content are bounded too.
 pub(crate) const FRAME_OVERHEAD_BYTES: usize = 16;
 
@@ -20,7 +20,7 @@ pub(crate) const FRAME_OVERHEAD_BYTES: usize = 16;
 /// stalls here.
 #[derive(Clone, Copy, Debug)]
 struct LaneLimits {
-    /// What may be on its way or with the sink. A frame above it goes alone.
+    /// Bytes that may be on their way or with the sink. A frame above it goes alone.
     window: usize,
     /// From here on the lane is not writable.
     soft: usize,
@@ -41,7 +41,7 @@ pub(crate) const fn index(lane: Lane) -> usize {
     }
 }
 
-/// How a direction ends for who listens to it.
+/// End of a direction, for who listens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PipeEnd {
     /// With a text.
@@ -50,7 +50,7 @@ pub(crate) enum PipeEnd {
     Reset(String),
 }
 
-/// How the network treats one frame.
+/// Treatment of one frame by the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     Arrives(Instant),
@@ -59,7 +59,7 @@ pub(crate) enum Departure {
     Lost,
 }
 
-/// What the sink gets at once, and what it cost.
+/// Frames that the sink gets at once, and what they cost.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) frames: Vec<Received>,
@@ -100,7 +100,7 @@ impl Pipe {
         }
     }
 
-    /// Whether a frame of `len` bytes would be taken.
+    /// Checks if a frame of `len` bytes would be taken.
     pub(crate) fn admit(&self, lane: Lane, len: usize) -> Result<(), NotWritable> {
         if len > self.frame_bytes_max {
             return Err(NotWritable::TooLarge { size: len, limit: self.frame_bytes_max });
@@ -153,8 +153,8 @@ impl Pipe {
         }
     }
 
-    /// Sends the goodbye once nothing is queued; it arrives at `due` or after the last frame. Whether
-    /// it did so now.
+    /// Sends the goodbye once nothing is queued; it arrives at `due` or after the last frame.
+    /// True when it did so now.
     pub(crate) fn pump_goodbye(&mut self, due: Instant) -> bool {
         if !self.is_flushed() {
             return false;
@@ -204,7 +204,7 @@ impl Pipe {
         self.held_since
     }
 
-    /// What has arrived, control first.
+    /// Takes what has arrived, control first.
     pub(crate) fn take_due(&mut self, now: Instant) -> Batch {
         let mut batch = Batch::default();
         if self.held_since.is_some() {
@@ -247,7 +247,7 @@ impl Pipe {
         }
     }
 
-    /// Whether everything appended is on its way.
+    /// True when everything appended is on its way.
     pub(crate) fn is_flushed(&self) -> bool {
         self.lanes.iter().all(|queue| queue.queued.is_empty())
     }

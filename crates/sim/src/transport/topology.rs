@@ -1,4 +1,4 @@
-//! What the network is like at the moment: paths, partitions, who listens, what was carried.
+//! State of the network at the moment: paths, partitions, who listens, what was carried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -13,24 +13,24 @@ use super::pipe::Departure;
 use super::wire::Wire;
 use crate::random::Random;
 
-/// What the way from one node to another is like. One direction; the way back has its own.
+/// Conditions on the way from one node to another. One direction; the way back has its own.
 ///
 /// All durations are of tokio's clock; see [`dilate`](super::dilate) for shorter ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// How long a frame takes. Default zero: it arrives without a timer.
+    /// Time that a frame takes. Default zero: it arrives without a timer.
     pub latency: Duration,
     /// The most that is added to the latency, drawn per frame. Default zero. A lane stays in order.
     pub jitter: Duration,
     /// The probability that a frame is lost, from 0 to 1. Default 0. The connection dies of it at
     /// both ends, since no transport may lose a single frame.
     pub loss: f64,
-    /// What all connections together carry on the data lane, in bytes per second. Default `None`,
+    /// Bytes per second that all connections together carry on the data lane. Default `None`,
     /// no limit. Control frames are small and urgent: they take no bandwidth.
     pub bandwidth: Option<u64>,
 }
 
-/// What went from one node to another, over all connections there ever were between them.
+/// Traffic from one node to another, over all connections there ever were between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Frames sent on the control lane.
@@ -48,12 +48,12 @@ impl Traffic {
     }
 }
 
-/// How long things take that are not a path's: of tokio's clock.
+/// Times of things that are not a path's: of tokio's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a dial may take. Default 3 s.
+    /// Longest time of a dial. Default 3 s.
     pub dial_timeout: Duration,
-    /// How long a close waits until the other end has taken what was appended. Default 1 s; set it
+    /// Longest wait of a close until the other end has taken what was appended. Default 1 s; set it
     /// above the longest round trip.
     pub close_grace: Duration,
     /// After how long of a partition the end that hears nothing closes. Default 10 s.

@@ -51,7 +51,7 @@ impl Side {
     }
 }
 
-/// What the delivery task of an end does next.
+/// Next step of the delivery task of an end.
 #[derive(Debug)]
 pub(crate) enum Step {
     Deliver(Batch),
@@ -287,7 +287,7 @@ impl Wire {
         self.signals[side.at()].notified().await;
     }
 
-    /// What the delivery task of `side` does now.
+    /// Decides what the delivery task of `side` does now.
     pub(crate) fn next_step(&self, side: Side, now: Instant) -> Step {
         let timing = self.network.topology.lock().timing;
         let mut state = self.state.lock();

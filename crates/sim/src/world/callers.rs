@@ -23,7 +23,7 @@ use super::host::{node_id, place_of};
 /// A call to be opened.
 #[derive(Clone, Debug)]
 pub(super) struct CallSpec {
-    /// Where to, and with how much time if that is less than the call has.
+    /// Nodes to call, and the time for each if that is less than the call has.
     roots: Vec<(NodeId, Option<Duration>)>,
     budget: Duration,
     enough: Option<Enough>,
@@ -48,7 +48,7 @@ enum Enough {
     Nodes(usize),
 }
 
-/// How a user reads.
+/// Manner in which a user reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     Eager,
@@ -64,7 +64,7 @@ pub(super) struct Caller {
     reader: Reader,
     is_reading: bool,
     enough: Option<Enough>,
-    /// Who replied, and whether its connection says so.
+    /// Nodes that replied, each with what its connection says: true when it is authenticated.
     voices: Vec<(NodeId, bool)>,
 }
 
@@ -84,7 +84,7 @@ impl Caller {
     }
 }
 
-/// How a call ended for its user: what must not depend on the network.
+/// End of a call for its user: what must not depend on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The end, if the user read that far.

@@ -1,4 +1,4 @@
-//! What can happen next.
+//! Events that can happen next.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ struct Stream {
     ends_itself: bool,
 }
 
-/// What the node should hold back now, by the rules of completion.md section 3.1.
+/// Frames that the node should hold back now, by the rules of completion.md section 3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Nothing,
@@ -56,7 +56,7 @@ enum Held {
     Requests,
 }
 
-/// Whether a handler goes on at once.
+/// Next step of a handler.
 pub(super) enum Next {
     GoOn,
     Wait,

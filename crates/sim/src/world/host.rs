@@ -30,7 +30,7 @@ pub(super) struct Host {
     pub(super) node: Option<Node>,
     pub(super) is_paused: bool,
     pub(super) paused_at: Timestamp,
-    /// What happened while it was paused, in order.
+    /// Events that happened while it was paused, in order.
     pub(super) backlog: VecDeque<Event>,
     pub(super) wake_at: Option<Timestamp>,
     /// Its connections, as both ends and as itself name them.
@@ -96,7 +96,7 @@ impl Host {
         Incarnation::of_random(((self.place as u64 + 1) << 32 | self.life) << 8)
     }
 
-    /// What it makes the keys of its calls of.
+    /// Secret that it makes the keys of its calls of.
     pub(super) fn secret(&self, scenario: &Scenario) -> Secret {
         let seed = scenario.seed ^ self.incarnation().0;
         Secret::new(seed, !seed)

@@ -6,10 +6,10 @@
 //! somebody else. Two roles come of where it is: a server is asked for tasks (a *member*), a client
 //! that only dials never is (a *stranger*).
 //!
-//! What a liar sends is compared with the state that it must not change, frame by frame: the calls
-//! that it has no part in, the branches beside its own, and the tasks that correct nodes were asked
-//! for by correct nodes (I34, I35). All else is for the invariants, which leave out its own branches
-//! and what is below them.
+//! Frames that a liar sends are compared with the state that they must not change, one by one: the
+//! calls that it has no part in, the branches beside its own, and the tasks that correct nodes were
+//! asked for by correct nodes (I34, I35). All else is for the invariants, which leave out its own
+//! branches and what is below them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -35,7 +35,7 @@ use super::World;
 use super::event::Event;
 use super::host::{address, listens, node_id, place_of};
 
-/// What all liars of a run know.
+/// Knowledge that all liars of a run share.
 #[derive(Debug)]
 pub(super) struct Liars {
     random: Random,
@@ -67,7 +67,7 @@ impl Liars {
         self.seen.push_back(frame);
     }
 
-    /// What follows from the keys they have for a branch at or below one of theirs.
+    /// Derives the key of a branch at or below one of theirs from the keys they have.
     fn derive(&self, call: CallId, path: &Path) -> Option<Key> {
         let of_call = self.keys.iter().filter(|(of, _, _)| *of == call);
         of_call.filter_map(|(_, top, key)| key.descend(top, path)).next()
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// What a node says of itself on a connection: a liar also that it lives another's life.
+    /// Hello of a node on a connection: a liar also says that it lives another's life.
     pub(super) fn hello_of(&self, place: Place, link: LinkNonce) -> Hello {
         let mut hello = self.hosts[place].hello(&self.scenario);
         let mut random = Random::of(self.scenario.seed, 7_000 + link.0);
@@ -491,7 +491,7 @@ impl World {
         }
     }
 
-    /// What the correct node in a liar wants to send: sent, altered, or kept back.
+    /// Sends what the correct node in a liar wants to send: as it is, altered, or not at all.
     pub(super) fn transmit_altered(
         &mut self,
         from: Place,
@@ -585,8 +585,8 @@ impl World {
         }
     }
 
-    /// What a correct node may send to a liar: no key of a branch that is none of its own (I40), and
-    /// no reply of a task that it did not ask for (I37).
+    /// Checks what a correct node sends to a liar: no key of a branch that is not its own (I40),
+    /// and no reply of a task that it did not ask for (I37).
     pub(super) fn check_for_liars(&mut self, from: Place, to: NodeId, frame: &Frame) {
         if !self.oracle.liars.contains(&to) {
             return;
@@ -672,7 +672,7 @@ impl World {
         self.drive(place, |node, now| node.handle_link_down(now, id));
     }
 
-    /// What a frame of a liar must leave as it is, as text.
+    /// State that a frame of a liar must leave as it is, as text.
     fn untouchable(&self, at: Place, frame: &Frame) -> BTreeMap<(CallId, String), String> {
         let host = &self.hosts[at];
         let Some(node) = &host.node else { return BTreeMap::new() };
@@ -743,8 +743,8 @@ impl World {
         })
     }
 
-    /// True when a branch of a call asked too much of it: then what is beside it below the same root
-    /// is given up, too (`trust.md` section 8).
+    /// True when a branch of a call asked too much of it: then what is beside it below the same
+    /// root is given up, too (`trust.md` section 8).
     fn is_exhausted(&self, at: Place, call: CallId) -> bool {
         let call = self.hosts[at].node.as_ref().and_then(|node| node.call(call));
         let mut failures = call.into_iter().flat_map(|call| call.failures());

@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// How much later a copy of a frame may come. That of a request comes while the request may be
+    /// Longest delay of a copy of a frame. That of a request comes while the request may be
     /// remembered: no connection lives with a frame that is older than that (`settlement.md` I28).
     fn late_max(&self, frame: &Frame) -> Duration {
         let remembered = self.scenario.limits.keep_alive_timeout;

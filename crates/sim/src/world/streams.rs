@@ -22,13 +22,13 @@ use super::handlers::{Handler, Next};
 #[derive(Debug)]
 pub(super) struct Writer {
     sizes: VecDeque<usize>,
-    /// What it does between two items.
+    /// Pause between two items.
     pause: Duration,
     /// It goes away without saying that there are no others.
     gives_up: bool,
 }
 
-/// How far a handler reads.
+/// Progress of a handler that reads items.
 #[derive(Debug)]
 pub(super) struct ItemReader {
     read: usize,
@@ -36,8 +36,8 @@ pub(super) struct ItemReader {
     most: usize,
 }
 
-/// How long the items of a call may take in microseconds, and how long it may wait between them, where nothing goes wrong: well
-/// within the time of a call that is to complete.
+/// Time that the items of a call may take in microseconds, and that it may wait between them, where
+/// nothing goes wrong: well within the time of a call that is to complete.
 const ITEMS_TIME_US: u64 = 2_000_000;
 
 impl World {
@@ -63,7 +63,8 @@ impl World {
         Some(sizes)
     }
 
-    /// What leaves in the time for all items, where each round trip brings credit for half of a window.
+    /// Bytes that leave in the time for all items, where each round trip brings credit for half of
+    /// a window.
     fn item_bytes_max(&self) -> usize {
         let window = usize::try_from(self.scenario.limits.stream_window_bytes).unwrap_or(0);
         let round_trip = self.network.latency_max(window) * 2;
@@ -131,7 +132,7 @@ impl World {
         self.observe(&Observation::ItemsRefused { call, why });
     }
 
-    /// How the handler of a task reads its items.
+    /// Chooses how the handler of a task reads its items.
     pub(super) fn item_reader(&self, task: &TaskRef) -> ItemReader {
         let mut random = Random::of(self.scenario.seed, 11_000 + task.call.seq);
         let most = if random.chance(20) { random.index(6) } else { usize::MAX };

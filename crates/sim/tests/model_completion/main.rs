@@ -1,7 +1,7 @@
 //! Completion, checked exhaustively: every small request tree, every order in which its frames can
 //! arrive, one of them twice. The code under test is the initiator's own `proto::tree::Tree`.
 //!
-//! What is modelled is everything around it: which frames the tasks of a tree send (`trees.rs`,
+//! The model is everything around it: which frames the tasks of a tree send (`trees.rs`,
 //! rules R1 to R7 of `proto::task`), and in which order the initiator applies the parts of a frame
 //! (as `proto::call` does). No fault is modelled, so nothing may look like one.
 

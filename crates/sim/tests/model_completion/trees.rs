@@ -23,7 +23,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Scenario {
     /// The branches the initiator opened.
     pub(crate) roots: Vec<Path>,
-    /// What arrives, in any order.
+    /// Frames that arrive, in any order.
     pub(crate) frames: Vec<Frame>,
     /// Replies among them.
     pub(crate) reply_count: usize,
@@ -34,9 +34,9 @@ pub(crate) struct Scenario {
 /// One frame to the initiator.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// Who sent it.
+    /// Sender of the frame.
     pub(crate) task: TaskKey,
-    /// Where that runs.
+    /// Node of that task.
     pub(crate) node: NodeId,
     /// Entries of ancestors.
     pub(crate) inherited: Vec<Entry>,
@@ -63,7 +63,7 @@ struct Branch {
     children: Vec<Branch>,
 }
 
-/// How an entry travels.
+/// Carrier of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carrier {
     /// A manifest of its own: R1 and R6.

@@ -1,4 +1,4 @@
-//! What the simulated network does to connections, under a paused clock: every time is exact.
+//! Effects of the simulated network on connections, under a paused clock: every time is exact.
 #![cfg(feature = "runtime")]
 
 mod support;
