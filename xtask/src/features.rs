@@ -74,7 +74,8 @@ pub(crate) fn needing_system(declared: &[Declared]) -> BTreeSet<(String, String)
 }
 
 impl Declared {
-    /// The features that an entry turns on: `feature`, `dep:crate`, `crate/feature`, `crate?/feature`.
+    /// The features that an entry turns on: `feature`, `dep:crate`, `crate/feature`,
+    /// `crate?/feature`.
     fn turned_on(&self, entry: &str) -> impl Iterator<Item = (String, String)> {
         let of = |alias: &str| {
             let alias = alias.trim_end_matches('?').to_owned();

@@ -20,12 +20,12 @@ use crate::workspace::Workspace;
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
-    /// What it checks, for `--list`.
+    /// Summary of its checks, for `--list`.
     about: &'static str,
     plan: fn(&Workspace) -> anyhow::Result<Plan>,
 }
 
-/// What a lane does, here and now.
+/// Action of a lane, here and now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Runs these, in order; passes when all succeed.

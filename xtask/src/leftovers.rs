@@ -12,7 +12,7 @@ pub(crate) struct Finding {
     pub(crate) path: String,
     /// Counted from 1.
     pub(crate) line: usize,
-    /// What is wrong with it.
+    /// Description of what is wrong with it.
     pub(crate) what: &'static str,
     /// The line itself, without the blanks around it.
     pub(crate) text: String,
@@ -43,7 +43,7 @@ pub(crate) fn scan(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong in any file, comments included.
+/// Finds what is wrong in any file, comments included.
 fn text_leftover(line: &str) -> Option<&'static str> {
     if MARKERS.iter().any(|marker| word_ends(line, marker).next().is_some()) {
         return Some("unfinished");
@@ -57,7 +57,7 @@ fn text_leftover(line: &str) -> Option<&'static str> {
     None
 }
 
-/// What is wrong in a line of Rust code, without its comments and literals.
+/// Finds what is wrong in a line of Rust code, without its comments and literals.
 fn code_leftover(path: &str, code: &str) -> Option<&'static str> {
     if is_ignored_test(code) {
         return Some("test switched off");
@@ -68,7 +68,7 @@ fn code_leftover(path: &str, code: &str) -> Option<&'static str> {
     None
 }
 
-/// Where each occurrence of `word` ends that is not part of a longer word.
+/// Ends of each occurrence of `word` that is not part of a longer word.
 fn word_ends<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     line.match_indices(word).filter_map(move |(start, _)| {
         let end = start + word.len();

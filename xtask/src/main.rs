@@ -1,8 +1,8 @@
 //! The project's own commands, run as `cargo xtask COMMAND` from anywhere in the repository.
 //!
-//! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, `sim` replays
-//! one simulation seed, `rdma` runs what needs an RDMA device, and `wan` measures over a WAN that it
-//! makes on this machine. Each prints the commands it runs, so that any of them can be
+//! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, `sim`
+//! replays one simulation seed, `rdma` runs what needs an RDMA device, and `wan` measures over a
+//! WAN that it makes on this machine. Each prints the commands it runs, so that any of them can be
 //! repeated alone.
 //!
 //! The package has no `tests/` folder on purpose: with one, `cargo test --workspace` would relink
@@ -72,12 +72,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measures broadcasts over a WAN made on this machine, on Linux as root: direct and by overlay.
+    /// Measures broadcasts over a WAN made on this machine, on Linux as root: direct and by
+    /// overlay.
     ///
-    /// Sites are network namespaces; see `docs/wan-lab.md`. Exits with 77 when something is missing.
+    /// Sites are network namespaces; see `docs/wan-lab.md`. Exits with 77 when something is
+    /// missing.
     #[command(disable_help_flag = true)]
     Wan {
-        /// What the lab takes, such as --sites 5 --skew 1; it says more with --help.
+        /// Arguments of the lab, such as --sites 5 --skew 1; it says more with --help.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -140,7 +142,8 @@ fn run_all(workspace: &Workspace, steps: &[Step]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints why the command line was not understood; clap lists the lanes by itself, not the commands.
+/// Prints why the command line was not understood; clap lists the lanes by itself, not the
+/// commands.
 fn refuse(error: &clap::Error) -> ExitCode {
     // A closed terminal is no reason to fail differently.
     let _ = error.print();

@@ -34,7 +34,7 @@ use self::results::Results;
 use self::run::Run;
 use crate::workspace::Workspace;
 
-/// What to run, and where.
+/// Choice of what to run, and where.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// Run these kinds of programs only (comma-separated).
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// Boot these machines only (comma-separated).
     #[arg(long, value_enum, value_name = "MODE", value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// What `cargo xtask test` does: one machine, shorter programs, each bench once.
+    /// Run as `cargo xtask test` does: one machine, shorter programs, each bench once.
     #[arg(long)]
     quick: bool,
     /// Use the RDMA device of this host instead of a virtual machine.
@@ -115,7 +115,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether `cargo xtask test` may run this here: the reason why not, or `None`.
+/// Reason why `cargo xtask test` may not run this here, or `None`.
 ///
 /// Packages are installed unasked in CI alone: elsewhere it is someone's machine.
 pub(crate) fn reason_to_skip(is_ci: bool) -> Option<String> {

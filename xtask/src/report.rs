@@ -1,9 +1,9 @@
-//! What became of each lane, and the table that says so.
+//! Outcomes of the lanes, and the table that says so.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How a lane ended.
+/// Outcome of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,

@@ -86,7 +86,8 @@ fn char_len(rest: &str) -> usize {
     }
 }
 
-/// `r"..."`, `r#"..."#` and the like with `b` or `c` in front; 0 for anything else, such as `r#type`.
+/// `r"..."`, `r#"..."#` and the like with `b` or `c` in front; 0 for anything else, such as
+/// `r#type`.
 fn raw_string_len(rest: &str) -> usize {
     let Some(behind) = ["r", "br", "cr"].iter().find_map(|prefix| rest.strip_prefix(prefix)) else {
         return 0;

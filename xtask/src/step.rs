@@ -43,8 +43,8 @@ impl Step {
         Ok(status.success())
     }
 
-    /// Takes the place of this process where the system can do that, so that an interrupt reaches only the
-    /// program, which can then end in order.
+    /// Takes the place of this process where the system can do that, so that an interrupt reaches
+    /// only the program, which can then end in order.
     ///
     /// # Errors
     /// The program could not be started.
@@ -62,7 +62,7 @@ impl Step {
         }
     }
 
-    /// What it prints on its standard output, run to its end in `folder`; it complains to ours.
+    /// Runs it to its end in `folder` and gives its standard output; it complains to ours.
     ///
     /// # Errors
     /// The program could not be started or did not succeed.

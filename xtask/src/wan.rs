@@ -6,7 +6,8 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-/// The exit code when something is missing, as test programs say that they were skipped. Other failures are 1.
+/// The exit code when something is missing, as test programs say that they were skipped. Other
+/// failures are 1.
 const EXIT_MISSING: u8 = 77;
 
 /// Builds and becomes the lab, or says what is missing for it.
@@ -26,7 +27,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: Vec<String>) -> anyhow::Resu
     lab.take_over(workspace.root())
 }
 
-/// What matters of a machine.
+/// Properties of a machine that matter.
 struct Machine {
     is_linux: bool,
     is_root: bool,
@@ -49,7 +50,7 @@ impl Machine {
     }
 }
 
-/// What has to be there first, a line each.
+/// Lists what has to be there first, a line each.
 fn missing(machine: &Machine) -> Vec<&'static str> {
     if !machine.is_linux {
         return vec!["Linux: the sites are network namespaces with tun devices"];

@@ -15,7 +15,7 @@ pub(crate) struct Workspace {
     root: PathBuf,
 }
 
-/// What the lanes need to know of one package.
+/// Package, as far as the lanes need to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ impl Workspace {
         std::fs::read_to_string(self.root.join(name)).with_context(|| format!("reading {name}"))
     }
 
-    /// What the program prints on its standard output, run in the root folder.
+    /// Runs the program in the root folder and gives what it prints on its standard output.
     ///
     /// # Errors
     /// It cannot be started or does not succeed; what it complained of is part of the error.
@@ -148,7 +148,7 @@ fn licence_of_file(package: &Value) -> Option<String> {
     known.iter().find(|(name, _)| *name == title).map(|(_, licence)| (*licence).to_owned())
 }
 
-/// What a package says of its features and of those it turns on elsewhere.
+/// Reads what a package says of its features and of those it turns on elsewhere.
 fn declared(package: &Value) -> Declared {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();

@@ -1,9 +1,10 @@
 //! Lane `features`: every member that has features builds without any and with each alone.
 //!
-//! Those that need something of the system are among them where that is installed; where it is not, the lane says so and goes on.
+//! Those that need something of the system are among them where that is installed; where it is not,
+//! the lane says so and goes on.
 //!
-//! Clippy does the checking, not `cargo check`: it reports the compiler's warnings too, and can deny them for the members
-//! alone. `RUSTFLAGS` would do so as well but rebuild every dependency.
+//! Clippy does the checking, not `cargo check`: it reports the compiler's warnings too, and can
+//! deny them for the members alone. `RUSTFLAGS` would do so as well but rebuild every dependency.
 
 use crate::lanes::Plan;
 use crate::step::Step;
@@ -33,7 +34,8 @@ fn system_features(members: &[Package]) -> String {
     members.iter().flat_map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// A check for each feature, those that need something of the system among them if that `has_system`.
+/// A check for each feature, those that need something of the system among them if that
+/// `has_system`.
 fn steps(members: &[Package], has_system: bool) -> Vec<Step> {
     let is_checked = |package: &&Package| {
         !package.features.is_empty() || MUST_HAVE_FEATURES.contains(&package.name.as_str())

@@ -1,6 +1,6 @@
 //! Lane `licences`: every dependency can be used under licences that `deny.toml` allows.
 //!
-//! What cargo-deny does too; this lane needs no tool, so it always runs.
+//! This lane checks what cargo-deny checks too, but needs no tool, so it always runs.
 
 use crate::lanes::Plan;
 use crate::licences::{Allowed, Expression};

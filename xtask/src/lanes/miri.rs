@@ -1,7 +1,8 @@
-//! Lane `miri`: the tests of the code that is `unsafe`, run by an interpreter that knows what is undefined.
+//! Lane `miri`: the tests of the code that is `unsafe`, run by an interpreter that knows what is
+//! undefined.
 //!
-//! Only those that need neither a device nor a runtime of threads: they take a minute or two behind the build.
-//! Under both models of what a reference may alias, since neither has been decided on.
+//! Only those that need neither a device nor a runtime of threads: they take a minute or two behind
+//! the build. Under both models of what a reference may alias, since neither has been decided on.
 
 use crate::lanes::Plan;
 use crate::step::Step;

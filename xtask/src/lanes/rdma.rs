@@ -1,7 +1,7 @@
-//! Lane `rdma`: the RDMA transport with the feature that needs a verbs library, in a machine that has
-//! a device.
+//! Lane `rdma`: the RDMA transport with the feature that needs a verbs library, in a machine that
+//! has a device.
 //!
-//! What `cargo xtask rdma` runs, but for the second look at everything: one machine, shorter
+//! The steps of `cargo xtask rdma`, but for the second look at everything: one machine, shorter
 //! programs, each bench once. The other lanes leave such features out; clippy and the documentation
 //! see them here.
 

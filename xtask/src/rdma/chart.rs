@@ -40,7 +40,7 @@ fn chart(bench: &str, rows: &[Row]) -> Option<String> {
     (!curves.is_empty()).then(|| drawn(bench, parameter, &places, &curves))
 }
 
-/// What a bench may be measured at, one of them at several values.
+/// Parameters that a bench may be measured at, one of them at several values.
 const PARAMETERS: [&str; 3] = ["size", "buffers", "iterations"];
 
 /// The values of a parameter, from the smallest.

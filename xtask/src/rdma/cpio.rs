@@ -36,7 +36,7 @@ impl Archive {
         self.entry(path, FOLDER | 0o755, &[]);
     }
 
-    /// Whether something is at this path.
+    /// True when something is at this path.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.paths.contains(path.trim_start_matches('/'))
     }

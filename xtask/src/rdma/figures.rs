@@ -1,4 +1,4 @@
-//! What the benches measured: read, compared from round to round, written down.
+//! Figures of the benches: read, compared from round to round, written down.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use super::results::Figures;
 /// One thing measured, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// What it is: bench, form and parameters, in the order of their names.
+    /// Identity of the case: bench, form and parameters, in the order of their names.
     pub(crate) case: BTreeMap<String, Value>,
-    /// What was measured, by name, a value a round.
+    /// Measurements by name, a value a round.
     pub(crate) measured: BTreeMap<String, Vec<f64>>,
 }
 
@@ -23,7 +23,7 @@ const MEASURED: [&str; 5] = ["_ns", "_us", "_per_second", "_ratio", "_count"];
 /// The form that is measured beside the others, and that nothing is claimed of.
 const FOR_INFORMATION: &str = "tcp";
 
-/// How far the median may differ between rounds, of the smallest.
+/// Largest difference of the median between rounds, as a part of the smallest.
 const SPREAD_MAX: f64 = 0.02;
 
 /// Joins the lines of all rounds, in the order they first came.
@@ -71,7 +71,7 @@ impl Row {
         values.get(values.len() / 2).copied()
     }
 
-    /// How far the medians of the rounds are apart, of the smallest.
+    /// Distance between the medians of the rounds, as a part of the smallest.
     fn spread(&self) -> Option<f64> {
         let values = self.measured.get("p50_ns")?;
         let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -79,7 +79,7 @@ impl Row {
         Some((largest - smallest) / smallest.max(f64::MIN_POSITIVE))
     }
 
-    /// What it is, in words.
+    /// Name of the case, in words.
     fn name(&self) -> String {
         let first = [self.text("bench"), self.text("form")];
         let is_parameter = |name: &&String| !["bench", "form"].contains(&name.as_str());

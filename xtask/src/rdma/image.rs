@@ -1,4 +1,4 @@
-//! What a machine finds on its disk: tools, modules, the RDMA driver, programs and their libraries,
+//! Disk image of a machine: tools, modules, the RDMA driver, programs and their libraries,
 //! the plan. It is all in memory, put together anew for each run, which takes a moment.
 
 use std::fs;
@@ -34,15 +34,15 @@ pub(crate) fn image(kernel: &Kernel, programs: &Path, plan: &str) -> anyhow::Res
     Ok(archive.finish())
 }
 
-/// What the suite runs in; also for a host without a machine.
+/// Script that the suite runs in; also for a host without a machine.
 pub(crate) const SUITE: &str = include_str!("guest/suite.sh");
 const INIT: &str = include_str!("guest/init.sh");
 
 const TOOL_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// The driver of soft-RoCE, which libibverbs looks for by itself, and a library that Rust's programs
-/// load when a thread ends.
+/// The driver of soft-RoCE, which libibverbs looks for by itself, and a library that Rust's
+/// programs load when a thread ends.
 fn add_driver(archive: &mut Archive) -> anyhow::Result<()> {
     archive.file("etc/libibverbs.d/rxe.driver", b"driver rxe\n", false);
     let folder = format!("{LIBRARIES}/libibverbs");

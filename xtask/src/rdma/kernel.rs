@@ -38,7 +38,7 @@ impl Kernel {
         Ok(Self { folder })
     }
 
-    /// What the machine boots.
+    /// Kernel image that the machine boots.
     pub(crate) fn image(&self) -> PathBuf {
         self.folder.join("vmlinux")
     }

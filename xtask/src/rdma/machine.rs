@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     pub(crate) cable: Option<Cable>,
     /// Let the processor run it. Not by default: where it exists it does not always work.
     pub(crate) kvm: bool,
-    /// What its programs find in their environment.
+    /// Environment of its programs.
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) kernel: PathBuf,
     pub(crate) image: PathBuf,
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// What the kernel is told. It gives names it does not know to the first process.
+    /// Command line of the kernel. It gives names it does not know to the first process.
     fn kernel_line(&self) -> String {
         let mut line = KERNEL_LINE.to_owned();
         if let Some(cable) = &self.cable {

@@ -1,24 +1,25 @@
-//! What a machine must have installed, what of it is missing, and how it gets there.
+//! Packages that a machine must have installed, those of them that are missing, and how they get
+//! there.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-/// What the machine that runs the command has.
+/// State of the machine that runs the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// The `ID` of `/etc/os-release`, or what stands for it where there is none.
     pub(crate) system: String,
     /// As Rust names it.
     pub(crate) architecture: &'static str,
-    /// Whether packages could be installed.
+    /// True when packages could be installed.
     pub(crate) is_root: bool,
     /// The packages that are not installed; all when nobody can tell.
     pub(crate) missing: Vec<&'static str>,
 }
 
-/// What follows from that.
+/// Readiness that follows from that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
@@ -38,7 +39,7 @@ impl Standing {
         Self { system, architecture: std::env::consts::ARCH, is_root, missing }
     }
 
-    /// Whether a virtual machine can be built and booted here.
+    /// Decides if a virtual machine can be built and booted here.
     pub(crate) fn readiness(&self) -> Readiness {
         let Self { system, architecture, .. } = self;
         if system != "debian" || *architecture != "x86_64" {
@@ -58,11 +59,11 @@ impl Standing {
     }
 }
 
-/// What builds the programs that use verbs.
+/// Packages that build the programs that use verbs.
 pub(crate) const BUILD: [&str; 4] =
     ["libclang-dev", "libibverbs-dev", "librdmacm-dev", "pkg-config"];
 
-/// What builds and boots the virtual machine, beside what builds the programs.
+/// Packages that build and boot the virtual machine, beside those that build the programs.
 pub(crate) const MACHINE: [&str; 7] = [
     "busybox-static",
     "ibverbs-providers",
@@ -98,7 +99,8 @@ impl Apt {
         self.run(&["-o", "APT::Sandbox::User=root", "download", package], folder)
     }
 
-    /// Runs `apt-get`; when that fails, once more with fresh lists: old ones name files that are gone.
+    /// Runs `apt-get`; when that fails, once more with fresh lists: old ones name files that are
+    /// gone.
     fn run(&mut self, arguments: &[&str], folder: &Path) -> anyhow::Result<()> {
         if apt_get(arguments, folder)? || (self.update()? && apt_get(arguments, folder)?) {
             return Ok(());
@@ -132,7 +134,7 @@ fn apt_get(arguments: &[&str], folder: &Path) -> anyhow::Result<bool> {
     Ok(status.success())
 }
 
-/// What the package system says of these, a line each; packages it never heard of have none.
+/// Asks the package system about these, a line each; packages it never heard of have none.
 fn installed(packages: &[&str]) -> String {
     let format = "--showformat=${Package} ${db:Status-Abbrev}\n";
     let query = Command::new("dpkg-query").args(["--show", format]).args(packages).output();

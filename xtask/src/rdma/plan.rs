@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-/// What a program is for.
+/// Purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Kind {
     /// Cases of the library that use verbs.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Bench,
 }
 
-/// How a machine runs.
+/// Manner in which a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Mode {
     /// One processor and a clock that counts instructions: times repeat.
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     pub(crate) limit_s: u32,
 }
 
-/// What is to run.
+/// Choice of what is to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) kinds: Vec<Kind>,
@@ -105,7 +105,7 @@ impl Job {
         self.is_in("pair::")
     }
 
-    /// Whether it breaks the network, which others of a host use, too.
+    /// True when it breaks the network, which others of a host use, too.
     pub(crate) fn needs_machine(&self) -> bool {
         self.needs_pair() || self.is_in("device::")
     }
@@ -114,7 +114,7 @@ impl Job {
         self.kind == Kind::Fault && self.case.as_ref().is_some_and(|case| case.starts_with(module))
     }
 
-    /// Whether its name says that it breaks the rule that receivers are ready.
+    /// True when its name says that it breaks the rule that receivers are ready.
     pub(crate) fn expects_not_ready(&self) -> bool {
         self.case.as_deref().unwrap_or(&self.program).contains("not_ready")
     }

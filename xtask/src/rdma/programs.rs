@@ -64,7 +64,7 @@ fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifa
 }
 
 impl Target {
-    /// What it is in the words of cargo, if it is one that uses verbs.
+    /// Reads it from the words of cargo, if it is one that uses verbs.
     fn read(target: &Value) -> Option<Self> {
         let is = |list: &Value, word: &str| {
             list.as_array().is_some_and(|words| words.iter().any(|one| one == word))

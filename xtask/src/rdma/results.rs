@@ -1,4 +1,4 @@
-//! What the suite says while it runs, line by line, and what to make of it.
+//! Results of the suite, read line by line while it runs, and what to make of them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ enum Line<'a> {
     Done { job: usize, code: i32, at: f64, not_ready: u64 },
     /// The kernel complains.
     Kernel(&'a str),
-    /// What a counter of the device says in the end.
+    /// Value of a counter of the device in the end.
     Counter(&'a str, u64),
     /// The machine ends; `well` or why not.
     End(&'a str),
@@ -47,7 +47,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What came of the jobs of one machine so far.
+/// Results of the jobs of one machine so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Results {
     /// The mode, with the role behind it in a pair.
@@ -56,14 +56,14 @@ pub(crate) struct Results {
     current: Option<Current>,
     done: usize,
     has_ended: bool,
-    /// What went wrong, a sentence each.
+    /// Failures, a sentence each.
     failures: Vec<String>,
     /// Of each bench in each round: its lines.
     figures: Vec<Figures>,
     counters: BTreeMap<String, u64>,
 }
 
-/// What one run of a bench printed.
+/// Figures that one run of a bench printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Figures {
     pub(crate) program: String,
@@ -123,7 +123,7 @@ impl Results {
         self.failures.push(format!("{}: {reason}", self.machine));
     }
 
-    /// What went wrong, now that the machine is gone; empty when all went well.
+    /// Failures, now that the machine is gone; empty when all went well.
     pub(crate) fn failures(&self) -> Vec<String> {
         let mut failures = self.failures.clone();
         if !self.has_ended {
@@ -136,12 +136,13 @@ impl Results {
         failures
     }
 
-    /// What the benches printed.
+    /// Figures that the benches printed.
     pub(crate) fn figures(&self) -> &[Figures] {
         &self.figures
     }
 
-    /// How many jobs are done, and what the device counted about receivers that were not ready.
+    /// Number of jobs that are done, and what the device counted about receivers that were not
+    /// ready.
     pub(crate) fn summary(&self) -> String {
         let counted = |name: &str| self.counters.get(name).copied().unwrap_or_default();
         format!(
@@ -180,7 +181,7 @@ impl Results {
     }
 }
 
-/// What is wrong with a job that ended so.
+/// Describes what is wrong with a job that ended so.
 fn complaint(job: &Job, code: i32, not_ready: u64, is_silent: bool) -> Option<String> {
     match code {
         0 if not_ready > 0 && !job.expects_not_ready() => {
@@ -193,7 +194,7 @@ fn complaint(job: &Job, code: i32, not_ready: u64, is_silent: bool) -> Option<St
     }
 }
 
-/// What shells make of the signal that nobody survives.
+/// Exit code that shells give for the signal that nobody survives.
 const KILLED: i32 = 128 + 9;
 
 #[cfg(test)]

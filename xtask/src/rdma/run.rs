@@ -22,7 +22,7 @@ use super::programs::build;
 use super::results::Results;
 use crate::workspace::Workspace;
 
-/// What is ready to run.
+/// Run that is ready to start.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     options: &'a Options,
@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         Ok(Self { options, deadline, folder, programs, terminal: Mutex::new(()) })
     }
 
-    /// Where logs and figures are.
+    /// Folder of logs and figures.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -88,9 +88,10 @@ impl<'a> Run<'a> {
         Ok(results)
     }
 
-    /// Runs the tests and the benches where time repeats. Each round of the benches has a machine of its own: what the
-    /// kernel has been through before shows in what a path through it costs. As many run at once as this host has
-    /// processors: a clock that counts instructions does not see how busy it is.
+    /// Runs the tests and the benches where time repeats. Each round of the benches has a machine
+    /// of its own: what the kernel has been through before shows in what a path through it costs.
+    /// As many run at once as this host has processors: a clock that counts instructions does not
+    /// see how busy it is.
     fn counted(&self, kernel: &Kernel, tests: &[Job]) -> anyhow::Result<Vec<Results>> {
         let choice = self.options.choice();
         let benches = choice.benches(&self.programs);
@@ -215,8 +216,9 @@ impl<'a> Run<'a> {
         said.iter().for_each(|line| println!("{line}"));
     }
 
-    /// What the programs find in their environment, beside the device: whether to be short, and how
-    /// many seconds to keep both ends saturated. Where instructions are counted, a second takes two.
+    /// Environment of the programs, beside the device: a flag to be short, and how
+    /// many seconds to keep both ends saturated. Where instructions are counted, a second takes
+    /// two.
     fn environment(&self, mode: Mode) -> Vec<(String, String)> {
         let seconds = match (self.options.quick, mode) {
             (true, _) => "4",
@@ -248,7 +250,8 @@ fn plan(jobs: &[Job]) -> String {
     jobs.iter().map(Job::line).collect()
 }
 
-/// Where kernels are kept: they outlive a clone, and are too large to be fetched for each.
+/// Folder in which kernels are kept: they outlive a clone, and are too large to be fetched for
+/// each.
 fn cache(folder: &Path) -> anyhow::Result<PathBuf> {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
