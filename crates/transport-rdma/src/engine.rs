@@ -40,7 +40,8 @@ pub(crate) struct Engine<P: Provider> {
     config: Config,
     table: Mutex<Table<P>>,
     running: Mutex<Running>,
-    /// Which task is the engine: the number of the last one started, or one more once it has ended.
+    /// Term of the task that is the engine: the number of the last one started, or one more once it
+    /// has ended.
     term: AtomicU64,
     poller: Mutex<Poller<P>>,
     /// Wires to look at though no completion says so.

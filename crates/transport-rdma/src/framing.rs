@@ -108,9 +108,9 @@ pub(crate) enum Kind {
     IntroductionPart = 0x0b,
     /// The last data message of its sender.
     Goodbye = 0x05,
-    /// Is a frame of the control lane.
+    /// A frame of the control lane.
     ControlFrame = 0x07,
-    /// Is a frame of the data lane.
+    /// A frame of the data lane.
     DataFrame = 0x0f,
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn clean_text(bytes: &[u8]) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Which element of a pair kept per lane.
+/// Index of a lane in a pair kept per lane.
 #[inline]
 pub(crate) fn index(lane: Lane) -> usize {
     match lane {

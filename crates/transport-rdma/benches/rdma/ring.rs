@@ -1,4 +1,4 @@
-//! Is a ring of registered slots worth it? A slot against memory that is allocated and registered
+//! Worth of a ring of registered slots. A slot against memory that is allocated and registered
 //! for each message, with and without writing all of it: the table of the talk on RUBIN.
 
 use std::hint::black_box;

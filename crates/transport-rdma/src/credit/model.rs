@@ -27,7 +27,7 @@ trait Scheme: Clone {
     }
     fn wants_credit_message(&self) -> bool;
     fn send(&mut self, kind: Kind) -> Header;
-    /// A message came, and if its slot is a control slot it is posted again. Whether it is not.
+    /// A message came, and if its slot is a control slot it is posted again. True when it is not.
     fn receive(&mut self, header: &Header) -> bool;
     fn post_data(&mut self);
     /// All it knows, by distances; below 16 each.

@@ -39,7 +39,7 @@ impl Pair {
         Self { ends: [end(one, two), end(two, one)], limits }
     }
 
-    /// Sends data if it may, else credit if that is needed. Whether anything went out.
+    /// Sends data if it may, else credit if that is needed. True when anything went out.
     fn send(&mut self, at: usize, purpose: Option<Purpose>) -> bool {
         let end = &mut self.ends[at];
         let header = if purpose.is_some_and(|purpose| end.engine.may_send(purpose)) {

@@ -27,7 +27,7 @@ const FIRST_BIT: u32 = 1 << 30;
 const LAST_BIT: u32 = 1 << 29;
 const ZERO_BITS: u32 = 0x1f << 24;
 
-/// Which part of its frame a record is.
+/// Part of its frame that a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All of it.

@@ -121,7 +121,7 @@ impl Link {
         Ok(())
     }
 
-    /// The message is a frame. Whether its slot was lent.
+    /// Receives a message that is a frame. True when its slot was lent.
     #[inline]
     fn receive_frame(
         &mut self,
@@ -145,7 +145,7 @@ impl Link {
         Ok(is_lent)
     }
 
-    /// The message is records. Whether its slot was lent.
+    /// Receives a message that is records. True when its slot was lent.
     fn receive_frames(
         &mut self,
         slot: Slot,

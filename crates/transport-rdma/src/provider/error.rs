@@ -7,7 +7,7 @@ pub enum VerbsError {
     /// There is no device, or none of the name.
     #[error("no RDMA device {wanted}: {advice}")]
     NoDevice {
-        /// Which was asked for.
+        /// Name that was asked for.
         wanted: String,
         /// Advice on getting one.
         advice: String,
@@ -15,7 +15,7 @@ pub enum VerbsError {
     /// This system has no verbs: they are Linux's.
     #[error("no RDMA device {wanted}: devices are opened on Linux alone; use tcp:// here")]
     Unsupported {
-        /// Which was asked for.
+        /// Name that was asked for.
         wanted: String,
     },
     /// The process may not use the device.
@@ -42,7 +42,7 @@ pub enum VerbsError {
     /// The device has no more of something.
     #[error("the device has no room for more {what}: {advice}")]
     Exhausted {
-        /// Of what.
+        /// Thing that it has no more of.
         what: &'static str,
         /// Advice on what to change.
         advice: String,
@@ -62,7 +62,7 @@ pub enum VerbsError {
     /// A call failed.
     #[error("{call} failed: {message}")]
     System {
-        /// Which, such as `ibv_create_qp`.
+        /// Name of the call, such as `ibv_create_qp`.
         call: &'static str,
         /// The system's error number, or the device's status.
         code: i32,

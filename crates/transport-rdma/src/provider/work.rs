@@ -66,13 +66,13 @@ impl WorkId {
         if self.0 >> 63 == 0 { Direction::Send } else { Direction::Receive }
     }
 
-    /// Whose queue pair.
+    /// Tag of the queue pair.
     #[inline]
     pub fn tag(self) -> Tag {
         Tag((self.0 >> 32) as u32 & Tag::MAX)
     }
 
-    /// Which send, or the slot of which receive.
+    /// Number of the send, or slot of the receive.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the index is the lower half")]
     pub fn index(self) -> u32 {

@@ -31,7 +31,7 @@ pub(crate) enum Role {
     Over,
 }
 
-/// Whom the frames of an open connection go to, and what they are told they come from.
+/// Sink of the frames of an open connection, and the connection that it is told they come from.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(super) sink: Arc<dyn Sink>,

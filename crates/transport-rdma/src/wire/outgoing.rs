@@ -302,7 +302,7 @@ mod tests {
     use crate::provider::simulated::{Fabric, SimDevice, SimQueuePair};
     use crate::provider::{QueuePairSettings, Tag};
 
-    /// Which sends of a batch report, by whether each holds a slot.
+    /// Sends of a batch that report, by whether each holds a slot.
     fn signals(outgoing: &mut Outgoing, slots: &[bool], is_closing: bool) -> Vec<bool> {
         let last = slots.len() - 1;
         let sends = slots.iter().enumerate();

@@ -121,7 +121,7 @@ async fn a_lost_device_closes_everything_and_says_why_ever_after() {
 /// A recorder that does something first, whatever is asked of it.
 struct Hooked<F> {
     recorder: Recorder,
-    /// Is told what is asked, and the connection when it opens.
+    /// Hook that is told what is asked, and the connection when it opens.
     first: F,
 }
 

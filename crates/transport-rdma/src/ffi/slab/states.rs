@@ -1,4 +1,4 @@
-//! Whose each slot is, and which have come back: what threads share of a slab without a lock.
+//! Owners of the slots, and those that have come back: what threads share of a slab without a lock.
 //!
 //! Whoever returns a slot puts it at the head of a list, from which the engine takes all at once.
 //! Nothing is ever taken from the middle, so it does no harm when a slot is taken, lent and
@@ -143,7 +143,7 @@ pub(super) fn index(slot: u32) -> usize {
     slot as usize
 }
 
-/// Which atomics the states are made of.
+/// Atomics that the states are made of.
 pub(super) trait Atomics {
     type State: Atomic<u8>;
     type Link: Atomic<u32>;

@@ -11,7 +11,7 @@ use super::error;
 use crate::ffi::slab::Slab;
 use crate::provider::VerbsError;
 
-/// Which queue pairs may use which memory: those made in the same domain.
+/// Domain of queue pairs and memory: a queue pair may use the memory made in the same one.
 pub(crate) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
     context: Arc<Context>,

@@ -144,7 +144,7 @@ impl Pair {
         while (0..2).any(|at| self.step(at)) {}
     }
 
-    /// One of everything at one end. Whether anything happened.
+    /// Does one of everything at one end. True when anything happened.
     pub(super) fn step(&mut self, at: usize) -> bool {
         let is_delivered = self.deliver(at);
         let is_completed = self.ends[at].complete();
@@ -224,8 +224,8 @@ impl End {
         self.send()
     }
 
-    /// The send queue reports what a signalled send stands for: the last of a chain. Whether there
-    /// was one.
+    /// The send queue reports what a signalled send stands for: the last of a chain. True when
+    /// there was one.
     fn complete(&mut self) -> bool {
         let queue_pair = &mut self.queue_pair;
         let done = queue_pair.sends.iter().take(queue_pair.done);

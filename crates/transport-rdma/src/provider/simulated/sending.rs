@@ -26,7 +26,7 @@ enum Payload {
 pub(super) struct Finished {
     pub(super) end: EndId,
     completion: Completion,
-    /// Which send it was.
+    /// Number of the send.
     number: Option<u64>,
 }
 

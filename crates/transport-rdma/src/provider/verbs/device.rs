@@ -92,7 +92,8 @@ impl Device {
         self.lost.get()
     }
 
-    /// Whom the device knows. Nobody is removed while completions are handed out.
+    /// Listeners and queue pairs that the device knows. None is removed while completions are
+    /// handed out.
     pub(super) fn names(&self) -> MappedMutexGuard<'_, Names> {
         MutexGuard::map(self.reports.lock(), |reports| &mut reports.names)
     }

@@ -129,7 +129,7 @@ fn request(
     Some(Event::Request { listener, request, peer: peer?, local: local?, private_data })
 }
 
-/// A machine may have several devices, and a way that leads over another than ours is none.
+/// A machine may have several devices, and a way that leads over another than ours is invalid.
 fn of_same_device(device: &Device, id: &ffi::Id) -> Result<(), VerbsError> {
     let ours = &device.limits.name;
     match id.device_name() {
