@@ -262,8 +262,10 @@ impl Call {
         let answered =
             status.tasks.iter().filter(|(asked, _)| self.secret.is_answer(self.id, asked));
         let answered = answered.map(|(asked, state)| (&asked.task, state));
-        let unknown = answered.clone().filter(|(_, state)| **state == TaskStatus::Unknown);
-        unknown.for_each(|(task, _)| self.liveness.note_unknown(task, by.from));
+        for (task, state) in answered.clone() {
+            let is_unknown = *state == TaskStatus::Unknown;
+            self.liveness.note_answer(task, by.from, is_unknown);
+        }
         let held: Vec<_> = answered.filter(|(task, _)| is_held(task)).collect();
         for sealed in &status.inherited {
             let entry = &sealed.entry;

@@ -73,12 +73,16 @@ pub(super) struct Liveness {
     unknown: BTreeSet<Path>,
     /// Tasks that sent such branches, once they were asked for.
     senders: BTreeMap<TaskKey, Sender>,
+    /// Probes without an answer by the task they ask for, and the node that they went to.
+    unanswered: BTreeMap<TaskKey, (NodeId, u32)>,
 }
 
 /// A task that was asked for on account of a branch that it sent.
 #[derive(Debug)]
 struct Sender {
     node: NodeId,
+    /// Answers under way to what was asked before, maybe before it began.
+    stale: u32,
     /// Its node does not know of it any more, or cannot be reached.
     is_gone: bool,
 }
@@ -98,6 +102,7 @@ impl Liveness {
             suspects: BTreeMap::new(),
             unknown: BTreeSet::new(),
             senders: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
         }
     }
 
@@ -133,19 +138,50 @@ impl Liveness {
         }
     }
 
-    /// A node is asked for a task that sent a branch.
+    /// A node is about to be asked for a task that sent a branch.
     fn note_asked(&mut self, task: &TaskKey, node: NodeId) {
         if self.senders.get(task).is_none_or(|sender| sender.node != node) {
-            self.senders.insert(task.clone(), Sender { node, is_gone: false });
+            let stale = self.unanswered.get(task).map_or(0, |(_, count)| *count);
+            self.senders.insert(task.clone(), Sender { node, stale, is_gone: false });
         }
     }
 
-    /// A node does not know of a task, or cannot be asked. A sender had run before it was asked
-    /// for, so it is gone; of other tasks that says nothing.
-    pub(super) fn note_unknown(&mut self, task: &TaskKey, node: NodeId) {
+    /// A probe for a task leaves for a node, which holds it or passes on to who does.
+    fn note_probe(&mut self, task: &TaskKey, way: NodeId) {
+        let (to, count) = self.unanswered.entry(task.clone()).or_insert((way, 0));
+        *count = if *to == way { *count + 1 } else { 1 };
+        *to = way;
+    }
+
+    /// A node says how a task is. A sender had run before it was asked for, so where its node then does
+    /// not know of it, it is gone; of other tasks that says nothing.
+    pub(super) fn note_answer(&mut self, task: &TaskKey, node: NodeId, is_unknown: bool) {
+        if let Some((_, count)) = self.unanswered.get_mut(task) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
+            sender.is_gone |= is_unknown && sender.stale == 0;
+            sender.stale = sender.stale.saturating_sub(1);
+        }
+    }
+
+    /// A node cannot be asked for a task.
+    fn note_away(&mut self, task: &TaskKey, node: NodeId) {
         if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
             sender.is_gone = true;
         }
+    }
+
+    /// Probes that went to a node, and the answers by it, are lost with the connection.
+    fn forget_probes(&mut self, node: NodeId) {
+        let senders = &mut self.senders;
+        self.unanswered.retain(|task, (way, _)| {
+            let is_lost = *way == node;
+            if is_lost && let Some(sender) = senders.get_mut(task) {
+                sender.stale = 0;
+            }
+            !is_lost
+        });
     }
 
     /// Looks after the grace at what hangs below a failed branch, which may have lost its way.
@@ -189,7 +225,7 @@ impl Call {
         }
         for Asked { task, .. } in tasks {
             if asked.relay.is_none() {
-                self.liveness.note_unknown(task, asked.node);
+                self.liveness.note_away(task, asked.node);
             }
             let branch = self.tree.get(&task.path).filter(|branch| branch.is_unsettled());
             if branch.is_some_and(|b| b.hop == task.hop && b.holder == Some(asked)) {
@@ -204,6 +240,7 @@ impl Call {
         if self.end.is_some() {
             return;
         }
+        self.liveness.forget_probes(node);
         let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
         let affected: Vec<Path> = self
             .tree
@@ -361,6 +398,8 @@ impl Call {
                 [asked] if holder.relay.is_some() => asked.task.clone(),
                 _ => key(Path::root(), 0),
             };
+            let way = holder.relay.unwrap_or(holder.node);
+            tasks.iter().for_each(|asked| self.liveness.note_probe(&asked.task, way));
             let message = Message::Probe(Probe { fence, budget_us, tasks: tasks.to_vec() });
             self.send_to_holder(holder, task, message);
         }
@@ -483,5 +522,42 @@ impl Call {
             self.inbox.forget(&task.path);
             self.fail(task, Cause::ReplyLost, Executed::Yes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the simulation (slow-parent-link, seed 4000000008079): answers to what was asked before a
+    /// task began came after it was asked for as a sender, and a request that was slow was fenced.
+    #[test]
+    fn an_answer_to_an_earlier_question_does_not_say_that_a_sender_is_gone() {
+        let (task, [node, other]) = (key(super::super::root_path(0), 0), [7, 8].map(NodeId::new));
+        let asked_before = |count: usize| {
+            let mut liveness = Liveness::new(Timestamp::ZERO, &Limits::default());
+            (0..count).for_each(|_| liveness.note_probe(&task, node));
+            liveness.note_asked(&task, node);
+            liveness.note_probe(&task, node);
+            liveness
+        };
+        let is_gone = |liveness: &Liveness| liveness.senders[&task].is_gone;
+        let mut liveness = asked_before(2);
+        for _ in 0..2 {
+            liveness.note_answer(&task, node, true);
+            assert!(!is_gone(&liveness));
+        }
+        liveness.note_answer(&task, other, true);
+        assert!(!is_gone(&liveness), "it is not there");
+        liveness.note_answer(&task, node, true);
+        assert!(is_gone(&liveness));
+        // A connection that ends takes the earlier answers with it.
+        let mut liveness = asked_before(2);
+        liveness.forget_probes(node);
+        liveness.note_answer(&task, node, true);
+        assert!(is_gone(&liveness));
+        let mut liveness = asked_before(0);
+        liveness.note_answer(&task, node, false);
+        assert!(!is_gone(&liveness));
     }
 }
