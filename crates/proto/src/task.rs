@@ -126,7 +126,10 @@ pub enum SendError {
     #[error("the task has as many branches as it may have")]
     TooManyBranches,
     /// The message is larger than `Limits::message_bytes_max`, or its metadata than 16,000 bytes.
-    #[error("a message, or its metadata, of {size} bytes is larger than the limit of {limit}")]
+    #[error(
+        "a message of {size} bytes is larger than message_bytes_max, {limit} (metadata may never have \
+         more than 16000 bytes)"
+    )]
     TooLarge {
         /// The message, or its metadata.
         size: usize,
