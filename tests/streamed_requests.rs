@@ -1,4 +1,5 @@
-//! Streamed requests over every transport: client streaming, both directions, and every way they end early.
+//! Streamed requests over every transport: client streaming, both directions, and every way they end
+//! early.
 
 #[cfg(feature = "tls")]
 #[path = "../crates/transport-tcp/tests/support/certificates.rs"]
@@ -29,6 +30,8 @@ const FIRST: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/First");
 const HELD: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/Held");
 /// Reads to the end elsewhere than in the handler, and says how that was.
 const APART: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/Apart");
+/// Returns while a part of it that was spawned still reads.
+const LEFT: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/Left");
 /// Doubles a number.
 const DOUBLE: Method<u64, u64> = Method::new("stream.Test/Double");
 
@@ -82,6 +85,20 @@ impl Streams {
         Ok(self.read.load(Ordering::SeqCst))
     }
 
+    async fn left(&self, mut items: Items<Vec<u8>>, task: Task<u64>) -> Handled<Finish> {
+        let (ends, reads) = (self.ends.clone(), Arc::new(tokio::sync::Notify::new()));
+        let reading = reads.clone();
+        tokio::spawn(async move {
+            let mut end = pin!(items.next());
+            let waits = std::future::poll_fn(|cx| std::task::Poll::Ready(end.as_mut().poll(cx)));
+            assert!(waits.await.is_pending(), "nothing was sent");
+            reading.notify_one();
+            ends.send(end.await.map_or(Ok(0), |item| item.map(|_| 1)))
+        });
+        reads.notified().await;
+        Ok(task.finish())
+    }
+
     async fn apart(&self, mut items: Items<Vec<u8>>, task: Task<u64>) -> Handled<Finish> {
         let (later, finish) = task.defer();
         let ends = self.ends.clone();
@@ -113,6 +130,7 @@ fn service() -> (Service, Arc<Streams>, Ends) {
         .unary(FIRST, Streams::first)
         .unary(HELD, Streams::held)
         .tree(APART, Streams::apart)
+        .tree(LEFT, Streams::left)
         .and(|service| {
             service.unary(DOUBLE, |n: u64, _: Context| async move { Ok::<_, Status>(2 * n) })
         });
@@ -360,6 +378,17 @@ async fn an_unfinished_stream_ends_with_an_error() -> Result {
     other.shutdown(Duration::ZERO).await;
     drop(items);
     assert!(ends.recv().await.expect("it ended").is_err());
+    Ok(())
+}
+
+/// Its waker was dropped with the task, and nobody called it any more.
+#[tokio::test]
+async fn a_part_that_still_reads_is_told_that_its_task_is_over() -> Result {
+    let Pair { server: _server, client, to, mut ends, .. } = Pair::tcp().await?;
+    let (_items, call) = client.call_stream(LEFT).to(to).open()?;
+    let end = tokio::time::timeout(Duration::from_secs(30), ends.recv()).await?;
+    assert!(end.expect("it ended").is_err());
+    assert!(call.outcome().await.is_complete());
     Ok(())
 }
 

@@ -329,10 +329,12 @@ impl Driver {
 
     /// The handler of a task has ended.
     pub(crate) fn forget_task(&self, task: &TaskRef) {
-        let _dropped_unlocked = {
+        let (_dropped_unlocked, waiting) = {
             let mut state = self.state.lock();
             (state.stoppers.remove(task), state.stream_wakers.remove(task))
         };
+        // Parts of it that were spawned still wait, and are told that it is over.
+        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {
