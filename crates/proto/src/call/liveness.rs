@@ -157,7 +157,10 @@ impl Liveness {
     /// not know of it, it is gone; of other tasks that says nothing.
     pub(super) fn note_answer(&mut self, task: &TaskKey, node: NodeId, is_unknown: bool) {
         if let Some((_, count)) = self.unanswered.get_mut(task) {
-            *count = count.saturating_sub(1);
+            *count -= 1;
+            if *count == 0 {
+                self.unanswered.remove(task);
+            }
         }
         if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
             sender.is_gone |= is_unknown && sender.stale == 0;

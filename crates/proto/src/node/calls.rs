@@ -38,9 +38,12 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// [`OpenError`] at a bound; then nothing is sent.
     pub fn open(&mut self, now: Timestamp, opening: Opening) -> Result<CallId, OpenError> {
-        let Opening { budget, options, branches } = opening;
-        if options.sends_items && branches.len() != 1 {
-            return Err(OpenError::ItemsToMany { count: branches.len() });
+        let Opening { budget, options, mut branches } = opening;
+        if options.sends_items {
+            let [branch] = &mut branches[..] else {
+                return Err(OpenError::ItemsToMany { count: branches.len() });
+            };
+            branch.extensions.push(Extension::items());
         }
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
         let call = self.initiator.begin(branches.len())?;
@@ -50,11 +53,7 @@ impl<O: Outbox> Node<O> {
         let secret = self.secret;
         let message = |index, branch| {
             let key = secret.root(call, index);
-            let mut request = root_request(key, budget, floor, branch);
-            if options.sends_items {
-                request.extensions.push(Extension::items());
-            }
-            Message::Request(request)
+            Message::Request(root_request(key, budget, floor, branch))
         };
         if let Some(flat) = self.flat(now, budget, options, &branches) {
             let mut rejected = Vec::new();
