@@ -1,4 +1,5 @@
-//! A request of many items, sent no faster than they are read, and a conversation in both directions.
+//! A request of many items, sent no faster than they are read, and a conversation in both
+//! directions.
 //!
 //! ```sh
 //! cargo run --example upload

@@ -41,7 +41,7 @@ async fn server(node: u64) -> Result<Endpoint> {
     Ok(builder().node(NodeId::new(node)).listen("tcp://127.0.0.1:0").start().await?)
 }
 
-/// Where nodes are, as a registry has it.
+/// Addresses of nodes, as a registry has them.
 #[derive(Clone, Default)]
 struct Registry(Arc<Mutex<BTreeMap<NodeId, Vec<Address>>>>);
 
@@ -145,7 +145,7 @@ async fn a_forgotten_peer_is_disconnected_and_not_dialled_again() -> Result {
     Ok(())
 }
 
-/// How often each of three servers is picked.
+/// Counts how often each of three servers is picked.
 fn picks(pool: &OneOf, count: usize) -> BTreeMap<u64, usize> {
     let mut picked = BTreeMap::new();
     for _ in 0..count {

@@ -1,19 +1,4 @@
-//! Texts of the compiler about mistakes: each names the remedy.
+//! Texts of the compiler about mistakes with configurations and rules.
 
-use std::process::Command;
-
-/// The compiler whose texts the `.stderr` files have. Another one words its own part differently.
-const COMPILER: &str = "rustc 1.95.";
-
-#[test]
-fn mistakes_are_explained() {
-    let asked = Command::new("rustc").arg("--version").output();
-    let version = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    if !version.as_ref().is_ok_and(|version| version.starts_with(COMPILER)) {
-        eprintln!(
-            "\n!!! SKIPPED, NOTHING WAS TESTED: the texts are those of {COMPILER}x, and this is {version:?}\n"
-        );
-        return;
-    }
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
-}
+#[path = "../../core/tests/ui.rs"]
+mod texts;

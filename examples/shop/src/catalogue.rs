@@ -129,7 +129,7 @@ impl Catalogue for Shard {
     }
 }
 
-/// What this shop sells until other items are loaded.
+/// Items that this shop sells until others are loaded.
 pub fn assortment() -> Vec<Item> {
     let items = [
         ("grey heron, carved", 12_900, 5),

@@ -8,7 +8,7 @@ use convoke::NodeId;
 use convoke::transport::Identity;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
-/// Who issues the certificates of one shop.
+/// Issuer of the certificates of one shop.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -42,7 +42,7 @@ impl Authority {
     }
 }
 
-/// What a node proves itself by.
+/// Certificate and key by which a node proves itself.
 ///
 /// # Errors
 /// When a file is missing or is no certificate or key.

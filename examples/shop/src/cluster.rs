@@ -1,4 +1,4 @@
-//! Who is where: the servers of a shop by their roles, as a file has them, and how each is started.
+//! Servers of a shop by their roles, as a file has them, and how each is started.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::proto::{CatalogueServer, ShopServer, StockServer, catalogue};
 use crate::stock::Replica;
 
-/// What a server is.
+/// Role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Serves `Shop`.
@@ -31,9 +31,9 @@ pub enum Role {
 pub struct Server {
     /// Its name.
     pub node: NodeId,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: String,
 }
 

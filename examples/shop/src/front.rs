@@ -1,4 +1,4 @@
-//! What customers ask. It holds nothing but what it was set up with.
+//! The front that customers ask. It holds nothing but what it was set up with.
 
 use convoke::{Code, Context, Finish, NodeId, Status, Task};
 

@@ -1,4 +1,4 @@
-//! Who decides what the shop sells: it loads the shards of the catalogue anew.
+//! The keeper decides what the shop sells: it loads the shards of the catalogue anew.
 
 use anyhow::{Context as _, Result};
 use convoke::{Client, NodeId, SendError, Status};

@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 /// A shop whose servers prove who they are, and whose stock survives the loss of a replica.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where certificates, the stock and the list of servers are.
+    /// Folder of certificates, the stock and the list of servers.
     #[arg(long, default_value = "shop-data")]
     dir: PathBuf,
     #[command(subcommand)]
@@ -168,7 +168,7 @@ async fn load_catalogue(dir: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether another front may do better: this one has not refused the order for good.
+/// True when another front may do better: this one has not refused the order for good.
 fn is_worth_another_try(error: &CallError) -> bool {
     let said = error.status().map(|status| status.code());
     said.is_none_or(|code| matches!(code, Code::Unavailable | Code::Aborted))

@@ -1,6 +1,6 @@
 //! A replica of the stock: a register for each item, in a file of its own.
 //!
-//! What a replica has promised or accepted it must not forget, or two orders could take the last item. So a
+//! A replica must not forget what it has promised or accepted, or two orders could take the last item. So a
 //! change is on the disk before it is answered, and a replica that comes back has what it had.
 
 use std::fs;

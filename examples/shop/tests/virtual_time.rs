@@ -106,7 +106,7 @@ impl World {
         self.shop().buy(order).to(node(front)).await
     }
 
-    /// What a search finds, from whom and after how long.
+    /// Items that a search finds, with their senders and the time that it took.
     async fn search(
         &self,
         text: &str,

@@ -44,7 +44,7 @@ fn nowhere() -> NodeId {
     NodeId::new(NOWHERE)
 }
 
-/// What is said of a text that is empty.
+/// Details of the failure of an empty text.
 pub(crate) fn no_text() -> BadRequest {
     let field_violations =
         vec![FieldViolation { field: "text".into(), ..FieldViolation::default() }];
