@@ -3,6 +3,7 @@
 mod builder;
 mod deciding;
 mod ext;
+mod leaves;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,7 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use convoke_core::proto::call::End;
-use convoke_core::{Cause, NodeId, Payload, Way};
+use convoke_core::{Cause, NodeId, Path, Payload, Way};
 use futures_core::Stream;
 use tokio::time::Instant;
 
@@ -24,6 +25,7 @@ use crate::{AckedBy, Closure, Configuration, QuorumError, QuorumFunction, Quorum
 pub use builder::QuorumBuilder;
 pub use deciding::{Decided, Deciding};
 pub use ext::QuorumExt;
+pub(crate) use leaves::Leaves;
 
 /// A quorum call under way: a stream of members and their answers, as they come.
 ///
@@ -37,8 +39,8 @@ pub use ext::QuorumExt;
 pub struct QuorumCall<Resp> {
     source: Source<Resp>,
     replies: Replies<Resp>,
-    /// Members are the leaves of a tree: whoever replies, not the branches of the root.
-    is_tree: bool,
+    /// Members are the leaves of a tree, not the branches of the root.
+    leaves: Option<Leaves>,
     /// The member that each branch asks, where some are not asked.
     asked: Option<Vec<usize>>,
     members: Members,
@@ -163,10 +165,11 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     fn take(&mut self, event: Event<Resp>) -> Option<News<Resp>> {
         match event {
-            Event::Reply { branch, from, way, item, asked_at, message } => {
+            Event::Reply { branch, path, from, way, item, asked_at, message } => {
                 let is_item = item.is_some();
                 let heard = |index, is_first| Heard { index, is_first, is_item };
-                match self.replies.hear(from, way != Way::Relayed) {
+                let counts = way != Way::Relayed && self.is_answer(branch, &path, from);
+                match self.replies.hear(from, counts) {
                     Worth::New(index) => {
                         // An item is the first that counts, where those before were filtered out.
                         if let Some(latencies) = &self.latencies
@@ -180,23 +183,26 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                         Some(News::Reply(heard(index, false), message))
                     }
                     Worth::Again(_) => None,
-                    Worth::Nothing if self.is_tree || is_item => None,
+                    Worth::Nothing if self.leaves.is_some() || is_item => None,
                     Worth::Nothing => self.lose(branch, MemberError::NotItself { from, way }),
                 }
             }
-            Event::Undecodable { branch, from, message } => {
+            Event::Undecodable { branch, path, from, message } => {
                 let error = MemberError::Undecodable { message };
-                match self.is_tree {
+                match self.leaves.is_some() {
+                    true if !self.is_answer(branch, &path, from) => None,
                     true => self.lose_member(self.replies.index_of(from)?, error),
                     false => self.lose(branch, error),
                 }
             }
             Event::Failed { branch, is_root, failure } => {
                 self.is_late |= failure.cause == Cause::Deadline;
-                let index = match (self.is_tree, failure.node) {
-                    (true, Some(node)) => self.replies.index_of(node),
-                    (true, None) => None,
-                    (false, _) => is_root.then(|| self.member_of(branch)).flatten(),
+                let index = match (&self.leaves, failure.node) {
+                    (Some(leaves), Some(node)) if leaves.is_of(node, &failure.task.path) => {
+                        self.replies.index_of(node)
+                    }
+                    (Some(_), _) => None,
+                    (None, _) => is_root.then(|| self.member_of(branch)).flatten(),
                 };
                 match index {
                     Some(index) => self.lose_member(index, MemberError::Failed(failure)),
@@ -206,7 +212,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                     }
                 }
             }
-            Event::Silent { .. } if self.is_tree => None,
+            Event::Silent { .. } if self.leaves.is_some() => None,
             Event::Silent { branch } => self.lose(branch, MemberError::Silent),
             Event::NotSent { branch, reason } => self.lose(branch, MemberError::NotSent { reason }),
         }
@@ -218,6 +224,18 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     fn lose_member(&mut self, index: usize, error: MemberError) -> Option<News<Resp>> {
         self.replies.lose(index, error.clone()).then_some(News::Lost(index, error))
+    }
+
+    /// True when a reply answers the branch on which its member was asked. A member may be led to
+    /// answer others of the same call: who was given a branch can ask anybody on its own below it.
+    fn is_answer(&self, branch: usize, path: &Path, from: NodeId) -> bool {
+        match &self.leaves {
+            Some(leaves) => leaves.is_of(from, path),
+            None => {
+                let asked = self.member_of(branch).and_then(|index| self.replies.member(index));
+                path.level_count() == 1 && asked == Some(from)
+            }
+        }
     }
 
     /// The member that a branch asks.

@@ -35,6 +35,8 @@ pub(crate) enum Event<Resp> {
     Reply {
         /// The root branch it belongs to.
         branch: usize,
+        /// The branch that it answers.
+        path: Path,
         from: NodeId,
         way: Way,
         /// Its number, where it is an item of a stream.
@@ -43,7 +45,7 @@ pub(crate) enum Event<Resp> {
         message: Resp,
     },
     /// A reply that is invalid.
-    Undecodable { branch: usize, from: NodeId, message: String },
+    Undecodable { branch: usize, path: Path, from: NodeId, message: String },
     /// A branch failed; `is_root` when it is the root branch itself.
     Failed { branch: usize, is_root: bool, failure: Failure },
     /// The root branch ended without a reply.
@@ -158,6 +160,7 @@ impl<Resp: Payload> Round<Resp> {
         Some(match progress {
             Progress::Reply(reply) => Event::Reply {
                 branch: self.branch(reply.path())?,
+                path: reply.path().clone(),
                 from: reply.from(),
                 way: reply.way(),
                 item: reply.item(),
@@ -165,7 +168,7 @@ impl<Resp: Payload> Round<Resp> {
                 message: reply.into_inner(),
             },
             Progress::Undecodable { path, from, message } => {
-                Event::Undecodable { branch: self.branch(&path)?, from, message }
+                Event::Undecodable { branch: self.branch(&path)?, path, from, message }
             }
             Progress::Failed(failure) => {
                 let path = &failure.task.path;

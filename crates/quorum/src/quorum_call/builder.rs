@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoke_core::{CallBuilder, NodeId, Payload};
+use convoke_core::{CallBuilder, NodeId, Path, Payload};
 
 use crate::correctable::Correctable;
 use crate::error::MemberError;
@@ -15,7 +15,7 @@ use crate::roster::Roster;
 use crate::source::Source;
 use crate::{AckedBy, Closure, Configuration, QuorumError, QuorumFunction, QuorumSystem, Verdict};
 
-use super::{Deciding, Follow, Members, QuorumCall};
+use super::{Deciding, Follow, Leaves, Members, QuorumCall};
 
 /// A quorum call being put together. Nothing is sent until it is opened or awaited; then all
 /// requests are sent at once, in order.
@@ -23,7 +23,7 @@ use super::{Deciding, Follow, Members, QuorumCall};
 pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
     configuration: Option<Configuration>,
-    is_tree: bool,
+    leaves: Option<Leaves>,
     cancels_late: bool,
     retry: Option<Retry>,
     hedge: Option<Hedge>,
@@ -35,11 +35,11 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     pub(super) fn new(
         call: CallBuilder<Resp>,
         configuration: Option<Configuration>,
-        is_tree: bool,
+        leaves: Option<Leaves>,
     ) -> Self {
         let (retry, hedge, latencies, late) = (None, None, None, None);
         let cancels_late = false;
-        Self { call, configuration, is_tree, cancels_late, retry, hedge, latencies, late }
+        Self { call, configuration, leaves, cancels_late, retry, hedge, latencies, late }
     }
 
     /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
@@ -92,6 +92,19 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     /// once.
     pub fn hedge(mut self, first: usize, every: Duration) -> Self {
         self.hedge = Some(Hedge { first, every });
+        self
+    }
+
+    /// Lets a member among the leaves of a tree count only on the branches that `is_at` names, as
+    /// in `|member, path| path.level_count() == 2`. Default: on any. Who was given a branch can ask
+    /// others on its own below it, so where leaves may lie, the branch that the tree gives to each
+    /// member is to be named, by all its indices. Without effect but after
+    /// [`among`](crate::QuorumExt::among).
+    pub fn leaves_at<F>(mut self, is_at: F) -> Self
+    where
+        F: Fn(NodeId, &Path) -> bool + Send + Sync + 'static,
+    {
+        self.leaves = self.leaves.map(|_| Leaves::at(is_at));
         self
     }
 
@@ -162,10 +175,10 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
 
     /// The call, unless what it was told has to do with replies.
     fn one_way(self) -> Result<CallBuilder<Resp>, MulticastError> {
-        let Self { call, configuration: _, is_tree, cancels_late, retry, hedge, latencies, late } =
+        let Self { call, configuration: _, leaves, cancels_late, retry, hedge, latencies, late } =
             self;
         let settings = [
-            (is_tree, "among"),
+            (leaves.is_some(), "among"),
             (cancels_late, "cancel_late"),
             (retry.is_some(), "retry"),
             (hedge.is_some(), "hedge"),
@@ -183,7 +196,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         let asked = self.call.branches().map(|(peer, _)| peer.node());
         let Some(configuration) = &self.configuration else { return Ok(Roster::new(asked)?) };
         let mut roster = Roster::new(configuration.nodes())?;
-        if !self.is_tree {
+        if self.leaves.is_none() {
             let asked: Vec<Option<usize>> = asked.map(|node| roster.index_of(node)).collect();
             let skipped = (0..configuration.len()).filter(|index| !asked.contains(&Some(*index)));
             skipped.for_each(|index| roster.skip(index));
@@ -192,7 +205,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     }
 
     pub(super) fn open_with(self, roster: Roster) -> Result<QuorumCall<Resp>, QuorumError> {
-        let Self { call, configuration, is_tree, cancels_late, retry, hedge, latencies, late } =
+        let Self { call, configuration, leaves, cancels_late, retry, hedge, latencies, late } =
             self;
         if retry.is_some()
             && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_idempotent())
@@ -203,7 +216,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         {
             return Err(QuorumError::NotReadOnly { method: request.method_name() });
         }
-        let is_listed = configuration.is_some() && !is_tree;
+        let is_listed = configuration.is_some() && leaves.is_none();
         let asked = is_listed.then(|| {
             let nodes = call.branches().map(|(peer, _)| peer.node());
             nodes.filter_map(|node| roster.index_of(node)).collect()
@@ -219,7 +232,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         };
         let source = Source::open(call, plan, cancels_late)?;
         let (replies, is_late) = (Replies::new(roster), false);
-        Ok(QuorumCall { source, replies, is_tree, asked, members, latencies, late, is_late })
+        Ok(QuorumCall { source, replies, leaves, asked, members, latencies, late, is_late })
     }
 }
 

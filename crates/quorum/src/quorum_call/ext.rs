@@ -12,7 +12,7 @@ use crate::plan::Retry;
 use crate::replies::Replies;
 use crate::{AckedBy, Closure, Configuration, QuorumFunction, QuorumSystem, Verdict};
 
-use super::{Deciding, QuorumBuilder};
+use super::{Deciding, Leaves, QuorumBuilder};
 
 /// Makes quorum calls of calls: `client.method(request).to_all(&configuration).quorum(Majority)`.
 ///
@@ -107,11 +107,11 @@ pub trait QuorumExt<Resp: Payload + 'static>: Sized {
 
 impl<Resp: Payload + 'static> QuorumExt<Resp> for CallBuilder<Resp> {
     fn quorum_call(self) -> QuorumBuilder<Resp> {
-        QuorumBuilder::new(self, None, false)
+        QuorumBuilder::new(self, None, None)
     }
 
     fn among(self, members: &Configuration) -> QuorumBuilder<Resp> {
-        QuorumBuilder::new(self, Some(members.clone()), true)
+        QuorumBuilder::new(self, Some(members.clone()), Some(Leaves::anywhere()))
     }
 }
 
@@ -137,6 +137,6 @@ impl Configuration {
     ) -> QuorumBuilder<Resp> {
         let asked = self.members().iter().filter_map(|member| Some((member, request(*member)?)));
         let call = client.into().fan_out(asked);
-        QuorumBuilder::new(call, Some(self.clone()), false)
+        QuorumBuilder::new(call, Some(self.clone()), None)
     }
 }

@@ -58,6 +58,10 @@ pub(crate) enum Behaviour {
     Twice,
     /// Hands the request on to replica 9, which is no member.
     HandOn,
+    /// Asks replicas 1 to 3, but itself, another number on the branch that it was given.
+    Ask(u64),
+    /// Hands another number on to this replica, in its own place.
+    HandTo(u64, u64),
 }
 
 /// One replica, as tests see it.
@@ -132,6 +136,15 @@ async fn ask(replica: Arc<Replica>, number: u64, task: Task<Answer>) -> Result<F
         Behaviour::HandOn => {
             running.1 = true;
             return Ok(task.tail(&Peer::from(node(9)), ASK.request(number)).await?);
+        }
+        Behaviour::Ask(other) => {
+            running.1 = true;
+            let asked = (1..=3).filter(|id| *id != me);
+            return task.fan_out(asked.map(|id| (node(id), ASK.request(other)))).await;
+        }
+        Behaviour::HandTo(to, other) => {
+            running.1 = true;
+            return Ok(task.tail(&Peer::from(node(to)), ASK.request(other)).await?);
         }
     }
     running.1 = true;

@@ -1,0 +1,71 @@
+//! Members that lie within an honest client's quorum call: what they lead others to say counts for
+//! nothing.
+
+#[path = "support/cluster.rs"]
+mod support;
+
+use convoke_core::{NodeId, Path};
+use convoke_quorum::{Byzantine, Majority, QuorumExt, QuorumFunction, matching};
+
+use support::{ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
+
+/// The number that the client asks, and the one that the liar has the others answer.
+const TRUE: u64 = 1;
+const FALSE: u64 = 666;
+
+/// Four members, of whom the last lies. What the client asks the others comes late.
+async fn cluster(liar: Behaviour, late: NodeId) -> Cluster {
+    let cluster = Cluster::start(4).await;
+    cluster.will(4, liar);
+    (1..=3).filter(|id| node(*id) != late).for_each(|id| cluster.network.partition(late, node(id)));
+    cluster
+}
+
+/// Lets the liar be the first, and then the others hear of the call.
+async fn heal(cluster: &Cluster) {
+    tokio::time::sleep(10 * HOP).await;
+    for id in 1..=3 {
+        assert!(cluster.replica(id).asked().iter().all(|number| *number == FALSE));
+    }
+    cluster.network.heal_all();
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_to_what_a_member_asked_within_the_call_are_no_answers_to_it() {
+    for liar in [Behaviour::Ask(FALSE), Behaviour::HandTo(2, FALSE)] {
+        let cluster = cluster(liar, node(CLIENT)).await;
+        let call = cluster.all(ASK, TRUE).quorum(Byzantine { faulty: 1 });
+        let (decided, ()) = tokio::join!(call, heal(&cluster));
+        let numbers: Vec<u64> = decided.unwrap().iter().map(|(_, answer)| answer.number).collect();
+        assert_eq!(numbers, [TRUE; 3], "{liar:?}");
+        assert!(cluster.replica(2).asked().contains(&FALSE), "the lie reached it: {liar:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_agree_on_what_the_client_asked_not_on_what_a_member_did() {
+    let cluster = cluster(Behaviour::Ask(FALSE), node(CLIENT)).await;
+    let agreed = matching(2).map(|answer: &Answer| answer.number);
+    let call = cluster.all(ASK, TRUE).quorum(agreed);
+    let (agreed, ()) = tokio::join!(call, heal(&cluster));
+    assert_eq!(agreed.unwrap(), TRUE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_that_asks_other_leaves_says_nothing_in_their_name() {
+    for liar in [Behaviour::Ask(FALSE), Behaviour::HandTo(2, FALSE)] {
+        // The leader reaches the liar first.
+        let cluster = cluster(liar, node(1)).await;
+        let acceptors = cluster.members.without([node(1)]);
+        let order = acceptors.clone();
+        let is_at = move |member: NodeId, path: &Path| {
+            let index = order.index_of(member).map(u32::from);
+            path.indices().eq([0].into_iter().chain(index))
+        };
+        let call = cluster.client.call(LEAD, TRUE).to(node(1)).among(&acceptors).leaves_at(is_at);
+        let agreed = Majority.map(|answer: &Answer| answer.number);
+        let (decided, ()) = tokio::join!(call.quorum(agreed), heal(&cluster));
+        let numbers: Vec<u64> = decided.unwrap().into_iter().map(|(_, number)| number).collect();
+        assert_eq!(numbers, [TRUE; 2], "{liar:?}");
+    }
+}
