@@ -33,11 +33,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::{
+use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_transport::{
     Address, BoxFuture, CloseReason, Connection, DialError, Hello, Link, ListenError, Listener,
     Received, Sink, Transport,
 };
-use convoke_proto::id::{LinkNonce, NodeId};
 use parking_lot::Mutex;
 
 use self::connection::DelayedConnection;

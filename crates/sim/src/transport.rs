@@ -9,7 +9,7 @@
 //! # use std::sync::Arc;
 //! # use std::time::Duration;
 //! # use convoke_proto::id::{Incarnation, NodeId};
-//! # use convoke_core::transport::*;
+//! # use convoke_transport::*;
 //! # use convoke_sim::transport::SimNetwork;
 //! # #[derive(Debug)]
 //! # struct Node(u64);
@@ -87,10 +87,10 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::{
+use convoke_proto::id::NodeId;
+use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
-use convoke_proto::id::NodeId;
 use tokio::time::Instant;
 
 use self::network::Network;

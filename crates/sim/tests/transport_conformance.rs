@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use convoke_core::transport::conformance::{self, Setup};
 use convoke_proto::id::NodeId;
 use convoke_sim::transport::{Conditions, SimNetwork};
+use convoke_transport::conformance::{self, Setup};
 
 fn setup(network: &SimNetwork) -> Setup {
     Setup {

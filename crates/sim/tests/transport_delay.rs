@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use convoke_core::transport::conformance::{self, Setup};
 use convoke_sim::delay::DelayLine;
 use convoke_sim::transport::SimNetwork;
+use convoke_transport::conformance::{self, Setup};
 
 fn setup(one_way: Duration) -> impl Fn() -> Setup {
     let network = SimNetwork::new(3);

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::{
-    CloseReason, Connection, Hello, Lane, Link, Received, Sink, Transport,
-};
 use convoke_proto::id::{Incarnation, NodeId};
 use convoke_sim::transport::{Conditions, SimNetwork};
+use convoke_transport::{CloseReason, Connection, Hello, Lane, Link, Received, Sink, Transport};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 

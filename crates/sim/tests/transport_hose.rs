@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, Connection, Lane, Listener};
 use convoke_proto::id::NodeId;
 use convoke_sim::transport::SimNetwork;
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, Connection, Lane, Listener};
 use tokio::time::Instant;
 
 /// Bytes that a frame costs beyond its own.

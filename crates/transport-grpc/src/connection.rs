@@ -15,10 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_core::transport::parts::{LiveCounters, Wakers};
-use convoke_core::transport::{
-    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
-};
+use convoke_transport::parts::{LiveCounters, Wakers};
+use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 use futures_core::Stream;
 use parking_lot::Mutex;
 use tokio::sync::Notify;

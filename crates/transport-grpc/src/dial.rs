@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::id::NodeId;
-use convoke_core::transport::{Address, Connection, DialError, Sink};
+use convoke_transport::id::NodeId;
+use convoke_transport::{Address, Connection, DialError, Sink};
 use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::net::TcpStream;
@@ -22,7 +22,7 @@ use crate::hello::{Greeting, PATH};
 use crate::http2::{self, Http2};
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::reader::{Lifetime, Terms, describe, linger};
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Reason why there is no connection though somebody answers.
 #[derive(Debug, thiserror::Error)]

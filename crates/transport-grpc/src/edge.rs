@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::parts::Seats;
 use convoke_core::{Endpoint, Peer};
+use convoke_transport::parts::Seats;
 use tokio::sync::Semaphore;
 
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 use methods::Methods;
 use service::{Inner, Route};
 use standard::Standard;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::BoxFuture;
 use convoke_core::{Code, Context, Method, Payload, Status};
+use convoke_transport::BoxFuture;
 use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::sync::Mutex;
@@ -21,7 +21,7 @@ use crate::codec::{BytesCodec, Parts};
 use crate::headers::Header;
 use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// A gRPC server that is no node, such as a service of another team. Cheap to clone; clones share
 /// one connection, which is opened by the first call, and again by the next one after it was lost.

@@ -19,7 +19,7 @@
 //! There is no credit among them: the window of the HTTP/2 stream is the credit.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 /// The word before every chunk.
 pub(crate) const WORD_BYTES: usize = 4;

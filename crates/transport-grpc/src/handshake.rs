@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::id::LinkNonce;
-use convoke_core::transport::{CloseReason, Link, Sink};
+use convoke_transport::id::LinkNonce;
+use convoke_transport::{CloseReason, Link, Sink};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
@@ -15,7 +15,7 @@ use crate::connection::{Answering, GrpcConnection, Pipe};
 use crate::hello::Greeting;
 use crate::reader::{Lifetime, Terms};
 use crate::serve::Ends;
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// The hello of this end, reached at or dialling from `local`.
 pub(crate) fn greeting(config: &Config, sink: &dyn Sink, local: IpAddr) -> Greeting {

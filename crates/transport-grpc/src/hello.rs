@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::id::{Incarnation, NodeId};
-use convoke_core::transport::{Address, Hello};
+use convoke_transport::id::{Incarnation, NodeId};
+use convoke_transport::{Address, Hello};
 use prost::Message;
 
 use crate::send_queue::MESSAGE_BYTES_MIN;
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// The path of the method whose stream carries frames.
 pub(crate) const PATH: &str = "/convoke.transport.v1.Transport/Frames";

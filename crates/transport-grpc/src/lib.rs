@@ -17,14 +17,14 @@
 //!
 //! # The transport
 //!
-//! It keeps the promises of [`convoke_core::transport`]. The first message in either direction is a
+//! It keeps the promises of [`convoke_transport`]. The first message in either direction is a
 //! hello; a refusal is a gRPC status. Every further message holds whole chunks of frames, control
 //! before data. The window of the HTTP/2 stream is the credit: a receiver that does not read stops
 //! the sender, which keeps its frames within bounds, and control waits behind no more than the
 //! window and a message. Keep-alives are frames, so they reach through proxies, which answer
 //! HTTP/2's pings themselves.
 //!
-//! In [`Counters`](convoke_core::transport::Counters), writes and reads are gRPC messages, and
+//! In [`Counters`](convoke_transport::Counters), writes and reads are gRPC messages, and
 //! bytes are theirs, without those of HTTP/2.
 //!
 //! | a peer makes this end hold at most | default |
@@ -102,9 +102,9 @@ mod serve;
 
 use std::sync::Arc;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::parts::Seats;
-use convoke_core::transport::{
+use convoke_transport::id::NodeId;
+use convoke_transport::parts::Seats;
+use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 

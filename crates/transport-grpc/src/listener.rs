@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::parts::Seats;
-use convoke_core::transport::{Address, ListenError, Listener, Sink};
+use convoke_transport::parts::Seats;
+use convoke_transport::{Address, ListenError, Listener, Sink};
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 
@@ -16,7 +16,7 @@ use crate::connection::Answering;
 use crate::handshake;
 use crate::hello::PATH;
 use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens
 /// one.

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use convoke_core::transport::{Appended, Lane, NotWritable};
+use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::codec::Parts;
 use crate::framing::{self, Kind, TEXT_BYTES_MAX, WORD_BYTES, index};

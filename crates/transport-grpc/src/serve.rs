@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::transport::PeerName;
-use convoke_core::transport::parts::Seats;
+use convoke_transport::PeerName;
+use convoke_transport::parts::Seats;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;

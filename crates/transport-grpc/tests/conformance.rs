@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::conformance::{self, Setup};
+use convoke_transport::conformance::{self, Setup};
 use convoke_transport_grpc::GrpcTransport;
 
 fn setup(transport: &GrpcTransport) -> Setup {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_core::transport::{
-    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
-};
+use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 
 use crate::provider::Provider;
 use crate::wire::Wire;

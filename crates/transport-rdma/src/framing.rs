@@ -24,7 +24,7 @@
 pub(crate) mod reassembly;
 pub(crate) mod record;
 
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 /// The header of every message.
 pub(crate) const HEADER_BYTES: usize = 4;

@@ -20,7 +20,7 @@
 //! receiver.
 
 use bytes::{Buf, BufMut};
-use convoke_core::id::{Incarnation, NodeId};
+use convoke_transport::id::{Incarnation, NodeId};
 
 use crate::framing::{clean_text, cut_text};
 

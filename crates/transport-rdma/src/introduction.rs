@@ -10,7 +10,7 @@
 
 use std::net::SocketAddr;
 
-use convoke_core::transport::{ADDRESS_BYTES_MAX, Address};
+use convoke_transport::{ADDRESS_BYTES_MAX, Address};
 
 use crate::framing::Fault;
 

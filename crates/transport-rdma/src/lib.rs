@@ -1,7 +1,7 @@
 //! Convoke over RDMA verbs: the addresses `rdma://host:port`, where host is an IPv4 address, an
 //! IPv6 address in brackets, or a name.
 //!
-//! [`RdmaTransport`] is one [`Transport`](convoke_core::transport::Transport) of an endpoint, over
+//! [`RdmaTransport`] is one [`Transport`](convoke_transport::Transport) of an endpoint, over
 //! one device. Messages travel by two-sided sends over a reliable connected queue pair for each
 //! connection; credits see to it that each finds a receive posted, so the device never has to retry
 //! for lack of one.
@@ -24,7 +24,7 @@
 //! # What a peer can do to this node
 //!
 //! It never reaches memory: no remote access is granted. A peer that breaks the rules is closed
-//! with [`Fault`](convoke_core::transport::CloseReason::Fault), one that falls silent by the
+//! with [`Fault`](convoke_transport::CloseReason::Fault), one that falls silent by the
 //! device's retries or after the keep-alive timeout; none disturbs another connection. With the
 //! default settings a connection holds at most:
 //!

@@ -41,9 +41,7 @@ pub(crate) mod send_queue;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use convoke_core::transport::{
-    Address, Appended, CloseReason, Counters, Lane, NotWritable, Received,
-};
+use convoke_transport::{Address, Appended, CloseReason, Counters, Lane, NotWritable, Received};
 
 use crate::credit::{CreditEngine, Limits};
 use crate::defect::Defects;

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{
+use convoke_transport::id::NodeId;
+use convoke_transport::{
     Address, BoxFuture, CloseReason, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::provider::simulated::Fabric;
 use crate::provider::{Provider, Tag, VerbsError};
 use crate::wire::{Dialled, Dialling, Wire};
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Makes connections over one RDMA device, at addresses `rdma://host:port`. Cheap to clone; clones
 /// share the device.

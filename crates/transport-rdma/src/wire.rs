@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use convoke_core::transport::parts::Wakers;
-use convoke_core::transport::{Address, CloseReason, DialError, Hello};
+use convoke_transport::parts::Wakers;
+use convoke_transport::{Address, CloseReason, DialError, Hello};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

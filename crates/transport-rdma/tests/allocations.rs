@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use alloc_tracker::{Allocator, Session};
-use convoke_core::id::{Incarnation, NodeId};
-use convoke_core::transport::{
-    CloseReason, Connection, Hello, Lane, Link, Received, Sink, Transport,
-};
+use convoke_transport::id::{Incarnation, NodeId};
+use convoke_transport::{CloseReason, Connection, Hello, Lane, Link, Received, Sink, Transport};
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::Fabric;
 use tokio::sync::Notify;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::{self, Setup};
+use convoke_transport::conformance::{self, Setup};
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric, SimDevice};
 use convoke_transport_rdma::{RdmaTransport, RdmaTransportBuilder};
 

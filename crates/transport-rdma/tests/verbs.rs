@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{self, Recorder, Setup, pattern, send};
-use convoke_core::transport::{
+use convoke_transport::conformance::{self, Recorder, Setup, pattern, send};
+use convoke_transport::{
     CloseReason, Connection, DialError, Hello, Lane, Link, Listener, Received, Sink,
 };
 use convoke_transport_rdma::provider::verbs::VerbsDevice;

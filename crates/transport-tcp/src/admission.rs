@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoke_core::transport::PeerName;
-use convoke_core::transport::parts::{NoSeat, Seat, Seats, SendPool, SendShare};
+use convoke_transport::PeerName;
+use convoke_transport::parts::{NoSeat, Seat, Seats, SendPool, SendShare};
 
 /// The bounds of all connections of a transport together.
 #[derive(Debug)]

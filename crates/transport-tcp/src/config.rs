@@ -137,7 +137,7 @@ impl TcpTransportBuilder {
     }
 
     /// From how many queued bytes on the data lane is
-    /// [`Full`](convoke_core::transport::Appended::Full). Default 1 MiB.
+    /// [`Full`](convoke_transport::Appended::Full). Default 1 MiB.
     pub fn send_buffer_bytes_soft(mut self, bytes: usize) -> Self {
         self.config.send_buffer_bytes_soft = bytes;
         self

@@ -8,10 +8,8 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_core::transport::parts::{LiveCounters, SendShare, Wakers};
-use convoke_core::transport::{
-    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
-};
+use convoke_transport::parts::{LiveCounters, SendShare, Wakers};
+use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 
 use crate::batch::{Batch, SLICES_MAX};
 use crate::duty::Duty;

@@ -5,7 +5,7 @@
 //! nothing in flight always has more than half the window, and a block of at most half of it can
 //! never be stuck.
 
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 use crate::framing::Fault;
 

@@ -4,15 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{Address, Connection, DialError, Sink};
+use convoke_transport::id::NodeId;
+use convoke_transport::{Address, Connection, DialError, Sink};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::handshake;
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Opens a connection to `address`, with `on_open` called.
 pub(crate) async fn dial(

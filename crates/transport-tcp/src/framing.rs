@@ -19,7 +19,7 @@
 //! Chunks of the two lanes may alternate; chunks of one lane make up one frame after the other.
 
 use bytes::{Buf, Bytes, BytesMut};
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 /// The word before every chunk.
 pub(crate) const WORD_BYTES: usize = 4;

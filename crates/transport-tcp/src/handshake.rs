@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::id::{LinkNonce, NodeId};
-use convoke_core::transport::{
+use convoke_transport::id::{LinkNonce, NodeId};
+use convoke_transport::{
     Address, CloseReason, Connection, DialError, Link, PeerName, Principal, Sink,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

@@ -21,9 +21,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut};
-use convoke_core::id::{Incarnation, NodeId};
-use convoke_core::transport::sockets;
-use convoke_core::transport::{Address, Hello};
+use convoke_transport::id::{Incarnation, NodeId};
+use convoke_transport::sockets;
+use convoke_transport::{Address, Hello};
 
 use crate::framing;
 

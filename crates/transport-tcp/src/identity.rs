@@ -19,8 +19,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::Principal;
+use convoke_transport::Principal;
+use convoke_transport::id::NodeId;
 use parking_lot::{Mutex, RwLock};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;

@@ -2,7 +2,7 @@
 //! address in brackets, or a name.
 //!
 //! [`TcpTransport`] is one [`Transport`] of an endpoint. A connection carries frames in two lanes
-//! and keeps the promises of [`convoke_core::transport`]: order per lane, whole frames, credit,
+//! and keeps the promises of [`convoke_transport`]: order per lane, whole frames, credit,
 //! control ahead of data, an end with a reason.
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //! Frames are encoded straight into the connection's buffer; many go out with one write, and one
 //! read brings many. `flush` writes in place when nobody else is writing; a task of the connection
 //! takes over only when the socket is full. `TCP_NODELAY` is always set. In
-//! [`Counters`](convoke_core::transport::Counters), bytes count from the first after the hello, and
+//! [`Counters`](convoke_transport::Counters), bytes count from the first after the hello, and
 //! writes and reads are the calls that moved any.
 //!
 //! # What a peer can do to this node
@@ -59,8 +59,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use convoke_core::id::{Incarnation, NodeId};
-//! use convoke_core::transport::{
+//! use convoke_transport::id::{Incarnation, NodeId};
+//! use convoke_transport::{
 //!     CloseReason, Connection, Hello, Lane, Link, Received, Sink, Transport,
 //! };
 //! use convoke_transport_tcp::TcpTransport;
@@ -124,7 +124,7 @@
 //! that stands on), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what differs
 //! with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!
-//! [`Fault`]: convoke_core::transport::CloseReason::Fault
+//! [`Fault`]: convoke_transport::CloseReason::Fault
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -152,8 +152,8 @@ mod writer;
 
 use std::sync::Arc;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{
+use convoke_transport::id::NodeId;
+use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::transport::{Address, ListenError, Listener, Sink};
+use convoke_transport::{Address, ListenError, Listener, Sink};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::handshake;
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Pause of accepting when the process has no file descriptor or memory for one more.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

@@ -10,7 +10,7 @@
 //! A flush gives a lane's stream all that is queued with one write. A frame above 64 KiB leaves its
 //! first 144 bytes at its place on the data lane, and the rest comes on a stream of its own. The
 //! receiver asks its sink which frames must not pass it
-//! ([`Sink::order`](convoke_core::transport::Sink::order)): an endpoint answers that those of the
+//! ([`Sink::order`](convoke_transport::Sink::order)): an endpoint answers that those of the
 //! same call must not, so other calls do not wait for it.
 //!
 //! Credit is QUIC's: a window per stream, and one for the connection that has room for all streams,
@@ -41,8 +41,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{
+use convoke_transport::id::NodeId;
+use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};

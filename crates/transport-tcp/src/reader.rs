@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use convoke_core::transport::parts::Seat;
-use convoke_core::transport::{CloseReason, Connection, Lane, Received, Sink};
+use convoke_transport::parts::Seat;
+use convoke_transport::{CloseReason, Connection, Lane, Received, Sink};
 use tokio::io::{self, AsyncReadExt};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};

@@ -15,8 +15,8 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use convoke_core::transport::parts::SendShare;
-use convoke_core::transport::{Appended, Lane, NotWritable};
+use convoke_transport::parts::SendShare;
+use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::batch::{Batch, Completed};
 use crate::credit::SendCredit;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{Address, Principal};
+use convoke_transport::id::NodeId;
+use convoke_transport::{Address, Principal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};

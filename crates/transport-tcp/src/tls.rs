@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{Address, Principal};
+use convoke_transport::id::NodeId;
+use convoke_transport::{Address, Principal};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};

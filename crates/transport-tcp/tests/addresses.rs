@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::conformance::{Recorder, Setup};
-use convoke_core::transport::{Address, DialError, ListenError, Transport};
+use convoke_transport::conformance::{Recorder, Setup};
+use convoke_transport::{Address, DialError, ListenError, Transport};
 use convoke_transport_tcp::TcpTransport;
 
 fn address(text: &str) -> Address {

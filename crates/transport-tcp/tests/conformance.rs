@@ -6,7 +6,7 @@ mod certificates;
 
 use std::sync::Arc;
 
-use convoke_core::transport::conformance::{self, Setup};
+use convoke_transport::conformance::{self, Setup};
 use convoke_transport_tcp::TcpTransport;
 
 fn setup(transport: &TcpTransport, listen: &str) -> Setup {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{Recorder, Setup, flushed, of_lane};
-use convoke_core::transport::{Connection, Lane, NotWritable};
+use convoke_transport::conformance::{Recorder, Setup, flushed, of_lane};
+use convoke_transport::{Connection, Lane, NotWritable};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 
 const THREADS: u32 = 4;

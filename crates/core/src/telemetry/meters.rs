@@ -145,7 +145,7 @@ impl Meters {
         let labels = [
             ("node", self.node.clone()),
             ("scheme", connection.link().scheme.to_owned()),
-            ("reason", reason_name(reason).to_owned()),
+            ("reason", reason.name().to_owned()),
         ];
         metrics::counter!("convoke_connections_closed_total", &labels).increment(1);
         let mut ended = self.ended.lock();
@@ -354,19 +354,5 @@ fn describe() {
     gauge!("convoke_connections_open", count, "connections that are open");
     for (name, unit, _) in CARRIED {
         counter!(name, unit, "carried by all connections so far");
-    }
-}
-
-/// A label of a few values; the text that goes with some reasons is for logs.
-fn reason_name(reason: &CloseReason) -> &'static str {
-    match reason {
-        CloseReason::Local => "local",
-        CloseReason::Peer(_) => "peer",
-        CloseReason::KeepAlive => "keep_alive",
-        CloseReason::Fault(_) => "fault",
-        CloseReason::Network(_) => "network",
-        CloseReason::Overloaded => "overloaded",
-        CloseReason::Stale => "stale",
-        CloseReason::Unproven => "unproven",
     }
 }

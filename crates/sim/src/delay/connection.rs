@@ -6,9 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use convoke_core::transport::{
-    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
-};
+use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 use parking_lot::Mutex;
 
 use super::queue::DelayQueue;

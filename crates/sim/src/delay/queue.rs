@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 /// Bytes that a frame counts beyond its own, so that frames without content are bounded too.
 const FRAME_OVERHEAD_BYTES: usize = 16;

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use convoke_core::transport::{Appended, Counters, Lane, NotWritable};
 use convoke_proto::id::Incarnation;
+use convoke_transport::{Appended, Counters, Lane, NotWritable};
 use parking_lot::Condvar;
 
 use super::*;

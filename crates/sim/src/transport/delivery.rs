@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::{CloseReason, Connection, Sink};
+use convoke_transport::{CloseReason, Connection, Sink};
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::SimConnection;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::{
+use convoke_proto::id::NodeId;
+use convoke_transport::{
     Address, CloseReason, Connection, DialError, Hello, ListenError, Listener, Sink,
 };
-use convoke_proto::id::NodeId;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::SCHEME;

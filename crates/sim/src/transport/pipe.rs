@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use convoke_core::transport::{Appended, Lane, NotWritable, Received};
+use convoke_transport::{Appended, Lane, NotWritable, Received};
 use tokio::time::Instant;
 
 /// Bytes that a frame costs beyond its own, in buffers, windows, bandwidth and counters; so that

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use convoke_core::transport::{Hello, Lane, Sink};
 use convoke_proto::id::{Incarnation, LinkNonce, NodeId};
+use convoke_transport::{Hello, Lane, Sink};
 use tokio::time::Instant;
 
 use super::carrier::{Carrier, Token};

@@ -13,8 +13,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use convoke_core::transport::{Appended, CloseReason, Counters, Hello, Lane, Link, NotWritable};
 use convoke_proto::id::{Incarnation, NodeId};
+use convoke_transport::{Appended, CloseReason, Counters, Hello, Lane, Link, NotWritable};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;

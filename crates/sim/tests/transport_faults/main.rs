@@ -6,9 +6,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, DialError, Lane, ListenError, NotWritable};
 use convoke_sim::transport::{Conditions, SimNetwork, Timing, dilate};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, DialError, Lane, ListenError, NotWritable};
 use support::{Pair, connect, dial, listen, ms, node, send};
 use tokio::time::{Instant, sleep};
 

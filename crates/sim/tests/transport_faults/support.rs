@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{
-    CloseReason, Connection, DialError, Hello, Lane, Link, Listener, Received, Sink,
-};
 use convoke_proto::id::{Incarnation, LinkNonce, NodeId};
 use convoke_sim::transport::SimNetwork;
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{
+    CloseReason, Connection, DialError, Hello, Lane, Link, Listener, Received, Sink,
+};
 
 /// Node 1, which dialled, and node 2.
 pub(crate) struct Pair {

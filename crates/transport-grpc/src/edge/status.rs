@@ -141,8 +141,8 @@ fn describe(failure: &Failure) -> MetadataValue<Ascii> {
 
 #[cfg(test)]
 mod tests {
-    use convoke_core::id::{NodeId, Path, TaskKey};
     use convoke_core::proto::metadata::Extensions;
+    use convoke_transport::id::{NodeId, Path, TaskKey};
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::details::{BadRequest, FieldViolation};
-use convoke_core::id::NodeId;
 use convoke_core::{Code, Context, Endpoint, Finish, Items, Method, Peer, Service, Status, Task};
+use convoke_transport::id::NodeId;
 use convoke_transport_grpc::{GrpcEdge, GrpcEdgeBuilder, GrpcTransport};
 use tokio::sync::Notify;
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::transport::CloseReason;
+use convoke_transport::CloseReason;
 use convoke_transport_grpc::GrpcTransport;
 use prost::Message;
 use tokio::sync::mpsc;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, Connection, Lane, Listener, Transport};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, Connection, Lane, Listener, Transport};
 use convoke_transport_grpc::{GrpcTransport, GrpcTransportBuilder};
 
 pub(crate) struct Victim {

@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use convoke_core::NodeId;
-use convoke_core::id::Incarnation;
-use convoke_core::transport::{
+use convoke_transport::id::Incarnation;
+use convoke_transport::id::NodeId;
+use convoke_transport::{
     Address, CloseReason, Connection, Counters, Hello, Lane, Link, Listener, Received, Sink,
     Transport,
 };

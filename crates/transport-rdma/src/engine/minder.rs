@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use convoke_core::transport::CloseReason;
+use convoke_transport::CloseReason;
 use tokio::time::{Instant, sleep_until};
 
 use super::Engine;

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use convoke_core::transport::CloseReason;
+use convoke_transport::CloseReason;
 
 use super::{Engine, Poller, Running};
 use crate::provider::{Provider, VerbsError};

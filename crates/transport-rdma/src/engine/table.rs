@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::Sink;
+use convoke_transport::Sink;
 
 use crate::provider::{Provider, Tag, VerbsError};
 use crate::wire::Wire;

@@ -1,4 +1,4 @@
-use convoke_core::transport::conformance::Recorder;
+use convoke_transport::conformance::Recorder;
 
 use super::*;
 use crate::provider::simulated::{Fabric, SimDevice, SimListener};

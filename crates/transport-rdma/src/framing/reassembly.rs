@@ -1,7 +1,7 @@
 //! Puts the fragments of large frames together again.
 
 use bytes::Bytes;
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 use super::record::Part;
 use super::{Fault, index};

@@ -11,7 +11,7 @@
 //! fragment, which says in 4 more bytes how long the frame will be, fragments, and a last one; none
 //! of them is empty. Records of the two lanes may alternate, also within a message.
 
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 use super::Fault;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use convoke_core::transport::{CloseReason, Lane, Received};
+use convoke_transport::{CloseReason, Lane, Received};
 
 use super::{Event, Link, Listening};
 use crate::framing::record::{Part, Record, Records};

@@ -1,6 +1,6 @@
 //! Choice of what a link sends next, and the writing of a message.
 
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 
 use super::{Event, Link, Listening, Outbox, Speaking};
 use crate::credit::Purpose;

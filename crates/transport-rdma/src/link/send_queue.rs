@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use convoke_core::transport::{Appended, Lane, NotWritable};
+use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
 use crate::framing::{HEADER_BYTES, Header, Kind};

@@ -3,7 +3,7 @@
 mod pair;
 
 use bytes::Bytes;
-use convoke_core::transport::{Address, Appended, CloseReason, Lane, NotWritable};
+use convoke_transport::{Address, Appended, CloseReason, Lane, NotWritable};
 use proptest::prelude::*;
 
 use super::*;

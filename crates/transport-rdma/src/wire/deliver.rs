@@ -7,8 +7,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use convoke_core::transport::parts::Wakers;
-use convoke_core::transport::{Address, CloseReason, Connection, DialError, Received};
+use convoke_transport::parts::Wakers;
+use convoke_transport::{Address, CloseReason, Connection, DialError, Received};
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
 

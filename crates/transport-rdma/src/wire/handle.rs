@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_core::transport::{Appended, CloseReason, Counters, Lane, NotWritable};
+use convoke_transport::{Appended, CloseReason, Counters, Lane, NotWritable};
 use tokio::time::Instant;
 
 use super::{Phase, State, Wire};

@@ -7,8 +7,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use convoke_core::id::{LinkNonce, NodeId};
-use convoke_core::transport::{
+use convoke_transport::id::{LinkNonce, NodeId};
+use convoke_transport::{
     Address, CloseReason, Connection, DialError, Hello, Link as PeerLink, Sink,
 };
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::hello::{self, Greeting, HelloError};
 use crate::link::{Link, LinkConfig};
 use crate::provider::{Provider, Tag, VerbsError};
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Role of a wire to the outside.
 #[derive(Debug)]

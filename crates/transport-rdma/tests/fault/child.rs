@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child as Process, ChildStdout, Command, Stdio};
 use std::str::FromStr;
 
-use convoke_core::transport::Address;
+use convoke_transport::Address;
 
 use crate::node::{Node, anywhere};
 use crate::tally::Habit;

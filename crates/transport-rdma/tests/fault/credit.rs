@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::CloseReason;
+use convoke_transport::CloseReason;
 use convoke_transport_rdma::{Defect, RdmaTransport};
 
 use crate::child::Child;

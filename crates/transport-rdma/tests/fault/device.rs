@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use convoke_core::transport::DialError;
+use convoke_transport::DialError;
 use convoke_transport_tcp::TcpTransport;
 
 use crate::leaks::devices_are_closed;

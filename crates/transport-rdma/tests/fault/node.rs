@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoke_core::id::LinkNonce;
-use convoke_core::transport::conformance::writable;
-use convoke_core::transport::{
+use convoke_transport::conformance::writable;
+use convoke_transport::id::LinkNonce;
+use convoke_transport::{
     Address, CloseReason, Connection, DialError, Lane, Listener, NotWritable, Transport,
 };
 use convoke_transport_rdma::RdmaTransport;

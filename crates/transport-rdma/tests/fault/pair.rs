@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use convoke_core::transport::CloseReason;
+use convoke_transport::CloseReason;
 
 use crate::node::{Line, Node, at, device_address};
 use crate::tally::Habit;

@@ -1,6 +1,6 @@
 //! A peer that dies or stops. Whoever talks to it notices, and nobody else does.
 
-use convoke_core::transport::{CloseReason, DialError, Lane, NotWritable};
+use convoke_transport::{CloseReason, DialError, Lane, NotWritable};
 
 use crate::child::Child;
 use crate::frames::frame;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::NodeId;
-use convoke_core::id::{Incarnation, LinkNonce};
-use convoke_core::transport::{CloseReason, Connection, Hello, Link, Received, Sink};
+use convoke_transport::id::NodeId;
+use convoke_transport::id::{Incarnation, LinkNonce};
+use convoke_transport::{CloseReason, Connection, Hello, Link, Received, Sink};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -164,9 +164,7 @@ impl Sink for Tally {
                 let echoed = from.append_bytes(frame.lane, &[], frame.bytes.clone());
                 // Whoever wants an echo leaves room for it, or is gone.
                 seen.complaint = seen.complaint.take().or(match echoed {
-                    Err(error @ convoke_core::transport::NotWritable::Full) => {
-                        Some(error.to_string())
-                    }
+                    Err(error @ convoke_transport::NotWritable::Full) => Some(error.to_string()),
                     _ => None,
                 });
             }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{PATIENCE, Recorder, pattern, send};
-use convoke_core::transport::{
+use convoke_transport::conformance::{PATIENCE, Recorder, pattern, send};
+use convoke_transport::{
     CloseReason, Connection, DialError, Hello, Lane, Link, ListenError, NotWritable, Received,
     Sink, Transport,
 };

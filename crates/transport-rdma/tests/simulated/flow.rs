@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{PATIENCE, Recorder, flushed, pattern, send, writable};
-use convoke_core::transport::{Appended, Connection, Lane, NotWritable};
+use convoke_transport::conformance::{PATIENCE, Recorder, flushed, pattern, send, writable};
+use convoke_transport::{Appended, Connection, Lane, NotWritable};
 use convoke_transport_rdma::PollMode;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{Recorder, pattern, send};
-use convoke_core::transport::{CloseReason, Lane};
+use convoke_transport::conformance::{Recorder, pattern, send};
+use convoke_transport::{CloseReason, Lane};
 
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 
@@ -93,23 +93,23 @@ impl Holder {
     }
 }
 
-impl convoke_core::transport::Sink for Holder {
-    fn hello(&self) -> convoke_core::transport::Hello {
+impl convoke_transport::Sink for Holder {
+    fn hello(&self) -> convoke_transport::Hello {
         Recorder::new(2).hello()
     }
 
-    fn on_open(&self, _: Arc<dyn convoke_core::transport::Connection>) -> Result<(), String> {
+    fn on_open(&self, _: Arc<dyn convoke_transport::Connection>) -> Result<(), String> {
         Ok(())
     }
 
     fn on_batch(
         &self,
-        _: &Arc<dyn convoke_core::transport::Connection>,
-        frames: &mut dyn Iterator<Item = convoke_core::transport::Received>,
+        _: &Arc<dyn convoke_transport::Connection>,
+        frames: &mut dyn Iterator<Item = convoke_transport::Received>,
     ) -> Result<(), String> {
         self.held.lock().extend(frames.map(|frame| frame.bytes));
         Ok(())
     }
 
-    fn on_closed(&self, _: &convoke_core::transport::Link, _: CloseReason) {}
+    fn on_closed(&self, _: &convoke_transport::Link, _: CloseReason) {}
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, DialError, Transport};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, DialError, Transport};
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 use convoke_transport_rdma::provider::{Event, Provider, QueuePairSettings, Tag};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::{PATIENCE, Recorder, Setup};
-use convoke_core::transport::{Connection, Listener, Sink};
+use convoke_transport::conformance::{PATIENCE, Recorder, Setup};
+use convoke_transport::{Connection, Listener, Sink};
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric, SimDevice};
 use convoke_transport_rdma::{RdmaTransport, RdmaTransportBuilder};
 

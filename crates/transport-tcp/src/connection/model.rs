@@ -9,9 +9,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-use convoke_core::id::{Incarnation, LinkNonce, NodeId};
-use convoke_core::transport::Hello;
-use convoke_core::transport::parts::SendPool;
+use convoke_transport::Hello;
+use convoke_transport::id::{Incarnation, LinkNonce, NodeId};
+use convoke_transport::parts::SendPool;
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! Which node ids a certificate proves: names of SPIFFE's form, or the hash of its key.
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::Principal;
+use convoke_transport::Principal;
+use convoke_transport::id::NodeId;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use convoke_core::transport::Order;
+use convoke_transport::Order;
 
 /// Most frames that wait; then the lane is not read until a large frame is complete.
 const WAITING_MAX: usize = 1024;

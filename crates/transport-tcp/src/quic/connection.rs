@@ -16,10 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_core::transport::parts::{LiveCounters, SendShare, Wakers};
-use convoke_core::transport::{
-    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable,
-};
+use convoke_transport::parts::{LiveCounters, SendShare, Wakers};
+use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 use parking_lot::Mutex;
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;

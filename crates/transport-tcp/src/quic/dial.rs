@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::{Address, Connection, DialError, Sink};
+use convoke_transport::id::NodeId;
+use convoke_transport::{Address, Connection, DialError, Sink};
 use parking_lot::Mutex;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, Endpoint};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::quic::Shared;
 use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 /// Name in the TLS handshake. Nobody looks at it: a node is who its certificate says.
 const SERVER_NAME: &str = "convoke.invalid";

@@ -18,7 +18,7 @@
 //! The n-th word of kind 1 belongs to the n-th unidirectional stream that its sender opens.
 
 use bytes::{Buf, Bytes, BytesMut};
-use convoke_core::transport::{Lane, ORDER_HEAD_BYTES};
+use convoke_transport::{Lane, ORDER_HEAD_BYTES};
 
 use crate::framing::{TEXT_BYTES_MAX, clean_text, cut_text};
 

@@ -7,9 +7,9 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use convoke_core::id::{LinkNonce, NodeId};
-use convoke_core::transport::parts::Seat;
-use convoke_core::transport::{
+use convoke_transport::id::{LinkNonce, NodeId};
+use convoke_transport::parts::Seat;
+use convoke_transport::{
     Address, CloseReason, Connection, DialError, Link, PeerName, Principal, Sink,
 };
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};

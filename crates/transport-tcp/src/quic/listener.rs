@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoke_core::transport::{Address, ListenError, Listener, Sink};
+use convoke_transport::{Address, ListenError, Listener, Sink};
 use parking_lot::Mutex;
 use quinn::{Endpoint, Incoming};
 use tokio::task::AbortHandle;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
 use crate::quic::{SCHEME, Shared};
-use convoke_core::transport::sockets;
+use convoke_transport::sockets;
 
 #[derive(Debug)]
 struct QuicTransportListener {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::parts::Seat;
-use convoke_core::transport::{CloseReason, Connection, Lane, ORDER_HEAD_BYTES, Received, Sink};
+use convoke_transport::parts::Seat;
+use convoke_transport::{CloseReason, Connection, Lane, ORDER_HEAD_BYTES, Received, Sink};
 use quinn::{ConnectionError, ReadError, RecvStream};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};

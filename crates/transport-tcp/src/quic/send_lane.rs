@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use convoke_core::transport::parts::SendShare;
-use convoke_core::transport::{Appended, NotWritable};
+use convoke_transport::parts::SendShare;
+use convoke_transport::{Appended, NotWritable};
 
 use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
 
@@ -324,9 +324,9 @@ impl Drop for Unfinished<'_> {
 mod tests {
     use super::*;
     use crate::quic::framing::{Decoder, Item, LaneRules};
-    use convoke_core::id::NodeId;
-    use convoke_core::transport::parts::SendPool;
-    use convoke_core::transport::{Lane, PeerName};
+    use convoke_transport::id::NodeId;
+    use convoke_transport::parts::SendPool;
+    use convoke_transport::{Lane, PeerName};
     use proptest::prelude::*;
 
     const LIMITS: LaneLimits = LaneLimits {

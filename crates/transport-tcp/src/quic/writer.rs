@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::Lane;
+use convoke_transport::Lane;
 use quinn::{SendStream, WriteError};
 use tokio::task::JoinSet;
 

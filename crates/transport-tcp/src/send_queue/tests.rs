@@ -1,9 +1,9 @@
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::PeerName;
-use convoke_core::transport::parts::SendPool;
+use convoke_transport::PeerName;
+use convoke_transport::id::NodeId;
+use convoke_transport::parts::SendPool;
 use proptest::prelude::*;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use convoke_core::transport::{Address, DialError};
+use convoke_transport::{Address, DialError};
 use rustls::{AlertDescription, Error};
 
 use crate::hello::Foreign;

@@ -1,7 +1,7 @@
 //! After the hello: frames that break the rules.
 
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, Lane};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, Lane};
 use convoke_transport_tcp::TcpTransport;
 
 use crate::raw::{CREDIT, GOODBYE, KEEP_ALIVE, LAST, MORE, Victim, frame};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, DialError, Transport};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, DialError, Transport};
 use convoke_transport_tcp::TcpTransport;
 use tokio::net::TcpListener;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{PATIENCE, Recorder};
-use convoke_core::transport::{
+use convoke_transport::conformance::{PATIENCE, Recorder};
+use convoke_transport::{
     CloseReason, Connection, Hello, Lane, Link, Listener, NotWritable, Received, Sink, Transport,
 };
 use convoke_transport_tcp::TcpTransport;

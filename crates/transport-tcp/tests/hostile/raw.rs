@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use convoke_core::transport::conformance::{PATIENCE, Recorder};
-use convoke_core::transport::{CloseReason, Connection, Lane, Listener, Transport};
+use convoke_transport::conformance::{PATIENCE, Recorder};
+use convoke_transport::{CloseReason, Connection, Lane, Listener, Transport};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -82,7 +82,7 @@ impl Victim {
 pub(crate) async fn dial(
     listener: &dyn Listener,
     sink: &Arc<Recorder>,
-) -> Result<Arc<dyn Connection>, convoke_core::transport::DialError> {
+) -> Result<Arc<dyn Connection>, convoke_transport::DialError> {
     TcpTransport::new().dial(&listener.local_address(), None, Arc::clone(sink) as _).await
 }
 

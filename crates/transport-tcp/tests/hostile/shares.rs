@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{
     CloseReason, Connection, Hello, Lane, Link, NotWritable, Received, Sink, Transport,
 };
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};

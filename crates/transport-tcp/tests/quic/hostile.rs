@@ -7,9 +7,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{Recorder, pattern, send};
-use convoke_core::transport::{Appended, CloseReason, Connection, DialError, Lane, NotWritable};
-use convoke_core::transport::{Listener, Transport};
+use convoke_transport::conformance::{Recorder, pattern, send};
+use convoke_transport::{Appended, CloseReason, Connection, DialError, Lane, NotWritable};
+use convoke_transport::{Listener, Transport};
 
 use crate::raw::{Raw, client_config, hello, socket, word};
 use crate::{Cluster, assert_serves, dial, listen};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use convoke_core::id::NodeId;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{DialError, ListenError, Transport};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::id::NodeId;
+use convoke_transport::{DialError, ListenError, Transport};
 use convoke_transport_tcp::{Identity, QuicTransport};
 
 use crate::certificates::Issued;
@@ -31,7 +31,7 @@ async fn refusal(cluster: &Cluster, dialling: &QuicTransport, node: u64) -> Stri
 #[tokio::test]
 async fn both_ends_know_whom_the_other_proved_to_be() {
     let pair = Cluster::new().setup().connect().await;
-    let principal = |link: &convoke_core::transport::Link| link.principal.clone().expect("proven");
+    let principal = |link: &convoke_transport::Link| link.principal.clone().expect("proven");
     assert_eq!(principal(pair.to_b.link()).as_str(), "spiffe://test.example/node/2");
     assert_eq!(principal(pair.to_a.link()).as_str(), "spiffe://test.example/node/1");
     pair.finish().await;

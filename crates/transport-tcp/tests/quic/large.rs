@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::{Recorder, pattern, send};
-use convoke_core::transport::{
+use convoke_transport::conformance::{Recorder, pattern, send};
+use convoke_transport::{
     CloseReason, Connection, Hello, Lane, Link, Order, Received, Sink, Transport,
 };
 

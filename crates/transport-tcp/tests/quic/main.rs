@@ -13,8 +13,8 @@ mod raw;
 use std::sync::Arc;
 
 use certificates::{Authority, Issued};
-use convoke_core::transport::conformance::{Recorder, Setup};
-use convoke_core::transport::{Address, Connection, DialError, Listener, Transport};
+use convoke_transport::conformance::{Recorder, Setup};
+use convoke_transport::{Address, Connection, DialError, Listener, Transport};
 use convoke_transport_tcp::{Identity, QuicTransport, QuicTransportBuilder};
 
 /// An authority, and transports of the nodes it knows.
@@ -81,12 +81,12 @@ pub(crate) async fn assert_serves(
     let dialler = Arc::new(Recorder::new(node));
     let connection = dial(&cluster.node(node), listener, &dialler).await.expect("it is welcome");
     let frame = bytes::Bytes::from_static(b"still there?");
-    let lane = convoke_core::transport::Lane::Data;
+    let lane = convoke_transport::Lane::Data;
     connection.append_bytes(lane, &[], frame.clone()).expect("there is room");
     connection.flush();
     let frames = sink.frames(connection.link().nonce, 1).await;
     assert_eq!(frames[0].1, frame);
-    connection.close(convoke_core::transport::CloseReason::Local);
+    connection.close(convoke_transport::CloseReason::Local);
     dialler.closed(connection.link().nonce).await;
     dialler.check();
 }

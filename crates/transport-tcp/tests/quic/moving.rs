@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::conformance::{Recorder, flushed, pattern, send};
-use convoke_core::transport::{CloseReason, Lane, Listener};
+use convoke_transport::conformance::{Recorder, flushed, pattern, send};
+use convoke_transport::{CloseReason, Lane, Listener};
 
 use crate::{Cluster, dial, listen};
 

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::transport::conformance::{PATIENCE, Recorder};
-use convoke_core::transport::{Address, CloseReason, DialError, Transport};
+use convoke_transport::conformance::{PATIENCE, Recorder};
+use convoke_transport::{Address, CloseReason, DialError, Transport};
 use convoke_transport_tcp::TcpTransport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{DialError, ListenError, Transport};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{DialError, ListenError, Transport};
 use convoke_transport_tcp::{Identity, TcpTransport};
 
 use crate::certificates::{Authority, DOMAIN, Issued, for_names, new_key, self_signed};
@@ -169,7 +169,7 @@ async fn a_certificate_of_an_intermediate_leads_to_the_root() {
     untrusted(victim.dial_with(&issued, 7).await);
     issued.certificate.push_str(&middle.pem());
     let connection = victim.dial_with(&issued, 7).await.expect("the chain is whole");
-    connection.close(convoke_core::transport::CloseReason::Local);
+    connection.close(convoke_transport::CloseReason::Local);
     victim.sink.closed(connection.link().nonce).await;
     assert_eq!(identity(&issued, &victim.authority).node().get(), 7);
     victim.lives_on().await;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use convoke_core::transport::conformance::PATIENCE;
+use convoke_transport::conformance::PATIENCE;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{
-    Address, CloseReason, Connection, DialError, Lane, Listener, Transport,
-};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{Address, CloseReason, Connection, DialError, Lane, Listener, Transport};
 use convoke_transport_tcp::{Identity, TcpTransport, TcpTransportBuilder};
 
 use crate::certificates::{Authority, Issued};

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use bytes::BufMut;
-use convoke_core::transport::Address;
-use convoke_core::transport::conformance::PATIENCE;
+use convoke_transport::Address;
+use convoke_transport::conformance::PATIENCE;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;

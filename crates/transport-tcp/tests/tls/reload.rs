@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{CloseReason, DialError, Lane};
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{CloseReason, DialError, Lane};
 
 use crate::certificates::Authority;
 use crate::node::{HONEST, VICTIM, Victim, dial, identity_of};

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use convoke_core::transport::{Lane, Received};
+use convoke_transport::{Lane, Received};
 
 use crate::defect::Defects;
 use crate::framing::HEADER_BYTES;

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::PATIENCE;
-use crate::transport::{Address, CloseReason, Connection, Hello, Lane, Link, Received, Sink};
+use crate::{Address, CloseReason, Connection, Hello, Lane, Link, Received, Sink};
 
 /// A [`Sink`] for tests: remembers what it is told, in order, per connection.
 ///

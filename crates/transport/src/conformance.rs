@@ -2,13 +2,13 @@
 //!
 //! A transport's own tests call [`all`] with a way to make two ends. Each part is a function of its
 //! own, so that a transport can run one alone. A part panics when a promise of
-//! [`crate::transport`] is broken, or when it does not come true within [`PATIENCE`].
+//! [the crate](crate) is broken, or when it does not come true within [`PATIENCE`].
 //!
 //! Needs a multi-thread runtime of at least two workers: a slow sink is one that blocks its thread.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use convoke_core::transport::{Transport, conformance::{self, Setup}};
+//! # use convoke_transport::{Transport, conformance::{self, Setup}};
 //! # fn my_transport() -> Arc<dyn Transport> { panic!("the transport under test") }
 //! # #[tokio::main]
 //! # async fn main() {
@@ -32,7 +32,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::transport::{Address, Transport};
+use crate::{Address, Transport};
 
 pub use ends::*;
 pub use flow::*;

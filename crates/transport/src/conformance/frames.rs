@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::recorder::Recorder;
 use super::{PATIENCE, Pair, Setup};
-use crate::transport::{Appended, Connection, Lane, NotWritable};
+use crate::{Appended, Connection, Lane, NotWritable};
 
 /// `len` bytes that differ from those of another seed and from themselves shifted.
 pub fn pattern(seed: usize, len: usize) -> Bytes {

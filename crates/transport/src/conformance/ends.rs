@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::Setup;
 use super::frames::{pattern, send};
 use super::recorder::Recorder;
-use crate::transport::{CloseReason, Lane, NotWritable};
+use crate::{CloseReason, Lane, NotWritable};
 
 /// A close ends both ends, each once, the other with the text; handles then answer that it is over.
 pub async fn a_close_reaches_both_ends_once(setup: Setup) {

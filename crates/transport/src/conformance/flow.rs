@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::frames::{of_lane, pattern, send, writable};
 use super::recorder::Recorder;
 use super::{PATIENCE, Setup};
-use crate::transport::{Appended, Connection, Lane, NotWritable};
+use crate::{Appended, Connection, Lane, NotWritable};
 
 const FRAME_BYTES: usize = 32 << 10;
 /// More than any transport may take without credit.
@@ -107,7 +107,7 @@ pub async fn a_slow_sink_holds_up_no_other_connection(setup: Setup) {
     assert_eq!(c.frame_count(to_c.link().nonce), 0);
     c.gate().open();
     c.frames(to_c.link().nonce, count).await;
-    to_b_of_c.close(crate::transport::CloseReason::Local);
+    to_b_of_c.close(crate::CloseReason::Local);
     c.closed(to_c.link().nonce).await;
     pair.b.closed(to_c.link().nonce).await;
     c.check();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::PeerName;
+use crate::PeerName;
 
 /// A bounded number of seats, shared by peers.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ mod send_pool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
-use super::Counters;
+use crate::Counters;
 
 pub use seats::{NoSeat, Seat, Seats};
 pub use send_pool::{SendPool, SendShare};

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use super::Address;
+use crate::Address;
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
 /// or a name.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::super::PeerName;
+use crate::PeerName;
 
 /// Room of each connection besides, and the unit in which the rest is counted. A batch of 64 small
 /// calls fits.

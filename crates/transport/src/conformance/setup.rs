@@ -7,7 +7,7 @@ use convoke_proto::id::NodeId;
 
 use super::recorder::Recorder;
 use super::{PATIENCE, Setup};
-use crate::transport::{CloseReason, Connection, DialError, Lane, Listener, NotWritable};
+use crate::{CloseReason, Connection, DialError, Lane, Listener, NotWritable};
 
 /// Two connected ends, made by [`Setup::connect`].
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Setup {
     /// Dials a listener for `sink`.
     ///
     /// # Errors
-    /// Those of [`Transport::dial`](crate::transport::Transport::dial).
+    /// Those of [`Transport::dial`](crate::Transport::dial).
     pub async fn dial(
         &self,
         listener: &dyn Listener,
@@ -82,8 +82,8 @@ pub async fn hello_is_the_same_at_both_ends(setup: Setup) {
     assert_eq!((at_a.is_dialler, at_b.is_dialler), (true, false));
     assert_eq!(at_a.scheme, setup.listen.scheme());
     assert_eq!(at_a.scheme, at_b.scheme);
-    assert_eq!(at_a.peer, crate::transport::Sink::hello(&*pair.b));
-    assert_eq!(at_b.peer, crate::transport::Sink::hello(&*pair.a));
+    assert_eq!(at_a.peer, crate::Sink::hello(&*pair.b));
+    assert_eq!(at_b.peer, crate::Sink::hello(&*pair.a));
     assert_eq!(pair.a.opened_count(), 1);
     pair.finish().await;
 }
@@ -174,7 +174,7 @@ pub async fn many_connections_at_once(setup: Setup) {
     assert_eq!(nonces.len(), ends.len());
     for (a, to_b) in &ends {
         let nonce = to_b.link().nonce;
-        let number = crate::transport::Sink::hello(&**a).node.get();
+        let number = crate::Sink::hello(&**a).node.get();
         let frames = b.frames(nonce, 1).await;
         assert_eq!(frames[0].1.as_ref(), number.to_le_bytes());
         let at_b = b.seen(nonce).expect("its frame was seen above").connection;

@@ -1,0 +1,216 @@
+//! Transports, which make connections, and reasons why they make none.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use convoke_proto::id::NodeId;
+
+use crate::{Address, Connection, Sink};
+
+/// A future of the set-up path; no call boxes one.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A place where connections are accepted until it is dropped or closed.
+pub trait Listener: Send + Sync + fmt::Debug {
+    /// Address at which it listens, with the port that the system chose in place of 0.
+    fn local_address(&self) -> Address;
+
+    /// Stops accepting; open connections stay.
+    fn close(&self);
+}
+
+/// Reason why a dial failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialError {
+    /// Nobody answers there, or the network failed.
+    #[error("cannot reach {address}: {message}")]
+    Unreachable {
+        /// Address that was dialled.
+        address: Address,
+        /// Word of the operating system.
+        message: String,
+    },
+    /// No answer in time.
+    #[error("no answer from {address} within the dial timeout")]
+    Timeout {
+        /// Address that was dialled.
+        address: Address,
+    },
+    /// Somebody answers, but not with this protocol or version.
+    #[error("{address} refused the hello: {message}")]
+    Handshake {
+        /// Address that was dialled.
+        address: Address,
+        /// Defect of the other end's handshake.
+        message: String,
+    },
+    /// The other end's certificate does not prove what it claims, or it does not accept this end's.
+    /// Neither end's word is trusted further; repeating the dial helps once a certificate changes.
+    #[error("{address} and this node do not trust each other: {message}")]
+    Untrusted {
+        /// Address that was dialled.
+        address: Address,
+        /// Certificate and its defect.
+        message: String,
+    },
+    /// Somebody else than the expected node answers.
+    #[error("{address} is {found}, not {expected}")]
+    WrongNode {
+        /// Address that was dialled.
+        address: Address,
+        /// Node that was expected.
+        expected: NodeId,
+        /// Node that answered.
+        found: NodeId,
+    },
+    /// No transport of the endpoint has the address's scheme.
+    #[error("no transport for {address}: {}", to_add(.address))]
+    NoTransport {
+        /// Address that was dialled.
+        address: Address,
+    },
+    /// No address of the node is known.
+    #[error("no address of {node} is known: give one with Endpoint::peer")]
+    NoAddress {
+        /// The node.
+        node: NodeId,
+    },
+    /// The resolver of the endpoint found no address of the node.
+    #[error("no address of {node} is known, and the resolver found none: {message}")]
+    Unresolved {
+        /// The node.
+        node: NodeId,
+        /// Its own error, or that it did not answer in time, or panicked.
+        message: String,
+    },
+}
+
+/// Reason why listening failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}: {message}")]
+    Bind {
+        /// Address that was asked for.
+        address: Address,
+        /// Word of the operating system.
+        message: String,
+    },
+    /// The transport's own certificate does not prove this node's id.
+    #[error("cannot listen on {address}: {message}")]
+    Identity {
+        /// Address that was asked for.
+        address: Address,
+        /// Identity that the certificate proves instead.
+        message: String,
+    },
+    /// No transport of the endpoint has the address's scheme.
+    #[error("no transport for {address}: {}", to_add(.address))]
+    NoTransport {
+        /// Address that was asked for.
+        address: Address,
+    },
+}
+
+/// The line to add for the scheme of an address, and the feature that brings it.
+fn to_add(address: &Address) -> String {
+    let (line, feature) = match address.scheme() {
+        "tcp" | "unix" => ("TcpTransport::new()", "tcp"),
+        "tls" => ("TcpTransport::tls(identity)", "tls"),
+        "quic" => ("QuicTransport::new(identity)", "quic"),
+        "grpc" => ("GrpcTransport::new()", "grpc"),
+        "rdma" => ("RdmaTransport::open(device)?", "rdma"),
+        _ => return "add one with this scheme by `EndpointBuilder::transport`".into(),
+    };
+    format!("add `.transport({line})` to the endpoint, of the feature `{feature}`")
+}
+
+/// Makes connections of one kind.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// The address schemes it serves, such as `tcp`.
+    fn schemes(&self) -> &'static [&'static str];
+
+    /// True when its connections prove who the peer is, so that each has a
+    /// [`principal`](Link::principal). Default: no.
+    fn proves_peers(&self) -> bool {
+        false
+    }
+
+    /// True when it trusts a certificate of this very node, rather than of an authority: then
+    /// nobody may claim the node's name without that proof, over any transport of the endpoint.
+    /// Asked for every connection that opens. Default: no.
+    fn trusts_node(&self, node: NodeId) -> bool {
+        let _ = node;
+        false
+    }
+
+    /// The node that its connections prove this endpoint to be. Default: none.
+    fn node(&self) -> Option<NodeId> {
+        None
+    }
+
+    /// Preference among the ways to dial a peer. An endpoint dials the addresses of its transports
+    /// of highest preference first, those of equal preference in the order they are known in, and
+    /// goes on to the next when one fails. Default: 0.
+    fn preference(&self) -> i8 {
+        0
+    }
+
+    /// Starts to accept at `address`; connections go to `sink`.
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>>;
+
+    /// Opens a connection to `address`. With `expected`, another node answering is an error.
+    /// `sink.on_open` has been called when it resolves.
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>>;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn schemes(&self) -> &'static [&'static str] {
+        (**self).schemes()
+    }
+
+    fn proves_peers(&self) -> bool {
+        (**self).proves_peers()
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        (**self).trusts_node(node)
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        (**self).node()
+    }
+
+    fn preference(&self) -> i8 {
+        (**self).preference()
+    }
+
+    fn listen(
+        &self,
+        address: &Address,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+        (**self).listen(address, sink)
+    }
+
+    fn dial(
+        &self,
+        address: &Address,
+        expected: Option<NodeId>,
+        sink: Arc<dyn Sink>,
+    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+        (**self).dial(address, expected, sink)
+    }
+}
