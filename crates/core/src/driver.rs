@@ -258,7 +258,7 @@ impl Driver {
             state.drain(now, &mut aftermath);
             result
         };
-        self.finish(aftermath);
+        self.finish(&mut aftermath);
         result
     }
 
@@ -456,17 +456,18 @@ impl Driver {
         self.state.lock().connections().iter().map(|attached| attached.connection.clone()).collect()
     }
 
-    fn finish(self: &Arc<Self>, aftermath: Aftermath) {
+    /// Does what is left to be done without the lock.
+    fn finish(self: &Arc<Self>, aftermath: &mut Aftermath) {
         if aftermath.is_nothing() {
             return;
         }
-        for (connection, reason) in aftermath.closes {
+        for (connection, reason) in aftermath.closes.drain(..) {
             connection.close(reason);
         }
-        for connection in aftermath.held {
+        for connection in aftermath.held.drain(..) {
             self.send_held(connection);
         }
-        for waker in aftermath.wakers {
+        for waker in aftermath.wakers.drain(..) {
             waker.wake();
         }
         if aftermath.rearm {
@@ -475,9 +476,9 @@ impl Driver {
         if aftermath.is_closing {
             self.idle.notify_waiters();
         }
-        aftermath.events.into_iter().for_each(|event| self.handle_event(event));
+        aftermath.events.drain(..).for_each(|event| self.handle_event(event));
         if !aftermath.starts.is_empty() {
-            run_queue::start_all(self, aftermath.starts);
+            run_queue::start_all(self, std::mem::take(&mut aftermath.starts));
         }
     }
 

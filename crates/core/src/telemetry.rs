@@ -25,10 +25,10 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::CallId;
 #[cfg(feature = "metrics")]
 use convoke_proto::id::NodeId;
-use convoke_proto::outbox::Transmit;
+
 use convoke_proto::task::TaskFailure;
 use convoke_proto::visits::Start;
-use convoke_proto::wire::{Cause, Extension};
+use convoke_proto::wire::{Cause, Extension, Frame};
 
 #[cfg(feature = "metrics")]
 pub(crate) use meters::{Meters, Seen, publish, publish_until_gone};
@@ -98,10 +98,10 @@ impl Telemetry {
     }
 
     /// A frame leaves.
-    pub(crate) fn on_transmit(&self, transmit: &Transmit) {
+    pub(crate) fn on_transmit(&self, frame: &Frame) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_transmit(transmit));
-        let _ = transmit;
+        self.meters.iter().for_each(|meters| meters.on_transmit(frame));
+        let _ = frame;
     }
 }
 

@@ -515,8 +515,8 @@ impl Call {
         let key = self.secret.branch(self.id, &task.path);
         let header = Header { call: self.id, task };
         let mut outbound = Outbound::new(holder.relay.unwrap_or(holder.node), header, message);
-        outbound.key = key;
-        outbound.relayed_from = holder.relay.map(|_| holder.node);
+        outbound.show(key);
+        outbound.frame.relayed_from = holder.relay.map(|_| holder.node);
         self.out.push_back(outbound);
     }
 }
@@ -524,7 +524,10 @@ impl Call {
 /// The path of the root branch with this index.
 #[allow(clippy::missing_panics_doc, reason = "one level fits every path")]
 pub fn root_path(index: u32) -> Path {
-    Path::root().child(index).expect("one level fits")
+    match u8::try_from(index) {
+        Ok(level @ 0..0x80) => Path::of_one(level),
+        _ => Path::root().child(index).expect("one level fits"),
+    }
 }
 
 /// The request of a root branch of a call that has this much time.

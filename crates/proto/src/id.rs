@@ -227,8 +227,12 @@ pub struct Path(SmallVec<[u8; 16]>);
 
 /// As one copy: that of a `SmallVec` goes byte by byte.
 impl Clone for Path {
+    #[inline]
     fn clone(&self) -> Self {
-        Self(SmallVec::from_slice(&self.0))
+        match self.0.as_slice() {
+            [level] => Self::of_one(*level),
+            bytes => Self(SmallVec::from_slice(bytes)),
+        }
     }
 }
 
@@ -244,7 +248,8 @@ impl Path {
     }
 
     /// The path of one level that one byte says, as every call needs one.
-    fn of_one(level: u8) -> Self {
+    #[inline]
+    pub(crate) fn of_one(level: u8) -> Self {
         let mut bytes = [0; 16];
         bytes[0] = level;
         Self(SmallVec::from_buf_and_len(bytes, 1))

@@ -282,24 +282,25 @@ impl Initiator {
         frame: &mut Frame,
         links: &dyn LinkView,
     ) -> bool {
-        let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
+        let seq = frame.header.call.seq;
         if let Some(flat) = self.flat.get_mut(seq) {
-            let call = CallId { origin: self.life, seq };
+            let (call, task) = (CallId { origin: self.life, seq }, &frame.header.task);
             // Before it grows: who may not speak must not cost more than this.
-            let counts = flat.admits(&by, (call, &task), &frame.message, &self.secret);
+            let counts = flat.admits(&by, (call, task), &frame.message, &self.secret);
             if !counts && !mutant::is(Mutant::NoKeys) {
                 if mutant::is(Mutant::UnaskedFailsBranch) {
-                    self.handle_unsent(now, call, &task.path, "");
+                    self.handle_unsent(now, call, &frame.header.task.path, "");
                 }
                 return false;
             }
             if let Message::Reply(reply) = &mut frame.message
-                && flat.answer(now, by, &task, reply, self.limits.unscheduled_bytes)
+                && flat.answer(now, by, task, reply, self.limits.unscheduled_bytes)
             {
                 self.note_answer(seq);
                 return true;
             }
         }
+        let task = frame.header.task.clone();
         if let Some(Armed { call, .. }) = self.calls.get(&seq) {
             let counts = match &frame.message {
                 Message::Status(status) => call.admits_any(status),

@@ -173,41 +173,36 @@ pub(crate) struct Outbound {
     pub(crate) to: NodeId,
     /// Only over this connection: the order of frames on it matters.
     pub(crate) link: Option<LinkId>,
-    pub(crate) header: Header,
-    pub(crate) relayed_from: Option<NodeId>,
-    /// Shown where the message has no place of its own for it.
-    pub(crate) key: Option<Key>,
-    pub(crate) message: Message,
+    pub(crate) frame: Frame,
 }
 
 impl Outbound {
     pub(crate) fn new(to: NodeId, header: Header, message: Message) -> Self {
-        Self { to, link: None, header, relayed_from: None, key: None, message }
+        Self { to, link: None, frame: Frame::new(header, message) }
     }
 
-    /// The frames whose order matters share the data lane; see [`Lane`].
-    pub(crate) fn lane(&self) -> Lane {
-        use mutant::Mutant;
-        use wire::TaskStatus::{Running, Unknown};
-        match &self.message {
-            Message::Cancel(_) | Message::Credit(_) | Message::Ask(_) | Message::Settled(_) => {
-                Lane::Control
-            }
-            Message::Probe(probe) if !probe.fence => Lane::Control,
-            Message::Status(status)
-                if mutant::is(Mutant::StatusOvertakesReply)
-                    || status.tasks.iter().all(|(_, state)| matches!(state, Running | Unknown)) =>
-            {
-                Lane::Control
-            }
-            _ => Lane::Data,
+    /// Shows a key, unless the message has a place of its own for it.
+    pub(crate) fn show(&mut self, key: Option<Key>) {
+        self.frame.key = key.filter(|_| self.frame.message.shows_key());
+    }
+}
+
+/// The frames whose order matters share the data lane; see [`Lane`].
+fn lane_of(message: &Message) -> Lane {
+    use mutant::Mutant;
+    use wire::TaskStatus::{Running, Unknown};
+    match message {
+        Message::Cancel(_) | Message::Credit(_) | Message::Ask(_) | Message::Settled(_) => {
+            Lane::Control
         }
-    }
-
-    pub(crate) fn into_frame(self) -> Frame {
-        let key = self.key.filter(|_| self.message.shows_key());
-        let Self { header, relayed_from, message, .. } = self;
-        Frame { header, relayed_from, key, message }
+        Message::Probe(probe) if !probe.fence => Lane::Control,
+        Message::Status(status)
+            if mutant::is(Mutant::StatusOvertakesReply)
+                || status.tasks.iter().all(|(_, state)| matches!(state, Running | Unknown)) =>
+        {
+            Lane::Control
+        }
+        _ => Lane::Data,
     }
 }
 

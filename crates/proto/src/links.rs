@@ -401,7 +401,7 @@ impl Links {
     /// already.
     pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
         let to = outbound.to;
-        let size = outbound.message.payload().map_or(0, bytes::Bytes::len) + 128;
+        let size = outbound.frame.message.payload().map_or(0, bytes::Bytes::len) + 128;
         self.dial(to);
         let neighbour = self.neighbours.entry(to).or_default();
         let fits = neighbour.waiting_bytes + size <= self.queue_bytes_max
@@ -473,13 +473,19 @@ impl Links {
 
     /// The connection that new frames to a node take, if one is up.
     pub fn current(&self, node: NodeId) -> Option<LinkId> {
+        self.current_to(node).map(|(link, _)| link)
+    }
+
+    /// The same, and the life of the node that is known.
+    pub(crate) fn current_to(&self, node: NodeId) -> Option<(LinkId, Option<Incarnation>)> {
         if node == self.me.node {
-            return Some(LinkId::LOCAL);
+            return Some((LinkId::LOCAL, Some(self.me.life)));
         }
         let neighbour = self.neighbours.get(&node)?;
         let i_am_lower = self.me.node < node;
         let preferred = neighbour.up.iter().find(|(_, is_dialler)| *is_dialler == i_am_lower);
-        preferred.or(neighbour.up.first()).map(|(id, _)| *id)
+        let (link, _) = preferred.or(neighbour.up.first())?;
+        Some((*link, neighbour.incarnation))
     }
 
     /// The connection that new frames to this life of a node take.

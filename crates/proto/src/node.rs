@@ -210,7 +210,7 @@ impl<O: Outbox> Node<O> {
         let (id, waiting) = self.links.handle_up(now, link);
         name(&mut self.outbox, id);
         for (since, mut outbound) in waiting {
-            if let Some(budget_us) = budget_of(&mut outbound.message) {
+            if let Some(budget_us) = budget_of(&mut outbound.frame.message) {
                 // Rounded up: no branch gets more time than its parent has.
                 let waited = now.since(since).as_nanos().div_ceil(1_000);
                 *budget_us = budget_us.saturating_sub(u64::try_from(waited).unwrap_or(u64::MAX));
@@ -241,7 +241,7 @@ impl<O: Outbox> Node<O> {
     /// A dial that was asked for failed.
     pub fn handle_dial_failed(&mut self, now: Timestamp, node: NodeId) {
         for (_, outbound) in self.links.handle_dial_failed(now, node) {
-            self.handle_undeliverable(now, outbound);
+            self.handle_undeliverable(now, outbound.to, outbound.frame);
         }
         self.visits.handle_dial_over(now, node, &mut self.links);
         self.mailboxes.tell_readers();
@@ -400,6 +400,9 @@ impl<O: Outbox> Node<O> {
     /// After a pause longer than the keep-alive timeout every connection is reset before anything
     /// is read or expired: a fence may have run out here while its stale request waits in a socket.
     fn observe(&mut self, now: Timestamp) {
+        if now == self.last_seen {
+            return;
+        }
         let paused = now.since(self.last_seen) > self.keep_alive_timeout;
         self.last_seen = now;
         if paused {

@@ -7,6 +7,44 @@ use crate::link::Lane;
 use crate::time::Timestamp;
 use crate::wire::Frame;
 
+/// Destination of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The peer.
+    pub to: NodeId,
+    /// The connection to it.
+    pub link: LinkId,
+    /// Which lane of that.
+    pub lane: Lane,
+}
+
+/// Takes the frames of a node as it sends them, in their order. It does not call the node.
+pub trait Outbox {
+    /// Hands a frame to its connection: takes its payload, or all of it. A connection that has gone
+    /// takes any frame and loses it.
+    ///
+    /// # Errors
+    /// [`Rejected`]: the connection lives on and takes no such frame. It is left as it was, but for
+    /// its payload.
+    fn send(
+        &mut self,
+        now: Timestamp,
+        destination: Destination,
+        frame: &mut Frame,
+    ) -> Result<(), Rejected>;
+}
+
+/// A connection does not take a frame.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Why, for the failure of what the frame asks for.
+    pub text: String,
+}
+
+/// An outbox that keeps frames until they are polled.
+#[derive(Debug, Default)]
+pub struct Queue(VecDeque<Transmit>);
+
 /// A frame on its way to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -20,28 +58,6 @@ pub struct Transmit {
     pub frame: Frame,
 }
 
-/// Takes the frames of a node as it sends them, in their order. It does not call the node.
-pub trait Outbox {
-    /// Hands a frame to its connection. A connection that has gone takes any frame and loses it.
-    ///
-    /// # Errors
-    /// [`Rejected`]: the connection lives on and takes no such frame.
-    fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Box<Rejected>>;
-}
-
-/// A frame that its connection does not take.
-#[derive(Debug)]
-pub struct Rejected {
-    /// The frame.
-    pub transmit: Transmit,
-    /// Why, for the failure of what it asks for.
-    pub text: String,
-}
-
-/// An outbox that keeps frames until they are polled.
-#[derive(Debug, Default)]
-pub struct Queue(VecDeque<Transmit>);
-
 impl Queue {
     pub(crate) fn poll(&mut self) -> Option<Transmit> {
         self.0.pop_front()
@@ -49,8 +65,13 @@ impl Queue {
 }
 
 impl Outbox for Queue {
-    fn send(&mut self, _: Timestamp, transmit: Transmit) -> Result<(), Box<Rejected>> {
-        self.0.push_back(transmit);
+    fn send(
+        &mut self,
+        _: Timestamp,
+        Destination { to, link, lane }: Destination,
+        frame: &mut Frame,
+    ) -> Result<(), Rejected> {
+        self.0.push_back(Transmit { to, link, lane, frame: frame.take() });
         Ok(())
     }
 }

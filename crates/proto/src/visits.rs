@@ -45,7 +45,7 @@ use crate::{Arrival, Fault, Outbound, admission};
 pub use commands::Branch;
 use origins::{OriginIndex, Origins, RingName};
 pub(crate) use records::RingIndex;
-use records::{Name, Quiet, Record, State, refused_entry};
+use records::{Name, NameRef, Quiet, Record, State, refused_entry};
 use refusal::Refusal;
 use refusals::Refusals;
 use route::Dial;
@@ -70,6 +70,10 @@ impl TaskRef {
 
     fn place(&self) -> Place {
         (self.ring, (self.call.seq, self.task.clone(), self.key))
+    }
+
+    fn name(&self) -> NameRef<'_> {
+        (self.call.seq, &self.task, self.key)
     }
 }
 
@@ -357,8 +361,12 @@ impl Visits {
         }
         self.running += 1;
         self.origins.get_mut(record.origin).held += 1;
-        self.origins.ring_mut(ring).expect("it was just found").records.insert(record);
-        self.arm_ring(ring);
+        let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
+        let is_first = records.oldest_recent().is_none();
+        records.insert(record);
+        if is_first {
+            self.arm_ring(ring); // Else it is armed for what is older.
+        }
         // What ends before it is old needs a timer of its own from the start.
         if deadline < now + self.limits.worry_min {
             self.timers.push(deadline, (ring, seq));
@@ -451,13 +459,18 @@ impl Visits {
         self.events.pop_front()
     }
 
+    pub(crate) fn has_output(&self) -> bool {
+        !self.out.is_empty()
+    }
+
     pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
         self.out.pop_front()
     }
 
     /// True when the handler of a task has not ended and has not been stopped.
     pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
-        self.record(&task.place()).is_some_and(Record::is_running)
+        let ring = self.origins.ring(task.ring);
+        ring.and_then(|ring| ring.records.find(task.name())).is_some_and(Record::is_running)
     }
 
     /// All that is known of a task, as text: to see whether something changed it.

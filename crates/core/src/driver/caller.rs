@@ -125,7 +125,7 @@ impl Driver {
             state.drain(now, &mut aftermath);
             (call, flush)
         };
-        self.finish(aftermath);
+        self.finish(&mut aftermath);
         now.iter().for_each(|connection| connection.flush());
         let is_due = !soon.is_empty();
         let duty = is_due.then(|| Appender { driver: self.clone(), connections: soon });

@@ -63,18 +63,19 @@ struct Running {
 }
 
 impl Driver {
-    /// Lets a handler start unless it may not, or its method is ordered and an earlier one of the
-    /// same peer still runs. With the gate that it has passed.
-    pub(super) fn admit(self: &Arc<Self>, start: Start) -> Option<(Start, Option<GateKey>)> {
+    /// Gives a handler that may start to `run`, with the gate that it has passed. One that may not
+    /// run fails; one of an ordered method waits while an earlier one of the same peer runs.
+    pub(super) fn admit(self: &Arc<Self>, start: Start, run: impl FnOnce(Start, Option<GateKey>)) {
         if let Some(denied) = self.denial(&start) {
-            self.with_node(|node, now| node.fail(now, &start.task, denied));
-            return None;
+            return self.with_node(|node, now| node.fail(now, &start.task, denied));
         }
         let gate = self.methods.get(start.method).and_then(|method| method.order_by);
-        let Some(name) = gate else { return Some((start, None)) };
+        let Some(name) = gate else { return run(start, None) };
         let key = (start.from, name);
         let passed = self.state.lock().gates.enter(key, start);
-        passed.map(|start| (start, Some(key)))
+        if let Some(start) = passed {
+            run(start, Some(key));
+        }
     }
 
     /// Asks the rule, if there is one, on the thread that brought the request: so that the
@@ -127,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// Starts a handler on this thread, which has entered its runtime.
+    /// Starts a handler on this thread, which has entered its runtime and a flush scope.
     pub(super) fn run_handler(self: &Arc<Self>, mut start: Start, gate: Option<GateKey>) {
         let Some(method) = self.methods.get(start.method) else {
             let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
@@ -159,8 +160,8 @@ impl Driver {
         };
         let mut running = Running { handle, future: Some(future), stopper: None };
         // Nothing waits on this waker: a pending handler is polled again by the task below.
-        let mut cx = Context::from_waker(Waker::noop());
-        if Pin::new(&mut running).poll(&mut cx).is_pending() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        if running.poll_in_scope(cx).is_pending() {
             let stopper = Arc::new(Stopper::default());
             running.stopper = Some(stopper.clone());
             running.handle.note_kept();
@@ -211,7 +212,6 @@ impl Future for Running {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let scope = FlushScope::enter();
         let polled = self.poll_in_scope(cx);
-        // Polled in place, it is within the scope of the batch that brought it.
         self.handle.driver().end_scope(scope);
         polled
     }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_proto::key::Key;
-use convoke_proto::outbox::Transmit;
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Cancel, Frame, Header, Message};
 
@@ -109,11 +108,9 @@ impl Driver {
         let has_more = {
             let mut state = self.state.lock();
             let id = state.connections().id(to, nonce);
-            let attached = id.and_then(|id| Some((id, state.connections_mut().get_mut(id)?)));
-            attached.is_some_and(|(link, attached)| {
-                attached.held.send(now, |frame| {
-                    append(connection, &mut Transmit { to, link, lane: Lane::Control, frame })
-                })
+            let attached = id.and_then(|id| state.connections_mut().get_mut(id));
+            attached.is_some_and(|attached| {
+                attached.held.send(now, |mut frame| append(connection, Lane::Control, &mut frame))
             })
         };
         connection.flush();

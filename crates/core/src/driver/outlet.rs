@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use convoke_proto::id::NodeId;
-use convoke_proto::outbox::{Outbox, Rejected, Transmit};
+use convoke_proto::outbox::{Destination, Outbox, Rejected};
 use convoke_proto::time::Timestamp;
-use convoke_proto::wire::Message;
+use convoke_proto::wire::{Frame, Message};
 
 use crate::telemetry::Telemetry;
 use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
@@ -44,17 +44,23 @@ impl Outlet {
 }
 
 impl Outbox for Outlet {
-    fn send(&mut self, now: Timestamp, mut transmit: Transmit) -> Result<(), Box<Rejected>> {
-        let Some(attached) = self.connections.get_mut(transmit.link) else { return Ok(()) };
-        self.telemetry.on_transmit(&transmit);
-        match append(attached.connection.as_ref(), &mut transmit) {
+    fn send(
+        &mut self,
+        now: Timestamp,
+        destination: Destination,
+        frame: &mut Frame,
+    ) -> Result<(), Rejected> {
+        let Destination { to, link, lane } = destination;
+        let Some(attached) = self.connections.get_mut(link) else { return Ok(()) };
+        self.telemetry.on_transmit(frame);
+        match append(attached.connection.as_ref(), lane, frame) {
             Ok(appended) => {
                 // Callers append to the data lane alone.
-                if transmit.lane == Lane::Data {
+                if lane == Lane::Data {
                     match appended {
-                        Appended::Full => drop(self.full.insert(transmit.to)),
+                        Appended::Full => drop(self.full.insert(to)),
                         _ if self.full.is_empty() => {}
-                        _ => drop(self.full.remove(&transmit.to)),
+                        _ => drop(self.full.remove(&to)),
                     }
                 }
                 match &mut self.caller {
@@ -63,20 +69,19 @@ impl Outbox for Outlet {
                 }
             }
             Err(NotWritable::Closed) => {} // on_closed tells the node.
-            Err(NotWritable::Full) => match transmit.frame.message {
+            Err(NotWritable::Full) => match frame.message {
                 // Nothing was promised yet: the branch fails, and the connection carries on.
                 Message::Request(_) => {
-                    self.full.insert(transmit.to);
-                    return Err(Box::new(Rejected { transmit, text: NO_ROOM.to_owned() }));
+                    self.full.insert(to);
+                    return Err(Rejected { text: NO_ROOM.to_owned() });
                 }
                 // Nobody counts on a cast.
                 Message::Cast(_) => {}
-                _ => self.find_no_room(now, transmit),
+                _ => self.find_no_room(now, destination, frame),
             },
             Err(error @ NotWritable::TooLarge { .. }) => {
-                tracing::warn!(to = %transmit.to, %error, "frame larger than the peer takes");
-                let text = format!("{error}: raise its message_bytes_max");
-                return Err(Box::new(Rejected { transmit, text }));
+                tracing::warn!(%to, %error, "frame larger than the peer takes");
+                return Err(Rejected { text: format!("{error}: raise its message_bytes_max") });
             }
         }
         Ok(())
@@ -86,17 +91,17 @@ impl Outbox for Outlet {
 impl Outlet {
     /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it
     /// is one of those that many calls send at once.
-    fn find_no_room(&mut self, now: Timestamp, transmit: Transmit) {
-        let Transmit { link, lane, frame, .. } = transmit;
-        let Some(attached) = self.connections.get_mut(link) else { return };
-        match frame.message {
+    fn find_no_room(&mut self, now: Timestamp, destination: Destination, frame: &Frame) {
+        let Some(attached) = self.connections.get_mut(destination.link) else { return };
+        match &frame.message {
             Message::Cancel(cancel) => {
-                if attached.held.hold(now, frame.header, frame.key, cancel) {
+                let header = frame.header.clone();
+                if attached.held.hold(now, header, frame.key, cancel.clone()) {
                     self.held.push(attached.connection.clone());
                 }
             }
             // What is asked is asked again, and so answered again.
-            Message::Probe(_) | Message::Status(_) if lane == Lane::Control => {}
+            Message::Probe(_) | Message::Status(_) if destination.lane == Lane::Control => {}
             Message::Ask(_) | Message::Settled(_) => {}
             _ => self.closes.push((attached.connection.clone(), CloseReason::Overloaded)),
         }
@@ -109,8 +114,9 @@ const NO_ROOM: &str = "its connection has no room for another request";
 /// Encodes a frame into a connection's buffer, which takes the payload.
 pub(super) fn append(
     connection: &dyn Connection,
-    transmit: &mut Transmit,
+    lane: Lane,
+    frame: &mut Frame,
 ) -> Result<Appended, NotWritable> {
-    let payload = transmit.frame.message.take_payload();
-    transmit.frame.with_head(|head| connection.append_bytes(transmit.lane, head, payload))
+    let payload = frame.message.take_payload();
+    frame.with_head(|head| connection.append_bytes(lane, head, payload))
 }

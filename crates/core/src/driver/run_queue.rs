@@ -14,8 +14,8 @@ use convoke_proto::visits::{Start, TaskRef};
 
 use crate::server::{self, TaskHandle};
 
-use super::Driver;
 use super::gate::GateKey;
+use super::{Driver, FlushScope};
 
 /// A handler to be started.
 struct Job {
@@ -29,11 +29,13 @@ impl Job {
     fn run(self) {
         let Self { driver, start, gate } = self;
         let _runtime = driver.runtime.enter();
+        let _scope = FlushScope::enter();
         driver.run_handler(start, gate);
     }
 }
 
-/// The reply that ends a task. Its handler is gone, and its handle with it.
+/// The reply that ends a task. Its handler is gone, and its handle with it, whose room the next one
+/// takes.
 struct Answer {
     driver: Arc<Driver>,
     task: TaskRef,
@@ -63,16 +65,19 @@ const IN_A_ROW_MAX: usize = 256;
 /// Starts handlers that were brought together, in their order: now, or after those that are being
 /// started on this thread.
 pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
-    let admitted = starts.drain(..).filter_map(|start| driver.admit(start));
     let Some(_draining) = Draining::begin() else {
-        let jobs = admitted.map(|(start, gate)| Job { driver: driver.clone(), start, gate });
-        return jobs.for_each(|job| QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job)));
+        let later = |start, gate| {
+            let job = Job { driver: driver.clone(), start, gate };
+            QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job));
+        };
+        return starts.into_iter().for_each(|start| driver.admit(start, later));
     };
     // Whoever brought the requests may be outside the runtime that the handlers expect.
     let runtime = driver.runtime.enter();
+    let scope = FlushScope::enter();
     let mut left = IN_A_ROW_MAX;
-    for (start, gate) in admitted {
-        driver.run_handler(start, gate);
+    for start in starts.drain(..) {
+        driver.admit(start, |start, gate| driver.run_handler(start, gate));
         while left > 0
             && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
         {
@@ -80,7 +85,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
             job.run();
         }
     }
-    drop(runtime);
+    drop((scope, runtime));
     QUEUE.with_borrow_mut(|queue| queue.room = starts);
     drain();
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
-use convoke_proto::outbox::Transmit;
-use convoke_proto::wire::{Executed, Message};
+
+use convoke_proto::wire::{Executed, Frame, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -166,8 +166,7 @@ impl Meters {
     }
 
     /// Counts the requests of others that this node answers without having run them.
-    pub(super) fn on_transmit(&self, transmit: &Transmit) {
-        let frame = &transmit.frame;
+    pub(super) fn on_transmit(&self, frame: &Frame) {
         if let Message::Fail(fail) = &frame.message
             && (fail.executed, fail.node, frame.relayed_from) == (Executed::No, None, None)
         {

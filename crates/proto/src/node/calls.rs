@@ -13,7 +13,7 @@ use crate::wire::{Extension, Frame, Header, Message};
 use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
-use super::super::outbox::{Outbox, Transmit};
+use super::super::outbox::{Destination, Outbox};
 use super::super::task::SendError;
 use super::super::{Outbound, key};
 use super::Node;
@@ -58,12 +58,16 @@ impl<O: Outbox> Node<O> {
         if let Some(flat) = self.flat(now, budget, options, &branches) {
             let mut rejected = Vec::new();
             for ((index, branch), leg) in (0..).zip(branches).zip(&flat.legs) {
-                let frame = Frame::new(header(index), message(index, branch));
-                let transmit = Transmit { to: leg.to, link: leg.link, lane: Lane::Data, frame };
-                rejected.extend(self.hand_over(now, transmit).err());
+                let mut frame = Frame::new(header(index), message(index, branch));
+                let to = Destination { to: leg.to, link: leg.link, lane: Lane::Data };
+                if let Err(reason) = self.try_hand_over(now, to, &mut frame) {
+                    rejected.push((leg.to, frame, reason));
+                }
             }
             self.initiator.open_flat(call, flat);
-            rejected.into_iter().for_each(|rejected| self.handle_rejected(now, *rejected));
+            for (to, frame, reason) in rejected {
+                self.handle_rejected(now, to, frame, &reason);
+            }
         } else {
             self.initiator.open_full(call, now, now + budget, options, &branches);
             for (index, branch) in (0..).zip(branches) {
@@ -90,11 +94,11 @@ impl<O: Outbox> Node<O> {
         }
         let mut flat = Flat::new(now, now + budget, options);
         for branch in branches {
-            let link = self.links.current(branch.to)?;
+            let (link, life) = self.links.current_to(branch.to)?;
             flat.legs.push(Leg {
                 to: branch.to,
                 link,
-                life: self.links.life(branch.to).map(|(life, _)| life),
+                life,
                 deadline: now + branch.budget_of(budget),
                 answer: None,
             });

@@ -1,13 +1,13 @@
 //! Ways of frames: the core that each is for, and the connection that a message takes.
 
-use crate::id::{CallId, LinkId, Path};
+use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
 
 use super::super::links::{Noise, Way};
-use super::super::outbox::{Outbox, Rejected, Transmit};
+use super::super::outbox::{Destination, Outbox, Rejected};
 use super::super::tree::Holder;
-use super::super::{Arrival, Fault, Outbound};
+use super::super::{Arrival, Fault, Outbound, lane_of};
 use super::{Ignored, Node, NodeEvent, ResetReason};
 
 impl<O: Outbox> Node<O> {
@@ -137,7 +137,14 @@ impl<O: Outbox> Node<O> {
     }
 
     /// Moves what the cores want sent to connections, and this node's frames to itself back in.
+    #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
+        if self.initiator.has_output() || self.visits.has_output() || !self.loopback.is_empty() {
+            self.pump_all(now);
+        }
+    }
+
+    fn pump_all(&mut self, now: Timestamp) {
         loop {
             if let Some(outbound) = self.initiator.poll_outbound() {
                 self.send(now, outbound);
@@ -154,15 +161,16 @@ impl<O: Outbox> Node<O> {
     }
 
     pub(super) fn send(&mut self, now: Timestamp, outbound: Outbound) {
-        let (to, lane) = (outbound.to, outbound.lane());
-        let way = match outbound.link {
+        let Outbound { to, link: bound_to, frame } = outbound;
+        let lane = lane_of(&frame.message);
+        let way = match bound_to {
             // Bound to a connection: when it is gone, so is the frame.
             Some(link) if !self.links.is_up(link) => return,
             Some(link) => Way::Up(link),
             None => match self.links.way(now, to) {
                 // Others cause other messages, so no stranger's word asks the resolver.
                 Way::Dead
-                    if matches!(outbound.message, Message::Request(_) | Message::Cast(_))
+                    if matches!(frame.message, Message::Request(_) | Message::Cast(_))
                         && self.links.is_resolvable(now, to) =>
                 {
                     Way::Dialable
@@ -172,70 +180,79 @@ impl<O: Outbox> Node<O> {
         };
         match way {
             Way::Up(link) => {
-                if let Some((call, path)) = self.own_request(&outbound) {
+                if let Some((call, path)) = self.own_request(&frame) {
                     let life = self.links.life(to).map(|(life, _)| life);
                     self.initiator.handle_sent(call, &path, link, life);
-                } else if let Message::Request(request) = &outbound.message
-                    && outbound.link.is_none()
+                } else if let Message::Request(request) = &frame.message
+                    && bound_to.is_none()
                 {
-                    self.visits.handle_sent(&outbound.header, request.key, to, link);
+                    self.visits.handle_sent(&frame.header, request.key, to, link);
                 }
-                let transmit = Transmit { to, link, lane, frame: outbound.into_frame() };
-                if let Err(rejected) = self.hand_over(now, transmit) {
-                    self.handle_rejected(now, *rejected);
-                }
+                self.hand_over(now, Destination { to, link, lane }, frame);
             }
             Way::Dialable => {
                 // A question that finds no room says nothing of the node; it is asked again.
-                if let Some(outbound) = self.links.wait(now, outbound)
-                    && !matches!(outbound.message, Message::Probe(_))
+                let outbound = Outbound { to, link: bound_to, frame };
+                if let Some(Outbound { frame, .. }) = self.links.wait(now, outbound)
+                    && !matches!(frame.message, Message::Probe(_))
                 {
-                    self.handle_undeliverable(now, outbound);
+                    self.handle_undeliverable(now, to, frame);
                 }
             }
-            Way::Dead => self.handle_undeliverable(now, outbound),
+            Way::Dead => self.handle_undeliverable(now, to, frame),
         }
     }
 
-    pub(super) fn hand_over(
+    /// Hands a frame to its connection. What it asks for fails when that does not take it.
+    pub(super) fn hand_over(&mut self, now: Timestamp, to: Destination, mut frame: Frame) {
+        if let Err(rejected) = self.try_hand_over(now, to, &mut frame) {
+            self.handle_rejected(now, to.to, frame, &rejected);
+        }
+    }
+
+    pub(super) fn try_hand_over(
         &mut self,
         now: Timestamp,
-        transmit: Transmit,
-    ) -> Result<(), Box<Rejected>> {
-        if transmit.link != LinkId::LOCAL {
-            return self.outbox.send(now, transmit);
+        to: Destination,
+        frame: &mut Frame,
+    ) -> Result<(), Rejected> {
+        if to.link != LinkId::LOCAL {
+            return self.outbox.send(now, to, frame);
         }
-        self.loopback.push_back(transmit.frame);
+        self.loopback.push_back(frame.take());
         Ok(())
     }
 
     /// Fails what a frame asks for that its connection does not take.
-    pub(super) fn handle_rejected(&mut self, now: Timestamp, rejected: Rejected) {
-        let Rejected { transmit: Transmit { to, frame, .. }, text } = rejected;
-        let Frame { header, relayed_from, key, message } = frame;
-        let outbound = Outbound { to, link: None, header, relayed_from, key, message };
-        match self.own_request(&outbound) {
-            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
-            None => self.handle_undeliverable(now, outbound),
+    pub(super) fn handle_rejected(
+        &mut self,
+        now: Timestamp,
+        to: NodeId,
+        frame: Frame,
+        Rejected { text }: &Rejected,
+    ) {
+        match self.own_request(&frame) {
+            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, text),
+            None => self.handle_undeliverable(now, to, frame),
         }
     }
 
     /// The root branch that a request of this node's own call opens.
-    pub(super) fn own_request(&self, outbound: &Outbound) -> Option<(CallId, Path)> {
-        let (call, task) = (outbound.header.call, &outbound.header.task);
+    fn own_request(&self, frame: &Frame) -> Option<(CallId, Path)> {
+        let (call, task) = (frame.header.call, &frame.header.task);
         let is_root = task.hop == 0 && task.path.level_count() == 1;
         let is_own = is_root && call.origin == self.identity.incarnation;
-        let is_request = matches!(outbound.message, Message::Request(_));
+        let is_request = matches!(frame.message, Message::Request(_));
         (is_own && is_request).then(|| (call, task.path.clone()))
     }
 
-    pub(super) fn handle_undeliverable(&mut self, now: Timestamp, outbound: Outbound) {
-        if let Some((call, path)) = self.own_request(&outbound) {
-            let text = self.links.why_unreachable(outbound.to);
+    pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, frame: Frame) {
+        if let Some((call, path)) = self.own_request(&frame) {
+            let text = self.links.why_unreachable(to);
             self.initiator.handle_unsent(now, call, &path, text);
             return;
         }
-        let Outbound { to, header, message, relayed_from, .. } = outbound;
+        let Frame { header, message, relayed_from, .. } = frame;
         match message {
             Message::Request(request) => {
                 self.visits.handle_unsent(now, &header, to, request, &mut self.links);

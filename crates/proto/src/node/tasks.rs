@@ -3,10 +3,13 @@
 use bytes::Bytes;
 
 use crate::id::{NodeId, TaskKey};
+use crate::link::Lane;
 use crate::time::Timestamp;
+use crate::wire::{Frame, Header, Message, Reply};
 
+use super::super::Outbound;
 use super::super::links::Links;
-use super::super::outbox::Outbox;
+use super::super::outbox::{Destination, Outbox};
 use super::super::task::{ItemsFailure, NextItem, SendError, TaskFailure};
 use super::super::visits::{Branch, TaskRef, Visits};
 use super::Node;
@@ -47,10 +50,21 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        payload: Bytes,
+        mut payload: Bytes,
     ) -> Result<(), SendError> {
-        let reply = self.visits.answer(now, task, payload, &mut self.links)?;
-        reply.into_iter().for_each(|reply| self.send(now, reply));
+        if let Some(way) = self.visits.answer(now, task, &mut payload, &mut self.links)? {
+            let header = Header { call: task.call, task: task.task.clone() };
+            let key = way.shows_key.then_some(task.key);
+            let message = Message::Reply(Reply::sole(payload));
+            let frame = Frame { header, relayed_from: way.relayed_from, key, message };
+            match way.link {
+                Some(link) => {
+                    let lane = Lane::Data;
+                    self.hand_over(now, Destination { to: way.to, link, lane }, frame);
+                }
+                None => self.send(now, Outbound { to: way.to, link: None, frame }),
+            }
+        }
         self.pump(now);
         Ok(())
     }

@@ -2,16 +2,17 @@
 
 use bytes::Bytes;
 
-use crate::Outbound;
 use crate::flow::cost;
 use crate::id::{MethodId, NodeId, TaskKey};
+use crate::limits::Limits;
 use crate::links::{Links, Way};
 use crate::share::Pool;
 use crate::task::{SendError, Task, TaskFailure};
 use crate::time::Timestamp;
-use crate::wire::{CancelReason, Extension, Message, Reply, ReplyPath};
+use crate::wire::{CancelReason, Extension};
 
 use super::records::Over;
+use super::route::WayUp;
 use super::{TaskRef, Visits};
 
 /// A branch that a task wants opened.
@@ -53,33 +54,39 @@ impl Visits {
         self.with_task(now, task, links, |task| task.reply(payload))?
     }
 
-    /// Sends the only reply and ends the task; when it cannot be sent, the task goes on. The reply
-    /// is given back if it can leave at once.
+    /// Sends the only reply and ends the task; when it cannot be sent, the task goes on. One that
+    /// can leave at once stays where it is, and is to be sent by the way that is given.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        payload: Bytes,
+        payload: &mut Bytes,
         links: &mut Links,
-    ) -> Result<Option<Outbound>, SendError> {
-        let place = task.place();
-        let limits = &self.limits;
-        let fits = payload.len() <= limits.message_bytes_max
-            && cost(payload.len()) <= limits.unscheduled_bytes;
-        let quiet = self.record_mut(&place).filter(|record| fits && record.is_quiet());
-        let Some(record) = quiet else {
-            self.hold_reply(task, payload.len(), links)?;
-            return self.with_task(now, task, links, |task| {
-                task.reply(payload)?;
-                task.finish();
-                Ok(None)
-            })?;
-        };
-        let (_, accounts) = record.end(Over::Answered(ReplyPath::Nowhere));
-        let reply = self.own(&place, Message::Reply(Reply::sole(payload)));
-        let reply = self.way_up(now, task.call, &place, reply, links);
-        self.note_over(now, &place, accounts, links);
-        Ok(reply)
+    ) -> Result<Option<WayUp>, SendError> {
+        let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
+        let bytes = payload.len();
+        let fits = bytes <= message_bytes_max && cost(bytes) <= unscheduled_bytes;
+        let record = self.origins.ring(task.ring).and_then(|ring| ring.records.find(task.name()));
+        let record = record.filter(|record| fits && record.is_quiet());
+        let me = (self.me.node, &task.task);
+        let way = record.map(|record| self.way_up(now, (task.ring, record), me, links));
+        if let Some(Ok(way)) = way
+            && let Some(ring) = self.origins.ring_mut(task.ring)
+            && let Some(record) = ring.records.find_mut(task.name())
+        {
+            let (_, accounts) = record.end(Over::Answered(way.reply_path(links)));
+            if self.note_over(now, (task.ring, task.call.seq), accounts, links) {
+                self.forget(&task.place(), true, links);
+            }
+            return Ok(Some(way));
+        }
+        self.hold_reply(task, bytes, links)?;
+        let payload = std::mem::take(payload);
+        self.with_task(now, task, links, |task| {
+            task.reply(payload)?;
+            task.finish();
+            Ok(None)
+        })?
     }
 
     /// Takes room for a reply that may have to wait for credit, in the share of who asked for it.

@@ -89,7 +89,7 @@ impl Visits {
             let message = Message::Cancel(Cancel { reason, budget_us });
             let mut outbound = Outbound::new(child.node, Header { call, task }, message);
             outbound.link = child.link.filter(|link| links.is_up(*link));
-            outbound.key = Some(key);
+            outbound.show(Some(key));
             self.out.push_back(outbound);
         }
     }
@@ -174,7 +174,7 @@ impl Visits {
             None => {
                 let mut outbound = Outbound::new(by.via, header.clone(), message);
                 outbound.link = Some(way.unwrap_or(by.link));
-                outbound.relayed_from = by.is_relayed().then_some(self.me.node);
+                outbound.frame.relayed_from = by.is_relayed().then_some(self.me.node);
                 self.out.push_back(outbound);
             }
         }

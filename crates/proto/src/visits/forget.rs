@@ -25,32 +25,35 @@ impl Visits {
         if let State::Running(ended) = ended {
             self.spare.keep(ended);
         }
-        self.note_over(now, place, accounts, links);
+        if self.note_over(now, (place.0, place.1.0), accounts, links) {
+            self.forget(place, true, links);
+        }
     }
 
-    /// A task that ran is over.
+    /// A task that ran is over. True when its call is settled, so that nothing need be remembered of
+    /// it.
     pub(super) fn note_over(
         &mut self,
         now: Timestamp,
-        place: &Place,
+        (ring, seq): (RingIndex, u64),
         Accounts { origin, payer, request_bytes }: Accounts,
         links: &mut Links,
-    ) {
+    ) -> bool {
         self.running -= 1;
         links.shares_mut().give(payer, Pool::Running, 1);
         if request_bytes > 0 {
             links.shares_mut().give(payer, Pool::Requests, request_bytes);
         }
-        self.origins.get_mut(origin).over += 1;
-        if let Some(ring) = self.origins.ring_mut(place.0) {
+        if let Some(ring) = self.origins.ring_mut(ring) {
             ring.over += 1;
         }
-        let (_, (seq, _, _)) = place;
-        if self.origins.get(origin).is_settled(*seq) {
-            self.forget(place, true, links);
-        } else {
-            self.ask_if_many(now, place.0, origin, links);
+        let of_origin = self.origins.get_mut(origin);
+        of_origin.over += 1;
+        let is_settled = of_origin.is_settled(seq);
+        if !is_settled {
+            self.ask_if_many(now, ring, origin, links);
         }
+        is_settled
     }
 
     /// Drops a record. With `is_settled`, that it has been dropped must be known for as long as it

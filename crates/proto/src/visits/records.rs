@@ -33,6 +33,9 @@ impl RingIndex {
 /// (`trust.md` T5).
 pub(super) type Name = (u64, TaskKey, Key);
 
+/// The same, of a task that lies elsewhere.
+pub(super) type NameRef<'a> = (u64, &'a TaskKey, Key);
+
 /// One task, running or over.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -114,7 +117,11 @@ impl Record {
     }
 
     pub(super) fn name(&self) -> Name {
-        (self.seq, self.task.clone(), self.key)
+        owned(self.name_ref())
+    }
+
+    fn name_ref(&self) -> NameRef<'_> {
+        (self.seq, &self.task, self.key)
     }
 
     fn is_there(&self) -> bool {
@@ -336,7 +343,7 @@ impl Records {
         if self.recent.back().is_none_or(|last| last.seq < record.seq) {
             return self.recent.push_back(record);
         }
-        match self.position(&record.name()) {
+        match self.position(record.name_ref()) {
             Ok(place) => {
                 let place = &mut self.recent[place];
                 self.gone -= usize::from(!place.is_there());
@@ -346,17 +353,27 @@ impl Records {
         }
     }
 
-    pub(super) fn get(&self, name: &Name) -> Option<&Record> {
+    pub(super) fn get(&self, (seq, task, key): &Name) -> Option<&Record> {
+        self.find((*seq, task, *key))
+    }
+
+    pub(super) fn get_mut(&mut self, (seq, task, key): &Name) -> Option<&mut Record> {
+        self.find_mut((*seq, task, *key))
+    }
+
+    pub(super) fn find(&self, name: NameRef<'_>) -> Option<&Record> {
         match self.position(name) {
             Ok(place) => Some(&self.recent[place]).filter(|record| record.is_there()),
-            Err(_) => self.old.get(name),
+            Err(_) if self.old.is_empty() => None,
+            Err(_) => self.old.get(&owned(name)),
         }
     }
 
-    pub(super) fn get_mut(&mut self, name: &Name) -> Option<&mut Record> {
+    pub(super) fn find_mut(&mut self, name: NameRef<'_>) -> Option<&mut Record> {
         match self.position(name) {
             Ok(place) => Some(&mut self.recent[place]).filter(|record| record.is_there()),
-            Err(_) => self.old.get_mut(name),
+            Err(_) if self.old.is_empty() => None,
+            Err(_) => self.old.get_mut(&owned(name)),
         }
     }
 
@@ -370,7 +387,8 @@ impl Records {
 
     /// Takes a record out.
     pub(super) fn remove(&mut self, name: &Name) -> Option<Record> {
-        let Ok(place) = self.position(name) else { return self.old.remove(name) };
+        let (seq, task, key) = name;
+        let Ok(place) = self.position((*seq, task, *key)) else { return self.old.remove(name) };
         let taken = self.take(place);
         self.trim();
         taken
@@ -474,21 +492,20 @@ impl Records {
         self.old.values().chain(self.recent.iter().filter(|record| record.is_there()))
     }
 
-    fn position(&self, name: &Name) -> Result<usize, usize> {
+    fn position(&self, name: NameRef<'_>) -> Result<usize, usize> {
         let (seq, task, key) = name;
         // Most come in order and without gaps, and most calls have one task here.
-        let guess = self.guess(*seq);
-        if let Some(record) = self.recent.get(guess)
-            && (record.seq, &record.task, record.key) == (*seq, task, *key)
-        {
-            return Ok(guess);
+        let guess = self.guess(seq);
+        match self.recent.get(guess) {
+            Some(record) if record.seq == seq && record.key == key && record.task == *task => {
+                return Ok(guess);
+            }
+            None if self.recent.back().is_none_or(|last| last.seq < seq) => {
+                return Err(self.recent.len());
+            }
+            _ => {}
         }
-        if self.recent.back().is_none_or(|last| last.seq < *seq) {
-            return Err(self.recent.len());
-        }
-        self.recent.binary_search_by(|record| {
-            (record.seq, &record.task, record.key).cmp(&(*seq, task, *key))
-        })
+        self.recent.binary_search_by(|record| record.name_ref().cmp(&name))
     }
 
     fn first_of(&self, seq: u64) -> usize {
@@ -506,6 +523,10 @@ impl Records {
         let first = self.recent.front().map_or(0, |record| record.seq);
         usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX)
     }
+}
+
+fn owned((seq, task, key): NameRef<'_>) -> Name {
+    (seq, task.clone(), key)
 }
 
 /// Below every name of this number.

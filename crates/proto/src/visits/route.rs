@@ -54,6 +54,36 @@ enum Step {
     Nowhere,
 }
 
+/// Reason why a message for the initiator cannot leave now.
+pub(super) enum Blocked {
+    /// The initiator is being dialled, or can be.
+    Dialling(NodeId),
+    /// There is no way at all.
+    Nowhere,
+}
+
+/// Way by which a message for the initiator can leave now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WayUp {
+    pub(crate) to: NodeId,
+    /// The initiator's own connection; without one any to the node that relays.
+    pub(crate) link: Option<LinkId>,
+    pub(crate) relayed_from: Option<NodeId>,
+    /// The message has to prove that its sender holds the task.
+    pub(crate) shows_key: bool,
+}
+
+impl WayUp {
+    /// The way that a reply has taken, as it is remembered.
+    pub(super) fn reply_path(&self, links: &Links) -> ReplyPath {
+        match self.link {
+            Some(LinkId::LOCAL) => ReplyPath::Nowhere,
+            Some(link) => links.nonce(link).map_or(ReplyPath::Nowhere, ReplyPath::Link),
+            None => ReplyPath::Relay(self.to),
+        }
+    }
+}
+
 impl Visits {
     /// Sends a message of one of this node's tasks to the initiator.
     pub(super) fn send_up(
@@ -79,6 +109,7 @@ impl Visits {
         Upward { from: self.me.node, task: task.clone(), key: *key, message }
     }
 
+    /// Sends a message by its way to the initiator; one that has to wait for a dial is kept.
     fn send_upward(
         &mut self,
         now: Timestamp,
@@ -87,56 +118,55 @@ impl Visits {
         upward: Upward,
         links: &mut Links,
     ) {
-        let outbound = self.way_up(now, call, place, upward, links);
-        self.out.extend(outbound);
+        let Some(record) = self.record(place) else { return };
+        let way = match self.way_up(now, (place.0, record), (upward.from, &upward.task), links) {
+            Ok(way) => way,
+            Err(Blocked::Dialling(origin)) => {
+                return self.wait_for_dial(now, origin, call, place, upward, links);
+            }
+            Err(Blocked::Nowhere) => return,
+        };
+        let Upward { from, task, key, message } = upward;
+        let is_reply = from == self.me.node && matches!(message, Message::Reply(_));
+        let left_by = is_reply.then(|| way.reply_path(links));
+        if let Some(record) = self.record_mut(place) {
+            record.note_way(way.link, left_by);
+        }
+        let mut outbound = Outbound::new(way.to, Header { call, task }, message);
+        outbound.link = way.link;
+        outbound.frame.relayed_from = way.relayed_from;
+        outbound.show(way.shows_key.then_some(key));
+        self.out.push_back(outbound);
     }
 
-    /// Finds the way of a message to the initiator, and gives back what can leave now; one that has
-    /// to wait for a dial is kept.
+    /// Finds the way to the initiator of what a node says of a task.
     pub(super) fn way_up(
-        &mut self,
+        &self,
         now: Timestamp,
-        call: CallId,
-        place: &Place,
-        upward: Upward,
-        links: &mut Links,
-    ) -> Option<Outbound> {
-        let record = self.record(place)?;
-        let step = self.next_step(now, place, record, links);
+        (ring, record): (RingIndex, &Record),
+        (from, task): (NodeId, &TaskKey),
+        links: &Links,
+    ) -> Result<WayUp, Blocked> {
         let origin = self.origins.get(record.origin).name.node;
-        let is_own = upward.from == self.me.node;
-        let is_root = is_own && admission::opens_root(&upward.task);
-        let came_by = record.link;
-        let (to, link, relayed_from) = match step {
-            Step::Direct(link) => (origin, Some(link), (!is_own).then_some(upward.from)),
-            Step::Relay(sender) => (sender, None, Some(upward.from)),
-            Step::Wait => {
-                self.wait_for_dial(now, origin, call, place, upward, links);
-                return None;
+        let is_own = from == self.me.node;
+        match self.next_step(now, ring, record, links) {
+            Step::Direct(link) => {
+                // Who answers over the connection that a root request came by need not prove that
+                // it holds the task.
+                let is_proven = is_own && link == record.link && admission::opens_root(task);
+                let relayed_from = (!is_own).then_some(from);
+                Ok(WayUp { to: origin, link: Some(link), relayed_from, shows_key: !is_proven })
             }
-            Step::Nowhere => return None,
-        };
-        let is_reply = is_own && matches!(upward.message, Message::Reply(_));
-        let left_by = is_reply.then(|| match link {
-            Some(LinkId::LOCAL) => ReplyPath::Nowhere,
-            Some(link) => links.nonce(link).map_or(ReplyPath::Nowhere, ReplyPath::Link),
-            None => ReplyPath::Relay(to),
-        });
-        if let Some(record) = self.record_mut(place) {
-            record.note_way(link, left_by);
+            Step::Relay(to) => {
+                Ok(WayUp { to, link: None, relayed_from: Some(from), shows_key: true })
+            }
+            Step::Wait => Err(Blocked::Dialling(origin)),
+            Step::Nowhere => Err(Blocked::Nowhere),
         }
-        let Upward { task, key, message, .. } = upward;
-        let mut outbound = Outbound::new(to, Header { call, task }, message);
-        outbound.link = link;
-        outbound.relayed_from = relayed_from;
-        // Who answers over the connection that a root request came by need not prove that it holds
-        // the task.
-        outbound.key = (!is_root || link != Some(came_by)).then_some(key);
-        Some(outbound)
     }
 
     /// The way that a task took at its first output, and another once that is broken.
-    fn next_step(&self, now: Timestamp, place: &Place, record: &Record, links: &Links) -> Step {
+    fn next_step(&self, now: Timestamp, ring: RingIndex, record: &Record, links: &Links) -> Step {
         let origin = self.origins.get(record.origin);
         let (name, gave_up) = (origin.name, origin.gave_up_dialling);
         if self.dials.contains_key(&name.node) {
@@ -146,7 +176,7 @@ impl Visits {
             State::Running(task) => task.route.filter(|link| links.is_up(*link)),
             State::Quiet(_) | State::Over(_) | State::Gone => None,
         };
-        let known = fixed.or_else(|| self.came_by(place.0, record, links));
+        let known = fixed.or_else(|| self.came_by(ring, record, links));
         if let Some(link) = known.or_else(|| links.to_life(name)) {
             return Step::Direct(link);
         }
@@ -266,8 +296,8 @@ impl Visits {
         let to = if direct.is_some() { origin.node } else { by.via };
         let mut outbound = Outbound::new(to, header, message);
         outbound.link = direct.or(Some(by.link));
-        outbound.relayed_from = direct.is_none().then_some(self.me.node);
-        outbound.key = (!is_root || came_by.is_none()).then_some(key);
+        outbound.frame.relayed_from = direct.is_none().then_some(self.me.node);
+        outbound.show((!is_root || came_by.is_none()).then_some(key));
         self.out.push_back(outbound);
     }
 
@@ -318,11 +348,8 @@ impl Visits {
             .filter_map(|(_, record)| Some((&record.task, record.towards(task, key)?)));
         let above = above.filter(|(_, child)| child.node != self.me.node);
         let Some((_, child)) = above.max_by_key(|(task, _)| *task) else { return };
-        let mut outbound = Outbound::new(child.node, frame.header, frame.message);
-        outbound.link = child.link.filter(|link| links.is_up(*link));
-        outbound.relayed_from = frame.relayed_from;
-        outbound.key = frame.key;
-        self.out.push_back(outbound);
+        let link = child.link.filter(|link| links.is_up(*link));
+        self.out.push_back(Outbound { to: child.node, link, frame });
     }
 
     /// Opens a branch of a task.

@@ -88,19 +88,20 @@ pub(super) trait Out {
     }
 
     fn path(&mut self, path: &Path) {
-        match path.as_wire() {
-            // Most frames are about the only branch of a call.
-            [level] => self.array([1, *level]),
-            bytes => {
-                self.u8(u8::try_from(bytes.len()).expect("a path has at most 64 bytes"));
-                self.bytes(bytes);
-            }
-        }
+        let bytes = path.as_wire();
+        self.u8(u8::try_from(bytes.len()).expect("a path has at most 64 bytes"));
+        self.bytes(bytes);
     }
 
     fn key(&mut self, key: &TaskKey) {
-        self.path(&key.path);
-        self.varint(key.hop.into());
+        match (key.path.as_wire(), key.hop) {
+            // Most frames are about the only branch of a call.
+            ([level], 0) => self.array([1, *level, 0]),
+            (_, hop) => {
+                self.path(&key.path);
+                self.varint(hop.into());
+            }
+        }
     }
 
     fn short_bytes(&mut self, bytes: &[u8]) {
@@ -185,19 +186,29 @@ impl Reader {
         self.array().map(u64::from_le_bytes)
     }
 
+    #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, WireError> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            if (byte == 0 && shift > 0) || (shift == 63 && byte > 1) {
+        if let Some(byte @ 0..0x80) = self.frame.get(self.at).copied() {
+            self.at += 1; // Most are short.
+            return Ok(byte.into());
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, WireError> {
+        let (mut value, mut shift) = (0, 0);
+        for byte in &self.frame[self.at..] {
+            if (*byte == 0 && shift > 0) || (shift == 63 && *byte > 1) {
                 return Err(WireError::Invalid);
             }
             value |= u64::from(byte & 0x7f) << shift;
+            self.at += 1;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
+            shift += 7;
         }
-        Err(WireError::Invalid)
+        Err(WireError::Truncated)
     }
 
     pub(super) fn varint_u32(&mut self) -> Result<u32, WireError> {
@@ -225,6 +236,9 @@ impl Reader {
         count: usize,
         mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
+        if count == 0 {
+            return Ok(Vec::new()); // Most are empty.
+        }
         (0..count).map(|_| read(self)).collect()
     }
 
@@ -275,7 +289,16 @@ impl Reader {
         Path::from_wire(self.bytes(len.into())?).ok_or(WireError::Invalid)
     }
 
+    #[inline]
     pub(super) fn key(&mut self) -> Result<TaskKey, WireError> {
+        if let Some([1, level @ 0..0x80, 0]) = self.frame[self.at..].first_chunk() {
+            self.at += 3; // As `Out::key` has it.
+            return Ok(TaskKey { path: Path::of_one(*level), hop: 0 });
+        }
+        self.long_key()
+    }
+
+    fn long_key(&mut self) -> Result<TaskKey, WireError> {
         Ok(TaskKey { path: self.path()?, hop: self.varint_u32()? })
     }
 

@@ -28,6 +28,7 @@ impl Header {
         out.key(&self.task);
     }
 
+    #[inline]
     pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
         let origin = Incarnation(input.u64()?);
         Ok(Self { call: CallId { origin, seq: input.varint()? }, task: input.key()? })
