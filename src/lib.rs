@@ -241,7 +241,7 @@ pub mod transport {
 pub mod cast {
     pub use convoke_core::{
         Announce, CastBody, CastPort, CastSpace, CastsDropped, Digest, JoinRefusal, Reach,
-        ReceivedCast, SpaceTaken, Waiting,
+        ReceivedCast, SpaceRefusal, Waiting,
     };
 }
 

@@ -311,14 +311,10 @@ impl Driver {
     }
 
     /// A reader of casts is gone: `close` tells the node so.
-    pub(crate) fn close_mail<T>(
-        &self,
-        reader: MailReader,
-        close: impl FnOnce(&mut Mailboxes) -> T,
-    ) {
+    pub(crate) fn close_mail<T>(&self, reader: MailReader, close: impl FnOnce(&mut Node) -> T) {
         let _dropped_unlocked = {
             let mut state = self.state.lock();
-            (close(state.node.mailboxes_mut()), state.mail_wakers.remove(&reader))
+            (close(&mut state.node), state.mail_wakers.remove(&reader))
         };
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use convoke_proto::id::{Incarnation, MethodId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::Limits;
-use convoke_proto::mailbox::{Announce, CastsDropped, SpaceTaken};
+use convoke_proto::mailbox::{Announce, CastsDropped, SpaceRefusal};
 use convoke_proto::node::Identity;
 
 use crate::carrier::{BodyCarrier, CarrierTaken};
@@ -251,9 +251,11 @@ impl EndpointBuilder {
             node: proven_node(self.node, &self.transports)?.unwrap_or_else(random_node),
             incarnation: Incarnation::of_random(self.seed.map_or_else(rand::random, spread)),
         };
-        let mut methods = MethodTable::default();
-        for service in self.services.into_iter().chain(self.health.as_ref().map(Health::service)) {
+        let (mut methods, mut voters) = (MethodTable::default(), Vec::new());
+        let services = self.services.into_iter().chain(self.health.as_ref().map(Health::service));
+        for mut service in services {
             service.check(identity.node)?;
+            voters.append(&mut service.take_voters());
             methods.add(service)?;
         }
         methods.authorize_by(self.rule.0);
@@ -286,7 +288,10 @@ impl EndpointBuilder {
         };
         let driver = Driver::new(identity, limits, parts, (secret, seed))?;
         let guard = Guard(driver.clone());
-        driver.with_node(|core, _| core.raise_epoch(self.epoch));
+        driver.with_node(|core, _| {
+            core.raise_epoch(self.epoch);
+            core.mailboxes_mut().know(voters);
+        });
         // Whoever connects first is told all that is known by then.
         for (node, addresses) in peers {
             driver.with_node(|core, _| core.configure(node, addresses));
@@ -476,15 +481,22 @@ impl Endpoint {
     /// `window` tags that nobody has opened here.
     ///
     /// # Errors
-    /// [`SpaceTaken`] while it is open at this endpoint.
+    /// [`SpaceRefusal`] while it is open at this endpoint.
     pub fn cast_space(
         &self,
         name: u64,
         window: usize,
         announce: Announce,
         members: Option<&[NodeId]>,
-    ) -> Result<CastSpace, SpaceTaken> {
+    ) -> Result<CastSpace, SpaceRefusal> {
         CastSpace::begin(self.driver(), name, window, announce, members)
+    }
+
+    /// Keeps the casts of these nodes from now on, also before a reader is there, as
+    /// [`Service::hears`] does from the start.
+    pub fn hear_casts_of(&self, voters: impl IntoIterator<Item = NodeId>) {
+        let voters: Vec<NodeId> = voters.into_iter().collect();
+        self.driver().with_node_quietly(|node| node.mailboxes_mut().know(voters));
     }
 
     /// Casts that this endpoint has not kept since it began, counted by reason.

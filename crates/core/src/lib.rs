@@ -85,7 +85,7 @@ pub use convoke_proto::call::End;
 pub use convoke_proto::failure::Failure;
 pub use convoke_proto::id::{CallId, NodeId, Path};
 pub use convoke_proto::limits::{Limits, ReplyDial};
-pub use convoke_proto::mailbox::{Announce, CastsDropped, JoinRefusal, SpaceTaken};
+pub use convoke_proto::mailbox::{Announce, CastsDropped, JoinRefusal, SpaceRefusal};
 pub use convoke_proto::metadata::Metadata;
 pub use convoke_proto::node::Reach;
 pub use convoke_proto::task::SendError;

@@ -102,6 +102,8 @@ pub struct Service {
     order_by: Option<&'static str>,
     /// Asked before an endpoint starts.
     requirements: Vec<Requirement>,
+    /// Nodes whose casts it counts.
+    voters: Vec<NodeId>,
 }
 
 /// Check that a node can serve a service; else the reason.
@@ -189,6 +191,19 @@ impl Service {
     ) -> Self {
         self.requirements.push(Box::new(fits));
         self
+    }
+
+    /// Keeps the casts of these nodes from the start, also before a handler asks for them with
+    /// [`Context::casts`]. Of others they are kept only where the endpoint was given addresses of
+    /// theirs.
+    #[must_use]
+    pub fn hears(mut self, voters: impl IntoIterator<Item = NodeId>) -> Self {
+        self.voters.extend(voters);
+        self
+    }
+
+    pub(crate) fn take_voters(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.voters)
     }
 
     /// # Errors

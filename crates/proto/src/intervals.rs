@@ -1,4 +1,5 @@
-//! The calls of an origin that are known to be settled: a set of numbers, kept as intervals.
+//! The calls of an origin that are known to be settled, and the tags of a view that are closed: sets
+//! of numbers, kept as intervals.
 //!
 //! Statements come late, twice and in any order, and settled is for ever, so all that is done with
 //! them is to unite them (`settlement.md` S6, S8). What finds no room is not learnt, which costs
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 /// are.
 pub(crate) const INTERVALS_MAX: usize = 16_384;
 
-/// A set of call numbers.
+/// A set of numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Intervals {
     /// From the first number of each interval to the one behind its last. They neither touch nor
@@ -65,6 +66,18 @@ impl Intervals {
         self.of.insert(from, to);
         self.end = self.end.max(to);
         true
+    }
+
+    /// Forgets all numbers below this one.
+    pub(crate) fn forget_below(&mut self, number: u64) {
+        let cut = self.at_or_below(number).filter(|(_, end)| *end > number);
+        self.of = self.of.split_off(&number);
+        if let Some((_, end)) = cut {
+            self.of.insert(number, end);
+        }
+        if self.of.is_empty() {
+            self.end = 0;
+        }
     }
 
     /// The end of the last interval that begins at or below `number`: where to ask on from. 0

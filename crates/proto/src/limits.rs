@@ -60,12 +60,11 @@ pub struct Limits {
     pub carry_copies: usize,
     /// Casts of one sender that are taken for one call or tag, read or not: count. Default 1,024.
     pub casts_max: usize,
-    /// Casts of one sender that wait for one call to be counted: bytes, 128 more for each. Default
-    /// 1 MiB.
+    /// Casts of one sender that wait for one call to be counted: bytes, with all that keeps them.
+    /// Default 1 MiB.
     pub cast_bytes_max: usize,
-    /// Casts of one sender that wait, for all calls: bytes, 128 more for each. Default 8 MiB.
-    pub cast_bytes_sender_max: usize,
-    /// Casts of all senders that wait: bytes, 128 more for each. Default 64 MiB.
+    /// Casts of all senders that wait: bytes, with all that keeps them. One sender may take as much
+    /// as is free, which is half of it for one that is greedy. Default 64 MiB.
     pub cast_bytes_total_max: usize,
     /// Frames held for one node while it is being dialled: bytes. Default 4 MiB.
     pub dial_queue_bytes_max: usize,
@@ -127,7 +126,6 @@ impl Default for Limits {
             carry_copies: 2,
             casts_max: 1024,
             cast_bytes_max: 1 << 20,
-            cast_bytes_sender_max: 8 << 20,
             cast_bytes_total_max: 64 << 20,
             dial_queue_bytes_max: 4 << 20,
             dial_bytes_total_max: 64 << 20,

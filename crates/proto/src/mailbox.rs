@@ -2,17 +2,23 @@
 //! until as many have come as it needs.
 //!
 //! ```text
-//!   none ──cast──▶ Early ──join──▶ Open ──close──▶ Closed ──the last late cast──▶ none
-//!                    └──time──▶ none                 └──time──▶ none
+//!   none ──cast──▶ Early ──join──▶ Open ──close──▶ closed ──settled, or below the floor──▶ none
+//!                    └──time──▶ none
 //! ```
 //! One mechanism for two kinds of names: the participants of a call cast about the call, members
-//! with phases that outlive a call about a [`Tag`]. A closed mailbox keeps nothing; it knows how
-//! many casts may still come late and is forgotten with the last of them.
+//! with phases that outlive a call about a [`Tag`]. What is closed keeps no cast; it is remembered
+//! so that nobody votes twice: a call until it is settled here, a tag until its space is told that
+//! all below another are over.
 //!
-//! Bounded in count and in bytes per sender and mailbox, in bytes per sender over all mailboxes,
-//! and in bytes over all: one member cannot crowd out the others.
+//! Only nodes that this one knows are heard, and of a space only its members. What waits is taken
+//! from the share of who said it, so that no member crowds out another, and each cast has an expiry
+//! of its own, so that none shortens the life of another's.
 
+mod books;
+mod closed;
+mod mail;
 mod space;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -21,21 +27,49 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::id::{CallId, NodeId};
+use crate::id::{CallId, NodeId, NodeLife};
+use crate::limits::Limits;
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
-use crate::wire::Cast;
+use crate::wire::{About, Cast};
 
-use super::limits::Limits;
-use space::Spaces;
-pub use space::{Announce, SpaceTaken};
+use books::Books;
+use closed::ClosedCalls;
+use mail::{Mail, Post};
+pub use space::{Announce, SpaceRefusal};
+use space::{Heard, Spaces};
 
 /// Subject of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MailKey {
     /// A call.
-    Call(CallId),
+    Call(CallName),
     /// A tag of the application's own.
     Tag(Tag),
+}
+
+impl MailKey {
+    /// What a cast is about, as its header and it say.
+    pub(crate) fn of(call: CallId, about: About) -> Self {
+        match about {
+            About::Call { initiator: node } => {
+                let origin = NodeLife { node, life: call.origin };
+                Self::Call(CallName { origin, seq: call.seq })
+            }
+            About::Tag { view } => {
+                Self::Tag(Tag { space: call.origin.0, view, sequence: call.seq })
+            }
+        }
+    }
+}
+
+/// Name of a call among those of all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallName {
+    /// Its initiator: two nodes may say the same life.
+    pub origin: NodeLife,
+    /// Its number there.
+    pub seq: u64,
 }
 
 /// A name of the application's own for what members vote on, such as a slot of a log in a view.
@@ -69,6 +103,13 @@ pub enum JoinRefusal {
     /// It was open before: nobody may vote twice.
     #[error("a round about the same has ended at this node")]
     Closed,
+    /// That it was open could not be remembered: too many tags of its space are closed with gaps
+    /// between them.
+    #[error("more closed tags than can be remembered: close all below one")]
+    Full,
+    /// The request was not sent by the initiator of the call itself.
+    #[error("the request does not come from the initiator of the call itself")]
+    NotAsked,
 }
 
 /// Numbers of casts that were not kept, since the node began.
@@ -77,28 +118,29 @@ pub enum JoinRefusal {
 pub struct CastsDropped {
     /// Nobody needed them any more: harmless.
     pub late: u64,
-    /// Their sender, or all senders together, had too much waiting.
+    /// Their sender had used up its share, or had too much waiting about one call or tag.
     pub over_limit: u64,
     /// They were of an earlier epoch than this node's.
     pub stale_epoch: u64,
     /// No reader came in their time.
     pub expired: u64,
-    /// They were about a tag, and their sender is not a member of its space.
+    /// Their sender is no node that this one knows, or not a member of the tag's space.
     pub strangers: u64,
+    /// Of this node's own: there was no way to the member, or no room on it.
+    pub unsent: u64,
 }
 
 /// All mailboxes of a node.
 #[derive(Debug)]
 pub struct Mailboxes {
     boxes: BTreeMap<MailKey, State>,
-    /// When the mailboxes without a reader are forgotten.
-    early: BTreeSet<(Timestamp, MailKey)>,
-    /// And those whose reader is gone.
-    closed: BTreeSet<(Timestamp, MailKey)>,
+    /// When something is to be dropped of the mailboxes without a reader.
+    expiries: BTreeSet<(Timestamp, MailKey)>,
+    closed_calls: ClosedCalls,
     spaces: Spaces,
-    /// Bytes of each sender that wait, in all mailboxes.
-    bytes_of: BTreeMap<NodeId, usize>,
-    bytes: usize,
+    /// Nodes that may cast, beside those whose addresses this one was given.
+    members: BTreeSet<NodeId>,
+    books: Books,
     /// Readers that waited, and wait no longer.
     ready: VecDeque<MailReader>,
     /// Number of times that something else than casts may have concerned the readers.
@@ -111,32 +153,14 @@ pub struct Mailboxes {
 struct Bounds {
     casts_max: usize,
     box_bytes_max: usize,
-    sender_bytes_max: usize,
-    bytes_max: usize,
     lifetime_max: Duration,
 }
 
 #[derive(Debug)]
 enum State {
+    /// Something is to be dropped of it at this time.
     Early(Box<Mail>, Timestamp),
     Open(Box<Mail>, Reader),
-    Closed { left: u32, forget_at: Timestamp },
-}
-
-#[derive(Debug, Default)]
-struct Mail {
-    casts: Vec<(NodeId, Cast)>,
-    senders: SmallVec<[Sender; 8]>,
-    is_announced: bool,
-}
-
-#[derive(Debug)]
-struct Sender {
-    node: NodeId,
-    /// Casts that came, read or not.
-    count: usize,
-    /// Bytes that wait.
-    bytes: usize,
 }
 
 /// Reader that waits for casts.
@@ -145,34 +169,27 @@ struct Reader {
     is_waiting: bool,
     /// Number of casts that must wait before it is told.
     wake_at: usize,
+    /// Members to which something about it could not be sent.
+    missed: SmallVec<[NodeId; 4]>,
 }
 
-/// Bytes that a waiting cast costs besides its payload.
-const CAST_BYTES: usize = 128;
-
-/// Senders that one mailbox may have.
-const SENDERS_MAX: usize = 1_024;
-
-/// Closed mailboxes remembered. What comes late for one that is not waits for its time and is
-/// dropped then.
-const CLOSED_MAX: usize = 1 << 16;
+/// Nodes that may be named as members: a bound for a program that runs away.
+const MEMBERS_MAX: usize = 1 << 16;
 
 impl Mailboxes {
     pub(crate) fn new(limits: &Limits) -> Self {
         let bounds = Bounds {
             casts_max: limits.casts_max,
             box_bytes_max: limits.cast_bytes_max,
-            sender_bytes_max: limits.cast_bytes_sender_max,
-            bytes_max: limits.cast_bytes_total_max,
             lifetime_max: limits.deadline_max,
         };
         Self {
             boxes: BTreeMap::new(),
-            early: BTreeSet::new(),
-            closed: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            closed_calls: ClosedCalls::default(),
             spaces: Spaces::default(),
-            bytes_of: BTreeMap::new(),
-            bytes: 0,
+            members: BTreeSet::new(),
+            books: Books::new(limits.cast_bytes_total_max),
             ready: VecDeque::new(),
             changes: 0,
             dropped: CastsDropped::default(),
@@ -180,16 +197,41 @@ impl Mailboxes {
         }
     }
 
+    /// Members that vote at this node: their casts are kept, also before a round is there.
+    pub fn know(&mut self, members: impl IntoIterator<Item = NodeId>) {
+        for member in members {
+            if self.members.len() < MEMBERS_MAX {
+                self.members.insert(member);
+            }
+        }
+    }
+
+    /// True when the casts of a node are kept before a round is there.
+    pub(crate) fn knows(&self, node: NodeId) -> bool {
+        self.members.contains(&node)
+    }
+
+    /// True once members were named.
+    pub(crate) fn knows_any(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// A cast came whose value could not be waited for: too many were.
     pub fn note_over_limit(&mut self) {
         self.dropped.over_limit += 1;
     }
 
-    /// A cast of the authenticated node `from` came. `epoch` is this node's own.
+    /// A cast came about a call that is over.
+    pub(crate) fn note_late(&mut self) {
+        self.dropped.late += 1;
+    }
+
+    /// A cast of the authenticated node `from` came, which this node knows or not. `epoch` is this
+    /// node's own.
     pub(crate) fn handle_cast(
         &mut self,
         now: Timestamp,
-        from: NodeId,
+        (from, is_known): (NodeId, bool),
         key: MailKey,
         cast: Cast,
         epoch: u64,
@@ -199,81 +241,84 @@ impl Mailboxes {
             self.dropped.stale_epoch += 1;
             return;
         }
-        if let Some(State::Closed { left, forget_at }) = self.boxes.get_mut(&key) {
-            self.dropped.late += 1;
-            *left -= 1;
-            if *left == 0 {
-                let at = *forget_at;
-                self.forget_closed(at, key);
-            }
-            return;
+        let is_known = is_known || mutant::is(Mutant::StrangersCast);
+        let kept = match key {
+            MailKey::Call(_) if !is_known => Err(&mut self.dropped.strangers),
+            MailKey::Call(name) if self.closed_calls.contains(name) => Err(&mut self.dropped.late),
+            MailKey::Call(_) => self.post(now, from, key, cast),
+            MailKey::Tag(tag) => match self.spaces.hear(tag, from, is_known) {
+                Heard::Stranger => Err(&mut self.dropped.strangers),
+                Heard::Late => Err(&mut self.dropped.late),
+                Heard::Post => self.post(now, from, key, cast),
+                Heard::Stream => self.post_to_stream(from, tag, cast),
+            },
+        };
+        if let Err(count) = kept {
+            *count += 1;
         }
-        if let MailKey::Tag(tag) = key
-            && self.spaces.get(tag.space).is_some_and(|space| !space.is_of(from))
-        {
-            self.dropped.strangers += 1;
-            return;
-        }
+    }
+
+    /// Keeps a cast, or says what it is counted as.
+    fn post(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        key: MailKey,
+        cast: Cast,
+    ) -> Result<(), &mut u64> {
         let is_new = !self.boxes.contains_key(&key);
-        if is_new && !self.admits_new(from, key, &cast) {
-            return;
+        if is_new && (cast.budget_us == 0 || self.spaces.is_closed(key)) {
+            return Err(&mut self.dropped.late);
         }
-        let cost = cost(&cast);
-        let of_sender = self.bytes_of.get(&from).map_or(0, |bytes| *bytes);
-        let Bounds { box_bytes_max, sender_bytes_max, bytes_max, .. } = self.bounds;
-        let is_over = of_sender + cost > sender_bytes_max || self.bytes + cost > bytes_max;
-        if is_over || cost > box_bytes_max {
-            self.dropped.over_limit += 1;
-            return;
+        if is_new && !self.spaces.has_window(key, from) {
+            return Err(&mut self.dropped.over_limit);
+        }
+        let expires = now + Duration::from_micros(cast.budget_us).min(self.bounds.lifetime_max);
+        let post = Post::new(from, expires, cast);
+        let cost = post.cost();
+        let whole = cost + if is_new { Mail::BYTES } else { 0 };
+        if cost > self.bounds.box_bytes_max || !self.books.may_take(from, whole) {
+            return Err(&mut self.dropped.over_limit);
         }
         if is_new {
-            self.begin_early(now, from, key, &cast);
+            self.begin(from, key, expires);
         }
-        let bounds = &self.bounds;
-        let kept = match self.boxes.get_mut(&key) {
-            Some(State::Early(mail, _)) => mail.post(from, cast, bounds),
-            Some(State::Open(mail, reader)) => {
-                let kept = mail.post(from, cast, bounds);
-                if mail.casts.len() >= reader.wake_at {
-                    reader.tell(key, &mut self.ready);
+        let Self { boxes, expiries, bounds, books, ready, .. } = self;
+        let has_room = match boxes.get_mut(&key) {
+            Some(State::Early(mail, at)) => {
+                let has_room = mail.post(post, (bounds.casts_max, bounds.box_bytes_max));
+                if has_room && expires < *at && !mutant::is(Mutant::ExpiryOfFirst) {
+                    expiries.remove(&(*at, key));
+                    expiries.insert((expires, key));
+                    *at = expires;
                 }
-                kept
+                has_room
             }
-            Some(State::Closed { .. }) | None => false,
+            Some(State::Open(mail, reader)) => {
+                let has_room = mail.post(post, (bounds.casts_max, bounds.box_bytes_max));
+                if mail.len() >= reader.wake_at {
+                    reader.tell(key, ready);
+                }
+                has_room
+            }
+            None => false,
         };
-        if !kept {
-            self.dropped.over_limit += 1;
-            return;
+        if !has_room {
+            return Err(&mut self.dropped.over_limit);
         }
-        *self.bytes_of.entry(from).or_default() += cost;
-        self.bytes += cost;
-        if let (MailKey::Tag(tag), Some(State::Early(mail, _))) = (key, self.boxes.get_mut(&key)) {
-            mail.announce(tag, &mut self.spaces, &mut self.ready);
+        books.take(from, cost);
+        if let (MailKey::Tag(tag), Some(State::Early(mail, _))) = (key, self.boxes.get_mut(&key))
+            && self.spaces.announce(tag, mail)
+        {
+            self.ready.push_back(MailReader::Space(tag.space));
         }
+        Ok(())
     }
 
-    /// True when a cast may begin a mailbox.
-    fn admits_new(&mut self, from: NodeId, key: MailKey, cast: &Cast) -> bool {
-        let space = match key {
-            MailKey::Call(_) => None,
-            MailKey::Tag(tag) => self.spaces.get(tag.space).map(|space| (space, tag)),
-        };
-        if cast.budget_us == 0 || space.is_some_and(|(space, tag)| space.is_over(tag)) {
-            self.dropped.late += 1;
-            return false;
-        }
-        if space.is_some_and(|(space, _)| !space.has_room(from)) {
-            self.dropped.over_limit += 1;
-            return false;
-        }
-        true
-    }
-
-    fn begin_early(&mut self, now: Timestamp, from: NodeId, key: MailKey, cast: &Cast) {
-        let lifetime = Duration::from_micros(cast.budget_us).min(self.bounds.lifetime_max);
-        let forget_at = now + lifetime;
-        self.boxes.insert(key, State::Early(Box::default(), forget_at));
-        self.early.insert((forget_at, key));
+    fn begin(&mut self, from: NodeId, key: MailKey, expires: Timestamp) {
+        self.boxes.insert(key, State::Early(Box::new(Mail::begun_by(from)), expires));
+        self.expiries.insert((expires, key));
+        self.books.take(from, Mail::BYTES);
         if let MailKey::Tag(tag) = key {
             self.spaces.note_begun(tag, from);
         }
@@ -284,19 +329,32 @@ impl Mailboxes {
     /// # Errors
     /// [`JoinRefusal`].
     pub fn join(&mut self, key: MailKey) -> Result<(), JoinRefusal> {
-        if let MailKey::Tag(tag) = key
-            && self.spaces.get(tag.space).is_some_and(|space| space.is_over(tag))
-        {
-            return Err(JoinRefusal::Closed);
+        self.open(key, false)
+    }
+
+    /// Opens the mailbox of a tag that may have been open before, for a reader that says again what
+    /// it has said.
+    ///
+    /// # Errors
+    /// [`JoinRefusal`] when it is open, or below the floor.
+    pub fn join_again(&mut self, key: MailKey) -> Result<(), JoinRefusal> {
+        self.open(key, true)
+    }
+
+    fn open(&mut self, key: MailKey, is_again: bool) -> Result<(), JoinRefusal> {
+        if matches!(self.boxes.get(&key), Some(State::Open(..))) {
+            return Err(JoinRefusal::Taken);
         }
-        match self.boxes.get(&key) {
-            Some(State::Open(..)) => return Err(JoinRefusal::Taken),
-            Some(State::Closed { .. }) => return Err(JoinRefusal::Closed),
-            Some(State::Early(..)) | None => {}
+        match key {
+            MailKey::Call(name) if self.closed_calls.contains(name) => {
+                return Err(JoinRefusal::Closed);
+            }
+            MailKey::Call(_) => {}
+            MailKey::Tag(tag) => self.spaces.open(tag, is_again)?,
         }
         let mail = match self.boxes.remove(&key) {
-            Some(State::Early(mail, forget_at)) => {
-                self.end_early(forget_at, key, &mail);
+            Some(State::Early(mail, at)) => {
+                self.end_early(at, key, mail.begun_by);
                 mail
             }
             _ => Box::default(),
@@ -308,42 +366,65 @@ impl Mailboxes {
     /// Takes all that waits, oldest first, with the authenticated senders.
     pub fn take(&mut self, key: MailKey, into: &mut Vec<(NodeId, Cast)>) {
         let Some(State::Open(mail, _)) = self.boxes.get_mut(&key) else { return };
-        for sender in &mut mail.senders {
-            lower(&mut self.bytes_of, sender.node, sender.bytes);
-            self.bytes -= sender.bytes;
-            sender.bytes = 0;
+        for (node, bytes) in mail.take_bytes() {
+            self.books.give(node, bytes);
         }
-        into.append(&mut mail.casts);
+        into.extend(mail.take_posts().map(|post| (post.from, post.cast)));
     }
 
     /// True when `wake_at` casts wait; if not, the reader is ready once they do.
     pub fn poll_waiting(&mut self, key: MailKey, wake_at: usize) -> bool {
         let Some(State::Open(mail, reader)) = self.boxes.get_mut(&key) else { return true };
-        *reader = Reader { is_waiting: mail.casts.len() < wake_at, wake_at };
+        (reader.is_waiting, reader.wake_at) = (mail.len() < wake_at, wake_at);
         !reader.is_waiting
     }
 
-    /// The reader is gone. `left` casts may still come; if nothing else does, they are remembered
-    /// until `forget_at`. Returns what it has not taken.
-    pub fn close(&mut self, key: MailKey, left: u32, forget_at: Timestamp) -> Vec<(NodeId, Cast)> {
-        let mut casts = Vec::new();
-        self.take(key, &mut casts);
-        let Some(State::Open(..)) = self.boxes.get(&key) else { return casts };
-        self.boxes.remove(&key);
-        let is_over = match key {
-            MailKey::Call(_) => false,
-            MailKey::Tag(tag) => self.spaces.get(tag.space).is_none_or(|space| space.is_over(tag)),
-        };
-        if left > 0 && !is_over {
-            if self.closed.len() >= CLOSED_MAX
-                && let Some((at, oldest)) = self.closed.first().copied()
-            {
-                self.forget_closed(at, oldest);
-            }
-            self.boxes.insert(key, State::Closed { left, forget_at });
-            self.closed.insert((forget_at, key));
+    /// The reader is gone. `has_voted` when it may have cast: then nobody opens it again before the
+    /// call is settled, or the tag is below the floor of its space; of a call, nobody does anyway.
+    pub fn close(&mut self, now: Timestamp, key: MailKey, has_voted: bool) {
+        let Some(State::Open(mail, _)) = self.boxes.get_mut(&key) else { return };
+        for (node, bytes) in mail.take_bytes() {
+            self.books.give(node, bytes);
         }
-        casts
+        self.boxes.remove(&key);
+        match key {
+            MailKey::Call(name) => self.closed_calls.insert(now, name),
+            MailKey::Tag(tag) => self.spaces.close(tag, has_voted),
+        }
+    }
+
+    /// True when something is to be said of the calls that are closed; see [`Self::sweep_calls`].
+    pub(crate) fn is_sweep_due(&self, now: Timestamp) -> bool {
+        self.closed_calls.is_due(now)
+    }
+
+    /// Forgets the closed calls of which `is_over` says that no request can come any more.
+    pub(crate) fn sweep_calls(&mut self, now: Timestamp, is_over: impl Fn(CallName) -> bool) {
+        self.closed_calls.sweep(now, is_over);
+    }
+
+    /// A cast could not be sent to a member.
+    pub(crate) fn note_unsent(&mut self, key: MailKey, to: NodeId) {
+        self.dropped.unsent += 1;
+        if let Some(State::Open(_, reader)) = self.boxes.get_mut(&key) {
+            if !reader.missed.contains(&to) {
+                reader.missed.push(to);
+            }
+            reader.tell(key, &mut self.ready);
+        }
+        if let MailKey::Tag(tag) = key
+            && self.spaces.note_unsent(tag.space, to)
+        {
+            self.ready.push_back(MailReader::Space(tag.space));
+        }
+    }
+
+    /// Members to which something about a call or tag could not be sent since it was last asked.
+    pub fn take_missed(&mut self, key: MailKey) -> SmallVec<[NodeId; 4]> {
+        match self.boxes.get_mut(&key) {
+            Some(State::Open(_, reader)) => std::mem::take(&mut reader.missed),
+            _ => SmallVec::new(),
+        }
     }
 
     /// Tells every reader that waits: something else than casts may concern it.
@@ -354,6 +435,8 @@ impl Mailboxes {
                 reader.tell(*key, &mut self.ready);
             }
         }
+        let waiting = self.spaces.tell_all();
+        self.ready.extend(waiting.map(MailReader::Space));
     }
 
     /// Number of times that every reader was told.
@@ -367,55 +450,73 @@ impl Mailboxes {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        while let Some((at, key)) = self.early.first().copied().filter(|(at, _)| *at <= now) {
-            let expired = self.drop_early(at, key);
-            self.dropped.expired += expired as u64;
-        }
-        while let Some((at, key)) = self.closed.first().copied().filter(|(at, _)| *at <= now) {
-            self.forget_closed(at, key);
+        while let Some((at, key)) = self.expiries.first().copied().filter(|(at, _)| *at <= now) {
+            self.expire(now, at, key);
         }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        let first = |set: &BTreeSet<(Timestamp, MailKey)>| set.first().map(|(at, _)| *at);
-        first(&self.early).into_iter().chain(first(&self.closed)).min()
+        let expiry = self.expiries.first().map(|(at, _)| *at);
+        expiry.into_iter().chain(self.closed_calls.sweep_at()).min()
+    }
+
+    /// Drops what has no time left of a mailbox without a reader.
+    fn expire(&mut self, now: Timestamp, at: Timestamp, key: MailKey) {
+        self.expiries.remove(&(at, key));
+        let Some(State::Early(mail, next_at)) = self.boxes.get_mut(&key) else { return };
+        let next = match mutant::is(Mutant::ExpiryOfFirst) {
+            true => None,
+            false => mail.expire(now, |from, cost| {
+                self.books.give(from, cost);
+                self.dropped.expired += 1;
+            }),
+        };
+        match next {
+            Some(next) => {
+                *next_at = next;
+                self.expiries.insert((next, key));
+            }
+            None => {
+                let left = self.drop_early(key);
+                self.dropped.expired += left as u64;
+            }
+        }
     }
 
     /// Forgets a mailbox without a reader, and says how many casts waited in it.
-    fn drop_early(&mut self, at: Timestamp, key: MailKey) -> usize {
-        self.early.remove(&(at, key));
-        let Some(State::Early(mail, _)) = self.boxes.remove(&key) else { return 0 };
-        for sender in &mail.senders {
-            lower(&mut self.bytes_of, sender.node, sender.bytes);
-            self.bytes -= sender.bytes;
+    fn drop_early(&mut self, key: MailKey) -> usize {
+        let Some(State::Early(mut mail, at)) = self.boxes.remove(&key) else { return 0 };
+        for (node, bytes) in mail.take_bytes() {
+            self.books.give(node, bytes);
         }
-        self.end_early(at, key, &mail);
-        mail.casts.len()
+        self.end_early(at, key, mail.begun_by);
+        mail.len()
     }
 
     /// A mailbox has found its reader, or is forgotten without one.
-    fn end_early(&mut self, at: Timestamp, key: MailKey, mail: &Mail) {
-        self.early.remove(&(at, key));
-        if let (MailKey::Tag(tag), Some(first)) = (key, mail.senders.first()) {
-            self.spaces.note_ended(tag, first.node);
+    fn end_early(&mut self, at: Timestamp, key: MailKey, begun_by: Option<NodeId>) {
+        self.expiries.remove(&(at, key));
+        if let Some(begun_by) = begun_by {
+            self.books.give(begun_by, Mail::BYTES);
+            if let MailKey::Tag(tag) = key {
+                self.spaces.note_ended(tag, begun_by);
+            }
         }
     }
 
-    fn forget_closed(&mut self, at: Timestamp, key: MailKey) {
-        self.closed.remove(&(at, key));
-        if let Some(State::Closed { .. }) = self.boxes.get(&key) {
-            self.boxes.remove(&key);
-        }
-    }
-
-    /// Mailboxes of which anything is known.
+    /// Mailboxes that are read, or in which casts wait for their reader.
     pub fn count(&self) -> usize {
         self.boxes.len()
     }
 
-    /// Bytes that wait, 128 for each cast included.
+    /// Closed calls and intervals of closed tags that are remembered.
+    pub fn closed_count(&self) -> usize {
+        self.closed_calls.len() + self.spaces.closed_count()
+    }
+
+    /// Bytes that what waits takes, with all that keeps it.
     pub fn held_bytes(&self) -> usize {
-        self.bytes
+        self.books.used()
     }
 
     /// Numbers of casts that were not kept so far.
@@ -428,56 +529,6 @@ impl Reader {
     fn tell(&mut self, key: MailKey, ready: &mut VecDeque<MailReader>) {
         if std::mem::take(&mut self.is_waiting) {
             ready.push_back(MailReader::Mailbox(key));
-        }
-    }
-}
-
-impl Mail {
-    /// Keeps a cast. False when there was no room.
-    fn post(&mut self, from: NodeId, cast: Cast, bounds: &Bounds) -> bool {
-        let cost = cost(&cast);
-        match self.senders.iter().position(|sender| sender.node == from) {
-            Some(at) => {
-                let sender = &mut self.senders[at];
-                if sender.count >= bounds.casts_max || sender.bytes + cost > bounds.box_bytes_max {
-                    return false;
-                }
-                sender.count += 1;
-                sender.bytes += cost;
-            }
-            None if self.senders.len() >= SENDERS_MAX || cost > bounds.box_bytes_max => {
-                return false;
-            }
-            None => self.senders.push(Sender { node: from, count: 1, bytes: cost }),
-        }
-        self.casts.push((from, cast));
-        true
-    }
-
-    /// Tells who waits for tags of a space, once there is reason to.
-    fn announce(&mut self, tag: Tag, spaces: &mut Spaces, ready: &mut VecDeque<MailReader>) {
-        let Some(space) = spaces.get_mut(tag.space) else { return };
-        let senders = || self.senders.iter().map(|sender| sender.node);
-        if !self.is_announced && space.is_worth_it(senders()) {
-            self.is_announced = true;
-            if space.announce(tag) {
-                ready.push_back(MailReader::Space(tag.space));
-            }
-        }
-    }
-}
-
-fn cost(cast: &Cast) -> usize {
-    cast.payload.len() + CAST_BYTES
-}
-
-fn lower(bytes_of: &mut BTreeMap<NodeId, usize>, node: NodeId, by: usize) {
-    if by > 0
-        && let Some(bytes) = bytes_of.get_mut(&node)
-    {
-        *bytes -= by;
-        if *bytes == 0 {
-            bytes_of.remove(&node);
         }
     }
 }

@@ -105,10 +105,31 @@ pub enum Mutant {
     LostItemsAreComplete,
     /// Items that a handler reads make no room for more.
     ItemsWithoutGrants,
+
+    // Casts: found by the swarm of echo rounds, not by that of calls.
+    /// A request that was handed on begins a round about its call, too.
+    DelegatedJoins,
+    /// What was voted on may be voted on again.
+    ClosedTagForgotten,
+    /// The casts of a mailbox expire with the first of them.
+    ExpiryOfFirst,
+    /// Anybody's casts are kept.
+    StrangersCast,
+    /// One sender may take all the room that there is for casts.
+    CastsWithoutShares,
 }
 
 impl Mutant {
-    /// All of them.
+    /// Those of casts.
+    pub const OF_CASTS: [Self; 5] = [
+        Self::DelegatedJoins,
+        Self::ClosedTagForgotten,
+        Self::ExpiryOfFirst,
+        Self::StrangersCast,
+        Self::CastsWithoutShares,
+    ];
+
+    /// All others.
     pub const ALL: [Self; 46] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,

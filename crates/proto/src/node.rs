@@ -110,6 +110,8 @@ pub struct Node<O = Queue> {
     deadline_default: Duration,
     deadline_max: Duration,
     message_bytes_max: usize,
+    /// It was told of other nodes, by their addresses.
+    knows_others: bool,
 }
 
 impl Node {
@@ -166,6 +168,7 @@ impl<O: Outbox> Node<O> {
             deadline_default: limits.deadline_default,
             deadline_max: limits.deadline_max,
             message_bytes_max: limits.message_bytes_max,
+            knows_others: false,
         })
     }
 
@@ -173,11 +176,13 @@ impl<O: Outbox> Node<O> {
 
     /// Sets the addresses at which a node can be dialled.
     pub fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
+        self.knows_others = true;
         self.links.configure(node, addresses);
     }
 
     /// Another place where a node can be dialled.
     pub fn configure_also(&mut self, node: NodeId, address: Address) {
+        self.knows_others = true;
         self.links.configure_also(node, address);
     }
 
@@ -277,6 +282,7 @@ impl<O: Outbox> Node<O> {
         self.initiator.handle_timeout(now, &self.links);
         self.visits.handle_timeout(now, &mut self.links);
         self.mailboxes.handle_timeout(now);
+        self.sweep_closed_calls(now);
         self.pump(now);
     }
 

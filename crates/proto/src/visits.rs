@@ -68,6 +68,11 @@ impl TaskRef {
         self.key
     }
 
+    /// True when its request came from the initiator of the call itself: nobody below may send such.
+    pub fn is_of_initiator(&self) -> bool {
+        admission::opens_root(&self.task)
+    }
+
     fn place(&self) -> Place {
         (self.ring, (self.call.seq, self.task.clone(), self.key))
     }
@@ -404,6 +409,18 @@ impl Visits {
         self.origins.rings_of(call.origin).flat_map(move |(index, ring)| {
             ring.records.of_call(call.seq).map(move |record| (index, record))
         })
+    }
+
+    /// True when a call is known to be settled, by its initiator's own word.
+    pub(crate) fn is_call_settled(&self, origin: NodeLife, seq: u64) -> bool {
+        let index = self.origins.find(origin);
+        index.is_some_and(|index| self.origins.get(index).is_settled(seq))
+    }
+
+    /// True while a task of a call is here or remembered.
+    pub(crate) fn remembers_call(&self, origin: NodeLife, seq: u64) -> bool {
+        let call = CallId { origin: origin.life, seq };
+        self.records_of(call).any(|(_, record)| self.origins.get(record.origin).name == origin)
     }
 
     /// A task that has said something and is not over.

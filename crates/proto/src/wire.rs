@@ -34,7 +34,7 @@ mod status;
 
 pub use ask::{ASKED_MAX, Ask};
 pub use cancel::{Cancel, CancelReason};
-pub use cast::{Cast, Digest};
+pub use cast::{About, Cast, Digest};
 pub use codec::{TASKS_MAX, WireError};
 pub use credit::{Credit, Credited};
 pub use entry::{Entry, Outcome, Sealed};

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use convoke_proto::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::wire::{
-    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
-    Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part,
-    Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
-    TaskStatus, extension,
+    About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
+    Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome,
+    Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement,
+    Status, TaskStatus, extension,
 };
 
 /// Rounds even where the clock has run out, so that a slow machine tests something too.
@@ -333,7 +333,7 @@ fn openings() -> Vec<Message> {
         ..plain.clone()
     };
     let cast = Cast {
-        view: Some(9),
+        about: About::Tag { view: 9 },
         phase: 1,
         sender: 2,
         epoch: 3,

@@ -278,3 +278,23 @@ async fn defect_10_an_unknown_method_is_answered_and_a_majority_is_more_than_hal
     let error = cluster.all(ASK, 1).quorum(Majority).await.unwrap_err();
     assert!(matches!(error, QuorumError::Impossible(_)), "2 of 4 are no majority");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_down_does_not_keep_the_others_from_forgetting() {
+    // Few may be remembered, and each call leaves one at each that lives.
+    let mut limits = convoke_core::Limits::default();
+    limits.remembered_max = 4_000;
+    let mut cluster = Cluster::start_with(4, limits).await;
+    cluster.crash(4);
+    for number in 0..200 {
+        let calls = (0..100).map(|at| {
+            let call = cluster.all(ASK, 100 * number + at);
+            tokio::spawn(async move { call.quorum(Threshold(3)).await.map(|all| all.len()) })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            assert_eq!(call.await.unwrap().unwrap(), 3, "{number}");
+        }
+    }
+    let remembered = (1..=3).map(|id| cluster.endpoint(id).load().remembered);
+    assert!(remembered.max().unwrap() < 1_000);
+}

@@ -7,7 +7,7 @@ use convoke::transport::Lane;
 use convoke_proto::id::{CallId, Incarnation, MethodId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::wire::{
-    Asked, Cancel, CancelReason, Cast, Cause, Digest, Entry, Executed, Fail, Frame, Header,
+    About, Asked, Cancel, CancelReason, Cast, Cause, Digest, Entry, Executed, Fail, Frame, Header,
     LinkDown, Manifest, Message, Probe, Reply, ReplyKind, ReplyRoute, Request,
 };
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,7 @@ impl Knows {
 
     fn cast(&self) -> Message {
         Message::Cast(Cast {
-            view: None,
+            about: About::Call { initiator: NodeId::new(1) },
             phase: 0,
             sender: 0,
             epoch: 0,

@@ -68,15 +68,19 @@ impl Outbox for Outlet {
                     None => FlushScope::note(&attached.connection),
                 }
             }
-            Err(NotWritable::Closed) => {} // on_closed tells the node.
+            // on_closed tells the node, but for a cast, of which it keeps nothing.
+            Err(NotWritable::Closed | NotWritable::Full)
+                if matches!(frame.message, Message::Cast(_)) =>
+            {
+                return Err(Rejected { text: NO_ROOM.to_owned() });
+            }
+            Err(NotWritable::Closed) => {}
             Err(NotWritable::Full) => match frame.message {
                 // Nothing was promised yet: the branch fails, and the connection carries on.
                 Message::Request(_) => {
                     self.full.insert(to);
                     return Err(Rejected { text: NO_ROOM.to_owned() });
                 }
-                // Nobody counts on a cast.
-                Message::Cast(_) => {}
                 _ => self.find_no_room(now, destination, frame),
             },
             Err(error @ NotWritable::TooLarge { .. }) => {

@@ -1,20 +1,25 @@
 //! Casts among members: the port by which a handler, or whoever else counts them, sends and takes
 //! them. Echo phases are built on it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::id::NodeId;
-use convoke_proto::mailbox::{Announce, JoinRefusal, MailKey, MailReader, SpaceTaken, Tag};
+use convoke_proto::id::{NodeId, NodeLife};
+use convoke_proto::mailbox::{
+    Announce, CallName, JoinRefusal, MailKey, MailReader, SpaceRefusal, Tag,
+};
+use convoke_proto::mutant::{self, Mutant};
 use convoke_proto::node::Reach;
 use convoke_proto::time::Timestamp;
-use convoke_proto::wire::{Cast, Digest};
+use convoke_proto::wire::{About, Cast, Digest};
 use smallvec::SmallVec;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Node};
 
 use super::Context;
 
@@ -52,25 +57,54 @@ pub struct Waiting {
 }
 
 /// Sends casts about one call or tag, and takes those that come. While it lives, no other is about
-/// the same at this node; dropped, it leaves a mailbox that keeps nothing.
+/// the same at this node; dropped, it leaves no more than that it was there.
 pub struct CastPort {
     driver: Arc<Driver>,
     key: MailKey,
     /// For a call, its deadline.
     deadline: Option<Timestamp>,
     lifetime: Duration,
-    late_count: u32,
+    has_voted: AtomicBool,
 }
 
 impl Context {
     /// The port for casts about this call. What came before is in it.
     ///
+    /// Only the initiator's own requests begin one: a node that was asked in the call could
+    /// otherwise make the participants vote on something else in its name.
+    ///
     /// # Errors
-    /// [`JoinRefusal`] when this call has one at this node; or had one to which late casts may
-    /// still come, as [`CastPort::expect_late`] says.
+    /// [`JoinRefusal`] when this call has one at this node, or had one since it began here; or when
+    /// the request was delegated.
     pub fn casts(&self) -> Result<CastPort, JoinRefusal> {
-        let (driver, deadline) = (&self.handle.driver, self.handle.start.deadline);
-        CastPort::open(driver, MailKey::Call(self.task().call), Some(deadline), Duration::ZERO)
+        if !self.is_of_initiator() && !mutant::is(Mutant::DelegatedJoins) {
+            return Err(JoinRefusal::NotAsked);
+        }
+        self.casts_for_parent()
+    }
+
+    /// As [`Self::casts`], also of a request that this node's parent delegated: for who knows that
+    /// it may. Whose call it is, it says.
+    ///
+    /// # Errors
+    /// As [`Self::casts`].
+    pub fn casts_for_parent(&self) -> Result<CastPort, JoinRefusal> {
+        let (driver, start) = (&self.handle.driver, &self.handle.start);
+        let call = start.task.call;
+        let origin = NodeLife { node: start.origin, life: call.origin };
+        let key = MailKey::Call(CallName { origin, seq: call.seq });
+        let join = |node: &mut Node| node.mailboxes_mut().join(key);
+        CastPort::open(driver, key, Some(start.deadline), Duration::ZERO, join)
+    }
+
+    /// The node that serves the task.
+    pub fn node(&self) -> NodeId {
+        self.handle.driver.identity().node
+    }
+
+    /// True when the request was sent by the initiator of the call itself, not delegated.
+    pub fn is_of_initiator(&self) -> bool {
+        self.task().is_of_initiator()
     }
 }
 
@@ -80,9 +114,11 @@ impl CastPort {
         key: MailKey,
         deadline: Option<Timestamp>,
         lifetime: Duration,
+        join: impl FnOnce(&mut Node) -> Result<(), JoinRefusal>,
     ) -> Result<Self, JoinRefusal> {
-        driver.with_node_quietly(|node| node.mailboxes_mut().join(key))?;
-        Ok(Self { driver: driver.clone(), key, deadline, lifetime, late_count: u32::MAX })
+        driver.with_node_quietly(join)?;
+        let has_voted = AtomicBool::new(false);
+        Ok(Self { driver: driver.clone(), key, deadline, lifetime, has_voted })
     }
 
     /// The node it is at.
@@ -100,24 +136,21 @@ impl CastPort {
     /// completion does not depend on it. It may arrive before the receiver's port is there, whose
     /// mailbox keeps it. To a node that cannot be reached it is lost.
     pub fn send(&self, to: impl IntoIterator<Item = NodeId>, body: CastBody) {
-        let budget_us = u64::try_from(self.remaining().as_micros()).unwrap_or(u64::MAX);
-        let CastBody { phase, sender, epoch, digest, payload } = body;
-        let is_carried = false;
-        let cast =
-            Cast { view: None, phase, sender, epoch, budget_us, digest, is_carried, payload };
-        // The caller's iterator may use the endpoint, so it is not run under its lock.
-        let to: SmallVec<[NodeId; 8]> = to.into_iter().collect();
-        self.driver.send_casts(self.key, to, cast);
+        self.has_voted.store(true, Ordering::Relaxed);
+        send(&self.driver, self.key, self.remaining(), to, body);
+    }
+
+    /// Members to which something about it could not be sent since it was last asked: there was no
+    /// way to them, or no room on it.
+    pub fn take_missed(&self) -> SmallVec<[NodeId; 4]> {
+        self.driver.with_node_quietly(|node| node.mailboxes_mut().take_missed(self.key))
     }
 
     /// Takes all that came, oldest first.
     pub fn take(&self, into: &mut Vec<ReceivedCast>) {
         let mut casts = Vec::new();
         self.driver.with_node_quietly(|node| node.mailboxes_mut().take(self.key, &mut casts));
-        into.extend(casts.into_iter().map(|(from, cast)| {
-            let Cast { phase, sender, epoch, digest, payload, .. } = cast;
-            ReceivedCast { from, body: CastBody { phase, sender, epoch, digest, payload } }
-        }));
+        into.extend(casts.into_iter().map(|(from, cast)| ReceivedCast::of(from, cast)));
     }
 
     /// Asks whether `count` casts wait. If not, the waker is kept until so many do, and is not
@@ -145,22 +178,37 @@ impl CastPort {
     fn reader(&self) -> MailReader {
         MailReader::Mailbox(self.key)
     }
+}
 
-    /// Says how many casts may still come when it is dropped. With the last of them the call is
-    /// forgotten here; otherwise at its deadline. Means nothing for a tag, which is remembered
-    /// until its space is told that it is over.
-    pub fn expect_late(&mut self, count: u32) {
-        self.late_count = count;
+impl ReceivedCast {
+    fn of(from: NodeId, cast: Cast) -> Self {
+        let Cast { phase, sender, epoch, digest, payload, .. } = cast;
+        Self { from, body: CastBody { phase, sender, epoch, digest, payload } }
     }
+}
+
+fn send(
+    driver: &Arc<Driver>,
+    key: MailKey,
+    lifetime: Duration,
+    to: impl IntoIterator<Item = NodeId>,
+    body: CastBody,
+) {
+    let budget_us = u64::try_from(lifetime.as_micros()).unwrap_or(u64::MAX);
+    let CastBody { phase, sender, epoch, digest, payload } = body;
+    // The node says of which call or tag it is.
+    let (about, is_carried) = (About::Tag { view: 0 }, false);
+    let cast = Cast { about, phase, sender, epoch, budget_us, digest, is_carried, payload };
+    // The caller's iterator may use the endpoint, so it is not run under its lock.
+    let to: SmallVec<[NodeId; 8]> = to.into_iter().collect();
+    driver.send_casts(key, to, cast);
 }
 
 impl Drop for CastPort {
     fn drop(&mut self) {
-        let (left, forget_at) = match self.key {
-            MailKey::Call(_) => (self.late_count, self.deadline.unwrap_or(Timestamp::MAX)),
-            MailKey::Tag(_) => (u32::MAX, Timestamp::MAX),
-        };
-        self.driver.close_mail(self.reader(), |mail| mail.close(self.key, left, forget_at));
+        let (key, has_voted) = (self.key, *self.has_voted.get_mut());
+        let now = self.driver.now();
+        self.driver.close_mail(self.reader(), |node| node.close_mail(now, key, has_voted));
     }
 }
 
@@ -184,7 +232,7 @@ impl CastSpace {
         window: usize,
         announce: Announce,
         members: Option<&[NodeId]>,
-    ) -> Result<Self, SpaceTaken> {
+    ) -> Result<Self, SpaceRefusal> {
         let members = members.map(|nodes| nodes.iter().copied().collect());
         driver.with_node_quietly(|node| {
             node.mailboxes_mut().open_space(name, window, announce, members)
@@ -192,19 +240,91 @@ impl CastSpace {
         Ok(Self { driver: driver.clone(), name })
     }
 
+    /// The node it is at.
+    pub fn node(&self) -> NodeId {
+        self.driver.identity().node
+    }
+
     /// The port for casts about a tag. What came before is in it. Members that have not opened the
     /// tag keep what is sent for `lifetime`.
     ///
     /// # Errors
-    /// [`JoinRefusal`] when the tag has or had one, or is over.
+    /// [`JoinRefusal`] when the tag has one, had one by which something was cast, or is over; or
+    /// when that could not be remembered of it.
     pub fn open(
         &self,
         view: u64,
         sequence: u64,
         lifetime: Duration,
     ) -> Result<CastPort, JoinRefusal> {
-        let key = MailKey::Tag(Tag { space: self.name, view, sequence });
-        CastPort::open(&self.driver, key, None, lifetime)
+        let key = self.key(view, sequence);
+        let join = |node: &mut Node| node.mailboxes_mut().join(key);
+        CastPort::open(&self.driver, key, None, lifetime, join)
+    }
+
+    /// As [`Self::open`], also of a tag that had one: for who says again what was said by it.
+    ///
+    /// # Errors
+    /// As [`Self::open`], but for a tag that had one.
+    pub fn open_again(
+        &self,
+        view: u64,
+        sequence: u64,
+        lifetime: Duration,
+    ) -> Result<CastPort, JoinRefusal> {
+        let key = self.key(view, sequence);
+        let join = |node: &mut Node| node.mailboxes_mut().join_again(key);
+        CastPort::open(&self.driver, key, None, lifetime, join)
+    }
+
+    fn key(&self, view: u64, sequence: u64) -> MailKey {
+        MailKey::Tag(Tag { space: self.name, view, sequence })
+    }
+
+    /// Reads the casts of all tags as one stream from now on, as [`Self::poll_cast`] gives them: of
+    /// each member in turn. No tag is opened then.
+    pub fn stream(&self) {
+        self.driver.with_node_quietly(|node| node.mailboxes_mut().stream_space(self.name));
+    }
+
+    /// The next cast of a space that is read as a stream, with its tag, view and sequence.
+    ///
+    /// Keeps the waker of the last poll.
+    pub fn poll_cast(&self, cx: &mut TaskContext<'_>) -> Poll<((u64, u64), ReceivedCast)> {
+        self.driver.poll_mail(MailReader::Space(self.name), cx.waker(), |mailboxes| match mailboxes
+            .poll_cast(self.name)
+        {
+            Some((from, tag, cast)) => {
+                Poll::Ready(((tag.view, tag.sequence), ReceivedCast::of(from, cast)))
+            }
+            None => Poll::Pending,
+        })
+    }
+
+    /// Sends a one-way message about a tag to each of these nodes, as [`CastPort::send`]. Members
+    /// that have not opened the tag keep it for `lifetime`.
+    pub fn send(
+        &self,
+        (view, sequence): (u64, u64),
+        lifetime: Duration,
+        to: impl IntoIterator<Item = NodeId>,
+        body: CastBody,
+    ) {
+        send(&self.driver, self.key(view, sequence), lifetime, to, body);
+    }
+
+    /// Members to which something about a tag could not be sent since it was last asked: there was
+    /// no way to them, or no room on it.
+    pub fn take_missed(&self) -> BTreeSet<NodeId> {
+        self.driver.with_node_quietly(|node| node.mailboxes_mut().take_missed_of_space(self.name))
+    }
+
+    /// Other members from now on: nobody else's casts are taken.
+    pub fn change_members(&self, members: impl IntoIterator<Item = NodeId>) {
+        let members: BTreeSet<NodeId> = members.into_iter().collect();
+        self.driver.with_node_quietly(|node| {
+            node.mailboxes_mut().change_members(self.name, members);
+        });
     }
 
     /// A tag that is worth a port and has none.
@@ -232,7 +352,7 @@ impl CastSpace {
 impl Drop for CastSpace {
     fn drop(&mut self) {
         let reader = MailReader::Space(self.name);
-        self.driver.close_mail(reader, |mailboxes| mailboxes.close_space(self.name));
+        self.driver.close_mail(reader, |node| node.mailboxes_mut().close_space(self.name));
     }
 }
 

@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::NodeId;
+use crate::mutant::{self, Mutant};
 
-use super::{MailKey, Mailboxes, State, Tag};
+use super::closed::ClosedTags;
+use super::mail::Mail;
+use super::stream::Stream;
+use super::{JoinRefusal, MailKey, Mailboxes, State, Tag};
 
 /// When a tag that nobody has opened is worth to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,64 +19,114 @@ pub struct Announce {
     pub source: Option<NodeId>,
 }
 
-/// The space is open at this node already.
+/// Why a space cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the space is open at this node already")]
-pub struct SpaceTaken;
+#[non_exhaustive]
+pub enum SpaceRefusal {
+    /// Somebody here has it open.
+    #[error("the space is open at this node already")]
+    Taken,
+    /// That it was open could not be remembered: too many others are.
+    #[error("more spaces than can be remembered")]
+    Full,
+}
 
 #[derive(Debug, Default)]
-pub(super) struct Spaces(BTreeMap<u64, Space>);
+pub(super) struct Spaces {
+    open: BTreeMap<u64, Space>,
+    /// What is closed of those that nobody reads any more.
+    past: BTreeMap<u64, ClosedTags>,
+}
 
 #[derive(Debug)]
 pub(super) struct Space {
-    /// All tags below are over.
-    floor: (u64, u64),
+    closed: ClosedTags,
+    /// Tags that are open.
+    opened: usize,
     /// Tags without a reader that one node may begin.
     window: usize,
-    /// Whose casts are taken; of every node's where nobody was named.
+    /// Whose casts are taken; of every known node's where nobody was named.
     members: Option<BTreeSet<NodeId>>,
     begun: BTreeMap<NodeId, usize>,
     announce: Announce,
     /// Worth a reader, and not told of yet.
     announced: BTreeSet<Tag>,
-    is_waiting: bool,
+    /// Casts of all tags, where they are read so.
+    pub(super) stream: Option<Stream>,
+    /// Members to which something could not be sent.
+    missed: BTreeSet<NodeId>,
+    pub(super) is_waiting: bool,
 }
 
+/// Use of a cast about a tag.
+pub(super) enum Heard {
+    Stranger,
+    Late,
+    Post,
+    Stream,
+}
+
+/// Spaces that are open or have closed tags. Names are the application's own.
+const SPACES_MAX: usize = 4_096;
+
 impl Space {
-    pub(super) fn is_over(&self, tag: Tag) -> bool {
-        (tag.view, tag.sequence) < self.floor
+    fn is_over(&self, tag: Tag) -> bool {
+        self.closed.is_below(place(tag))
     }
 
     pub(super) fn is_of(&self, node: NodeId) -> bool {
         self.members.as_ref().is_none_or(|members| members.contains(&node))
     }
 
-    pub(super) fn has_room(&self, from: NodeId) -> bool {
-        self.begun.get(&from).is_none_or(|begun| *begun < self.window)
-    }
-
-    pub(super) fn is_worth_it(&self, senders: impl Iterator<Item = NodeId> + Clone) -> bool {
+    fn is_worth_it(&self, senders: impl Iterator<Item = NodeId> + Clone) -> bool {
         let Announce { senders_min, source } = self.announce;
         // Strangers may have cast before the space was opened.
         let mut senders = senders.filter(|sender| self.is_of(*sender));
         senders.clone().count() >= senders_min
             || source.is_some_and(|source| senders.any(|sender| sender == source))
     }
-
-    /// Announces a tag. True when its reader has waited for one.
-    pub(super) fn announce(&mut self, tag: Tag) -> bool {
-        self.announced.insert(tag);
-        std::mem::take(&mut self.is_waiting)
-    }
 }
 
 impl Spaces {
-    pub(super) fn get(&self, space: u64) -> Option<&Space> {
-        self.0.get(&space)
+    pub(super) fn get_mut(&mut self, space: u64) -> Option<&mut Space> {
+        self.open.get_mut(&space)
     }
 
-    pub(super) fn get_mut(&mut self, space: u64) -> Option<&mut Space> {
-        self.0.get_mut(&space)
+    /// Says what a cast about a tag is worth.
+    pub(super) fn hear(&self, tag: Tag, from: NodeId, is_known: bool) -> Heard {
+        let Some(space) = self.open.get(&tag.space) else {
+            let is_over = |past: &ClosedTags| past.is_below(place(tag));
+            return match is_known {
+                false => Heard::Stranger,
+                true if self.past.get(&tag.space).is_some_and(is_over) => Heard::Late,
+                true => Heard::Post,
+            };
+        };
+        let is_member = match &space.members {
+            Some(members) => members.contains(&from),
+            None => is_known,
+        };
+        match () {
+            () if !is_member && !mutant::is(Mutant::StrangersCast) => Heard::Stranger,
+            () if space.is_over(tag) => Heard::Late,
+            () if space.stream.is_some() => Heard::Stream,
+            () => Heard::Post,
+        }
+    }
+
+    /// True when a node may begin a mailbox.
+    pub(super) fn has_window(&self, key: MailKey, from: NodeId) -> bool {
+        let MailKey::Tag(tag) = key else { return true };
+        let Some(space) = self.open.get(&tag.space) else { return true };
+        space.begun.get(&from).is_none_or(|begun| *begun < space.window)
+    }
+
+    /// True of a tag that was open before, and is not to be opened again.
+    pub(super) fn is_closed(&self, key: MailKey) -> bool {
+        let MailKey::Tag(tag) = key else { return false };
+        let open = self.open.get(&tag.space).map(|space| &space.closed);
+        let closed = open.or_else(|| self.past.get(&tag.space));
+        closed.is_some_and(|closed| closed.contains(place(tag)))
     }
 
     pub(super) fn note_begun(&mut self, tag: Tag, by: NodeId) {
@@ -91,44 +145,132 @@ impl Spaces {
             }
         }
     }
+
+    /// A tag is opened.
+    pub(super) fn open(&mut self, tag: Tag, is_again: bool) -> Result<(), JoinRefusal> {
+        let space = self.open.get_mut(&tag.space);
+        let past = self.past.get(&tag.space);
+        let (closed, opened) = match &space {
+            Some(space) => (Some(&space.closed), space.opened),
+            None => (past, 0),
+        };
+        if let Some(closed) = closed {
+            let was_open = match is_again {
+                true => closed.is_below(place(tag)),
+                false => closed.contains(place(tag)),
+            };
+            if was_open && !mutant::is(Mutant::ClosedTagForgotten) {
+                return Err(JoinRefusal::Closed);
+            }
+            if !closed.has_room(place(tag), opened) {
+                return Err(JoinRefusal::Full);
+            }
+        }
+        if let Some(space) = space {
+            space.opened += 1;
+        }
+        Ok(())
+    }
+
+    /// A tag was open, and is to be remembered if anything was cast about it.
+    pub(super) fn close(&mut self, tag: Tag, has_voted: bool) {
+        let closed = match self.open.get_mut(&tag.space) {
+            Some(space) => {
+                space.opened = space.opened.saturating_sub(1);
+                &mut space.closed
+            }
+            None if has_voted => self.past.entry(tag.space).or_default(),
+            None => return,
+        };
+        if has_voted {
+            closed.insert(place(tag));
+        }
+    }
+
+    /// Tells who waits for tags of a space, once there is reason to. True when somebody does.
+    pub(super) fn announce(&mut self, tag: Tag, mail: &mut Mail) -> bool {
+        let Some(space) = self.get_mut(tag.space) else { return false };
+        if mail.is_announced || !space.is_worth_it(mail.senders()) {
+            return false;
+        }
+        mail.is_announced = true;
+        space.announced.insert(tag);
+        std::mem::take(&mut space.is_waiting)
+    }
+
+    /// Something could not be sent to a member. True when the reader waited.
+    pub(super) fn note_unsent(&mut self, space: u64, to: NodeId) -> bool {
+        let Some(space) = self.get_mut(space) else { return false };
+        space.missed.insert(to);
+        std::mem::take(&mut space.is_waiting)
+    }
+
+    /// True when the reader of a space waited, which it does no longer.
+    pub(super) fn tell(&mut self, space: u64) -> bool {
+        self.get_mut(space).is_some_and(|space| std::mem::take(&mut space.is_waiting))
+    }
+
+    /// The spaces whose readers waited, which they do no longer.
+    pub(super) fn tell_all(&mut self) -> impl Iterator<Item = u64> {
+        let waiting = |space: &mut Space| std::mem::take(&mut space.is_waiting);
+        self.open.iter_mut().filter_map(move |(name, space)| waiting(space).then_some(*name))
+    }
+
+    pub(super) fn closed_count(&self) -> usize {
+        let open = self.open.values().map(|space| space.closed.len());
+        open.chain(self.past.values().map(ClosedTags::len)).sum()
+    }
 }
 
 impl Mailboxes {
     /// Somebody reads the tags of a space from now on, as far as they come from `members`, or from
-    /// all. What came before is announced, too.
+    /// all known nodes. What came before is announced, too.
     ///
     /// # Errors
-    /// [`SpaceTaken`].
+    /// [`SpaceRefusal`].
     pub fn open_space(
         &mut self,
         name: u64,
         window: usize,
         announce: Announce,
         members: Option<BTreeSet<NodeId>>,
-    ) -> Result<(), SpaceTaken> {
-        if self.spaces.get(name).is_some() {
-            return Err(SpaceTaken);
+    ) -> Result<(), SpaceRefusal> {
+        if self.spaces.open.contains_key(&name) {
+            return Err(SpaceRefusal::Taken);
         }
+        let past = self.spaces.past.remove(&name);
+        if past.is_none() && self.spaces.open.len() + self.spaces.past.len() >= SPACES_MAX {
+            return Err(SpaceRefusal::Full);
+        }
+        self.know(members.iter().flatten().copied());
         let mut space = Space {
-            floor: (0, 0),
+            closed: past.unwrap_or_default(),
+            opened: 0,
             window,
             members,
             begun: BTreeMap::new(),
             announce,
             announced: BTreeSet::new(),
+            stream: None,
+            missed: BTreeSet::new(),
             is_waiting: false,
         };
-        for (key, state) in self.boxes.range_mut(tags_from(name, (0, 0))..=last_of(name)) {
-            let (MailKey::Tag(tag), State::Early(mail, _)) = (key, state) else { continue };
-            if let Some(first) = mail.senders.first() {
-                *space.begun.entry(first.node).or_default() += 1;
-            }
-            if space.is_worth_it(mail.senders.iter().map(|sender| sender.node)) {
-                mail.is_announced = true;
-                space.announced.insert(*tag);
+        for (key, state) in self.boxes.range_mut(all_of(name)) {
+            let MailKey::Tag(tag) = key else { continue };
+            match state {
+                State::Early(mail, _) => {
+                    if let Some(first) = mail.begun_by {
+                        *space.begun.entry(first).or_default() += 1;
+                    }
+                    if space.is_worth_it(mail.senders()) {
+                        mail.is_announced = true;
+                        space.announced.insert(*tag);
+                    }
+                }
+                State::Open(..) => space.opened += 1,
             }
         }
-        self.spaces.0.insert(name, space);
+        self.spaces.open.insert(name, space);
         Ok(())
     }
 
@@ -140,50 +282,74 @@ impl Mailboxes {
         tag
     }
 
+    /// Members to which something about a tag of a space could not be sent since it was last asked.
+    pub fn take_missed_of_space(&mut self, name: u64) -> BTreeSet<NodeId> {
+        self.spaces.get_mut(name).map(|space| std::mem::take(&mut space.missed)).unwrap_or_default()
+    }
+
+    /// Other members of a space from now on. What waits of those who are no longer stays until its
+    /// time; nothing more of theirs is taken.
+    pub fn change_members(&mut self, name: u64, members: BTreeSet<NodeId>) {
+        self.know(members.iter().copied());
+        if let Some(space) = self.spaces.get_mut(name) {
+            space.members = Some(members);
+        }
+    }
+
     /// All tags below are over: what waits for them goes, and what comes for them is late.
     pub fn raise_floor(&mut self, name: u64, floor: (u64, u64)) {
         let Some(space) = self.spaces.get_mut(name) else { return };
-        if floor <= space.floor {
+        if !space.closed.raise_floor(floor) {
             return;
         }
-        space.floor = floor;
+        let (books, dropped) = (&mut self.books, &mut self.dropped);
+        if let Some(stream) = &mut space.stream {
+            stream.drop_over(
+                |tag| place(tag) < floor,
+                |from, cost| {
+                    books.give(from, cost);
+                    dropped.late += 1;
+                },
+            );
+        }
         self.drop_readerless(tags_from(name, (0, 0))..tags_from(name, floor));
     }
 
     /// The lowest tag that is not over.
     pub fn floor(&self, name: u64) -> (u64, u64) {
-        self.spaces.get(name).map_or((0, 0), |space| space.floor)
+        self.spaces.open.get(&name).map_or((0, 0), |space| space.closed.floor())
     }
 
-    /// Nobody reads the tags of a space any more.
+    /// Nobody reads the tags of a space any more. What is closed of it stays so.
     pub fn close_space(&mut self, name: u64) {
-        self.drop_readerless(tags_from(name, (0, 0))..=last_of(name));
-        self.spaces.0.remove(&name);
+        self.drop_readerless(all_of(name));
+        let Some(mut space) = self.spaces.open.remove(&name) else { return };
+        if let Some(stream) = &mut space.stream {
+            stream.drop_over(|_| true, |from, cost| self.books.give(from, cost));
+        }
+        if !space.closed.is_empty() {
+            self.spaces.past.insert(name, space.closed);
+        }
     }
 
     fn drop_readerless(&mut self, keys: impl std::ops::RangeBounds<MailKey>) {
-        let keys: Vec<MailKey> = self.boxes.range(keys).map(|(key, _)| *key).collect();
-        for key in keys {
-            match self.boxes.get(&key) {
-                Some(State::Early(_, at)) => {
-                    let at = *at;
-                    let late = self.drop_early(at, key);
-                    self.dropped.late += late as u64;
-                }
-                Some(State::Closed { forget_at, .. }) => {
-                    let at = *forget_at;
-                    self.forget_closed(at, key);
-                }
-                Some(State::Open(..)) | None => {}
-            }
+        let early = self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early(..)));
+        let early: Vec<MailKey> = early.map(|(key, _)| *key).collect();
+        for key in early {
+            let late = self.drop_early(key);
+            self.dropped.late += late as u64;
         }
     }
+}
+
+fn place(tag: Tag) -> (u64, u64) {
+    (tag.view, tag.sequence)
 }
 
 fn tags_from(space: u64, (view, sequence): (u64, u64)) -> MailKey {
     MailKey::Tag(Tag { space, view, sequence })
 }
 
-fn last_of(space: u64) -> MailKey {
-    tags_from(space, (u64::MAX, u64::MAX))
+pub(super) fn all_of(space: u64) -> std::ops::RangeInclusive<MailKey> {
+    tags_from(space, (0, 0))..=tags_from(space, (u64::MAX, u64::MAX))
 }

@@ -2,10 +2,10 @@
 
 use crate::id::{CallId, Incarnation, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Cast, Header, Message};
+use crate::wire::{About, Cast, Header, Message};
 
 use super::super::Outbound;
-use super::super::mailbox::{MailKey, Mailboxes, Tag};
+use super::super::mailbox::{CallName, MailKey, Mailboxes, Tag};
 use super::super::outbox::Outbox;
 use super::Node;
 
@@ -22,11 +22,35 @@ pub struct Reach {
 impl<O: Outbox> Node<O> {
     /// A cast of `from` came.
     pub fn handle_cast(&mut self, now: Timestamp, from: NodeId, call: CallId, cast: Cast) {
-        let key = match cast.view {
-            None => MailKey::Call(call),
-            Some(view) => MailKey::Tag(Tag { space: call.origin.0, view, sequence: call.seq }),
-        };
-        self.mailboxes.handle_cast(now, from, key, cast, self.visits.epoch());
+        let key = MailKey::of(call, cast.about);
+        // Nobody votes any more on what is settled.
+        if let MailKey::Call(CallName { origin, seq }) = key
+            && self.visits.is_call_settled(origin, seq)
+        {
+            return self.mailboxes.note_late();
+        }
+        // Who was told of nobody cannot tell strangers apart.
+        let knows_some = self.knows_others || self.mailboxes.knows_any();
+        let is_known = !knows_some
+            || from == self.identity.node
+            || self.mailboxes.knows(from)
+            || self.links.is_configured(from);
+        self.mailboxes.handle_cast(now, (from, is_known), key, cast, self.visits.epoch());
+    }
+
+    /// The reader of casts about a call or tag is gone; see [`Mailboxes::close`].
+    pub fn close_mail(&mut self, now: Timestamp, key: MailKey, has_voted: bool) {
+        self.mailboxes.close(now, key, has_voted);
+        self.sweep_closed_calls(now);
+    }
+
+    /// Forgets the closed calls that are settled here, or whose requests are remembered no more.
+    pub(super) fn sweep_closed_calls(&mut self, now: Timestamp) {
+        if self.mailboxes.is_sweep_due(now) {
+            let visits = &self.visits;
+            let is_over = |CallName { origin, seq }| !visits.remembers_call(origin, seq);
+            self.mailboxes.sweep_calls(now, is_over);
+        }
     }
 
     /// Sends a cast to each of these nodes.
@@ -37,19 +61,28 @@ impl<O: Outbox> Node<O> {
         to: impl IntoIterator<Item = NodeId>,
         mut cast: Cast,
     ) {
-        let call = match key {
-            MailKey::Call(call) => call,
+        let (call, about) = match key {
+            MailKey::Call(CallName { origin, seq }) => {
+                let about = About::Call { initiator: origin.node };
+                (CallId { origin: origin.life, seq }, about)
+            }
             MailKey::Tag(Tag { space, view, sequence }) => {
-                cast.view = Some(view);
-                CallId { origin: Incarnation(space), seq: sequence }
+                (CallId { origin: Incarnation(space), seq: sequence }, About::Tag { view })
             }
         };
+        cast.about = about;
         let header = Header { call, task: TaskKey { path: Path::root(), hop: 0 } };
         for to in to {
             let message = Message::Cast(cast.clone());
             self.send(now, Outbound::new(to, header.clone(), message));
         }
         self.pump(now);
+    }
+
+    /// A cast of this node was not sent.
+    pub(super) fn note_unsent_cast(&mut self, to: NodeId, call: CallId, about: About) {
+        let key = MailKey::of(call, about);
+        self.mailboxes.note_unsent(key, to);
     }
 
     /// Its mailboxes, to be read. Nothing is sent by that.

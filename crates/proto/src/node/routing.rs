@@ -263,6 +263,7 @@ impl<O: Outbox> Node<O> {
                 self.initiator.handle_unasked(now, header.call, asked, &probe.tasks);
             }
             Message::Item(_) => self.initiator.lose_items(header.call),
+            Message::Cast(cast) => self.note_unsent_cast(to, header.call, cast.about),
             // Replies that had only this way are lost; the rest is repeated or not needed.
             _ => {}
         }

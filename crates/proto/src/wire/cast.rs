@@ -4,21 +4,19 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::id::NodeId;
+
 use super::codec::{Out, Reader, WireError};
 
 pub(super) const FLAG_TAGGED: u8 = 0x01;
 const FLAG_CARRIED: u8 = 0x02;
 
-/// A cast of an echo phase. It opens no branch and is not part of completion. Typically 58 bytes
+/// A cast of an echo phase. It opens no branch and is not part of completion. Typically 59 bytes
 /// before the payload.
-///
-/// It is about the call of its header, whose participants cast to each other; or, with a `view`,
-/// about a *tag* of the application's own. Then no call is meant: the header's origin is the tag's
-/// space, its seq the tag's sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cast {
-    /// The view of a tag; `None` for a cast about a call.
-    pub view: Option<u64>,
+    /// What it is about, beside the header.
+    pub about: About,
     /// Which phase, from 0.
     pub phase: u16,
     /// The sender's index in the configuration.
@@ -34,6 +32,23 @@ pub struct Cast {
     pub is_carried: bool,
     /// The value, or nothing where the digest is enough.
     pub payload: Bytes,
+}
+
+/// Subject of a cast, as far as the header does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The call of the header, whose participants cast to each other. The same life may be said by
+    /// several nodes, so whose call it is belongs to its name.
+    Call {
+        /// The node whose call it is.
+        initiator: NodeId,
+    },
+    /// A *tag* of the application's own. Then no call is meant: the header's origin is the tag's
+    /// space, its seq the tag's sequence.
+    Tag {
+        /// The view of the tag.
+        view: u64,
+    },
 }
 
 /// The digest of a value: 32 bytes.
@@ -57,15 +72,16 @@ impl fmt::Debug for Digest {
 
 impl Cast {
     pub(super) fn flags(&self) -> u8 {
-        let tagged = if self.view.is_some() { FLAG_TAGGED } else { 0 };
+        let tagged = if matches!(self.about, About::Tag { .. }) { FLAG_TAGGED } else { 0 };
         let carried = if self.is_carried { FLAG_CARRIED } else { 0 };
         tagged | carried
     }
 
     pub(super) fn write(&self, out: &mut impl Out) {
-        if let Some(view) = self.view {
-            out.varint(view);
-        }
+        out.varint(match self.about {
+            About::Call { initiator } => initiator.get(),
+            About::Tag { view } => view,
+        });
         out.varint(self.phase.into());
         out.varint(self.sender.into());
         out.varint(self.epoch);
@@ -77,7 +93,13 @@ impl Cast {
         if flags & !(FLAG_TAGGED | FLAG_CARRIED) != 0 {
             return Err(WireError::Reserved);
         }
-        let view = (flags & FLAG_TAGGED != 0).then(|| input.varint()).transpose()?;
+        let about = input.varint()?;
+        let about = match flags & FLAG_TAGGED {
+            0 => {
+                About::Call { initiator: NodeId::try_from(about).map_err(|_| WireError::Invalid)? }
+            }
+            _ => About::Tag { view: about },
+        };
         let short = |value: u64| u16::try_from(value).map_err(|_| WireError::Invalid);
         let (phase, sender) = (short(input.varint()?)?, short(input.varint()?)?);
         let (epoch, budget_us) = (input.varint()?, input.varint()?);
@@ -85,6 +107,6 @@ impl Cast {
         digest.0.copy_from_slice(input.bytes(32)?);
         let payload = input.payload();
         let is_carried = flags & FLAG_CARRIED != 0;
-        Ok(Self { view, phase, sender, epoch, budget_us, digest, is_carried, payload })
+        Ok(Self { about, phase, sender, epoch, budget_us, digest, is_carried, payload })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use convoke_core::{Code, Digest, JoinRefusal, NodeId, SpaceTaken, Status};
+use convoke_core::{Code, Digest, JoinRefusal, NodeId, SpaceRefusal, Status};
 
 use super::plan::PlanError;
 
@@ -32,7 +32,7 @@ pub enum EchoError {
     Join(#[from] JoinRefusal),
     /// The space is open at this endpoint already.
     #[error(transparent)]
-    Space(#[from] SpaceTaken),
+    Space(#[from] SpaceRefusal),
     /// A cast is not possible.
     #[error(transparent)]
     Cast(#[from] CastRefused),

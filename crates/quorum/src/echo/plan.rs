@@ -28,6 +28,7 @@ use convoke_core::NodeId;
 pub struct EchoPlan {
     members: usize,
     phases: Arc<[Phase]>,
+    askers: Arc<[NodeId]>,
 }
 
 /// One phase of a round.
@@ -168,7 +169,7 @@ impl EchoPlan {
         if members > Self::MEMBERS_MAX {
             return Err(PlanError::TooManyMembers { members });
         }
-        let plan = Self { members, phases };
+        let plan = Self { members, phases, askers: Arc::default() };
         plan.check().map(|()| plan)
     }
 
@@ -206,6 +207,19 @@ impl EchoPlan {
             Some(before) => Phase::new("echo", quorum).cast_on(Rule::on(before, quorum)),
         };
         Self::new(members, (0..phases).map(phase))
+    }
+
+    /// Lets requests of these nodes begin the round of a call, too, where they delegate those of its
+    /// initiator: a leader whom all members know. What such a node says of a call is believed, also
+    /// whose it is. Default: the initiator's own requests alone.
+    #[must_use]
+    pub fn asked_by(mut self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        self.askers = nodes.into_iter().collect();
+        self
+    }
+
+    pub(super) fn is_asked_by(&self, node: NodeId) -> bool {
+        self.askers.contains(&node)
     }
 
     /// Number of members that vote.

@@ -44,34 +44,43 @@ pub struct EchoRound {
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
     down: Vec<NodeId>,
+    /// Members to which a vote could not be sent.
+    missed: Vec<NodeId>,
     /// After how many changes that was.
     seen: Option<u64>,
     casts: Vec<ReceivedCast>,
 }
 
 impl EchoRound {
-    /// Begins the round about the call of a handler. A call has one round at a node.
+    /// Begins the round about the call of a handler. A call has one round at a node, which only a
+    /// request of its initiator begins, or of those whom the plan names ([`EchoPlan::asked_by`]): a
+    /// member that was asked in the call could otherwise have the others vote on something else.
+    ///
+    /// The members of the first round must be known to the endpoint before, or votes that come
+    /// early are lost: by their addresses, or by
+    /// [`Endpoint::hear_casts_of`](convoke_core::Endpoint::hear_casts_of).
     ///
     /// # Errors
-    /// [`EchoError`] when this node is no member, the plan is not for these members, or the call
-    /// has a round here.
+    /// [`EchoError`] when this node is no member, the plan is not for these members, the call has
+    /// or had a round here, or the request comes from somebody else.
     pub fn join(
         context: &Context,
         members: &Configuration,
         plan: EchoPlan,
     ) -> Result<Self, EchoError> {
-        Self::with_port(context.casts()?, members, plan, true)
+        let is_named = plan.is_asked_by(context.parent());
+        let core = EchoCore::new(context.node(), members, plan)?;
+        context.endpoint().hear_casts_of(members.nodes());
+        let port = match is_named {
+            true => context.casts_for_parent()?,
+            false => context.casts()?,
+        };
+        Ok(Self::of(core, port, true))
     }
 
-    pub(super) fn with_port(
-        port: CastPort,
-        members: &Configuration,
-        plan: EchoPlan,
-        is_call: bool,
-    ) -> Result<Self, EchoError> {
-        let core = EchoCore::new(port.node(), members, plan)?;
-        let (lives, down, casts) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { core, port, is_call, lives, down, seen: None, casts })
+    pub(super) fn of(core: EchoCore, port: CastPort, is_call: bool) -> Self {
+        let (lives, down, missed, casts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { core, port, is_call, lives, down, missed, seen: None, casts }
     }
 
     /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a
@@ -104,6 +113,21 @@ impl EchoRound {
         Ok(())
     }
 
+    /// Members to which a vote could not be sent, for want of a connection or of room on it. While
+    /// the round is awaited, the votes are sent again when connections change; see
+    /// [`Self::repeat_to`].
+    pub fn missed(&self) -> &[NodeId] {
+        &self.missed
+    }
+
+    fn note_missed(&mut self) {
+        for node in self.port.take_missed() {
+            if !self.missed.contains(&node) {
+                self.missed.push(node);
+            }
+        }
+    }
+
     /// Sends the votes of this node again, without payloads, to a member whose connection was
     /// broken. Those that it has are not counted again.
     pub fn repeat_to(&self, member: NodeId) {
@@ -121,6 +145,7 @@ impl EchoRound {
             let body = self.body(vote, payload(vote));
             self.port.send(members.nodes().filter(|node| *node != me), body);
         }
+        self.note_missed();
     }
 
     fn body(&self, vote: EchoVote, payload: Bytes) -> CastBody {
@@ -231,6 +256,14 @@ impl EchoRound {
         let (reach, changes) = self.port.reach(self.core.members().nodes());
         self.seen = Some(changes);
         self.down.clear();
+        self.note_missed();
+        let is_back = |node: &NodeId| {
+            let index = self.core.members().index_of(*node);
+            index.is_some_and(|index| reach[usize::from(index)].life.is_some())
+        };
+        let back: Vec<NodeId> = self.missed.iter().copied().filter(is_back).collect();
+        self.missed.retain(|node| !back.contains(node));
+        back.into_iter().for_each(|node| self.repeat_to(node));
         if !self.is_call {
             return;
         }
@@ -271,12 +304,6 @@ impl EchoRound {
     /// The votes and what follows from them.
     pub fn core(&self) -> &EchoCore {
         &self.core
-    }
-}
-
-impl Drop for EchoRound {
-    fn drop(&mut self) {
-        self.port.expect_late(u32::try_from(self.core.outstanding()).unwrap_or(u32::MAX));
     }
 }
 

@@ -81,19 +81,22 @@ impl EchoExt for Service {
             true => Ok(()),
             false => Err(format!("{name} echoes among {all:?}, and {node} is none of them")),
         });
-        service.unary(digested(method), move |request: Digested<Req>, context| {
-            let Digested { message, digest } = request;
-            let joined = join(&context, &members, &plan);
-            let begun = joined.map(|round| (round, handler(message, context.clone())));
-            async move {
-                let (round, handled) = begun?;
-                let reply = handled.await?;
-                // Whoever has the next request first must not wait for this node to come to it.
-                context.release();
-                round.agree(digest).await?;
-                Ok::<_, Status>(reply)
-            }
-        })
+        service.hears(members.nodes()).unary(
+            digested(method),
+            move |request: Digested<Req>, context| {
+                let Digested { message, digest } = request;
+                let joined = join(&context, &members, &plan);
+                let begun = joined.map(|round| (round, handler(message, context.clone())));
+                async move {
+                    let (round, handled) = begun?;
+                    let reply = handled.await?;
+                    // Whoever has the next request first must not wait for this node to come to it.
+                    context.release();
+                    round.agree(digest).await?;
+                    Ok::<_, Status>(reply)
+                }
+            },
+        )
     }
 }
 

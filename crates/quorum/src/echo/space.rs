@@ -9,14 +9,17 @@ use crate::Configuration;
 
 use super::digest::digest_of;
 use super::error::EchoError;
+use super::machine::{EchoCore, EchoVote};
 use super::plan::EchoPlan;
 use super::round::EchoRound;
 
 /// The tags of one service or group at this node: pairs of numbers, such as view and sequence, each
 /// of which members vote on in a round of its own.
 ///
-/// A tag has one round at a node, ever: joined again it is refused, until [`Self::close_below`] has
-/// closed it for good. The space is closed when it is dropped.
+/// A tag that this node has voted on has one round here, ever: joined again it is refused, unless
+/// it is [restored](Self::restore) with what was cast. [`Self::close_below`] closes tags for good,
+/// after which nothing of them is remembered one by one. The space is closed when it is dropped;
+/// opened again, it remembers the same.
 ///
 /// ```
 /// # use convoke_core::Endpoint;
@@ -46,6 +49,7 @@ pub struct EchoSpaceBuilder {
     window: usize,
     keep: Duration,
     announce: Announce,
+    floor: (u64, u64),
 }
 
 impl EchoSpaceBuilder {
@@ -81,6 +85,14 @@ impl EchoSpaceBuilder {
         self
     }
 
+    /// Begins with all tags below this one closed: after a restart, those on which an earlier life
+    /// of this node may have voted and which it does not [restore](EchoSpace::restore).
+    #[must_use]
+    pub fn floor(mut self, view: u64, sequence: u64) -> Self {
+        self.floor = (view, sequence);
+        self
+    }
+
     /// The number that stands for the name in casts.
     pub fn id(&self) -> u64 {
         self.name
@@ -91,13 +103,14 @@ impl EchoSpaceBuilder {
     /// # Errors
     /// [`EchoError::NotMember`], or [`EchoError::Space`] when the endpoint has it open.
     pub fn open(self, endpoint: &Endpoint) -> Result<EchoSpace, EchoError> {
-        let Self { name, members, window, keep, announce } = self;
+        let Self { name, members, window, keep, announce, floor } = self;
         let node = endpoint.node();
         if !members.contains(node) {
             return Err(EchoError::NotMember { node });
         }
         let nodes: Vec<_> = members.nodes().collect();
         let space = endpoint.cast_space(name, window, announce, Some(&nodes))?;
+        space.raise_floor(floor.0, floor.1);
         Ok(EchoSpace { space, members, keep })
     }
 }
@@ -114,16 +127,49 @@ impl EchoSpace {
             window: 256,
             keep: Duration::from_secs(10),
             announce: Announce { senders_min: 1, source: None },
+            floor: (0, 0),
         }
     }
 
     /// Begins the round about a tag. What members have cast about it before is counted.
     ///
     /// # Errors
-    /// [`EchoError::Join`] when the tag has, or had, a round here, or is closed.
+    /// [`EchoError::Join`] when the tag has a round here, had one that has voted, or is closed; or
+    /// when that could not be remembered of it. An error uses nothing up.
     pub fn join(&self, view: u64, sequence: u64, plan: EchoPlan) -> Result<EchoRound, EchoError> {
+        let core = EchoCore::new(self.space.node(), &self.members, plan)?;
         let port = self.space.open(view, sequence, self.keep)?;
-        EchoRound::with_port(port, &self.members, plan, false)
+        Ok(EchoRound::of(core, port, false))
+    }
+
+    /// Begins the round about a tag that may have had one, with what this node has cast by it, as
+    /// [`EchoRound::restore`] does.
+    ///
+    /// # Errors
+    /// As [`Self::join`], but for a tag that had a round; [`EchoError::Cast`] when the votes
+    /// contradict each other.
+    pub fn restore(
+        &self,
+        view: u64,
+        sequence: u64,
+        plan: EchoPlan,
+        votes: impl IntoIterator<Item = EchoVote>,
+    ) -> Result<EchoRound, EchoError> {
+        let mut core = EchoCore::new(self.space.node(), &self.members, plan)?;
+        for vote in votes {
+            core.restore(vote)?;
+        }
+        let port = self.space.open_again(view, sequence, self.keep)?;
+        let mut round = EchoRound::of(core, port, false);
+        round.restore([])?;
+        Ok(round)
+    }
+
+    /// Members to which votes could not be sent since this was last asked, for want of a connection
+    /// or of room on it: whom to [repeat](EchoRound::repeat_to) them to once they are back. A round
+    /// does so itself while it is awaited.
+    pub fn take_missed(&self) -> Vec<NodeId> {
+        self.space.take_missed().into_iter().collect()
     }
 
     /// The next tag, view and sequence, that enough members have cast about and that is not joined.

@@ -3,6 +3,7 @@
 mod counts;
 mod faults;
 mod floods;
+mod liars;
 mod pull;
 mod spaces;
 mod support;

@@ -8,7 +8,7 @@ use crate::call::CallOptions;
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
-use crate::mailbox::MailKey;
+use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
 use crate::task::SendError;
 use crate::wire::{
@@ -241,19 +241,25 @@ fn the_marks_of_one_peer_are_bounded_and_its_tasks_are_stopped_all_the_same() {
 
 #[test]
 fn the_casts_of_all_calls_share_one_bound() {
-    let limits = Limits { cast_bytes_total_max: 10 * (100 + 128), ..Limits::default() };
+    let limits = Limits { cast_bytes_total_max: 10_000, ..Limits::default() };
     let mut server = node(9, &limits);
     let three = up(&mut server, 3);
     let cast = || Message::Cast(cast(0, &[0; 100]));
+    server.mailboxes_mut().know([id(4)]);
+    take(&mut server, three, header(3, 1, task(&[])), cast());
+    assert_eq!((server.mailboxes().count(), server.mailboxes().dropped().strangers), (0, 1));
+    server.mailboxes_mut().know([id(3)]);
     (1..=20).for_each(|seq| take(&mut server, three, header(3, seq, task(&[])), cast()));
-    assert_eq!(server.mailboxes().count(), 10);
-    let key = MailKey::Call(CallId { origin: life(3), seq: 1 });
+    let kept = server.mailboxes().count();
+    assert!((5..15).contains(&kept) && server.mailboxes().held_bytes() <= 5_000, "{kept}");
+    let origin = NodeLife { node: id(1), life: life(3) };
+    let key = MailKey::Call(CallName { origin, seq: 1 });
     server.mailboxes_mut().join(key).unwrap();
     let mut taken = Vec::new();
     server.mailboxes_mut().take(key, &mut taken);
     assert_eq!(taken.len(), 1);
     take(&mut server, three, header(3, 21, task(&[])), cast());
-    assert_eq!(server.mailboxes().count(), 11, "what is taken makes room");
+    assert_eq!(server.mailboxes().count(), kept + 1, "what is taken makes room");
     server.handle_timeout(NOW + Duration::from_secs(1));
     assert_eq!(server.mailboxes().count(), 1, "the one that is read");
     assert_eq!(server.visits().origin_count(), 0, "a cast is no task");

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::link::Hello;
 use crate::link::Lane;
 use crate::visits::{Branch, Start};
-use crate::wire::{Cast, Cause, Digest};
+use crate::wire::{About, Cast, Cause, Digest};
 
 pub(super) const METHOD: MethodId = MethodId(7);
 
@@ -357,7 +357,7 @@ pub(super) fn open_one(node: &mut Node, now: Timestamp, to: u64) -> CallId {
 pub(super) fn cast(phase: u16, payload: &'static [u8]) -> Cast {
     let (payload, digest) = (Bytes::from_static(payload), Digest::ZERO);
     Cast {
-        view: None,
+        about: About::Call { initiator: id(1) },
         phase,
         sender: 0,
         epoch: 0,

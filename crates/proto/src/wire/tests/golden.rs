@@ -6,9 +6,9 @@ use bytes::Bytes;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::wire::{
-    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
-    Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part, Probe,
-    Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
+    About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
+    Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part,
+    Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
     TaskStatus, extension,
 };
 
@@ -330,7 +330,7 @@ fn control() -> Vec<Golden> {
     let cancel = Cancel { reason: CancelReason::Late, budget_us: BUDGET_US };
     let credit = Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 };
     let cast = Cast {
-        view: None,
+        about: About::Call { initiator: NodeId::new(7) },
         phase: 1,
         sender: 2,
         epoch: 3,
@@ -340,6 +340,7 @@ fn control() -> Vec<Golden> {
         payload: Bytes::from_static(b"v"),
     };
     let digest = "d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1";
+    let initiator = ("07", "initiator n7");
     let vote = [
         ("01", "phase 1"),
         ("02", "sender 2"),
@@ -348,7 +349,7 @@ fn control() -> Vec<Golden> {
         (digest, "digest"),
         ("76", "payload"),
     ];
-    let tagged = Cast { view: Some(9), ..cast.clone() };
+    let tagged = Cast { about: About::Tag { view: 9 }, ..cast.clone() };
     let carried = Cast { is_carried: true, payload: Bytes::from_static(b"ref"), ..cast.clone() };
     vec![
         Golden::new(
@@ -377,21 +378,21 @@ fn control() -> Vec<Golden> {
             Frame::new(header("/"), Message::Cast(cast)),
             &[("2a", "version 2, kind 10"), ("00", "no flags")],
             ROOT,
-            &vote,
+            &[&[initiator], &vote[..]].concat(),
         ),
         Golden::new(
-            "CAST",
+            "CAST about a tag",
             Frame::new(header("/"), Message::Cast(tagged)),
             &[("2a", "version 2, kind 10"), ("01", "TAGGED")],
             ROOT,
             &[&[("09", "view 9")], &vote[..]].concat(),
         ),
         Golden::new(
-            "CAST",
+            "CAST with a carried value",
             Frame::new(header("/"), Message::Cast(carried)),
             &[("2a", "version 2, kind 10"), ("02", "CARRIED")],
             ROOT,
-            &[&vote[..5], &[("726566", "reference")]].concat(),
+            &[&[initiator], &vote[..5], &[("726566", "reference")]].concat(),
         ),
     ]
 }

@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::wire::entry::CHILDREN_MAX;
 use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
-    ASKED_MAX, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest,
+    ASKED_MAX, About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest,
     EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown,
     Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request,
     Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
@@ -113,10 +113,10 @@ fn typical_frames_are_this_small() {
     let settled = Settled { statements: vec![statement(from, from + 300, Vec::new())] };
     let kind = ItemKind::Item { seq: 0, is_last: false };
     let request_item = Item { kind, part: None, payload: Bytes::new() };
-    let cast = |view| {
+    let cast = |about| {
         let (digest, payload) = (Digest([7; 32]), Bytes::new());
         Cast {
-            view,
+            about,
             phase: 0,
             sender: 2,
             epoch: 0,
@@ -157,8 +157,16 @@ fn typical_frames_are_this_small() {
         ("ask", Frame::new(Header::without_call(), Message::Ask(ask)), 29),
         ("settled", Frame::new(Header::without_call(), Message::Settled(settled)), 32),
         ("item of a request", task(Message::Item(request_item)), 21),
-        ("cast", Frame::new(header("/"), Message::Cast(cast(None))), 58),
-        ("cast about a tag", Frame::new(header("/"), Message::Cast(cast(Some(7)))), 59),
+        (
+            "cast",
+            Frame::new(header("/"), Message::Cast(cast(About::Call { initiator: node(7) }))),
+            59,
+        ),
+        (
+            "cast about a tag",
+            Frame::new(header("/"), Message::Cast(cast(About::Tag { view: 7 }))),
+            59,
+        ),
     ];
     for (name, frame, size) in sizes {
         assert_eq!(LENGTH_BYTES + frame.encoded_len(), size, "{name}");
@@ -379,7 +387,8 @@ fn values_out_of_range_are_refused() {
         ("a longer form of a number", raw(9, 0, &[&[0x80, 0x00, 0]])),
         ("a number beyond 64 bits", raw(9, 0, &[&[0], &[0xff; 9], &[0x02]])),
         ("a reply index beyond 32 bits", raw(9, 0, &[&[0x80, 0x80, 0x80, 0x80, 0x10, 0]])),
-        ("a phase beyond 16 bits", raw(10, 0, &[&[0x80, 0x80, 0x04, 0, 0], &[0; 8]])),
+        ("a phase beyond 16 bits", raw(10, 0, &[&[7, 0x80, 0x80, 0x04, 0, 0], &[0; 8]])),
+        ("a call of node 0", raw(10, 0, &[&[0; 5], &[0; 32]])),
         ("no such cause", raw(4, 0, &[&[20, 1, 0, 0, 0, 0], &[0; 8], &[0, 0]])),
         ("cause 0 of a FAIL", raw(4, 0, &[&[0, 1, 0, 0, 0, 0], &[0; 8], &[0, 0]])),
         ("no such executed", raw(4, 0, &[&[1, 3, 0, 0, 0, 0], &[0; 8], &[0, 0]])),

@@ -9,10 +9,10 @@ use crate::address::Address;
 use crate::id::{CallId, Incarnation, LinkNonce, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::wire::{
-    Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
-    Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part,
-    Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
-    TaskStatus, can_show_key,
+    About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
+    Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome,
+    Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement,
+    Status, TaskStatus, can_show_key,
 };
 
 /// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
@@ -329,12 +329,17 @@ fn item() -> impl Strategy<Value = Item> {
     })
 }
 
+fn about() -> impl Strategy<Value = About> {
+    let call = (1..=u64::MAX).prop_map(|node| About::Call { initiator: NodeId::new(node) });
+    prop_oneof![call, number().prop_map(|view| About::Tag { view })]
+}
+
 fn cast() -> impl Strategy<Value = Cast> {
     let digest = any::<[u8; 32]>().prop_map(Digest);
     let numbers = (number_u16(), number_u16(), number(), number());
-    (option::of(number()), numbers, digest, any::<bool>(), payload()).prop_map(
-        |(view, (phase, sender, epoch, budget_us), digest, is_carried, payload)| Cast {
-            view,
+    (about(), numbers, digest, any::<bool>(), payload()).prop_map(
+        |(about, (phase, sender, epoch, budget_us), digest, is_carried, payload)| Cast {
+            about,
             phase,
             sender,
             epoch,

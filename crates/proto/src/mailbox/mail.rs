@@ -1,0 +1,156 @@
+//! One mailbox: the casts that wait, and who sent how many.
+
+use std::mem::size_of;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::id::NodeId;
+use crate::time::Timestamp;
+use crate::wire::Cast;
+
+/// Senders that one mailbox may have.
+pub(super) const SENDERS_MAX: usize = 1_024;
+
+/// A payload up to this size is copied out of the buffer that it came in, which it would keep as a
+/// whole: a few bytes could hold 64 KiB. What is larger fills most of its buffer.
+const COPIED_BYTES_MAX: usize = 32 << 10;
+
+/// Cost of an allocation besides its bytes, for a common allocator.
+const ALLOCATION_BYTES: usize = 16;
+
+/// Casts about one call or tag.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    posts: Vec<Post>,
+    senders: SmallVec<[Sender; 4]>,
+    /// Who spoke of it first, before anybody here read it.
+    pub(super) begun_by: Option<NodeId>,
+    pub(super) is_announced: bool,
+}
+
+/// A cast that waits.
+#[derive(Debug)]
+pub(super) struct Post {
+    pub(super) from: NodeId,
+    /// Time until which it waits for a reader.
+    expires: Timestamp,
+    pub(super) cast: Cast,
+}
+
+#[derive(Debug)]
+struct Sender {
+    node: NodeId,
+    /// Casts that came, read or not.
+    count: u32,
+    /// Bytes that wait.
+    bytes: usize,
+}
+
+impl Post {
+    pub(super) fn new(from: NodeId, expires: Timestamp, mut cast: Cast) -> Self {
+        cast.payload = match cast.payload.len() {
+            0 => Bytes::new(),
+            1..COPIED_BYTES_MAX => Bytes::copy_from_slice(&cast.payload),
+            _ => cast.payload,
+        };
+        Self { from, expires, cast }
+    }
+
+    /// Bytes that it takes: its place, with the room by which the list of them grows, and its
+    /// payload.
+    pub(super) fn cost(&self) -> usize {
+        let payload = match self.cast.payload.len() {
+            0 => 0,
+            len => len + ALLOCATION_BYTES,
+        };
+        size_of::<Self>() * 9 / 8 + payload
+    }
+}
+
+impl Mail {
+    /// Bytes that one without casts takes: it, its place in the table, and its time.
+    pub(super) const BYTES: usize = size_of::<Self>() + 3 * ALLOCATION_BYTES + TABLES_BYTES;
+
+    pub(super) fn begun_by(node: NodeId) -> Self {
+        Self { begun_by: Some(node), ..Self::default() }
+    }
+
+    /// Keeps a cast, if its sender has fewer and less waiting here than these. False when not.
+    pub(super) fn post(&mut self, post: Post, (casts_max, bytes_max): (usize, usize)) -> bool {
+        let cost = post.cost();
+        match self.senders.iter().position(|sender| sender.node == post.from) {
+            Some(at) => {
+                let sender = &mut self.senders[at];
+                if sender.count as usize >= casts_max || sender.bytes + cost > bytes_max {
+                    return false;
+                }
+                sender.count += 1;
+                sender.bytes += cost;
+            }
+            None if self.senders.len() >= SENDERS_MAX => return false,
+            None => self.senders.push(Sender { node: post.from, count: 1, bytes: cost }),
+        }
+        // An eighth more than there are: most hold few, and twice as much is not paid for.
+        if self.posts.len() == self.posts.capacity() {
+            self.posts.reserve_exact(1 + self.posts.len() / 8);
+        }
+        self.posts.push(post);
+        true
+    }
+
+    /// Casts that wait.
+    pub(super) fn len(&self) -> usize {
+        self.posts.len()
+    }
+
+    /// Those who have sent any.
+    pub(super) fn senders(&self) -> impl Iterator<Item = NodeId> + Clone {
+        self.senders.iter().map(|sender| sender.node)
+    }
+
+    /// What waits of each sender, which waits no longer.
+    pub(super) fn take_bytes(&mut self) -> impl Iterator<Item = (NodeId, usize)> {
+        self.senders.iter_mut().map(|sender| (sender.node, std::mem::take(&mut sender.bytes)))
+    }
+
+    /// The casts, oldest first.
+    pub(super) fn take_posts(&mut self) -> impl Iterator<Item = Post> {
+        std::mem::take(&mut self.posts).into_iter()
+    }
+
+    /// Drops what has no time left, and tells of each its sender and cost. When the next has none;
+    /// `None` when none is left.
+    pub(super) fn expire(
+        &mut self,
+        now: Timestamp,
+        mut dropped: impl FnMut(NodeId, usize),
+    ) -> Option<Timestamp> {
+        let Self { posts, senders, .. } = self;
+        posts.retain(|post| {
+            let stays = post.expires > now;
+            if !stays {
+                dropped(post.from, post.cost());
+                if let Some(sender) = senders.iter_mut().find(|sender| sender.node == post.from) {
+                    sender.count -= 1;
+                    sender.bytes -= post.cost();
+                }
+            }
+            stays
+        });
+        senders.retain(|sender| sender.count > 0);
+        posts.iter().map(|post| post.expires).min()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.posts.iter().map(Post::cost).sum()
+    }
+}
+
+/// An entry of the table of mailboxes and one of their times, in nodes that are two thirds full.
+const TABLES_BYTES: usize = {
+    let of_box = size_of::<(super::MailKey, super::State)>();
+    let of_time = size_of::<(Timestamp, super::MailKey)>();
+    (of_box + of_time) * 3 / 2
+};
