@@ -22,6 +22,9 @@ pub(crate) struct Channel {
 /// Largest piece of a message, so that those of one connection share it.
 const PART_BYTES_MAX: u64 = 256 << 10;
 
+/// Times its own size that a piece may keep in memory: parts of messages up to 2 MiB are slices.
+const KEPT_TIMES_MAX: usize = 8;
+
 impl Channel {
     pub(crate) fn new(unscheduled: u64) -> Self {
         let window = SendWindow::new(unscheduled);
@@ -94,20 +97,78 @@ impl Channel {
         }
         let total = first.payload.len() as u64;
         let len = available.min(total - self.offset).min(PART_BYTES_MAX);
-        let range = self.offset..self.offset + len;
-        let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
         let piece = Piece {
             kind: first.kind,
             part: Some(Part { offset: self.offset, total }),
             extensions: std::mem::take(&mut first.extensions),
-            payload: first.payload.slice(at(range.start)..at(range.end)),
+            payload: part_of(&first.payload, self.offset, len),
         };
         self.window.send(piece.payload.len());
-        self.offset = range.end;
+        self.offset += len;
         if self.offset == total {
             self.queue.pop_front();
             self.offset = 0;
         }
         Some(piece)
+    }
+}
+
+/// Bytes of a message for one piece. A slice keeps the whole message for as long as it waits in a
+/// send buffer, which counts the slice alone; so a small one is a copy.
+fn part_of(message: &Bytes, offset: u64, len: u64) -> Bytes {
+    let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
+    let range = at(offset)..at(offset + len);
+    if range.len() < message.len() / KEPT_TIMES_MAX {
+        return Bytes::copy_from_slice(&message[range]);
+    }
+    message.slice(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Message that is known to be in memory by the number of references to its mark.
+    struct Marked {
+        bytes: Vec<u8>,
+        _mark: Arc<()>,
+    }
+
+    impl AsRef<[u8]> for Marked {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    /// However a receiver grants, and whichever pieces wait for it to read: they keep no more
+    /// memory than a few times their own size.
+    #[test]
+    fn a_piece_keeps_little_more_than_itself() {
+        for total in [20_000, 100_000, 1 << 20, 4 << 20] {
+            for step in [1_000, 16 << 10, 100_000, 256 << 10, 1 << 20] {
+                for kept in 0..8 {
+                    let mark = Arc::new(());
+                    let marked = Marked { bytes: vec![7; total], _mark: mark.clone() };
+                    let message = Bytes::from_owner(marked);
+                    let mut channel = Channel::new(16 << 10);
+                    channel.push(Piece::whole(ReplyKind::Message, Vec::new(), message));
+                    let mut limit = 16 << 10;
+                    let mut pieces = std::iter::from_fn(|| {
+                        limit += step;
+                        channel.poll().or_else(|| {
+                            channel.grant(limit);
+                            channel.poll()
+                        })
+                    });
+                    let Some(piece) = pieces.nth(kept) else { continue };
+                    drop(channel);
+                    let keeps_all = Arc::strong_count(&mark) > 1;
+                    let len = piece.payload.len();
+                    assert!(!keeps_all || len * 8 >= total, "{len} of {total} by {step}");
+                }
+            }
+        }
     }
 }
