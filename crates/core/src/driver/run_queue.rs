@@ -47,8 +47,9 @@ struct Queue {
     /// Those that have waited at a gate: before the others.
     passed: VecDeque<Job>,
     jobs: VecDeque<Job>,
-    /// Replies of handlers that have ended meanwhile.
+    /// Replies of handlers that have ended meanwhile, and their bytes.
     answers: Vec<Answer>,
+    answer_bytes: usize,
     /// That of the last batch of starts, for the next one.
     room: Vec<Start>,
     is_draining: bool,
@@ -61,6 +62,11 @@ thread_local! {
 /// Handlers that others have caused and that are started before anything else has its turn: so many
 /// that nobody is held up for long, so few that no chain of them keeps its thread for ever.
 const IN_A_ROW_MAX: usize = 256;
+
+/// Bytes of replies that are sent together: from here on they are handed over before the next
+/// handler starts. Until then they are in nobody's share, so a batch of requests for large replies
+/// may not pile them up; small ones rarely come to as much in a batch.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Starts handlers that were brought together, in their order: now, or after those that are being
 /// started on this thread.
@@ -140,19 +146,27 @@ impl Queue {
 /// Leaves the reply that ends a task to be sent with others, if handlers are being started on this
 /// thread; otherwise gives it back.
 pub(crate) fn answer_later(handle: &TaskHandle, payload: Bytes) -> Result<(), Bytes> {
-    QUEUE.with_borrow_mut(|queue| {
+    let is_full = QUEUE.with_borrow_mut(|queue| {
         if !queue.is_draining {
             return Err(payload);
         }
         let (driver, task) = (handle.driver().clone(), handle.task().clone());
+        queue.answer_bytes += payload.len();
         queue.answers.push(Answer { driver, task, payload });
-        Ok(())
-    })
+        Ok(queue.answer_bytes >= ANSWER_BYTES_MAX)
+    })?;
+    if is_full {
+        send_answers();
+    }
+    Ok(())
 }
 
 /// True when there were any.
 fn send_answers() -> bool {
-    let mut answers = QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.answers));
+    let mut answers = QUEUE.with_borrow_mut(|queue| {
+        queue.answer_bytes = 0;
+        std::mem::take(&mut queue.answers)
+    });
     let has_some = !answers.is_empty();
     for of_driver in answers.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
         let driver = of_driver[0].driver.clone();
