@@ -8,6 +8,7 @@ mod certificates;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use convoke::transport::TcpTransport;
@@ -32,6 +33,8 @@ const HELD: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/Held");
 const APART: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/Apart");
 /// Returns while a part of it that was spawned still reads.
 const LEFT: Method<Items<Vec<u8>>, u64> = Method::new("stream.Test/Left");
+/// Streams until it would have to wait, then tries an item that is too large.
+const FILL: Method<u64, Vec<u8>> = Method::new("stream.Test/Fill");
 /// Doubles a number.
 const DOUBLE: Method<u64, u64> = Method::new("stream.Test/Double");
 
@@ -90,8 +93,7 @@ impl Streams {
         let reading = reads.clone();
         tokio::spawn(async move {
             let mut end = pin!(items.next());
-            let waits = std::future::poll_fn(|cx| std::task::Poll::Ready(end.as_mut().poll(cx)));
-            assert!(waits.await.is_pending(), "nothing was sent");
+            assert!(once(end.as_mut()).await.is_pending(), "nothing was sent");
             reading.notify_one();
             ends.send(end.await.map_or(Ok(0), |item| item.map(|_| 1)))
         });
@@ -118,6 +120,23 @@ impl Streams {
     }
 }
 
+/// Polls a future once.
+async fn once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+async fn fill(_: u64, task: Task<Vec<u8>>) -> Handled<Finish> {
+    let mut items = task.stream()?;
+    while let Poll::Ready(sent) = once(items.send(&vec![0; 10_000])).await {
+        sent?;
+    }
+    let refused = once(items.send(&vec![0; Limits::default().message_bytes_max])).await;
+    assert!(matches!(refused, Poll::Ready(Err(SendError::TooLarge { .. }))), "{refused:?}");
+    drop(items);
+    Ok(task.finish())
+}
+
 type Ends = mpsc::UnboundedReceiver<std::result::Result<u64, ItemsError>>;
 
 fn service() -> (Service, Arc<Streams>, Ends) {
@@ -132,7 +151,9 @@ fn service() -> (Service, Arc<Streams>, Ends) {
         .tree(APART, Streams::apart)
         .tree(LEFT, Streams::left)
         .and(|service| {
-            service.unary(DOUBLE, |n: u64, _: Context| async move { Ok::<_, Status>(2 * n) })
+            service
+                .tree(FILL, fill)
+                .unary(DOUBLE, |n: u64, _: Context| async move { Ok::<_, Status>(2 * n) })
         });
     (convoke::IntoService::into_service(service), streams, ended)
 }
@@ -465,6 +486,30 @@ async fn an_item_that_is_too_large_or_no_message_is_an_error_of_this_call_alone(
     items.send(&"text is bytes, too".to_owned()).await?;
     items.finish();
     assert_eq!(call.first().await?.into_inner(), 18);
+    Ok(())
+}
+
+/// It would not fit later either.
+#[tokio::test]
+async fn an_item_that_is_too_large_is_refused_at_once_where_others_wait_for_credit() -> Result {
+    let Pair { server: _server, client, to, streams, .. } = Pair::tcp().await?;
+    let (mut items, call) = client.call_stream(HELD).to(to).open()?;
+    let mut count = 0;
+    while let Poll::Ready(sent) = once(items.send(&vec![0; 10_000])).await {
+        sent?;
+        count += 1;
+    }
+    let refused = once(items.send(&vec![0; Limits::default().message_bytes_max])).await;
+    assert!(matches!(refused, Poll::Ready(Err(SendError::TooLarge { .. }))), "{refused:?}");
+    items.finish();
+    streams.may_read.add_permits(count + 1);
+    assert_eq!(call.first().await?.into_inner(), count as u64);
+
+    let mut call = client.call(FILL, 0).to(to).open()?;
+    while let Some(item) = call.next().await {
+        item?;
+    }
+    assert!(call.outcome().await.is_complete());
     Ok(())
 }
 

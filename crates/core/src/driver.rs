@@ -24,18 +24,19 @@ mod promise;
 mod proof;
 mod run_queue;
 mod sink;
+mod waiters;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
-use convoke_proto::mailbox::{MailReader, Mailboxes};
+use convoke_proto::mailbox::MailReader;
 use convoke_proto::node::{Identity, NodeEvent};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
@@ -282,55 +283,9 @@ impl Driver {
         if is_one_thread { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
 
-    /// Keeps a waker until a stream of `task` has credit or an item again, or the task is stopped.
-    pub(crate) fn wait_for_stream(&self, task: &TaskRef, waker: &Waker) {
-        let mut state = self.state.lock();
-        let waiting = state.stream_wakers.entry(task.clone()).or_default();
-        if !waiting.iter().any(|kept| kept.will_wake(waker)) {
-            waiting.push(waker.clone());
-        }
-    }
-
-    /// Polls for what a reader of casts waits for. Keeps the waker when there is nothing.
-    pub(crate) fn poll_mail<T>(
-        &self,
-        reader: MailReader,
-        waker: &Waker,
-        poll: impl FnOnce(&mut Mailboxes) -> Poll<T>,
-    ) -> Poll<T> {
-        let (polled, _dropped_unlocked) = {
-            let mut state = self.state.lock();
-            let polled = poll(state.node.mailboxes_mut());
-            let old = match polled {
-                Poll::Pending => state.mail_wakers.insert(reader, waker.clone()),
-                Poll::Ready(_) => state.mail_wakers.remove(&reader),
-            };
-            (polled, old)
-        };
-        polled
-    }
-
-    /// A reader of casts is gone: `close` tells the node so.
-    pub(crate) fn close_mail<T>(&self, reader: MailReader, close: impl FnOnce(&mut Node) -> T) {
-        let _dropped_unlocked = {
-            let mut state = self.state.lock();
-            (close(&mut state.node), state.mail_wakers.remove(&reader))
-        };
-    }
-
     /// For what causes nothing to be sent.
     pub(crate) fn with_node_quietly<T>(&self, act: impl FnOnce(&mut Node) -> T) -> T {
         act(&mut self.state.lock().node)
-    }
-
-    /// The handler of a task has ended.
-    pub(crate) fn forget_task(&self, task: &TaskRef) {
-        let (_dropped_unlocked, waiting) = {
-            let mut state = self.state.lock();
-            (state.stoppers.remove(task), state.stream_wakers.remove(task))
-        };
-        // Parts of it that were spawned still wait, and are told that it is over.
-        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {

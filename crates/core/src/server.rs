@@ -18,6 +18,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -431,6 +432,22 @@ impl TaskHandle {
         }
         self.end();
         answered
+    }
+
+    /// Polls for what a part of the task waits for; `Ok(None)` while there is nothing.
+    fn poll_stream<T, E>(
+        &self,
+        cx: &std::task::Context<'_>,
+        poll: impl FnOnce(&mut Node, Timestamp, &TaskRef) -> Result<Option<T>, E>,
+    ) -> Poll<Result<T, E>> {
+        self.driver.poll_stream(self.task(), cx.waker(), |node, now| {
+            let polled = poll(node, now, self.task()).transpose();
+            if polled.is_none() {
+                // Before the lock is let go of: the end of the task comes after it.
+                self.note_kept();
+            }
+            polled.map_or(Poll::Pending, Poll::Ready)
+        })
     }
 
     /// The driver will keep something by the name of the task, until it ends.

@@ -108,12 +108,14 @@ impl<Req: Payload> RequestStream<Req> {
     /// # Errors
     /// [`SendError::Ended`] when the task has ended or reads no further items: the call says which,
     /// and a task may well answer before it has read all. [`SendError::Lost`] when the connection
-    /// has ended; nothing is sent again over another. [`SendError::TooLarge`] of the item alone.
+    /// has ended; nothing is sent again over another. [`SendError::TooLarge`] of the item alone,
+    /// at once.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.
     pub async fn send(&mut self, item: &Req) -> Result<(), SendError> {
         let (driver, call, payload) = (self.endpoint.driver(), self.call, item.to_bytes());
+        driver.check_size(&payload)?;
         poll_fn(|cx| driver.poll_send_item(call, &payload, cx)).await
     }
 }

@@ -170,9 +170,14 @@ fn send_answers() -> bool {
     let has_some = !answers.is_empty();
     for of_driver in answers.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
         let driver = of_driver[0].driver.clone();
-        driver.with_node(|node, now| {
+        driver.with_state(|state, now, aftermath| {
             for Answer { task, payload, .. } in of_driver {
-                server::answer(node, now, task, std::mem::take(payload));
+                server::answer(&mut state.node, now, task, std::mem::take(payload));
+                // Parts of it that were spawned may have begun to wait since its handler ended.
+                if !state.stream_wakers.is_empty() {
+                    let waiting = state.stream_wakers.remove(task);
+                    aftermath.wakers.extend(waiting.into_iter().flatten());
+                }
             }
         });
     }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use convoke_proto::task::{ItemsFailure, NextItem, TaskFailure};
@@ -83,19 +83,10 @@ impl<Req: Payload> Items<Req> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        let next = match self.handle.next_item() {
-            Ok(None) => {
-                self.handle.note_kept();
-                self.handle.driver().wait_for_stream(self.handle.task(), cx.waker());
-                // It may have come between the question and the waker.
-                self.handle.next_item()
-            }
-            next => next,
-        };
-        let item = match next {
-            Ok(None) => return Poll::Pending,
-            Ok(Some(NextItem::Item(bytes))) => Req::decode(bytes).map_err(ItemsError::Decode),
-            Ok(Some(NextItem::End)) => {
+        let next = self.handle.poll_stream(cx, |node, now, task| node.next_item(now, task));
+        let item = match ready!(next) {
+            Ok(NextItem::Item(bytes)) => Req::decode(bytes).map_err(ItemsError::Decode),
+            Ok(NextItem::End) => {
                 self.is_over = true;
                 return Poll::Ready(None);
             }
@@ -141,10 +132,6 @@ impl<Req> fmt::Debug for Items<Req> {
 }
 
 impl TaskHandle {
-    fn next_item(&self) -> Result<Option<NextItem>, ItemsFailure> {
-        self.driver.with_node(|node, now| node.next_item(now, self.task()))
-    }
-
     fn drop_items(&self) {
         self.driver.with_node(|node, now| node.drop_items(now, self.task()));
     }

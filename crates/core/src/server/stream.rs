@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::task::Poll;
 
 use convoke_proto::task::SendError;
 
@@ -27,32 +26,20 @@ impl<Resp: Payload> ReplyStream<Resp> {
     /// Sends an item once the initiator has granted room for it.
     ///
     /// # Errors
-    /// [`SendError`] when the task has been stopped or the message is too large.
+    /// [`SendError`] when the task has been stopped, or at once when the message is too large.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.
     pub async fn send(&mut self, item: &Resp) -> Result<(), SendError> {
         let (handle, index) = (&self.handle, self.index);
+        let payload = handle.packed(item.to_bytes());
+        handle.driver.check_size(&payload)?;
         poll_fn(|cx| {
-            let poll =
-                || handle.driver.with_node(|node, _| node.has_stream_credit(handle.task(), index));
-            match poll() {
-                Ok(true) => return Poll::Ready(Ok(())),
-                Ok(false) => {
-                    handle.note_kept();
-                    handle.driver.wait_for_stream(handle.task(), cx.waker());
-                }
-                Err(refusal) => return Poll::Ready(Err(refusal)),
-            }
-            // The credit may have come between the question and the waker.
-            match poll() {
-                Ok(true) => Poll::Ready(Ok(())),
-                Ok(false) => Poll::Pending,
-                Err(refusal) => Poll::Ready(Err(refusal)),
-            }
+            handle.poll_stream(cx, |node, _, task| {
+                Ok(node.has_stream_credit(task, index)?.then_some(()))
+            })
         })
         .await?;
-        let payload = handle.packed(item.to_bytes());
         handle.output(|node, now| node.stream_item(now, handle.task(), index, payload))
     }
 }

@@ -1,0 +1,141 @@
+//! Wakers of those who wait for credit or items of a task, or for casts: kept under the lock of the
+//! node under which there was nothing for them.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use convoke_proto::mailbox::{MailReader, Mailboxes};
+use convoke_proto::task::SendError;
+use convoke_proto::time::Timestamp;
+use convoke_proto::visits::TaskRef;
+
+use super::{Driver, Node};
+
+impl Driver {
+    /// Refuses a message that no node would take, however long it waited.
+    pub(crate) fn check_size(&self, payload: &Bytes) -> Result<(), SendError> {
+        let (size, limit) = (payload.len(), self.limits.message_bytes_max);
+        if size > limit { Err(SendError::TooLarge { size, limit }) } else { Ok(()) }
+    }
+
+    /// Polls for what a part of a running task waits for. Without it the waker is kept until a
+    /// stream of the task has credit or an item again, or the task is over.
+    pub(crate) fn poll_stream<T>(
+        self: &Arc<Self>,
+        task: &TaskRef,
+        waker: &Waker,
+        poll: impl FnOnce(&mut Node, Timestamp) -> Poll<T>,
+    ) -> Poll<T> {
+        self.with_state(|state, now, _| {
+            let polled = poll(&mut state.node, now);
+            if polled.is_pending() {
+                let waiting = state.stream_wakers.entry(task.clone()).or_default();
+                if !waiting.iter().any(|kept| kept.will_wake(waker)) {
+                    waiting.push(waker.clone());
+                }
+            }
+            polled
+        })
+    }
+
+    /// Polls for what a reader of casts waits for. Keeps the waker when there is nothing.
+    pub(crate) fn poll_mail<T>(
+        &self,
+        reader: MailReader,
+        waker: &Waker,
+        poll: impl FnOnce(&mut Mailboxes) -> Poll<T>,
+    ) -> Poll<T> {
+        let (polled, _dropped_unlocked) = {
+            let mut state = self.state.lock();
+            let polled = poll(state.node.mailboxes_mut());
+            let old = match polled {
+                Poll::Pending => state.mail_wakers.insert(reader, waker.clone()),
+                Poll::Ready(_) => state.mail_wakers.remove(&reader),
+            };
+            (polled, old)
+        };
+        polled
+    }
+
+    /// A reader of casts is gone: `close` tells the node so.
+    pub(crate) fn close_mail<T>(&self, reader: MailReader, close: impl FnOnce(&mut Node) -> T) {
+        let _dropped_unlocked = {
+            let mut state = self.state.lock();
+            (close(&mut state.node), state.mail_wakers.remove(&reader))
+        };
+    }
+
+    /// The handler of a task has ended.
+    pub(crate) fn forget_task(&self, task: &TaskRef) {
+        let (_dropped_unlocked, waiting) = {
+            let mut state = self.state.lock();
+            (state.stoppers.remove(task), state.stream_wakers.remove(task))
+        };
+        // Parts of it that were spawned still wait, and are told that it is over.
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context as Polling, Wake};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{Context, Endpoint, Items, Method, Service, Status};
+
+    /// Leaves its items to others and returns.
+    const LEAVE: Method<Items<String>, u64> = Method::new("test.Test/Leave");
+    /// Asks the items that were left.
+    const ASK: Method<u64, u64> = Method::new("test.Test/Ask");
+    /// Has both run on one thread, the one after the other.
+    const BOTH: Method<u64, u64> = Method::new("test.Test/Both");
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What handlers of one batch reply is sent for all of them together. So a part of a task may
+    /// begin to wait after its handler, and before the node knows that the task is over.
+    #[tokio::test]
+    async fn a_part_that_begins_to_wait_after_its_handler_is_told_that_the_task_is_over() {
+        let left = Arc::new(Mutex::new(None));
+        let (leaving, asking, wakes) = (left.clone(), left.clone(), Arc::new(Count::default()));
+        let waker = Waker::from(wakes.clone());
+        let service = Service::new()
+            .unary(LEAVE, move |items: Items<String>, _: Context| {
+                *leaving.lock() = Some(items);
+                async { Ok::<_, Status>(1) }
+            })
+            .unary(ASK, move |_: u64, _: Context| {
+                let mut items = asking.lock();
+                let items = items.as_mut().expect("they were left");
+                let polled = pin!(items.next()).poll(&mut Polling::from_waker(&waker));
+                assert!(polled.is_pending(), "nothing was sent");
+                async { Ok::<_, Status>(2) }
+            })
+            .unary(BOTH, |_: u64, context: Context| async move {
+                let (own, me) = (context.endpoint(), context.endpoint().me());
+                let (_items, left) = own.call_stream(LEAVE).to(me).open()?;
+                let asked = own.call(ASK, 0).to(me).open()?;
+                Ok::<_, Status>(left.first().await?.message() + asked.first().await?.message())
+            });
+        let endpoint = Endpoint::builder().serve(service).start().await.expect("nothing to bind");
+        let both = endpoint.call(BOTH, 0).to(endpoint.me()).await;
+        assert_eq!(both.expect("both ran"), 3);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(endpoint.load().waiting, 0);
+        let mut items = left.lock().take().expect("nobody took them");
+        assert!(items.next().await.is_some_and(|item| item.is_err()), "its task is over");
+        assert_eq!(endpoint.load().waiting, 0);
+    }
+}
