@@ -23,14 +23,16 @@ fn rows_of(classes: &[Class]) -> Vec<AttackRow> {
     serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
 }
 
+/// The rows of these classes. What is sent honestly before them does no harm either.
 fn does_no_harm(classes: &[Class]) -> Vec<AttackRow> {
-    let rows = rows_of(classes);
-    assert_eq!(rows.iter().map(|row| row.class).collect::<Vec<_>>()[1..], *classes);
+    let mut rows = rows_of(classes);
     for row in &rows {
         assert!(row.sent > 0 && row.calls > 0, "{row:?}");
         assert_eq!((row.failed, &row.complaint), (0, &None), "{row:?}");
         assert!(row.back_s.is_some(), "something is left of it: {row:?}");
     }
+    rows.retain(|row| classes.contains(&row.class));
+    assert_eq!(rows.iter().map(|row| row.class).collect::<Vec<_>>(), classes);
     rows
 }
 
@@ -44,22 +46,22 @@ fn who_fills_the_tables_does_no_harm() {
     let classes = [Class::Records, Class::Running, Class::Marks, Class::Fences];
     let rows = does_no_harm(&classes);
     // The attack is one: at some look there was much of it.
-    assert!(rows[1].held_max.remembered > 100, "{:?}", rows[1]);
-    assert!(rows[2].held_max.tasks > 100, "{:?}", rows[2]);
+    assert!(rows[0].held_max.remembered > 100, "{:?}", rows[0]);
+    assert!(rows[1].held_max.tasks > 100, "{:?}", rows[1]);
+    assert!(rows[2].held_max.remembered > 100, "{:?}", rows[2]);
     assert!(rows[3].held_max.remembered > 100, "{:?}", rows[3]);
-    assert!(rows[4].held_max.remembered > 100, "{:?}", rows[4]);
 }
 
 #[test]
 fn who_fills_what_is_beside_the_tables_does_no_harm() {
     let rows = does_no_harm(&[Class::Casts, Class::NeverGrants, Class::Dials]);
-    assert!(rows[1].held_max.mailboxes > 100, "{:?}", rows[1]);
+    assert!(rows[0].held_max.mailboxes > 100, "{:?}", rows[0]);
 }
 
 #[test]
 fn a_crowd_does_no_harm() {
     let rows = does_no_harm(&[Class::Connections, Class::Handshakes, Class::NeverReads]);
-    assert!(rows[1].held_max.connections > 50, "{:?}", rows[1]);
+    assert!(rows[0].held_max.connections > 50, "{:?}", rows[0]);
     // Those that do not read are closed, and so do not add up.
-    assert!(rows[3].held_max.remembered > 100, "{:?}", rows[3]);
+    assert!(rows[2].held_max.remembered > 100, "{:?}", rows[2]);
 }

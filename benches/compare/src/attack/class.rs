@@ -7,12 +7,14 @@ use convoke::transport::Lane;
 use convoke_proto::id::{CallId, Incarnation, MethodId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::wire::{
-    About, Asked, Cancel, CancelReason, Cast, Cause, Digest, Entry, Executed, Fail, Frame, Header,
-    LinkDown, Manifest, Message, Probe, Reply, ReplyKind, ReplyRoute, Request,
+    About, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry, Executed,
+    Fail, Frame, Header, LinkDown, Manifest, Message, Probe, Reply, ReplyKind, ReplyRoute, Request,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::lab::BODY_BYTES;
+
+use super::raw::Reads;
 
 /// What a hostile process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -20,6 +22,10 @@ use crate::lab::BODY_BYTES;
 pub enum Class {
     /// Nothing wrong: calls as fast as they are taken.
     Honest,
+    /// Nothing wrong: the same requests as [`Class::NeverGrants`], whose replies are read and granted.
+    HonestLarge,
+    /// Nothing wrong: the same requests as [`Class::NeverReads`], whose replies are read.
+    HonestBulk,
     /// First to speak: replies, manifests, failures and lost connections for the branches of the honest client.
     SpeaksFirst,
     /// A life is believed: the honest client's life under another name, with floors, cancels and fences for its calls.
@@ -86,9 +92,32 @@ impl Class {
         self.to_possible_value().expect("no class is hidden").get_name().to_owned()
     }
 
+    /// The same load sent honestly: what its latencies are compared with.
+    pub fn baseline(self) -> Self {
+        match self {
+            Self::NeverGrants | Self::HonestLarge => Self::HonestLarge,
+            Self::NeverReads | Self::HonestBulk => Self::HonestBulk,
+            _ => Self::Honest,
+        }
+    }
+
     /// True when it opens connections rather than sending frames over one.
     pub(super) fn is_crowd(self) -> bool {
-        matches!(self, Self::Connections | Self::Handshakes | Self::NeverReads)
+        self.is_bulk() || matches!(self, Self::Connections | Self::Handshakes)
+    }
+
+    /// True when each connection of its crowd asks for much.
+    pub(super) fn is_bulk(self) -> bool {
+        matches!(self, Self::NeverReads | Self::HonestBulk)
+    }
+
+    /// What it does with what comes, where it sends frames.
+    pub(super) fn reads(self) -> Reads {
+        match self {
+            Self::NeverReads | Self::Connections => Reads::Nothing,
+            Self::HonestLarge => Reads::AndGrants,
+            _ => Reads::Everything,
+        }
     }
 
     /// True when it attacks the honest client itself.
@@ -98,7 +127,8 @@ impl Class {
 
     /// The frames of this number.
     pub(super) fn frames(self, knows: &Knows, number: u64) -> Vec<(Lane, Frame)> {
-        let (own, key) = (call(knows.own, number + 1), Key(number.wrapping_mul(0x9e37_79b9) | 1));
+        let own = call(knows.own, number + 1);
+        let key = key_of(&own);
         // Where the client's numbers are it cannot know: behind, about there, ahead.
         let of_client = || call(knows.life, 1 + (number << (number % 8)) / 8);
         let (root, below) = (task(&[0]), task(&[0, 0]));
@@ -135,8 +165,12 @@ impl Class {
                 vec![data(own, &root, knows.fence(many))]
             }
             Self::Casts => vec![data(own, &root, knows.cast())],
-            Self::NeverGrants => vec![data(own, &root, request("Large", number + 1))],
-            Self::NeverReads => vec![data(own, &root, request("Bulk", number + 1))],
+            Self::NeverGrants | Self::HonestLarge => {
+                vec![data(own, &root, request("Large", number + 1))]
+            }
+            Self::NeverReads | Self::HonestBulk => {
+                vec![data(own, &root, request("Bulk", number + 1))]
+            }
             Self::Dials => {
                 let mut asks = knows.request(key, "Echo", 0);
                 let node = NodeId::new(10_000 + number);
@@ -223,6 +257,22 @@ fn speech(number: u64, root: &TaskKey) -> Message {
 fn body() -> Bytes {
     let length = u8::try_from(BODY_BYTES).expect("it is small");
     [&[0x0a, length][..], &[7; BODY_BYTES]].concat().into()
+}
+
+/// The key of the only branch of an own call.
+fn key_of(call: &CallId) -> Key {
+    Key((call.seq - 1).wrapping_mul(0x9e37_79b9) | 1)
+}
+
+/// The frame that lets the rest of a reply come, if this one brings its first part.
+pub(super) fn grant_for(frame: Frame) -> Option<Frame> {
+    let Message::Reply(Reply { index, part: Some(part), .. }) = frame.message else { return None };
+    if part.offset > 0 {
+        return None;
+    }
+    let Header { call, task } = frame.header;
+    let credit = Credit { of: Credited::Reply(index), limit_bytes: part.total };
+    Some(framed(call, &task, Some(key_of(&call)), Message::Credit(credit)))
 }
 
 fn call(origin: Incarnation, seq: u64) -> CallId {

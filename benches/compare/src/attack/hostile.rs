@@ -9,21 +9,22 @@ use tokio::time::sleep;
 
 use super::Part;
 use super::class::{Class, Knows};
-use super::raw::{Raw, dial};
+use super::raw::{Raw, Reads, dial};
 
 /// What is written at once.
 const WRITE_BYTES: usize = 16 << 10;
 /// The first of the names that hostile peers claim.
 const NODE: u64 = 6_600;
-/// Requests of one connection that never reads.
-const UNREAD_REQUESTS: u64 = 2_000;
+/// Requests of one connection that never reads, and of one that does.
+const BULK_REQUESTS: u64 = 2_000;
 
 /// Attacks as long as it is told, and says how much it sent.
 pub(super) async fn attack(part: &Part) -> Result<()> {
     let victim: SocketAddr = part.victim.parse().context("the victim's address")?;
     let client: SocketAddr = part.client.parse().context("the client's address")?;
     // Whoever connects is told who is there.
-    let (met, _) = Raw::open(client, NODE - 1, Incarnation::of_random(1 << 8), true).await?;
+    let (met, _) =
+        Raw::open(client, NODE - 1, Incarnation::of_random(1 << 8), Reads::Everything).await?;
     let own = match part.class {
         Class::ClaimsLife => met.life,
         _ => Incarnation::of_random(66 << 8),
@@ -45,7 +46,7 @@ pub(super) async fn attack(part: &Part) -> Result<()> {
 async fn flood(part: &Part, knows: &Knows, to: SocketAddr, until: Instant) -> Result<u64> {
     let (mut sent, mut connections) = (0, 0);
     while Instant::now() < until && sent < part.frames {
-        let opened = Raw::open(to, NODE + connections, knows.own, true).await;
+        let opened = Raw::open(to, NODE + connections, knows.own, part.class.reads()).await;
         connections += 1;
         let Ok((mut raw, _)) = opened else {
             sleep(Duration::from_millis(10)).await;
@@ -92,13 +93,14 @@ async fn crowd(part: &Part, knows: &Knows, to: SocketAddr, until: Instant) -> Re
             continue;
         }
         // A life that is said by several nodes is several origins.
-        let Ok((mut raw, unread)) = Raw::open(to, NODE + tried, knows.own, false).await else {
+        let opening = Raw::open(to, NODE + tried, knows.own, part.class.reads());
+        let Ok((mut raw, unread)) = opening.await else {
             sleep(Duration::from_millis(1)).await;
             continue;
         };
         opened += 1;
-        if part.class == Class::NeverReads {
-            for number in 0..UNREAD_REQUESTS {
+        if part.class.is_bulk() {
+            for number in 0..BULK_REQUESTS {
                 for (lane, frame) in part.class.frames(knows, number) {
                     raw.append(lane, &frame).await;
                 }

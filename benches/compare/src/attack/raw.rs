@@ -4,11 +4,11 @@
 //! within them is another's choice.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use convoke::transport::Lane;
 use convoke_proto::id::{Incarnation, NodeId};
 use convoke_proto::wire::Frame;
@@ -16,6 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
+
+use super::class::grant_for;
 
 /// Where hostile peers come from: what is theirs is of another share than what comes from 127.0.0.1.
 const FROM: [u8; 4] = [127, 0, 0, 2];
@@ -44,7 +46,20 @@ struct Shared {
     /// Bytes that came and are to be given back, by lane.
     owed: [AtomicU64; 2],
     is_over: AtomicBool,
+    /// Credit for replies of which the first part has come, to be sent.
+    grants: Mutex<Vec<Bytes>>,
     changed: Notify,
+}
+
+/// What a connection does with what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// It leaves that in the socket.
+    Nothing,
+    /// It reads that and drops it.
+    Everything,
+    /// It reads that, and grants every reply as a whole.
+    AndGrants,
 }
 
 /// A socket that has said nothing.
@@ -62,7 +77,7 @@ impl Raw {
         to: SocketAddr,
         node: u64,
         life: Incarnation,
-        reads: bool,
+        reads: Reads,
     ) -> Result<(Self, Option<OwnedReadHalf>)> {
         let mut stream = dial(to).await?;
         stream.write_all(&hello(node, life)).await?;
@@ -80,11 +95,12 @@ impl Raw {
         for (credit, window) in shared.credit.iter().zip(WINDOWS) {
             credit.store(window.into(), Ordering::Relaxed);
         }
-        let unread = if reads {
-            tokio::spawn(read(from, Arc::clone(&shared)));
-            None
-        } else {
-            Some(from)
+        let unread = match reads {
+            Reads::Nothing => Some(from),
+            Reads::Everything | Reads::AndGrants => {
+                tokio::spawn(read(from, Arc::clone(&shared), reads));
+                None
+            }
         };
         Ok((Self { to, shared, out: BytesMut::new(), peer, life }, unread))
     }
@@ -92,14 +108,12 @@ impl Raw {
     /// Appends a frame, for as much credit as it needs. False when the other end has closed.
     pub(super) async fn append(&mut self, lane: Lane, frame: &Frame) -> bool {
         let bytes = frame.to_bytes();
-        let cost = i64::try_from(4 + bytes.len()).expect("a frame is small");
+        let cost = cost(&bytes);
         while !self.shared.is_over.load(Ordering::Relaxed) {
-            let credit = &self.shared.credit[index(lane)];
-            if credit.fetch_sub(cost, Ordering::Relaxed) >= cost {
+            if self.shared.may_send(lane, cost) {
                 put(&mut self.out, 0, lane, &bytes);
                 return true;
             }
-            credit.fetch_add(cost, Ordering::Relaxed);
             if !self.flush().await {
                 return false;
             }
@@ -111,6 +125,7 @@ impl Raw {
 
     /// Sends what was appended, and credit for what came. False when the other end has closed.
     pub(super) async fn flush(&mut self) -> bool {
+        self.put_grants();
         for lane in [Lane::Control, Lane::Data] {
             let owed = self.shared.owed[index(lane)].swap(0, Ordering::Relaxed);
             if let Ok(owed @ 1..) = u32::try_from(owed) {
@@ -122,13 +137,52 @@ impl Raw {
         written.is_ok() && !self.shared.is_over.load(Ordering::Relaxed)
     }
 
+    /// Appends what replies are granted, as far as there is room for it.
+    fn put_grants(&mut self) {
+        let mut grants = self.shared.grants.lock().expect("nobody panics");
+        while let Some(grant) = grants.pop() {
+            if !self.shared.may_send(Lane::Control, cost(&grant)) {
+                return grants.push(grant);
+            }
+            put(&mut self.out, 0, Lane::Control, &grant);
+        }
+    }
+
     /// Bytes that wait to be sent.
     pub(super) fn waiting(&self) -> usize {
         self.out.len()
     }
 }
 
-async fn read(mut from: OwnedReadHalf, shared: Arc<Shared>) {
+impl Shared {
+    /// Takes credit for a frame, if there is as much.
+    fn may_send(&self, lane: Lane, cost: i64) -> bool {
+        let credit = &self.credit[index(lane)];
+        let is_enough = credit.fetch_sub(cost, Ordering::Relaxed) >= cost;
+        if !is_enough {
+            credit.fetch_add(cost, Ordering::Relaxed);
+        }
+        is_enough
+    }
+
+    /// A frame has come.
+    fn grant(&self, frame: Bytes) {
+        let grant = Frame::decode(frame).ok().and_then(grant_for);
+        if let Some(grant) = grant {
+            self.grants.lock().expect("nobody panics").push(grant.to_bytes());
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Credit that a frame needs.
+fn cost(frame: &[u8]) -> i64 {
+    i64::try_from(4 + frame.len()).expect("a frame is small")
+}
+
+async fn read(mut from: OwnedReadHalf, shared: Arc<Shared>, reads: Reads) {
+    // Lanes on which the last chunk was not that of its frame.
+    let mut is_within = [false; 2];
     let mut buffer = BytesMut::with_capacity(64 << 10);
     while from.read_buf(&mut buffer).await.is_ok_and(|count| count > 0) {
         while buffer.len() >= 4 {
@@ -152,6 +206,11 @@ async fn read(mut from: OwnedReadHalf, shared: Arc<Shared>) {
                     let owed = shared.owed[lane].fetch_add(cost, Ordering::Relaxed) + cost;
                     if owed >= RETURN_BYTES {
                         shared.changed.notify_one();
+                    }
+                    let is_whole = kind == 0 && !is_within[lane];
+                    is_within[lane] = kind == 1;
+                    if is_whole && reads == Reads::AndGrants {
+                        shared.grant(frame.freeze());
                     }
                 }
                 _ => {}

@@ -25,7 +25,7 @@ pub struct AttackRow {
     pub p99_quiet_us: f64,
     /// And meanwhile.
     pub p99_us: f64,
-    /// Against the same beside an honest peer at full rate.
+    /// Against the same beside an honest peer that sends the same load.
     pub ratio: Option<f64>,
     /// Resident memory of the victim before.
     pub resident_bytes_before: Option<u64>,
