@@ -90,7 +90,7 @@ fn ask(connection: &Arc<dyn Connection>, sink: &Recorder, count: u64) {
             key: Key(seq),
             budget_us: u64::try_from(BUDGET.as_micros()).unwrap(),
             outlasted_us: 0,
-            floor: 0,
+            floor: seq,
             method: MethodId::of(LARGE.name()),
             reply_route: ReplyRoute::Sender,
             inherited: Vec::new(),
@@ -120,5 +120,6 @@ async fn a_batch_of_requests_for_large_replies_holds_no_more_than_the_share_of_i
     assert_eq!(ledger.now(), POOL / 2, "its share");
     assert_eq!(ledger.most(), POOL / 2 + REPLY_BYTES, "its share, and one that finds no room");
     tokio::time::sleep(BUDGET).await;
+    assert_eq!(ledger.now(), 0, "their time is over");
     server.shutdown(Duration::ZERO).await;
 }
