@@ -1,19 +1,18 @@
 //! Bytes of replies that a peer has a node hold by asking for much and granting or reading nothing: counted, under a
 //! paused clock.
-#![cfg(feature = "runtime")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::transport::conformance::Recorder;
-use convoke_core::transport::{Connection, Lane};
 use convoke_core::{Context, Endpoint, Limits, Method, NodeId, RawMessage, Service, Status};
 use convoke_proto::id::{CallId, MethodId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::wire::{Frame, Header, Message, ReplyRoute, Request};
 use convoke_sim::transport::SimNetwork;
+use convoke_transport::conformance::Recorder;
+use convoke_transport::{Connection, Lane, Sink};
 
 /// Answers with [`REPLY_BYTES`].
 const LARGE: Method<(), RawMessage> = Method::new("test.Test/Large");
@@ -83,7 +82,6 @@ async fn hostile(network: &SimNetwork, server: &Endpoint) -> (Arc<Recorder>, Arc
 
 /// Asks for so many replies in one batch.
 fn ask(connection: &Arc<dyn Connection>, sink: &Recorder, count: u64) {
-    use convoke_core::transport::Sink as _;
     let origin = sink.hello().incarnation;
     for seq in 1..=count {
         let request = Request {
