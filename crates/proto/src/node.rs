@@ -334,6 +334,7 @@ impl<O: Outbox> Node<O> {
     /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
     pub fn raise_epoch(&mut self, epoch: u64) {
         self.visits.raise_epoch(epoch);
+        self.mailboxes.tell_readers();
     }
 
     /// The epoch of the configuration that this node was told of; 0 without one.

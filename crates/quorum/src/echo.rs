@@ -43,7 +43,7 @@ mod tally;
 pub use digest::digest_of;
 pub use error::{CastRefused, EchoError, QuorumNotReached};
 pub use machine::{EchoCore, EchoVote, Reached};
-pub use payloads::{Payloads, PullError, Pulled};
+pub use payloads::{Payloads, PullError, Pulled, ValueTooLarge};
 pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
 pub use round::{EchoOutcome, EchoRound, echo_phases};
 pub use serve::{EchoExt, EchoOf};

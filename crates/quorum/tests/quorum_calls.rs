@@ -596,3 +596,39 @@ async fn an_error_has_the_replies_that_came() {
     let unsent = cluster.all(ASK, 7).quorum(Threshold(0)).await.unwrap_err();
     assert!(unsent.replies::<Answer>().is_none());
 }
+
+/// Counts how often what it holds is polled.
+struct Polls<F>(std::pin::Pin<Box<F>>, u32);
+
+impl<F: Future> Future for Polls<F> {
+    type Output = (F::Output, u32);
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        self.1 += 1;
+        let polls = self.1;
+        self.0.as_mut().poll(cx).map(|output| (output, polls))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_joined_in_one_task_do_not_wake_it_without_end() {
+    let cluster = Cluster::start(3).await;
+    (1..=3).for_each(|id| cluster.will(id, Behaviour::After(200)));
+    let me = cluster.endpoint(1);
+    let ask = |number| me.call(ASK, number).to_all(&cluster.members);
+    let joined = async {
+        tokio::join!(
+            ask(1).quorum(Majority),
+            ask(2).quorum(All),
+            ask(3).deadline(HOP).quorum(Majority),
+            me.call(ASK, 4).to(cluster.members.members()[1]),
+        )
+    };
+    let ((one, two, three, four), polls) = Polls(Box::pin(joined), 0).await;
+    assert!(one.is_ok() && two.is_ok() && three.is_err() && four.is_ok());
+    // Eleven answers, and a few that came while one was looked at.
+    assert!(polls < 40, "{polls}");
+}

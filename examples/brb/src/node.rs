@@ -160,8 +160,10 @@ async fn take_part(
     let value = loop {
         match round.until(|votes| broadcast.next(votes)).await {
             Step::Echo(digest) => {
-                if let Some(value) = broadcast.value() {
-                    shared.payloads.insert(value.clone());
+                // Who could not give it to others must not say that it has it.
+                let kept = broadcast.value().map(|value| shared.payloads.insert(value.clone()));
+                if !matches!(kept, Some(Ok(_))) {
+                    return;
                 }
                 // It has cast nothing else in this phase, or there were no such step.
                 let cast = round.cast(ECHO, digest, Bytes::new());

@@ -175,6 +175,11 @@ impl CastPort {
         })
     }
 
+    /// The epoch of the configuration that this node was told of; 0 is none.
+    pub fn epoch(&self) -> u64 {
+        self.driver.with_node_quietly(|node| node.epoch())
+    }
+
     fn reader(&self) -> MailReader {
         MailReader::Mailbox(self.key)
     }

@@ -40,6 +40,14 @@ pub enum EchoError {
     /// members that are missing it cannot be repeated with success.
     #[error("{0}")]
     QuorumNotReached(Box<QuorumNotReached>),
+    /// This node votes in a later epoch, or so many members do that too few are left.
+    #[error("the round is of epoch {epoch}; a later one has begun{}", at(.later))]
+    StaleEpoch {
+        /// Epoch of the round's members.
+        epoch: u64,
+        /// Other members that vote in a later one.
+        later: Vec<NodeId>,
+    },
     /// Most members have voted for another value than this node was asked to echo: whoever asked
     /// has told members different things.
     #[error("in echo phase {phase} a quorum has cast {reached:?}, not {own:?}")]
@@ -51,6 +59,13 @@ pub enum EchoError {
         /// The digest that this node has cast.
         own: Digest,
     },
+}
+
+fn at(later: &[NodeId]) -> String {
+    match later {
+        [] => " here".to_owned(),
+        later => format!(" at {later:?}"),
+    }
 }
 
 /// A phase without a quorum.
@@ -113,7 +128,9 @@ impl From<EchoError> for Status {
         let code = match &error {
             EchoError::QuorumNotReached(_) => Code::Unavailable,
             EchoError::OtherValue { .. } => Code::Aborted,
-            EchoError::NotMember { .. } | EchoError::Join(_) => Code::FailedPrecondition,
+            EchoError::NotMember { .. } | EchoError::Join(_) | EchoError::StaleEpoch { .. } => {
+                Code::FailedPrecondition
+            }
             _ => Code::Internal,
         };
         Self::new(code, error.to_string())

@@ -8,7 +8,7 @@ use convoke_core::{CastBody, Digest, NodeId};
 use crate::Configuration;
 
 use super::error::{CastRefused, EchoError};
-use super::plan::{Clause, EchoPlan, Phase};
+use super::plan::{Clause, EchoPlan};
 use super::tally::{Evidence, Heard, Refusal, Refused, Tally, Vote};
 
 /// One round at one member: about one call, or one tag.
@@ -44,6 +44,8 @@ pub struct EchoCore {
     out: VecDeque<EchoVote>,
     /// Votes that count and have not been looked at by the rules.
     fresh: VecDeque<(EchoVote, u16)>,
+    /// Members that vote in a later epoch.
+    later: Vec<NodeId>,
     refused: Refused,
 }
 
@@ -85,6 +87,7 @@ impl EchoCore {
             me: index,
             out: VecDeque::new(),
             fresh: VecDeque::new(),
+            later: Vec::new(),
             refused: Refused::default(),
         })
     }
@@ -137,9 +140,18 @@ impl EchoCore {
             _ if sender != index => Err(Refusal::WrongIndex { node: from, claimed: sender }),
             _ => Ok(index),
         });
+        if checked.is_err() && epoch > self.members.epoch() && self.index_of(from).is_ok() {
+            self.note_later(from);
+        }
         let vote = EchoVote { phase, digest };
         let taken = checked.and_then(|index| self.take(from, index, vote, payload));
         self.note_refused(taken)
+    }
+
+    fn note_later(&mut self, node: NodeId) {
+        if !self.later.contains(&node) {
+            self.later.push(node);
+        }
     }
 
     /// This node's own votes come from [`Self::cast`] alone, so that each counts once and in order.
@@ -226,14 +238,64 @@ impl EchoCore {
     }
 
     /// True when a phase has or can still have its quorum, if no member of which `is_down` is true
-    /// casts any more.
+    /// casts any more. Members that vote in a later epoch do not.
     pub fn is_possible(&self, phase: u16, is_down: impl Fn(NodeId) -> bool) -> bool {
         let Some(of) = self.plan.phase(phase) else { return false };
         if self.reached(phase).is_some() {
             return true;
         }
-        let coming = self.silent(phase).filter(|node| !is_down(*node)).count();
-        self.tally.count_max(phase) + coming >= of.quorum()
+        let is_gone = |node: NodeId| is_down(node) || self.later.contains(&node);
+        let mut may_begin = vec![self.plan.faulty().is_none(); self.plan.phase_count().into()];
+        // Each round of this finds a further phase, or nothing.
+        while self.plan.faulty().is_some() && self.find_beginnings(&mut may_begin, &is_gone) {}
+        self.tally.count_max(phase) + self.coming(phase, &may_begin, &is_gone) >= of.quorum()
+    }
+
+    /// Votes that may still come in a phase: of all who have not voted, where a correct member may
+    /// still begin it, else of those who may lie.
+    fn coming(&self, phase: u16, may_begin: &[bool], is_gone: &impl Fn(NodeId) -> bool) -> usize {
+        let silent = self.silent(phase).filter(|node| !is_gone(*node)).count();
+        match may_begin[usize::from(phase)] {
+            true => silent,
+            false => silent.min(self.plan.faulty().unwrap_or(silent)),
+        }
+    }
+
+    /// Finds phases that a correct member may still cast, by hand or by a rule; true when it found
+    /// any that was not known.
+    fn find_beginnings(&self, may_begin: &mut [bool], is_gone: &impl Fn(NodeId) -> bool) -> bool {
+        let faulty = self.plan.faulty().unwrap_or(usize::MAX);
+        let mut has_found = false;
+        for (phase, of) in self.plan.phases() {
+            let may_hold = |clause: &Clause| match *clause {
+                // Who lies may have told another member what it has not told this one.
+                Clause::Count { phase, at_least } => {
+                    let others = self.plan.members() - self.silent(phase).count();
+                    let lies = (others - self.tally.count_max(phase)).min(faulty);
+                    let coming = self.coming(phase, may_begin, is_gone);
+                    self.tally.count_max(phase) + coming + lies >= at_least
+                }
+                Clause::Heard { node, .. } => !is_gone(node),
+            };
+            let clauses = of.rule().clauses();
+            if !may_begin[usize::from(phase)]
+                && (clauses.is_empty() || clauses.iter().any(may_hold))
+            {
+                may_begin[usize::from(phase)] = true;
+                has_found = true;
+            }
+        }
+        has_found
+    }
+
+    /// True when members have voted for different values in a phase.
+    pub fn is_split(&self) -> bool {
+        self.tally.is_split()
+    }
+
+    /// Members that have said they vote in a later epoch.
+    pub fn later(&self) -> &[NodeId] {
+        &self.later
     }
 
     /// The fewest further casts after which a phase may have its quorum or can have none any more,
@@ -243,15 +305,18 @@ impl EchoCore {
             at_least.saturating_sub(self.tally.count_max(phase)).max(1)
         };
         // As many, for other digests, may make the quorum impossible.
-        let hopeless = |of: &Phase| {
+        let hopeless = |phase: u16, at_least: usize| {
             let most = self.tally.count_max(phase) + self.silent(phase).count();
-            (most + 1).saturating_sub(of.quorum()).max(1)
+            (most + 1).saturating_sub(at_least).max(1)
         };
-        let quorum = self.plan.phase(phase);
-        let quorum = quorum.map_or(1, |of| lacks(phase, of.quorum()).min(hopeless(of)));
+        let either = |phase: u16, at_least| lacks(phase, at_least).min(hopeless(phase, at_least));
+        let quorum = self.plan.phase(phase).map_or(1, |of| either(phase, of.quorum()));
+        // Of a rule it is known only where it is known how many may lie.
+        let knows_hopeless = self.plan.faulty().is_some();
         let rules = self.plan.phases().filter(|(phase, _)| self.cast_in(*phase).is_none());
         let clauses = rules.flat_map(|(_, of)| of.rule().clauses());
         let needed = clauses.map(|clause| match *clause {
+            Clause::Count { phase, at_least } if knows_hopeless => either(phase, at_least),
             Clause::Count { phase, at_least } => lacks(phase, at_least),
             Clause::Heard { .. } => 1,
         });

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::{Code, Context, Digest, Endpoint, Method, NodeId, Service, Status};
+use convoke_core::{
+    CallError, Cause, Code, Context, Digest, Endpoint, Limits, Method, NodeId, Service, Status,
+};
 use tokio::time::{sleep, timeout};
 
 use super::digest::digest_of;
@@ -43,6 +45,17 @@ struct Store {
     order: VecDeque<Digest>,
     bytes: usize,
     bytes_max: usize,
+    value_bytes_max: usize,
+}
+
+/// A value that nobody could pull: it is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a value of {bytes} bytes is larger than {bytes_max}: it could not be pulled")]
+pub struct ValueTooLarge {
+    /// Its size.
+    pub bytes: usize,
+    /// The largest that is kept.
+    pub bytes_max: usize,
 }
 
 /// A value that was pulled.
@@ -64,6 +77,16 @@ pub enum PullError {
         /// Digest of the value.
         digest: Digest,
     },
+    /// All that were asked are down, but for those that lie: nobody can have it from them.
+    #[error("there is no way to {down:?} for the value of {digest:?}; another gave {liars:?}")]
+    NoHolder {
+        /// Digest of the value.
+        digest: Digest,
+        /// Members that there is no way to.
+        down: Vec<NodeId>,
+        /// Members that have answered with something else.
+        liars: Vec<NodeId>,
+    },
     /// Nobody gave it in time.
     #[error("none of {asked:?} gave the value of {digest:?} in time; another value gave {liars:?}")]
     NotGiven {
@@ -80,17 +103,35 @@ pub enum PullError {
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Payloads {
-    /// An empty store for so many bytes, 64 more for each value.
+    /// An empty store for so many bytes, 64 more for each value, of which each fits into a message
+    /// of the default size, 4 MiB.
     pub fn new(bytes_max: usize) -> Self {
-        let (values, order) = (BTreeMap::new(), VecDeque::new());
-        Self { store: Arc::new(Mutex::new(Store { values, order, bytes: 0, bytes_max })) }
+        let message_bytes_max = Limits::default().message_bytes_max;
+        Self::for_messages(bytes_max, message_bytes_max)
     }
 
-    /// Keeps a value, and gives its digest. One that is larger than the store is not kept.
-    pub fn insert(&self, value: Bytes) -> Digest {
+    /// As [`Self::new`], where endpoints have another
+    /// [`message_bytes_max`](Limits::message_bytes_max): the least of all.
+    pub fn for_messages(bytes_max: usize, message_bytes_max: usize) -> Self {
+        let (values, order) = (BTreeMap::new(), VecDeque::new());
+        let value_bytes_max = message_bytes_max.min(bytes_max).saturating_sub(VALUE_BYTES);
+        let store = Store { values, order, bytes: 0, bytes_max, value_bytes_max };
+        Self { store: Arc::new(Mutex::new(store)) }
+    }
+
+    /// Keeps a value, and gives its digest.
+    ///
+    /// # Errors
+    /// [`ValueTooLarge`] when it would not fit into the store, or into the message by which another
+    /// member pulls it.
+    pub fn insert(&self, value: Bytes) -> Result<Digest, ValueTooLarge> {
+        let (bytes, bytes_max) = (value.len(), self.with(|store| store.value_bytes_max));
+        if bytes > bytes_max {
+            return Err(ValueTooLarge { bytes, bytes_max });
+        }
         let digest = digest_of(&value);
         self.with(|store| store.insert(digest, value));
-        digest
+        Ok(digest)
     }
 
     /// The value of this digest, if it is here.
@@ -145,57 +186,70 @@ impl Payloads {
         if asked.is_empty() {
             return Err(PullError::Nobody { digest });
         }
-        let mut liars = Vec::new();
-        let pulling = self.pull_until_given(endpoint, digest, &asked, &mut liars);
-        let given = timeout(deadline, pulling).await.ok().flatten();
+        let (mut liars, mut down) = (Vec::new(), Vec::new());
+        let pulling = self.pull_until_given(endpoint, digest, &asked, (&mut liars, &mut down));
+        let given = timeout(deadline, pulling).await;
         match given {
-            Some(value) => Ok(Pulled { value, liars }),
-            None => Err(PullError::NotGiven { digest, asked, liars }),
+            Ok(Some(value)) => Ok(Pulled { value, liars }),
+            Ok(None) if !down.is_empty() => Err(PullError::NoHolder { digest, down, liars }),
+            _ => Err(PullError::NotGiven { digest, asked, liars }),
         }
     }
 
-    /// `None` when all have lied.
+    /// `None` when all have lied or are down.
     async fn pull_until_given(
         &self,
         endpoint: &Endpoint,
         digest: Digest,
         members: &[NodeId],
-        liars: &mut Vec<NodeId>,
+        (liars, down): (&mut Vec<NodeId>, &mut Vec<NodeId>),
     ) -> Option<Bytes> {
         let mut patience = PATIENCE;
-        while liars.len() < members.len() {
+        loop {
+            down.clear();
             for node in members {
                 if liars.contains(node) {
                     continue;
                 }
                 match ask(endpoint, digest, *node, patience).await {
-                    Some(value) if digest_of(&value) == digest => {
+                    Answer::Value(value) if digest_of(&value) == digest => {
                         self.with(|store| store.insert(digest, value.clone()));
                         return Some(value);
                     }
-                    Some(_) => liars.push(*node),
-                    None => {}
+                    Answer::Value(_) => liars.push(*node),
+                    Answer::Down => down.push(*node),
+                    Answer::Nothing => {}
                 }
+            }
+            if liars.len() + down.len() == members.len() {
+                return None;
             }
             // They may get it yet.
             sleep(patience).await;
             patience *= 2;
         }
-        None
     }
 }
 
-/// Answer of a member, if it gives anything.
-async fn ask(
-    endpoint: &Endpoint,
-    digest: Digest,
-    node: NodeId,
-    patience: Duration,
-) -> Option<Bytes> {
+/// Answer of a member.
+enum Answer {
+    /// Its value, as it says.
+    Value(Bytes),
+    /// Not in the time that it was given, or not yet.
+    Nothing,
+    /// There is no way to it.
+    Down,
+}
+
+/// Asks a member.
+async fn ask(endpoint: &Endpoint, digest: Digest, node: NodeId, patience: Duration) -> Answer {
     let request = PullRequest { digest: Bytes::copy_from_slice(&digest.0) };
     let request = PULL.request(request).deadline(patience);
-    let reply = endpoint.invoke(request).to(node).await;
-    reply.ok().map(|reply| reply.value)
+    match endpoint.invoke(request).to(node).await {
+        Ok(reply) => Answer::Value(reply.value),
+        Err(CallError::Branch(failure)) if failure.cause == Cause::Unreachable => Answer::Down,
+        Err(_) => Answer::Nothing,
+    }
 }
 
 /// Cost of a value besides its bytes.
@@ -234,12 +288,17 @@ mod tests {
     fn the_oldest_make_room_and_what_is_too_large_is_not_kept() {
         let payloads = Payloads::new(3 * (100 + VALUE_BYTES));
         let value = |byte| Bytes::from(vec![byte; 100]);
-        let digests: Vec<Digest> = (0..4).map(|byte| payloads.insert(value(byte))).collect();
+        let insert = |byte| payloads.insert(value(byte)).unwrap();
+        let digests: Vec<Digest> = (0..4).map(insert).collect();
         let kept: Vec<bool> = digests.iter().map(|d| payloads.get(*d).is_some()).collect();
         assert_eq!(kept, [false, true, true, true]);
-        payloads.insert(value(3));
+        insert(3);
         let large = payloads.insert(Bytes::from(vec![9; 1_000]));
-        assert_eq!((payloads.get(large), payloads.get(digests[1])), (None, Some(value(1))));
+        assert_eq!(large, Err(ValueTooLarge { bytes: 1_000, bytes_max: 428 }));
+        assert_eq!(payloads.get(digests[1]), Some(value(1)));
+        let small = Payloads::for_messages(1 << 20, 1_000);
+        assert!(small.insert(Bytes::from(vec![9; 1_000])).is_err());
+        assert!(small.insert(Bytes::from(vec![9; 900])).is_ok());
         assert!(format!("{payloads:?}").contains("bytes: 492"), "{payloads:?}");
     }
 
@@ -252,7 +311,7 @@ mod tests {
         };
         assert_eq!(code(b"short"), Err(Code::InvalidArgument));
         assert_eq!(code(&[0; 32]), Err(Code::NotFound));
-        let digest = payloads.insert(Bytes::from_static(b"heron"));
+        let digest = payloads.insert(Bytes::from_static(b"heron")).unwrap();
         assert_eq!(code(&digest.0), Ok(PullReply { value: Bytes::from_static(b"heron") }));
     }
 }

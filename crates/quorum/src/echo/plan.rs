@@ -29,6 +29,7 @@ pub struct EchoPlan {
     members: usize,
     phases: Arc<[Phase]>,
     askers: Arc<[NodeId]>,
+    faulty: Option<usize>,
 }
 
 /// One phase of a round.
@@ -169,7 +170,7 @@ impl EchoPlan {
         if members > Self::MEMBERS_MAX {
             return Err(PlanError::TooManyMembers { members });
         }
-        let plan = Self { members, phases, askers: Arc::default() };
+        let plan = Self { members, phases, askers: Arc::default(), faulty: None };
         plan.check().map(|()| plan)
     }
 
@@ -206,7 +207,21 @@ impl EchoPlan {
             None => Phase::new("echo", quorum),
             Some(before) => Phase::new("echo", quorum).cast_on(Rule::on(before, quorum)),
         };
-        Self::new(members, (0..phases).map(phase))
+        Ok(Self::new(members, (0..phases).map(phase))?.bearing(0))
+    }
+
+    /// Says how many members may lie, so that a phase that is cast by its rule alone is known to be
+    /// hopeless as soon as the rule can hold at no correct member any more. A phase with a rule
+    /// must then not be cast by hand. Default: nobody knows, and only the votes of a phase itself
+    /// make it hopeless; of [`Self::majority`] none lies.
+    #[must_use]
+    pub fn bearing(mut self, faulty: usize) -> Self {
+        self.faulty = Some(faulty);
+        self
+    }
+
+    pub(super) fn faulty(&self) -> Option<usize> {
+        self.faulty
     }
 
     /// Lets requests of these nodes begin the round of a call, too, where they delegate those of its

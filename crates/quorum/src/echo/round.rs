@@ -48,6 +48,8 @@ pub struct EchoRound {
     missed: Vec<NodeId>,
     /// After how many changes that was.
     seen: Option<u64>,
+    /// This node was told of a later epoch by then.
+    is_stale: bool,
     casts: Vec<ReceivedCast>,
 }
 
@@ -80,7 +82,7 @@ impl EchoRound {
 
     pub(super) fn of(core: EchoCore, port: CastPort, is_call: bool) -> Self {
         let (lives, down, missed, casts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { core, port, is_call, lives, down, missed, seen: None, casts }
+        Self { core, port, is_call, lives, down, missed, seen: None, is_stale: false, casts }
     }
 
     /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a
@@ -165,10 +167,11 @@ impl EchoRound {
     /// has one.
     ///
     /// # Errors
-    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split, or, in a
-    /// call, members without a vote have no connection to this node. About a tag they may come back
-    /// and vote; who does not want to wait for that sets a timeout. [`EchoError::Cast`] when there
-    /// is no such phase.
+    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split so that those
+    /// who are connected cannot mend it, or, in a call, members without a vote have no connection to
+    /// this node. About a tag they may come back and vote where there is no split; who does not want
+    /// to wait for that sets a timeout. [`EchoError::StaleEpoch`] once this node was told of a later
+    /// epoch, or too many others vote in one. [`EchoError::Cast`] when there is no such phase.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -219,11 +222,17 @@ impl EchoRound {
             if let Some(reached) = self.core.reached(phase) {
                 return Poll::Ready(Ok(reached));
             }
-            let is_possible = self.core.is_possible(phase, |node| self.down.contains(&node));
-            if !is_possible {
+            if self.is_stale {
+                return Poll::Ready(Err(self.stale()));
+            }
+            // About a tag they may come back, but that does not help where the votes are split.
+            let counts_down = self.is_call || self.core.is_split();
+            let is_down = |node: NodeId| counts_down && self.down.contains(&node);
+            if !self.core.is_possible(phase, is_down) {
                 // What waits below the number that would wake may be of those who are down by now.
                 match self.count_waiting() {
                     true => continue,
+                    false if self.is_by_epoch(phase) => return Poll::Ready(Err(self.stale())),
                     false => return Poll::Ready(Err(self.not_reached(phase))),
                 }
             }
@@ -256,6 +265,8 @@ impl EchoRound {
         let (reach, changes) = self.port.reach(self.core.members().nodes());
         self.seen = Some(changes);
         self.down.clear();
+        let epoch = self.core.members().epoch();
+        self.is_stale = epoch > 0 && self.port.epoch() > epoch;
         self.note_missed();
         let is_back = |node: &NodeId| {
             let index = self.core.members().index_of(*node);
@@ -264,16 +275,25 @@ impl EchoRound {
         let back: Vec<NodeId> = self.missed.iter().copied().filter(is_back).collect();
         self.missed.retain(|node| !back.contains(node));
         back.into_iter().for_each(|node| self.repeat_to(node));
-        if !self.is_call {
-            return;
-        }
         for (at, (node, reach)) in self.core.members().nodes().zip(reach).enumerate() {
             let before = self.lives.get(at).copied().flatten();
-            let is_another_life = before.is_some() && reach.life.is_some() && reach.life != before;
+            let is_another_life =
+                self.is_call && before.is_some() && reach.life.is_some() && reach.life != before;
             if reach.is_down || is_another_life {
                 self.down.push(node);
             }
         }
+    }
+
+    /// True when too few are left because others have gone on to a later epoch.
+    fn is_by_epoch(&self, phase: u16) -> bool {
+        let later = self.core.later();
+        self.core.silent(phase).any(|node| later.contains(&node))
+    }
+
+    fn stale(&self) -> EchoError {
+        let (epoch, later) = (self.core.members().epoch(), self.core.later().to_vec());
+        EchoError::StaleEpoch { epoch, later }
     }
 
     fn not_reached(&self, phase: u16) -> EchoError {

@@ -206,6 +206,14 @@ impl Tally {
         of_phase.max().map_or(0, |count| *count as usize)
     }
 
+    /// True when there are votes for different digests in a phase.
+    pub(super) fn is_split(&self) -> bool {
+        (0..self.phases).any(|phase| {
+            let counts = self.counts.iter().skip(phase).step_by(self.phases);
+            counts.filter(|count| **count > 0).count() > 1
+        })
+    }
+
     /// Members that have not cast in a phase.
     pub(super) fn silent(&self, phase: u16) -> impl Iterator<Item = u16> {
         let start = self.place(phase, 0);

@@ -8,3 +8,4 @@ mod pull;
 mod spaces;
 mod support;
 mod swarm;
+mod told;

@@ -13,7 +13,7 @@ const VALUE: &[u8] = &[7; 100_000];
 /// Members 1 and 2 have no store, 3 answers with another value, 4 and 5 have the value.
 async fn cluster() -> (Cluster, Payloads) {
     let holder = Payloads::new(1 << 20);
-    holder.insert(Bytes::from_static(VALUE));
+    holder.insert(Bytes::from_static(VALUE)).expect("it has room");
     let shared = holder.clone();
     let cluster = Cluster::start(5, 5, move |me, _| match me.get() {
         3 => liar(),
@@ -74,8 +74,21 @@ async fn who_does_not_give_the_value_is_named() {
 async fn what_is_here_is_not_asked_for() {
     let (cluster, holder) = cluster().await;
     let endpoint = cluster.servers[0].as_ref().expect("it lives");
-    let digest = holder.insert(Bytes::from_static(b"heron"));
+    let digest = holder.insert(Bytes::from_static(b"heron")).expect("it has room");
     assert_ne!(digest, Digest::ZERO);
     let pulled = holder.pull(endpoint, digest, [], Duration::from_secs(1)).await;
     assert_eq!(pulled.map(|pulled| pulled.value), Ok(Bytes::from_static(b"heron")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_who_may_have_it_are_down_that_is_told_at_once() {
+    let (mut cluster, _holder) = cluster().await;
+    cluster.crash(4);
+    cluster.crash(5);
+    cluster.settle().await;
+    let begun = tokio::time::Instant::now();
+    let (digest, down) = (digest_of(VALUE), vec![node(4), node(5)]);
+    let no_holder = PullError::NoHolder { digest, down, liars: vec![node(3)] };
+    assert_eq!(pull(&cluster, &[3, 4, 5]).await, Err(no_holder));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }

@@ -1,4 +1,5 @@
 mod bracha;
+mod hopeless;
 
 use convoke_core::CastBody;
 use proptest::prelude::*;

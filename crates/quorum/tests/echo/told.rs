@@ -1,0 +1,102 @@
+//! Rounds that can end no more, and that say so at once.
+
+use std::time::Duration;
+
+use convoke_core::Service;
+use convoke_quorum::echo::{
+    EchoError, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum, digest_of,
+};
+use tokio::time::timeout;
+
+use crate::support::{Cluster, node};
+
+/// Bracha's phases, of which the second is cast by its rule alone.
+fn plan(n: usize, f: usize) -> EchoPlan {
+    let ready = Rule::on(0, byzantine_quorum(n, f)).or(Rule::on(1, f + 1));
+    let echo = Phase::new("echo", byzantine_quorum(n, f));
+    let phases = [echo, Phase::new("ready", 2 * f + 1).cast_on(ready)];
+    EchoPlan::new(n, phases).expect("it is a plan").bearing(f)
+}
+
+/// A round of each member that lives, in this epoch.
+fn rounds(cluster: &Cluster, epoch: u64, plan: &EchoPlan) -> Vec<(EchoSpace, EchoRound)> {
+    let members = cluster.members.with_epoch(epoch);
+    let joined = cluster.servers.iter().flatten().map(|server| {
+        let space = EchoSpace::builder("log", &members).open(server).expect("once");
+        let round = space.join(0, 1, plan.clone()).expect("it is new");
+        (space, round)
+    });
+    joined.collect()
+}
+
+async fn at_once(round: &mut EchoRound, phase: u16) -> EchoError {
+    let told = timeout(Duration::from_secs(1), round.quorum(phase)).await;
+    told.expect("it is told at once").expect_err("there is no quorum")
+}
+
+#[tokio::test(start_paused = true)]
+async fn votes_that_can_agree_no_more_end_the_phases_that_follow_too() {
+    let cluster = Cluster::start(7, 7, |_, _| Service::new()).await;
+    let mut all = rounds(&cluster, 0, &plan(7, 2));
+    // 2, 2, 2 and 1: with two liars at most none of them gets 5 echoes anywhere.
+    for (at, (_, round)) in all.iter_mut().enumerate() {
+        let value = [b"a", b"b", b"c", b"d"][at % 4];
+        round.cast(0, digest_of(value), "").expect("it is the first");
+    }
+    cluster.settle().await;
+    for (_, round) in &mut all {
+        for phase in [0, 1] {
+            let error = at_once(round, phase).await;
+            assert!(matches!(error, EchoError::QuorumNotReached(_)), "{error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_that_only_members_who_are_down_could_mend_is_told() {
+    let mut cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
+    cluster.crash(4);
+    cluster.settle().await;
+    let mut all = rounds(&cluster, 0, &plan(4, 1));
+    all[0].1.cast(0, digest_of(b"a"), "").expect("it is the first");
+    let waits = timeout(Duration::from_secs(1), all[0].1.quorum(0)).await;
+    assert!(waits.is_err(), "the others are coming, and the one that is down may");
+    all[1].1.cast(0, digest_of(b"b"), "").expect("it is the first");
+    all[2].1.cast(0, digest_of(b"a"), "").expect("it is the first");
+    cluster.settle().await;
+    let EchoError::QuorumNotReached(short) = at_once(&mut all[0].1, 0).await else {
+        panic!("it is split")
+    };
+    assert_eq!((short.votes, short.missing), (2, vec![node(4)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_epoch_ends_the_rounds_of_the_one_before_at_once() {
+    let cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
+    let mut old = rounds(&cluster, 1, &plan(4, 1));
+    let digest = digest_of(b"heron");
+    let (_, mine) = &mut old[0];
+    mine.cast(0, digest, "").expect("it is the first");
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let raise = async {
+        cluster.settle().await;
+        server.set_epoch(2);
+    };
+    let (told, ()) = tokio::join!(at_once(mine, 0), raise);
+    assert_eq!(told, EchoError::StaleEpoch { epoch: 1, later: vec![] });
+    // Members that were told speak in the new epoch, from which the others learn of it.
+    drop(old.drain(..3).collect::<Vec<_>>());
+    let members = cluster.members.with_epoch(2);
+    for server in cluster.servers[..3].iter().flatten() {
+        let space = EchoSpace::builder("log", &members).open(server).expect("it was closed");
+        let joined = space.restore(0, 1, plan(4, 1), []);
+        joined.expect("another epoch").cast(0, digest, "").expect("the first");
+    }
+    cluster.settle().await;
+    let (_, other) = &mut old[0];
+    other.cast(0, digest, "").expect("it is the first");
+    let told = at_once(other, 0).await;
+    let EchoError::StaleEpoch { epoch: 1, mut later } = told else { panic!("{told}") };
+    later.sort();
+    assert_eq!(later, [node(1), node(2), node(3)]);
+}
