@@ -9,6 +9,13 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts(pub(crate) SmallVec<[Bytes; 3]>);
 
+impl Parts {
+    /// Bytes of all.
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+}
+
 impl From<Bytes> for Parts {
     fn from(bytes: Bytes) -> Self {
         Self(smallvec::smallvec![bytes])
@@ -60,7 +67,7 @@ impl Encoder for BytesCodec {
     type Error = Status;
 
     fn encode(&mut self, parts: Parts, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(parts.0.iter().map(Bytes::len).sum());
+        out.reserve(parts.len());
         parts.0.into_iter().for_each(|part| out.put(part));
         Ok(())
     }

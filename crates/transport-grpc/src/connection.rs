@@ -14,8 +14,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use convoke_transport::parts::{LiveCounters, Wakers};
+use bytes::{Bytes, BytesMut};
+use convoke_transport::parts::{
+    Batch, Carrier, Closing, Ends, Fault, LiveCounters, Outbound, QueueLimits, SendQueue,
+    SendShare, Wakers, Words, put_goodbye,
+};
 use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 use futures_core::Stream;
 use parking_lot::Mutex;
@@ -23,8 +26,6 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::codec::Parts;
-use crate::framing::index;
-use crate::send_queue::{Limits, SendQueue};
 
 /// One connection that has said hello.
 pub(crate) struct GrpcConnection {
@@ -37,7 +38,7 @@ pub(crate) struct GrpcConnection {
 pub(crate) struct Pipe {
     out: Mutex<Out>,
     counts: LiveCounters,
-    /// The reader looks at [`GrpcConnection::ending`].
+    /// The reader looks at [`Carrier::closing`].
     signal: Notify,
 }
 
@@ -45,23 +46,15 @@ pub(crate) struct Pipe {
 struct Out {
     /// Goes out before anything else.
     hello: Option<Bytes>,
+    /// A goodbye where there will be no connection.
+    refusal: Option<Bytes>,
     /// `None` until the other end has said hello.
-    queue: Option<SendQueue>,
+    outbound: Option<Outbound>,
+    /// What the stream is given next.
+    batch: Batch,
     /// The stream is gone: nothing is sent any more.
     is_gone: bool,
-    /// Set once; the connection is closed from then on.
-    closing: Option<CloseReason>,
     outgoing: Option<Waker>,
-    flush_wakers: Wakers,
-    writable_wakers: [Wakers; 2],
-}
-
-/// An end that began elsewhere, as the reader must know of it.
-#[derive(Clone, Debug)]
-pub(crate) struct EndingView {
-    pub(crate) reason: CloseReason,
-    /// True when frames that still come are for the sink.
-    pub(crate) is_delivering: bool,
 }
 
 impl Pipe {
@@ -78,8 +71,10 @@ impl Pipe {
     }
 
     /// Says goodbye where there will be no connection.
-    pub(crate) fn refuse(&self, text: String) {
-        self.out.lock().queue = Some(SendQueue::closed(text));
+    pub(crate) fn refuse(&self, text: &str) {
+        let mut goodbye = BytesMut::new();
+        put_goodbye(&mut goodbye, Words::WITHOUT_CREDIT, text);
+        self.out.lock().refusal = Some(goodbye.freeze());
         self.wake_outgoing();
     }
 
@@ -96,105 +91,76 @@ impl Pipe {
         if let Some(hello) = out.hello.take() {
             return Poll::Ready(Some(hello.into()));
         }
-        let filled = out.queue.as_mut().and_then(SendQueue::fill);
-        let is_finished = out.queue.as_ref().is_some_and(SendQueue::is_finished);
-        if filled.is_none() && !is_finished {
+        if let Some(goodbye) = out.refusal.take() {
+            out.is_gone = true;
+            return Poll::Ready(Some(goodbye.into()));
+        }
+        let Out { outbound: Some(outbound), batch, .. } = &mut *out else {
+            out.outgoing = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        outbound.queue.fill(batch);
+        let is_finished = outbound.queue.is_finished();
+        let mut woken = outbound.take_writable();
+        woken.append(&mut outbound.take_flushed());
+        // Counted before anybody can see that the queue is empty.
+        let message = (!batch.is_empty()).then(|| self.take_message(batch));
+        if message.is_none() && !is_finished {
             out.outgoing = Some(cx.waker().clone());
         }
-        // Counted before anybody can see that the queue is empty.
-        if let Some(filled) = &filled {
-            self.counts.writes.add(1);
-            self.counts.bytes_sent.add(filled.bytes as u64);
-            self.counts.frames_sent.add(filled.frames);
-            self.counts.transport_frames_sent.add(filled.transport_frames);
-        }
-        let woken = out.take_wakers_of_progress();
         drop(out);
         woken.wake();
-        match filled {
-            Some(filled) => Poll::Ready(Some(filled.parts)),
-            None if is_finished => Poll::Ready(None),
-            None => Poll::Pending,
+        if message.is_none() && !is_finished {
+            return Poll::Pending;
         }
+        Poll::Ready(message)
+    }
+
+    fn take_message(&self, batch: &mut Batch) -> Parts {
+        let (parts, completed) = batch.take();
+        let parts = Parts(parts.collect());
+        self.counts.wrote(parts.len());
+        self.counts.frames_sent.add(completed.frames);
+        self.counts.transport_frames_sent.add(completed.transport_frames);
+        parts
     }
 
     /// The stream is gone, in order or not. Whoever waits is woken, and the reader ends.
     fn on_gone(&self) {
         let mut out = self.out.lock();
         out.is_gone = true;
-        let is_early = !out.queue.as_ref().is_some_and(SendQueue::is_finished);
-        if is_early && out.queue.is_some() {
-            out.closing
-                .get_or_insert_with(|| CloseReason::Network("the HTTP/2 stream was reset".into()));
-        }
-        let woken = out.abandon();
+        let woken = out.outbound.as_mut().map(|outbound| match outbound.queue.is_finished() {
+            true => outbound.finish(),
+            false => outbound.abandon(CloseReason::Network("the HTTP/2 stream was reset".into())),
+        });
         drop(out);
-        woken.wake();
+        woken.into_iter().for_each(Wakers::wake);
         self.signal.notify_one();
     }
 }
 
 impl GrpcConnection {
     /// A connection whose frames go out from now on, behind the hello.
-    pub(crate) fn new(link: Link, pipe: Arc<Pipe>, limits: &Limits) -> Self {
-        pipe.out.lock().queue = Some(SendQueue::new(limits));
+    pub(crate) fn new(link: Link, pipe: Arc<Pipe>, limits: &QueueLimits, share: SendShare) -> Self {
+        pipe.out.lock().outbound = Some(Outbound::new(SendQueue::new(limits, share)));
         Self { link, pipe }
     }
 
-    /// Resolves when the reader has to look at [`GrpcConnection::ending`].
+    /// Resolves when the reader has to look at [`Carrier::closing`].
     pub(crate) async fn signalled(&self) {
         self.pipe.signal.notified().await;
     }
 
-    /// Ends it: what is queued is dropped, everybody waiting is woken, and the goodbye goes out if
-    /// the peer takes it.
-    pub(crate) fn end(&self, reason: CloseReason) {
+    /// Does something with what is to be sent, which is there as long as the connection is.
+    fn with<T>(&self, act: impl FnOnce(&mut Outbound) -> T) -> T {
         let mut out = self.pipe.out.lock();
-        let reason = out.closing.get_or_insert(reason).clone();
-        if let Some(queue) = &mut out.queue {
-            queue.close(reason.goodbye_text(), false);
-        }
-        let woken = out.take_all_wakers();
-        drop(out);
+        act(out.outbound.as_mut().expect("a connection is made with it"))
+    }
+
+    /// Wakes those who waited for something that has ended, and the stream, which may end, too.
+    fn wake(&self, woken: Wakers) {
         woken.wake();
-    }
-
-    /// The peer has said goodbye: nothing more is sent, and the stream ends in order.
-    pub(crate) fn finish_sending(&self) {
-        let mut out = self.pipe.out.lock();
-        let woken = out.abandon();
-        drop(out);
-        woken.wake();
-    }
-
-    /// Resolves to the end of the connection.
-    pub(crate) fn ending(&self) -> Option<EndingView> {
-        let reason = self.pipe.out.lock().closing.clone()?;
-        // After a failed write the peer's last frames and its goodbye may still be there to read.
-        let is_delivering = reason.is_gentle() || matches!(reason, CloseReason::Network(_));
-        Some(EndingView { reason, is_delivering })
-    }
-
-    /// Tells the peer that this end is alive.
-    pub(crate) fn keep_alive(&self) {
-        if let Some(queue) = &mut self.pipe.out.lock().queue {
-            queue.keep_alive();
-        }
-        self.flush();
-    }
-
-    /// Bytes handed to HTTP/2 so far.
-    pub(crate) fn bytes_sent(&self) -> u64 {
-        self.pipe.counts.bytes_sent.get()
-    }
-
-    pub(crate) fn count_message_received(&self, bytes: usize) {
-        self.pipe.counts.reads.add(1);
-        self.pipe.counts.bytes_received.add(bytes as u64);
-    }
-
-    pub(crate) fn count_frames_received(&self, count: u64) {
-        self.pipe.counts.frames_received.add(count);
+        self.pipe.wake_outgoing();
     }
 }
 
@@ -209,11 +175,11 @@ impl Connection for GrpcConnection {
         len: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Appended, NotWritable> {
-        self.pipe.out.lock().open_queue()?.append(lane, len, write)
+        self.with(|outbound| outbound.queue.append(lane, len, write))
     }
 
     fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.pipe.out.lock().open_queue()?.append_bytes(lane, head, body)
+        self.with(|outbound| outbound.queue.append_bytes(lane, head, body))
     }
 
     fn flush(&self) {
@@ -222,42 +188,58 @@ impl Connection for GrpcConnection {
 
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.flush();
-        let mut out = self.pipe.out.lock();
-        let is_flushed = out.queue.as_ref().is_none_or(SendQueue::is_empty);
-        if is_flushed || out.closing.is_some() {
-            return Poll::Ready(());
-        }
-        out.flush_wakers.register(cx);
-        Poll::Pending
+        self.with(|outbound| outbound.poll_flush(true, cx))
     }
 
     fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
-        let mut out = self.pipe.out.lock();
-        let is_writable = out.queue.as_ref().is_none_or(|queue| queue.is_writable(lane));
-        if is_writable || out.closing.is_some() {
-            return Poll::Ready(());
-        }
-        out.writable_wakers[index(lane)].register(cx);
-        Poll::Pending
+        self.with(|outbound| outbound.poll_writable(lane, cx))
     }
 
     fn close(&self, reason: CloseReason) {
-        let mut out = self.pipe.out.lock();
-        if out.closing.is_some() {
-            return;
+        if let Some(woken) = self.with(|outbound| outbound.close(reason)) {
+            self.wake(woken);
+            self.pipe.signal.notify_one();
         }
-        if let Some(queue) = &mut out.queue {
-            queue.close(reason.goodbye_text(), reason.is_gentle());
-        }
-        out.closing = Some(reason);
-        let woken = out.take_all_wakers();
-        drop(out);
-        woken.wake();
-        self.pipe.signal.notify_one();
     }
 
     fn counters(&self) -> Counters {
         self.pipe.counts.snapshot()
+    }
+}
+
+impl Ends for GrpcConnection {
+    /// The goodbye goes out if the peer takes it.
+    fn end(&self, reason: CloseReason) {
+        self.wake(self.with(|outbound| outbound.say_goodbye(reason)));
+    }
+
+    fn counts(&self) -> &LiveCounters {
+        &self.pipe.counts
+    }
+}
+
+impl Carrier for GrpcConnection {
+    fn closing(&self) -> Option<Closing> {
+        self.with(|outbound| outbound.closing())
+    }
+
+    /// The stream ends in order.
+    fn peer_has_left(&self) {
+        self.wake(self.with(Outbound::finish));
+    }
+
+    /// The window of the HTTP/2 stream is the credit.
+    fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault> {
+        self.with(|outbound| outbound.queue.grant(lane, bytes))
+    }
+
+    fn return_credit(&self, lane: Lane, bytes: u32) {
+        self.with(|outbound| outbound.queue.return_credit(lane, bytes));
+    }
+
+    fn keep_alive(&self) {
+        self.with(|outbound| outbound.queue.keep_alive());
+        self.flush();
     }
 }
 
@@ -267,43 +249,6 @@ impl fmt::Debug for GrpcConnection {
             .field("peer", &self.link.peer.node)
             .field("nonce", &self.link.nonce)
             .finish_non_exhaustive()
-    }
-}
-
-impl Out {
-    /// The queue of a connection that takes frames.
-    fn open_queue(&mut self) -> Result<&mut SendQueue, NotWritable> {
-        let is_open = self.closing.is_none() && !self.is_gone;
-        self.queue.as_mut().filter(|_| is_open).ok_or(NotWritable::Closed)
-    }
-
-    fn abandon(&mut self) -> Wakers {
-        if let Some(queue) = &mut self.queue {
-            queue.abandon();
-        }
-        self.take_all_wakers()
-    }
-
-    /// Those for whom it may matter that a message has left.
-    fn take_wakers_of_progress(&mut self) -> Wakers {
-        let mut woken = Wakers::default();
-        let Some(queue) = &self.queue else { return woken };
-        if queue.is_empty() {
-            woken.append(&mut self.flush_wakers);
-        }
-        for lane in [Lane::Control, Lane::Data] {
-            if queue.is_worth_waking(lane) {
-                woken.append(&mut self.writable_wakers[index(lane)]);
-            }
-        }
-        woken
-    }
-
-    fn take_all_wakers(&mut self) -> Wakers {
-        let mut woken = std::mem::take(&mut self.flush_wakers);
-        self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
-        woken.extend(self.outgoing.take());
-        woken
     }
 }
 

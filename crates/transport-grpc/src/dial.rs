@@ -1,28 +1,27 @@
 //! Reaching a node: resolve, connect, speak HTTP/2, shake hands.
 
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_transport::id::NodeId;
-use convoke_transport::{Address, Connection, DialError, Sink};
+use convoke_transport::parts::{Admission, Greeting, Lifetime};
+use convoke_transport::{Address, Connection, DialError, Sink, sockets};
 use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::{Request, Status, Streaming};
 
 use crate::codec::BytesCodec;
 use crate::config::Config;
-use crate::connection::Pipe;
-use crate::handshake;
-use crate::hello::{Greeting, PATH};
+use crate::connection::{GrpcConnection, Pipe};
+use crate::handshake::{self, PATH};
+use crate::hello;
 use crate::http2::{self, Http2};
 use crate::listener::HTTP2_FRAME_BYTES;
-use crate::reader::{Lifetime, Terms, describe, linger};
-use convoke_transport::sockets;
+use crate::reader::{self, Terms, describe, linger};
 
 /// Reason why there is no connection though somebody answers.
 #[derive(Debug, thiserror::Error)]
@@ -36,21 +35,14 @@ enum Refusal {
 /// Opens a connection to `address`, with `on_open` called.
 pub(crate) async fn dial(
     config: Arc<Config>,
+    admission: Arc<Admission>,
     address: Address,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, DialError> {
-    let stream = match connect(&config, &address).await {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            return Err(DialError::Timeout { address });
-        }
-        Err(error) => {
-            return Err(DialError::Unreachable { address, message: error.to_string() });
-        }
-    };
-    let shaken = shake_hands(&config, stream, &address, expected, sink);
-    match timeout(config.handshake_timeout, shaken).await {
+    let stream = sockets::connect(&address, config.common.dial_timeout).await?;
+    let shaken = shake_hands((&config, &admission), stream, &address, expected, sink);
+    match timeout(config.common.handshake_timeout, shaken).await {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(Refusal::Because(message))) => {
             tracing::debug!(%address, %message, "dial failed");
@@ -63,14 +55,8 @@ pub(crate) async fn dial(
     }
 }
 
-async fn connect(config: &Config, address: &Address) -> io::Result<TcpStream> {
-    let deadline = Instant::now() + config.dial_timeout;
-    let sockets = timeout_at(deadline, sockets::resolve(address.rest())).await??;
-    http2::connect(&sockets, deadline).await
-}
-
 async fn shake_hands(
-    config: &Config,
+    (config, admission): (&Config, &Admission),
     stream: TcpStream,
     address: &Address,
     expected: Option<NodeId>,
@@ -83,18 +69,18 @@ async fn shake_hands(
         .await
         .map_err(|error| because(format!("it does not speak HTTP/2: {error}")))?;
     let mine = handshake::greeting(config, &*sink, local.ip());
-    let pipe = Pipe::greeting(mine.encode());
+    let pipe = Pipe::greeting(hello::encode(&mine));
     let mut goodbye = Goodbye { pipe: &pipe, text: Some("the dial was given up".into()) };
     let (incoming, first) =
         exchange(config, http2.clone(), address, &pipe).await.map_err(because)?;
-    match open(config, (&mine, remote.ip()), first, expected, &pipe, sink) {
+    match open((config, admission), (&mine, remote.ip()), first, expected, &pipe, &sink) {
         Ok((lifetime, terms)) => {
             goodbye.text = None;
-            Ok(lifetime.start(incoming, terms, (http2, kept)))
+            Ok(reader::start(lifetime, incoming, terms, (http2, kept)))
         }
         Err(refusal) => {
             goodbye.text = Some(refusal.to_string());
-            let grace = config.close_grace;
+            let grace = config.common.close_grace;
             tokio::spawn(async move {
                 linger(incoming, grace).await;
                 drop((http2, kept));
@@ -106,21 +92,21 @@ async fn shake_hands(
 
 /// Judges the other end by its hello, and opens the connection.
 fn open(
-    config: &Config,
+    both: (&Config, &Admission),
     (mine, remote): (&Greeting, IpAddr),
     hello: Bytes,
     expected: Option<NodeId>,
     pipe: &Arc<Pipe>,
-    sink: Arc<dyn Sink>,
-) -> Result<(Lifetime, Terms), Refusal> {
-    let theirs = Greeting::decode(hello).map_err(|error| Refusal::Because(error.to_string()))?;
+    sink: &Arc<dyn Sink>,
+) -> Result<(Lifetime<GrpcConnection>, Terms), Refusal> {
+    let theirs = hello::decode(hello).map_err(|error| Refusal::Because(error.to_string()))?;
     let found = theirs.hello.node;
     if let Some(expected) = expected.filter(|expected| *expected != found) {
         return Err(Refusal::WrongNode { expected, found });
     }
-    let opened = handshake::open(config, mine, &theirs, (true, remote), pipe, &sink);
-    let connection = opened.map_err(Refusal::Because)?;
-    Ok((Lifetime::new(connection, sink), handshake::terms(config, mine, &theirs)))
+    let opened = handshake::open(both, (mine, &theirs), (true, remote), pipe, sink);
+    let lifetime = opened.map_err(Refusal::Because)?;
+    Ok((lifetime, handshake::terms(both.0, mine, &theirs)))
 }
 
 /// Opens the stream; answers it and the other end's hello.
@@ -160,8 +146,8 @@ fn http2_terms(config: &Config) -> http2::Terms {
         stream_window_bytes: config.window_bytes,
         connection_window_bytes: config.connection_window_bytes(2),
         frame_bytes_max: HTTP2_FRAME_BYTES,
-        ping_timeout: config.keep_alive_timeout,
-        grace: config.close_grace,
+        ping_timeout: config.common.keep_alive_timeout,
+        grace: config.common.close_grace,
     }
 }
 
@@ -174,7 +160,7 @@ struct Goodbye<'a> {
 impl Drop for Goodbye<'_> {
     fn drop(&mut self) {
         if let Some(text) = self.text.take() {
-            self.pipe.refuse(text);
+            self.pipe.refuse(&text);
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::{Endpoint, Peer};
-use convoke_transport::parts::Seats;
+use convoke_transport::parts::Settings;
 use tokio::sync::Semaphore;
 
 use crate::listener::HTTP2_FRAME_BYTES;
@@ -232,13 +232,13 @@ impl GrpcEdgeBuilder {
     /// one nobody can work with.
     pub async fn start(self, address: &str) -> Result<GrpcEdge, EdgeError> {
         let bounds = Arc::new(self.bounds()?);
-        let seats = Seats::new(self.connections_max);
+        let settings = Settings { connections_max: self.connections_max, ..Settings::default() };
+        let admission = Arc::new(settings.admission());
         let service = self.into_service().await?;
         let edge = Arc::new(Edge(service.clone()));
-        let started = match sockets::resolve(address).await {
-            Ok(sockets) => Server::start(&sockets, edge, bounds, seats),
-            Err(error) => Err(error),
-        };
+        let started = sockets::listen(address, settings.listen_backlog)
+            .await
+            .and_then(|listener| Server::start(listener, edge, bounds, admission));
         let bind = |error: io::Error| EdgeError::Bind {
             address: address.to_owned(),
             message: error.to_string(),

@@ -105,8 +105,7 @@ impl ForeignServer {
             return Ok(http2.clone());
         }
         let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let sockets = timeout_at(deadline, sockets::resolve(&self.inner.address)).await??;
-        let stream = http2::connect(&sockets, deadline).await?;
+        let stream = sockets::connect_to(&self.inner.address, CONNECT_TIMEOUT).await?;
         let spoken = timeout_at(deadline, http2::speak(stream, terms())).await?;
         let (http2, _) = connection.insert(spoken.map_err(io::Error::other)?);
         Ok(http2.clone())

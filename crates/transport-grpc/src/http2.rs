@@ -1,8 +1,6 @@
 //! The dialling end of HTTP/2: one connection to one address.
 
 use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +10,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Opens streams on a connection, which ends soon after the last clone and the last stream are
 /// gone.
@@ -35,26 +33,6 @@ pub(crate) struct Terms {
     pub(crate) frame_bytes_max: u32,
     pub(crate) ping_timeout: Duration,
     pub(crate) grace: Duration,
-}
-
-/// Tries one socket address after the other. Each gets its share of the time left, so that one
-/// which swallows packets leaves some to the next.
-pub(crate) async fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
-    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for (socket, left) in sockets.iter().zip((1..=sockets.len()).rev()) {
-        let share = deadline.saturating_duration_since(Instant::now())
-            / u32::try_from(left).unwrap_or(u32::MAX);
-        result = match timeout(share, TcpStream::connect(socket)).await {
-            Ok(connected) => connected,
-            Err(elapsed) => Err(elapsed.into()),
-        };
-        if result.is_ok() {
-            break;
-        }
-    }
-    let stream = result?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// Speaks HTTP/2 on a socket, in a task of its own.

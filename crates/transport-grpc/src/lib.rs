@@ -79,8 +79,8 @@
 //!
 //! # Modules
 //!
-//! Of the transport, without I/O: `framing`, `hello`, `send_queue`. With: `connection`, `reader`,
-//! `handshake`, `dial`, `listener`. `serve` and `http2` are HTTP/2's two ends, which the `edge` and
+//! What works without I/O is in [`convoke_transport::parts`]. Of the transport are `connection`,
+//! `reader`, `handshake`, `dial`, `listener`. `serve` and `http2` are HTTP/2's two ends, which the `edge` and
 //! `foreign` share with it.
 #![forbid(unsafe_code)]
 
@@ -90,25 +90,24 @@ mod connection;
 mod dial;
 mod edge;
 mod foreign;
-mod framing;
 mod handshake;
 mod headers;
 mod hello;
 mod http2;
 mod listener;
 mod reader;
-mod send_queue;
 mod serve;
 
 use std::sync::Arc;
 
 use convoke_transport::id::NodeId;
-use convoke_transport::parts::Seats;
+use convoke_transport::parts::Admission;
 use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 
-pub use config::{ConfigError, GrpcTransportBuilder};
+pub use config::GrpcTransportBuilder;
+pub use convoke_transport::parts::SettingsError as ConfigError;
 pub use edge::{EdgeError, EdgeService, GrpcEdge, GrpcEdgeBuilder};
 pub use foreign::{ForeignCall, ForeignReplies, ForeignServer};
 
@@ -125,7 +124,7 @@ use crate::config::Config;
 #[derive(Clone, Debug)]
 pub struct GrpcTransport {
     config: Arc<Config>,
-    seats: Arc<Seats>,
+    admission: Arc<Admission>,
 }
 
 impl GrpcTransport {
@@ -140,8 +139,8 @@ impl GrpcTransport {
     }
 
     fn from_config(config: Config) -> Self {
-        let seats = Seats::new(config.connections_max);
-        Self { config: Arc::new(config), seats }
+        let admission = Arc::new(config.common.admission());
+        Self { config: Arc::new(config), admission }
     }
 }
 
@@ -163,13 +162,13 @@ impl Transport for GrpcTransport {
         address: &Address,
         sink: Arc<dyn Sink>,
     ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
-        let (config, seats) = (Arc::clone(&self.config), Arc::clone(&self.seats));
+        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
             if address.scheme() != SCHEME {
                 return Err(ListenError::NoTransport { address });
             }
-            listener::listen(config, seats, address, sink).await
+            listener::listen(config, admission, address, sink).await
         })
     }
 
@@ -181,12 +180,13 @@ impl Transport for GrpcTransport {
         expected: Option<NodeId>,
         sink: Arc<dyn Sink>,
     ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
-        let (config, address) = (Arc::clone(&self.config), address.clone());
+        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
+        let address = address.clone();
         Box::pin(async move {
             if address.scheme() != SCHEME {
                 return Err(DialError::NoTransport { address });
             }
-            dial::dial(config, address, expected, sink).await
+            dial::dial(config, admission, address, expected, sink).await
         })
     }
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_transport::parts::Seats;
+use convoke_transport::parts::Admission;
 use convoke_transport::{Address, ListenError, Listener, Sink};
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
@@ -13,8 +13,7 @@ use crate::SCHEME;
 use crate::codec::BytesCodec;
 use crate::config::Config;
 use crate::connection::Answering;
-use crate::handshake;
-use crate::hello::PATH;
+use crate::handshake::{self, PATH};
 use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
 use convoke_transport::sockets;
 
@@ -44,18 +43,19 @@ impl Listener for GrpcListener {
 /// Binds the first socket address of `address` that can be bound, and accepts there.
 pub(crate) async fn listen(
     config: Arc<Config>,
-    seats: Arc<Seats>,
+    admission: Arc<Admission>,
     address: Address,
     sink: Arc<dyn Sink>,
 ) -> Result<Box<dyn Listener>, ListenError> {
-    let bounds = Arc::new(bounds(&config));
-    let frames = Arc::new(Frames { config, sink });
-    let started = match sockets::resolve(address.rest()).await {
-        Ok(sockets) => Server::start(&sockets, frames, bounds, seats),
-        Err(error) => Err(error),
+    let failed = |error: std::io::Error| ListenError::Bind {
+        address: address.clone(),
+        message: error.to_string(),
     };
-    let server =
-        started.map_err(|error| ListenError::Bind { address, message: error.to_string() })?;
+    let bounds = Arc::new(bounds(&config));
+    let listener =
+        sockets::listen(address.rest(), config.common.listen_backlog).await.map_err(failed)?;
+    let frames = Arc::new(Frames { config, admission: Arc::clone(&admission), sink });
+    let server = Server::start(listener, frames, bounds, admission).map_err(failed)?;
     let local = sockets::of_socket(SCHEME, server.local_addr());
     tracing::debug!(address = %local, "listening");
     Ok(Box::new(GrpcListener { local, server }))
@@ -68,17 +68,18 @@ fn bounds(config: &Config) -> Bounds {
         stream_window_bytes: config.window_bytes,
         connection_window_bytes: config.connection_window_bytes(config.streams_max),
         frame_bytes_max: HTTP2_FRAME_BYTES,
-        handshake_timeout: config.handshake_timeout,
+        handshake_timeout: config.common.handshake_timeout,
         // A dialler opens its stream at once.
-        idle_timeout: config.handshake_timeout,
-        ping_timeout: config.keep_alive_timeout,
-        grace: config.close_grace,
+        idle_timeout: config.common.handshake_timeout,
+        ping_timeout: config.common.keep_alive_timeout,
+        grace: config.common.close_grace,
     }
 }
 
 /// The one method.
 struct Frames {
     config: Arc<Config>,
+    admission: Arc<Admission>,
     sink: Arc<dyn Sink>,
 }
 
@@ -112,7 +113,8 @@ impl StreamingService<Bytes> for Accept {
         let (frames, ends) = (Arc::clone(&self.frames), self.ends);
         Box::pin(async move {
             let sink = Arc::clone(&frames.sink);
-            let accepted = handshake::accept(&frames.config, request.into_inner(), ends, sink);
+            let Frames { config, admission, .. } = &*frames;
+            let accepted = handshake::accept(config, admission, request.into_inner(), ends, sink);
             let answering = accepted.await.inspect_err(|status| {
                 tracing::info!(reason = status.message(), "connection refused");
             })?;

@@ -5,7 +5,7 @@
 //! the idle timeout. How many there are, and how many streams each, is bounded.
 
 use std::convert::Infallible;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -15,16 +15,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use convoke_transport::PeerName;
-use convoke_transport::parts::Seats;
+use convoke_transport::parts::Admission;
+use convoke_transport::sockets::Accepting;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 /// A request as HTTP/2 brings it.
@@ -37,8 +36,6 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Answer to those who speak something else, if it is anything like HTTP.
 const REFUSAL: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
     Content-Length: 43\r\n\r\nthis port speaks gRPC, which needs HTTP/2.\r\n";
-/// Rest of accepting when the process has no file descriptor or memory for one more.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Longest list of headers, in bytes: convoke takes 16,000 bytes of metadata, which binary values
 /// spell with a third more.
 const HEADER_BYTES_MAX: u32 = 32 * 1024;
@@ -86,38 +83,31 @@ pub(crate) trait Handler: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Server {
     local: SocketAddr,
-    socket: Arc<ListeningSocket>,
-    accepting: AbortHandle,
+    accepting: Accepting<TcpListener>,
     /// Tells connections to stop, and how long their streams have to end.
     stop: watch::Sender<Option<Duration>>,
 }
 
-/// The socket, gone once it is closed: so that nobody is accepted after `close` returned.
-#[derive(Debug)]
-struct ListeningSocket(Mutex<Option<TcpListener>>);
-
 struct Acceptor<H> {
     handler: Arc<H>,
     bounds: Arc<Bounds>,
-    seats: Arc<Seats>,
+    admission: Arc<Admission>,
     stop: watch::Receiver<Option<Duration>>,
 }
 
 impl Server {
-    /// Listens at the first of `sockets` that can be bound.
+    /// Accepts at a socket that listens.
     pub(crate) fn start<H: Handler>(
-        sockets: &[SocketAddr],
+        listener: TcpListener,
         handler: Arc<H>,
         bounds: Arc<Bounds>,
-        seats: Arc<Seats>,
+        admission: Arc<Admission>,
     ) -> io::Result<Self> {
-        let listener = bind_first(sockets)?;
         let local = listener.local_addr()?;
-        let socket = Arc::new(ListeningSocket(Mutex::new(Some(listener))));
         let (stop, stopped) = watch::channel(None);
-        let acceptor = Acceptor { handler, bounds, seats, stop: stopped };
-        let accepting = tokio::spawn(acceptor.run(Arc::clone(&socket))).abort_handle();
-        Ok(Self { local, socket, accepting, stop })
+        let acceptor = Arc::new(Acceptor { handler, bounds, admission, stop: stopped });
+        let accepting = Accepting::start(listener, move |stream| acceptor.admit(stream));
+        Ok(Self { local, accepting, stop })
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
@@ -126,8 +116,7 @@ impl Server {
 
     /// Accepts no further connection; open ones stay.
     pub(crate) fn stop_accepting(&self) {
-        self.socket.0.lock().take();
-        self.accepting.abort();
+        self.accepting.close();
     }
 
     /// Tells every connection to end when its streams have ended, and to drop them after `grace`.
@@ -143,63 +132,14 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop_accepting();
-    }
-}
-
-fn bind_first(sockets: &[SocketAddr]) -> io::Result<TcpListener> {
-    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for socket in sockets {
-        result = bind(*socket);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
-}
-
-impl ListeningSocket {
-    /// `None` once it is closed.
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
-        match &*self.0.lock() {
-            Some(listener) => {
-                listener.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| stream)))
-            }
-            None => Poll::Ready(None),
-        }
-    }
-}
-
 impl<H: Handler> Acceptor<H> {
-    async fn run(self, socket: Arc<ListeningSocket>) {
-        let this = Arc::new(self);
-        while let Some(accepted) = poll_fn(|cx| socket.poll_accept(cx)).await {
-            match accepted {
-                Ok(stream) => this.admit(stream),
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept: raise the limit of open files?");
-                    sleep(EXHAUSTED_PAUSE).await;
-                }
-            }
-        }
-    }
-
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, stream: TcpStream) {
         let Ok(peer) = stream.peer_addr() else { return }; // It is gone again.
         let name = PeerName::Place(peer.ip().to_string().into());
-        let seat = match self.seats.take(name) {
+        let seat = match self.admission.accept(name) {
             Ok(seat) => seat,
-            Err(no) => return tracing::info!(%peer, "connection refused: of those open, {no}"),
+            Err(no) => return tracing::info!(%peer, "connection refused: {no}"),
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
@@ -361,15 +301,4 @@ async fn expect_preface(stream: &mut TcpStream) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// True when accepting the next one may well work.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::Interrupted
-    )
 }

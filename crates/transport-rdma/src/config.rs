@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use convoke_transport::parts::{Settings, SettingsError as ConfigError};
+
 use crate::defect::Defects;
 use crate::hello::{CONTROL_SLOT_COUNT_MAX, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_COUNT_MAX, Terms};
-use crate::link::send_queue::LaneLimits;
 use crate::provider::{Provider, QueuePairSettings};
 use crate::transport::RdmaTransport;
 
@@ -43,31 +44,14 @@ pub struct RdmaTransportBuilder<P> {
     config: Config,
 }
 
-/// Settings that do not go together; says which and what to change.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the settings of the RDMA transport do not go together: {message}")]
-pub struct ConfigError {
-    message: &'static str,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
+    pub(crate) common: Settings,
     pub(crate) slots: u16,
     pub(crate) control_slots: u8,
     pub(crate) slot_bytes: u32,
     pub(crate) send_slots: u16,
     pub(crate) inline_bytes: u32,
-    pub(crate) frame_bytes_max: u32,
-    pub(crate) send_buffer_bytes_soft: usize,
-    pub(crate) send_buffer_bytes_hard: usize,
-    pub(crate) control_reserve_bytes: usize,
-    pub(crate) dial_timeout: Duration,
-    pub(crate) handshake_timeout: Duration,
-    pub(crate) keep_alive_interval: Duration,
-    pub(crate) keep_alive_timeout: Duration,
-    pub(crate) connections_max: usize,
-    pub(crate) listen_backlog: u16,
-    pub(crate) close_grace: Duration,
     /// `None` leaves it to the machine.
     pub(crate) poll_mode: Option<PollMode>,
     pub(crate) retry_count: u8,
@@ -77,23 +61,20 @@ pub(crate) struct Config {
 
 impl Default for Config {
     fn default() -> Self {
+        let common = Settings {
+            connections_max: 1_024,
+            listen_backlog: 256,
+            // What a connection may queue is bounded by itself alone.
+            send_bytes_total_max: usize::MAX,
+            ..Settings::default()
+        };
         Self {
+            common,
             slots: 32,
             control_slots: 2,
             slot_bytes: 8 << 10,
             send_slots: 16,
             inline_bytes: 220,
-            frame_bytes_max: (4 << 20) + (64 << 10),
-            send_buffer_bytes_soft: 1 << 20,
-            send_buffer_bytes_hard: 16 << 20,
-            control_reserve_bytes: 1 << 20,
-            dial_timeout: Duration::from_secs(3),
-            handshake_timeout: Duration::from_secs(5),
-            keep_alive_interval: Duration::from_secs(3),
-            keep_alive_timeout: Duration::from_secs(10),
-            connections_max: 1_024,
-            listen_backlog: 256,
-            close_grace: Duration::from_secs(1),
             poll_mode: None,
             // Seven would be for ever on soft-RoCE; six times about 67 ms is noticed within half a
             // second.
@@ -144,77 +125,42 @@ impl<P: Provider> RdmaTransportBuilder<P> {
         self
     }
 
-    /// The largest frame this end takes or sends, in bytes. Default 4 MiB and 64 KiB: a message of
-    /// 4 MiB and its headers. The smaller of this and what the sink's hello says is told to peers.
-    pub fn frame_bytes_max(mut self, bytes: u32) -> Self {
-        self.config.frame_bytes_max = bytes;
-        self
-    }
-
-    /// Queued bytes from which on the data lane is
-    /// [`Full`](convoke_transport::Appended::Full). Default 1 MiB.
-    pub fn send_buffer_bytes_soft(mut self, bytes: usize) -> Self {
-        self.config.send_buffer_bytes_soft = bytes;
-        self
-    }
-
-    /// Queued bytes at which the data lane takes no more frames. Default 16 MiB. At least the
-    /// soft bound and the largest frame, so that a writable lane takes any frame.
-    pub fn send_buffer_bytes_hard(mut self, bytes: usize) -> Self {
-        self.config.send_buffer_bytes_hard = bytes;
-        self
-    }
-
-    /// Bytes that the control lane may queue beside the data lane. Default 1 MiB. It is `Full` at
-    /// half of it.
-    pub fn control_reserve_bytes(mut self, bytes: usize) -> Self {
-        self.config.control_reserve_bytes = bytes;
-        self
-    }
-
-    /// Time for a dial until both ends have opened, resolving a name included. Default 3 s.
-    pub fn dial_timeout(mut self, timeout: Duration) -> Self {
-        self.config.dial_timeout = timeout;
-        self
-    }
-
-    /// Time that a peer that was accepted may take to introduce itself. Default 5 s.
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.config.handshake_timeout = timeout;
-        self
+    convoke_transport::setters! {
+        frame_bytes_max, send_buffer_bytes_soft, send_buffer_bytes_hard, control_reserve_bytes,
+        dial_timeout, handshake_timeout,
     }
 
     /// Time without a sign of the peer after which it is probed. Default 3 s. A probe is a write of
     /// nothing, which the peer's adapter answers by itself.
     pub fn keep_alive_interval(mut self, interval: Duration) -> Self {
-        self.config.keep_alive_interval = interval;
+        self.config.common.keep_alive_interval = interval;
         self
     }
 
     /// Time without a sign of the peer after which the connection is closed, if the device has not
     /// given it up before. Default 10 s. At least three intervals, and at least 100 ms.
     pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
-        self.config.keep_alive_timeout = timeout;
+        self.config.common.keep_alive_timeout = timeout;
         self
     }
 
     /// Most connections at this device, dialled and accepted. Default 1,024; further ones are
     /// refused.
     pub fn connections_max(mut self, count: usize) -> Self {
-        self.config.connections_max = count;
+        self.config.common.connections_max = count;
         self
     }
 
     /// Number of requests that the system queues until they are accepted. Default 256.
     pub fn listen_backlog(mut self, count: u16) -> Self {
-        self.config.listen_backlog = count;
+        self.config.common.listen_backlog = count;
         self
     }
 
     /// Time that a close may take to send what was appended and the reason, and as long again for
     /// the device to give back what was posted. Default 1 s.
     pub fn close_grace(mut self, grace: Duration) -> Self {
-        self.config.close_grace = grace;
+        self.config.common.close_grace = grace;
         self
     }
 
@@ -237,17 +183,13 @@ impl<P: Provider> RdmaTransportBuilder<P> {
     /// # Errors
     /// [`ConfigError`] names settings that do not go together.
     pub fn build(self) -> Result<RdmaTransport, ConfigError> {
-        match self.config.fault() {
-            Some(message) => Err(ConfigError { message }),
-            None => Ok(RdmaTransport::from_config(self.provider, self.config)),
-        }
+        self.config.check()?;
+        Ok(RdmaTransport::from_config(self.provider, self.config))
     }
 }
 
 impl Config {
-    fn fault(&self) -> Option<&'static str> {
-        let hard_bytes_min =
-            self.send_buffer_bytes_soft.saturating_add(self.frame_bytes_max as usize);
+    fn check(&self) -> Result<(), ConfigError> {
         let rules = [
             (!(1..=SLOT_COUNT_MAX).contains(&self.slots), "slots is not within 1 and 16,384"),
             (
@@ -259,26 +201,8 @@ impl Config {
                 "slot_bytes is not within 1 KiB and 1 MiB",
             ),
             (self.send_slots == 0, "send_slots is zero"),
-            (self.frame_bytes_max == 0, "frame_bytes_max is zero"),
-            (self.send_buffer_bytes_soft == 0, "send_buffer_bytes_soft is zero"),
-            (
-                self.send_buffer_bytes_hard < hard_bytes_min,
-                "send_buffer_bytes_hard is below send_buffer_bytes_soft + frame_bytes_max",
-            ),
-            (self.control_reserve_bytes < 2, "control_reserve_bytes is below 2"),
-            (self.keep_alive_interval.is_zero(), "keep_alive_interval is zero"),
-            (
-                self.keep_alive_timeout < self.keep_alive_interval.saturating_mul(3),
-                "keep_alive_timeout is below three times keep_alive_interval",
-            ),
-            (
-                self.keep_alive_timeout < Duration::from_millis(100),
-                "keep_alive_timeout is below 100 ms",
-            ),
-            (self.connections_max == 0, "connections_max is zero"),
-            (self.listen_backlog == 0, "listen_backlog is zero"),
         ];
-        rules.iter().find(|(is_broken, _)| *is_broken).map(|(_, message)| *message)
+        self.common.check("RDMA", &rules)
     }
 
     /// Terms that this end tells a peer of its slots, for a sink that takes frames of so many
@@ -288,12 +212,12 @@ impl Config {
             slot_count: self.slots,
             control_slot_count: self.control_slots,
             slot_bytes: self.slot_bytes,
-            frame_bytes_max: self.frame_bytes_max.min(frame_bytes_max).max(1),
+            frame_bytes_max: self.common.frame_bytes_max.min(frame_bytes_max).max(1),
         }
     }
 
     pub(crate) fn receive_slots(&self) -> u32 {
-        self.terms(self.frame_bytes_max).receive_count()
+        self.terms(self.common.frame_bytes_max).receive_count()
     }
 
     /// Work requests that may wait in the send queue: messages inline and in slots, and credit.
@@ -311,18 +235,6 @@ impl Config {
             ack_timeout_exponent: self.ack_timeout_exponent,
         }
     }
-
-    pub(crate) fn control_limits(&self) -> LaneLimits {
-        let hard_bytes = self.control_reserve_bytes;
-        LaneLimits { soft_bytes: hard_bytes / 2, hard_bytes }
-    }
-
-    pub(crate) fn data_limits(&self) -> LaneLimits {
-        LaneLimits {
-            soft_bytes: self.send_buffer_bytes_soft,
-            hard_bytes: self.send_buffer_bytes_hard,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -332,16 +244,15 @@ mod tests {
 
     #[test]
     fn the_defaults_go_together() {
-        assert_eq!(Config::default().fault(), None);
+        assert_eq!(Config::default().check(), Ok(()));
     }
 
     #[test]
     fn a_broken_relation_names_the_settings() {
         let builder = || RdmaTransport::builder(Fabric::new().device());
         let error = builder().keep_alive_interval(Duration::from_secs(4)).build().unwrap_err();
-        assert!(error.to_string().contains("three times keep_alive_interval"), "{error}");
-        let error = builder().frame_bytes_max(16 << 20).build().unwrap_err();
-        assert!(error.to_string().contains("send_buffer_bytes_hard"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("RDMA") && text.contains("keep_alive_interval"), "{text}");
         assert!(builder().slots(0).build().is_err() && builder().slot_bytes(100).build().is_err());
     }
 }

@@ -132,7 +132,7 @@ impl<P: Provider> Engine<P> {
         sink: Arc<dyn Sink>,
     ) -> Result<(P::Listener, Tag, SocketAddr), VerbsError> {
         let tag = self.table.lock().insert(Entry::Listener(sink), usize::MAX)?;
-        match self.provider.listen(tag, address, self.config.listen_backlog) {
+        match self.provider.listen(tag, address, self.config.common.listen_backlog) {
             Ok((listener, local)) => {
                 self.start();
                 Ok((listener, tag, local))
@@ -149,7 +149,7 @@ impl<P: Provider> Engine<P> {
         self: &Arc<Self>,
         make: impl FnOnce(Tag) -> Result<Arc<Wire<P>>, VerbsError>,
     ) -> Result<Arc<Wire<P>>, VerbsError> {
-        let tag = self.table.lock().insert(Entry::Reserved, self.config.connections_max)?;
+        let tag = self.table.lock().insert(Entry::Reserved, self.config.common.connections_max)?;
         match make(tag) {
             Ok(wire) => {
                 self.table.lock().set(tag, Entry::Wire(Arc::clone(&wire)));

@@ -28,8 +28,6 @@ use convoke_transport::Lane;
 
 /// The header of every message.
 pub(crate) const HEADER_BYTES: usize = 4;
-/// Longest text of a goodbye, in bytes: enough for a sentence, too little to matter.
-pub(crate) const TEXT_BYTES_MAX: usize = 512;
 
 /// Breach of the rules of this transport by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -178,30 +176,6 @@ impl Header {
     }
 }
 
-/// As much of `text` as fits `bytes_max`, at a character boundary.
-pub(crate) fn cut_text(text: &str, bytes_max: usize) -> &str {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
-/// A peer's text, fit for a log line: no control characters.
-pub(crate) fn clean_text(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Index of a lane in a pair kept per lane.
-#[inline]
-pub(crate) fn index(lane: Lane) -> usize {
-    match lane {
-        Lane::Control => 0,
-        Lane::Data => 1,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,12 +201,6 @@ mod tests {
             let bytes = Header { window: 0, ctl_ack: 0, kind }.encode();
             assert_eq!(bytes[3] & 1 == 1, kind.is_data());
         }
-    }
-
-    #[test]
-    fn a_text_is_cut_between_characters() {
-        assert_eq!(cut_text("aé", 2), "a");
-        assert_eq!(cut_text("aé", 3), "aé");
     }
 
     proptest! {

@@ -21,8 +21,7 @@
 
 use bytes::{Buf, BufMut};
 use convoke_transport::id::{Incarnation, NodeId};
-
-use crate::framing::{clean_text, cut_text};
+use convoke_transport::parts::{clean_text, cut_text};
 
 /// Most data slots: half as many as the 16-bit window would tell from an older one.
 pub(crate) const SLOT_COUNT_MAX: u16 = 1 << 14;

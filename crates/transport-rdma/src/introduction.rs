@@ -8,14 +8,10 @@
 //!  count u8 | per address: length u8, text
 //! ```
 
-use std::net::SocketAddr;
-
+use convoke_transport::parts::{ADDRESSES_MAX, dialable};
 use convoke_transport::{ADDRESS_BYTES_MAX, Address};
 
 use crate::framing::Fault;
-
-/// Most advertised addresses of one node; more are left out.
-pub(crate) const ADDRESSES_MAX: usize = 16;
 
 /// The payloads of the messages that tell `addresses`; at least one, each of at most `payload_max`
 /// bytes, which is room for a longest address.
@@ -58,7 +54,8 @@ impl Introduction {
             let (&len, text) = rest.split_first().ok_or_else(garbage)?;
             let (text, after) = text.split_at_checked(usize::from(len)).ok_or_else(garbage)?;
             rest = after;
-            self.addresses.push(parse(text).ok_or_else(garbage)?);
+            let text = std::str::from_utf8(text).map_err(|_| garbage())?;
+            self.addresses.push(dialable(text).map_err(|_| garbage())?);
         }
         if rest.is_empty() { Ok(()) } else { Err(garbage()) }
     }
@@ -67,14 +64,6 @@ impl Introduction {
     pub(crate) fn finish(&mut self) -> Vec<Address> {
         std::mem::take(&mut self.addresses)
     }
-}
-
-/// An address that somebody can dial.
-fn parse(text: &[u8]) -> Option<Address> {
-    let address: Address = std::str::from_utf8(text).ok()?.parse().ok()?;
-    let socket = address.rest().parse::<SocketAddr>();
-    let is_dialable = socket.map_or(true, |socket| !socket.ip().is_unspecified());
-    is_dialable.then_some(address)
 }
 
 #[cfg(test)]

@@ -101,7 +101,8 @@ mod slot_ring;
 mod transport;
 mod wire;
 
-pub use config::{ConfigError, PollMode, RdmaTransportBuilder};
+pub use config::{PollMode, RdmaTransportBuilder};
+pub use convoke_transport::parts::SettingsError as ConfigError;
 #[cfg(feature = "mutants")]
 pub use defect::Defect;
 pub use ffi::slab;

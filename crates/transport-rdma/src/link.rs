@@ -41,18 +41,19 @@ pub(crate) mod send_queue;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use convoke_transport::parts::{LANES, LaneLimits, index};
 use convoke_transport::{Address, Appended, CloseReason, Counters, Lane, NotWritable, Received};
 
 use crate::credit::{CreditEngine, Limits};
 use crate::defect::Defects;
+use crate::framing::HEADER_BYTES;
 use crate::framing::reassembly::Reassembly;
-use crate::framing::{HEADER_BYTES, index};
 use crate::hello::Terms;
 use crate::introduction::{self, Introduction};
 use crate::slot_ring::{Slot, SlotRing};
 use copies::Copies;
 use send_account::SendAccount;
-use send_queue::{LaneLimits, SendQueue};
+use send_queue::SendQueue;
 
 /// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +65,8 @@ pub(crate) struct LinkConfig {
     pub(crate) peer: Terms,
     /// Number of work requests that the send queue holds; at least 1.
     pub(crate) send_queue_depth: u32,
-    /// The bounds of what waits in the control lane.
-    pub(crate) control: LaneLimits,
-    /// The bounds of what waits in the data lane.
-    pub(crate) data: LaneLimits,
+    /// The bounds of what waits in the control lane and in the data lane.
+    pub(crate) lanes: [LaneLimits; 2],
     /// Deliberate defects of this end.
     pub(crate) defects: Defects,
 }
@@ -188,10 +187,7 @@ impl Link {
             defects: config.defects,
             ring: SlotRing::new(own),
             account: SendAccount::new(config.send_queue_depth),
-            lanes: [
-                SendQueue::new(Lane::Control, config.control, payload_max),
-                SendQueue::new(Lane::Data, config.data, payload_max),
-            ],
+            lanes: LANES.map(|lane| SendQueue::new(lane, config.lanes[index(lane)], payload_max)),
             control_run: 0,
             speaking: Speaking::Silent,
             listening: Listening::Introduction(Introduction::default()),

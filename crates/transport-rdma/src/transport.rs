@@ -215,7 +215,7 @@ impl<P: Provider> Device for Arc<Engine<P>> {
     }
 
     fn dial_timeout(&self) -> Duration {
-        self.config().dial_timeout
+        self.config().common.dial_timeout
     }
 
     fn listen(

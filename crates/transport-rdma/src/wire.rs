@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use convoke_transport::parts::Wakers;
+use convoke_transport::parts::Waiters;
 use convoke_transport::{Address, CloseReason, DialError, Hello};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -74,8 +74,7 @@ struct State<P: Provider> {
     is_pumped: bool,
     /// Somebody is calling the sink; nobody else may.
     is_delivering: bool,
-    flush_wakers: Wakers,
-    writable_wakers: [Wakers; 2],
+    waiters: Waiters,
     /// When to look again, for what ends by time.
     deadline: Option<Instant>,
     /// It closes, and whoever waits has been woken.
@@ -157,8 +156,7 @@ impl<P: Provider> Wire<P> {
             to_post: Vec::new(),
             is_pumped: false,
             is_delivering: false,
-            flush_wakers: Wakers::default(),
-            writable_wakers: Default::default(),
+            waiters: Waiters::default(),
             deadline: None,
             is_ending: false,
             failure: None,
@@ -337,7 +335,7 @@ impl<P: Provider> Wire<P> {
             }
         }
         state.phase = Phase::Draining;
-        state.deadline = Some(Instant::now() + self.engine.config().close_grace);
+        state.deadline = Some(Instant::now() + self.engine.config().common.close_grace);
         self.engine.notify_minder();
     }
 
@@ -437,11 +435,5 @@ impl<P: Provider> State<P> {
 
     fn is_closing(&self) -> bool {
         self.failure.is_some() || self.link.as_ref().is_some_and(|link| link.closing().is_some())
-    }
-
-    fn take_all_wakers(&mut self) -> Wakers {
-        let mut woken = std::mem::take(&mut self.flush_wakers);
-        self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
-        woken
     }
 }

@@ -8,14 +8,13 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_transport::parts::{LiveCounters, SendShare, Wakers};
+use convoke_transport::parts::{
+    Batch, Carrier, Closing, Duty, Ends, Fault, LiveCounters, Outbound, QueueLimits, SLICES_MAX,
+    SendQueue, SendShare,
+};
 use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 
-use crate::batch::{Batch, SLICES_MAX};
-use crate::duty::Duty;
-use crate::framing::{Fault, index};
 use crate::platform::{Half, Lock, Platform, Signal, Tokio};
-use crate::send_queue::{Limits, SendQueue};
 
 /// Number of batches that a caller writes for others before the writer task takes over.
 const IN_PLACE_BATCHES_MAX: usize = 8;
@@ -25,7 +24,7 @@ pub(crate) struct TcpConnection<P: Platform = Tokio> {
     link: Link,
     out: P::Lock<Out<P::Half>>,
     counts: LiveCounters,
-    /// The reader looks at [`TcpConnection::ending`].
+    /// The reader looks at [`Carrier::closing`].
     pub(crate) reader_signal: P::Signal,
     /// The writer task finds the duty handed over.
     pub(crate) writer_signal: P::Signal,
@@ -64,35 +63,21 @@ pub(crate) enum Written {
     WouldBlock,
 }
 
-/// End that began elsewhere, as far as the reader must know it.
-#[derive(Clone, Debug)]
-pub(crate) struct EndingView {
-    pub(crate) reason: CloseReason,
-    /// True when frames that still come are for the sink.
-    pub(crate) is_delivering: bool,
-}
-
+/// What is to be sent, and who writes it.
 pub(crate) struct Out<H> {
-    queue: SendQueue,
+    outbound: Outbound,
     duty: Duty<WriteDuty<H>>,
-    /// Set once; the connection is closed from then on.
-    closing: Option<CloseReason>,
-    flush_wakers: Wakers,
-    writable_wakers: [Wakers; 2],
 }
 
 impl<P: Platform> TcpConnection<P> {
     /// A connection that takes frames and sends none until [`TcpConnection::start`].
     /// Bytes that it has to send are taken from `share`.
-    pub(crate) fn new(link: Link, limits: &Limits, share: SendShare) -> Self {
+    pub(crate) fn new(link: Link, limits: &QueueLimits, share: SendShare) -> Self {
         Self {
             link,
             out: Lock::new(Out {
-                queue: SendQueue::new(limits, share),
+                outbound: Outbound::new(SendQueue::new(limits, share)),
                 duty: Duty::Away,
-                closing: None,
-                flush_wakers: Wakers::default(),
-                writable_wakers: Default::default(),
             }),
             counts: LiveCounters::default(),
             reader_signal: P::Signal::default(),
@@ -120,20 +105,18 @@ impl<P: Platform> TcpConnection<P> {
         if out.duty.is_gone() {
             return None;
         }
-        out.queue.fill(&mut duty.batch);
-        let mut woken = out.take_writable_wakers();
+        out.outbound.queue.fill(&mut duty.batch);
+        let mut woken = out.outbound.take_writable();
         let next = if !duty.batch.is_empty() {
             Some(duty)
-        } else if out.queue.is_finished() {
+        } else if out.outbound.queue.is_finished() {
             // Dropping the half that is still in `duty` shuts the direction down: the peer reads to
             // the goodbye and closes.
             out.duty = Duty::Gone;
             self.reader_signal.notify_one();
             None
         } else {
-            if out.queue.is_empty() {
-                woken.append(&mut out.flush_wakers);
-            }
+            woken.append(&mut out.outbound.take_flushed());
             out.duty = Duty::Home(duty);
             None
         };
@@ -149,8 +132,7 @@ impl<P: Platform> TcpConnection<P> {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     let completed = duty.batch.advance(count);
-                    self.counts.writes.add(1);
-                    self.counts.bytes_sent.add(count as u64);
+                    self.counts.wrote(count);
                     self.counts.frames_sent.add(completed.frames);
                     self.counts.transport_frames_sent.add(completed.transport_frames);
                 }
@@ -168,63 +150,6 @@ impl<P: Platform> TcpConnection<P> {
     pub(crate) fn on_write_error(&self, error: &io::Error) {
         self.end(CloseReason::Network(error.to_string()));
         self.reader_signal.notify_one();
-    }
-
-    /// Ends it without a goodbye: everything queued is dropped, everybody waiting is woken.
-    pub(crate) fn end(&self, reason: CloseReason) {
-        let mut out = self.out.lock();
-        out.closing.get_or_insert(reason);
-        out.queue.abandon();
-        let gone = std::mem::replace(&mut out.duty, Duty::Gone);
-        let woken = out.take_all_wakers();
-        drop(out);
-        drop(gone);
-        woken.wake();
-    }
-
-    /// The grace of a close is over: what is queued is dropped, and the goodbye goes out if the
-    /// socket takes it.
-    pub(crate) fn stop_waiting(&self) {
-        self.out.lock().queue.close(String::new(), false);
-        self.flush();
-    }
-
-    /// End of the connection, once it has begun.
-    pub(crate) fn ending(&self) -> Option<EndingView> {
-        let reason = self.out.lock().closing.clone()?;
-        // After a failed write the peer's last frames and its goodbye may still be there to read.
-        let is_delivering = reason.is_gentle() || matches!(reason, CloseReason::Network(_));
-        Some(EndingView { reason, is_delivering })
-    }
-
-    /// The peer gave credit back. The caller flushes.
-    pub(crate) fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault> {
-        self.out.lock().queue.grant(lane, bytes)
-    }
-
-    /// Gives credit back to the peer. The caller flushes.
-    pub(crate) fn return_credit(&self, lane: Lane, bytes: u32) {
-        self.out.lock().queue.return_credit(lane, bytes);
-    }
-
-    /// Tells the peer that this end is alive.
-    pub(crate) fn keep_alive(&self) {
-        self.out.lock().queue.keep_alive();
-        self.flush();
-    }
-
-    /// Bytes written so far.
-    pub(crate) fn bytes_sent(&self) -> u64 {
-        self.counts.bytes_sent.get()
-    }
-
-    pub(crate) fn count_read(&self, bytes: usize) {
-        self.counts.reads.add(1);
-        self.counts.bytes_received.add(bytes as u64);
-    }
-
-    pub(crate) fn count_frame_received(&self) {
-        self.counts.frames_received.add(1);
     }
 
     fn write_in_place(&self, mut duty: WriteDuty<P::Half>) {
@@ -262,11 +187,11 @@ impl<P: Platform> Connection for TcpConnection<P> {
         len: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Appended, NotWritable> {
-        self.out.lock().queue.append(lane, len, write)
+        self.out.lock().outbound.queue.append(lane, len, write)
     }
 
     fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.out.lock().queue.append_bytes(lane, head, body)
+        self.out.lock().outbound.queue.append_bytes(lane, head, body)
     }
 
     fn flush(&self) {
@@ -279,39 +204,64 @@ impl<P: Platform> Connection for TcpConnection<P> {
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.flush();
         let mut out = self.out.lock();
-        let is_flushed = out.queue.is_empty() && out.duty.is_home();
-        if is_flushed || out.closing.is_some() {
-            return Poll::Ready(());
-        }
-        out.flush_wakers.register(cx);
-        Poll::Pending
+        let is_idle = out.duty.is_home();
+        out.outbound.poll_flush(is_idle, cx)
     }
 
     fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
-        let mut out = self.out.lock();
-        if out.queue.is_writable(lane) || out.closing.is_some() {
-            return Poll::Ready(());
-        }
-        out.writable_wakers[index(lane)].register(cx);
-        Poll::Pending
+        self.out.lock().outbound.poll_writable(lane, cx)
     }
 
     fn close(&self, reason: CloseReason) {
-        let mut out = self.out.lock();
-        if out.closing.is_some() {
-            return;
+        let closed = self.out.lock().outbound.close(reason);
+        if let Some(woken) = closed {
+            woken.wake();
+            self.flush();
+            self.reader_signal.notify_one();
         }
-        out.queue.close(reason.goodbye_text(), reason.is_gentle());
-        out.closing = Some(reason);
-        let woken = out.take_all_wakers();
-        drop(out);
-        woken.wake();
-        self.flush();
-        self.reader_signal.notify_one();
     }
 
     fn counters(&self) -> Counters {
         self.counts.snapshot()
+    }
+}
+
+impl<P: Platform> Ends for TcpConnection<P> {
+    fn end(&self, reason: CloseReason) {
+        let mut out = self.out.lock();
+        let woken = out.outbound.abandon(reason);
+        let gone = std::mem::replace(&mut out.duty, Duty::Gone);
+        drop(out);
+        drop(gone);
+        woken.wake();
+    }
+
+    fn counts(&self) -> &LiveCounters {
+        &self.counts
+    }
+}
+
+impl<P: Platform> Carrier for TcpConnection<P> {
+    fn closing(&self) -> Option<Closing> {
+        self.out.lock().outbound.closing()
+    }
+
+    fn stop_waiting(&self) {
+        self.out.lock().outbound.queue.close(String::new(), false);
+        self.flush();
+    }
+
+    fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault> {
+        self.out.lock().outbound.queue.grant(lane, bytes)
+    }
+
+    fn return_credit(&self, lane: Lane, bytes: u32) {
+        self.out.lock().outbound.queue.return_credit(lane, bytes);
+    }
+
+    fn keep_alive(&self) {
+        self.out.lock().outbound.queue.keep_alive();
+        self.flush();
     }
 }
 
@@ -321,24 +271,6 @@ impl<P: Platform> fmt::Debug for TcpConnection<P> {
             .field("peer", &self.link.peer.node)
             .field("nonce", &self.link.nonce)
             .finish_non_exhaustive()
-    }
-}
-
-impl<H> Out<H> {
-    fn take_writable_wakers(&mut self) -> Wakers {
-        let mut woken = Wakers::default();
-        for lane in [Lane::Control, Lane::Data] {
-            if self.queue.is_worth_waking(lane) {
-                woken.append(&mut self.writable_wakers[index(lane)]);
-            }
-        }
-        woken
-    }
-
-    fn take_all_wakers(&mut self) -> Wakers {
-        let mut woken = std::mem::take(&mut self.flush_wakers);
-        self.writable_wakers.iter_mut().for_each(|wakers| woken.append(wakers));
-        woken
     }
 }
 

@@ -1,28 +1,29 @@
 //! The hello of both ends over a fresh socket.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_transport::id::{LinkNonce, NodeId};
-use convoke_transport::{
-    Address, CloseReason, Connection, DialError, Link, PeerName, Principal, Sink,
+use convoke_transport::id::NodeId;
+use convoke_transport::parts::{
+    Admission, ENVELOPE_BYTES, Foreign, Greeting, HelloError, Inbound, Lifetime, Opening,
+    RefusedHere, Seat, Words, decode_envelope, keep_alive_interval, put_goodbye, refusal,
 };
+use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::admission::Admission;
 use crate::config::Config;
 use crate::connection::TcpConnection;
-use crate::framing;
-use crate::hello::{self, Announced, ENVELOPE_BYTES, Foreign, Greeting, HelloError};
-use crate::reader::{Lifetime, Terms};
-use crate::send_queue::Limits;
+use crate::reader::{self, Terms};
 use crate::socket::Socket;
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsError};
+
+/// Refusal that a client that speaks TLS understands on a port that does not: the fatal alert
+/// "protocol version" (RFC 8446 section 6).
+const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
 
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +91,7 @@ pub(crate) async fn dial(
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, HandshakeError> {
-    let mine = greeting(config, &*sink, stream.local_addr()?);
+    let mine = greeting(config, &*sink, &stream)?;
     // When the other end refused and closed already, the write fails and its text is still there.
     let sent = stream.write_all(&mine.encode()).await;
     let theirs = match (read_greeting(&mut stream).await, sent) {
@@ -103,16 +104,13 @@ pub(crate) async fn dial(
             Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
         }
         (Ok(principal), _) => {
-            let who = (principal, stream.remote());
-            open((config, admission), (&mine, &theirs), true, who, &sink)
-                .map_err(HandshakeError::RefusedHere)
+            let opening = opening(config, (&mine, &theirs), true, (principal, stream.remote()));
+            open(config, admission, &opening, &sink, None)
+                .map_err(|RefusedHere(text)| HandshakeError::RefusedHere(text))
         }
     };
     match refused {
-        Ok(connection) => {
-            let lifetime = Lifetime::new(connection, sink, None);
-            Ok(lifetime.start(stream, terms(config, &mine, &theirs)))
-        }
+        Ok(lifetime) => Ok(reader::start(lifetime, stream, terms(config, &mine, &theirs))),
         Err(error) => {
             let text = match &error {
                 HandshakeError::RefusedHere(text) => text.clone(),
@@ -121,7 +119,7 @@ pub(crate) async fn dial(
                 }
                 other => other.to_string(),
             };
-            tokio::spawn(say_goodbye(stream, text, config.close_grace));
+            tokio::spawn(say_goodbye(stream, text, config.common.close_grace));
             Err(error)
         }
     }
@@ -151,27 +149,23 @@ pub(crate) async fn accept(
             return Err(error);
         }
     };
-    let who = (principal, stream.remote());
-    let name = PeerName::of(theirs.hello.node, who.0.as_ref(), who.1.as_ref());
-    let mine = greeting(config, &*sink, stream.local_addr()?);
-    let opened = admission.accept(name).and_then(|slot| {
-        Ok((slot, open((config, admission), (&mine, &theirs), false, who, &sink)?))
+    let (mine, remote) = (greeting(config, &*sink, &stream)?, stream.remote());
+    let name = PeerName::of(theirs.hello.node, principal.as_ref(), remote.as_ref());
+    let opening = opening(config, (&mine, &theirs), false, (principal, remote));
+    let opened = admission.accept(name).and_then(|seat| {
+        let opened = open(config, admission, &opening, &sink, Some(seat));
+        opened.map_err(|RefusedHere(text)| text)
     });
-    let (slot, connection) = match opened {
-        Ok(opened) => opened,
+    let lifetime = match opened {
+        Ok(lifetime) => lifetime,
         Err(text) => {
             refuse(stream, &text, config).await;
             return Err(HandshakeError::RefusedHere(text));
         }
     };
-    let lifetime = Lifetime::new(connection, sink, Some(slot));
     match stream.write_all(&mine.encode()).await {
-        Ok(()) => {
-            lifetime.start(stream, terms(config, &mine, &theirs));
-        }
-        Err(error) => {
-            lifetime.end(CloseReason::Network(error.to_string()));
-        }
+        Ok(()) => _ = reader::start(lifetime, stream, terms(config, &mine, &theirs)),
+        Err(error) => lifetime.end(CloseReason::Network(error.to_string())),
     }
     Ok(())
 }
@@ -179,7 +173,7 @@ pub(crate) async fn accept(
 /// Refuses a connection nobody has time for: what fits the socket now is sent.
 pub(crate) fn refuse_at_once(stream: &TcpStream, text: &str) {
     // Whether it arrives is the peer's concern: there are too many already.
-    let _ = stream.try_write(&hello::refusal(text));
+    let _ = stream.try_write(&refusal(text));
 }
 
 /// Tells a peer with a bad hello as far as it can understand.
@@ -187,21 +181,21 @@ async fn answer(mut stream: Socket, error: &HelloError, config: &Config) {
     if let Some(text) = error.refusal_text() {
         refuse(stream, &text, config).await;
     } else if matches!(error, HelloError::NotConvoke(Foreign::Tls))
-        && stream.write_all(&hello::TLS_REFUSAL).await.is_ok()
+        && stream.write_all(&TLS_REFUSAL).await.is_ok()
     {
-        linger(stream, config.close_grace).await;
+        linger(stream, config.common.close_grace).await;
     }
 }
 
 async fn refuse(mut stream: Socket, text: &str, config: &Config) {
-    if stream.write_all(&hello::refusal(text)).await.is_ok() {
-        linger(stream, config.close_grace).await;
+    if stream.write_all(&refusal(text)).await.is_ok() {
+        linger(stream, config.common.close_grace).await;
     }
 }
 
 async fn say_goodbye(mut stream: Socket, text: String, grace: Duration) {
     let mut goodbye = bytes::BytesMut::new();
-    framing::put_goodbye(&mut goodbye, &text);
+    put_goodbye(&mut goodbye, Words::WITH_CREDIT, &text);
     if stream.write_all(&goodbye).await.is_ok() {
         linger(stream, grace).await;
     }
@@ -222,71 +216,45 @@ pub(crate) async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin, grac
 async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> {
     let mut envelope = [0; ENVELOPE_BYTES];
     stream.read_exact(&mut envelope).await?;
-    let announced = hello::decode_envelope(&envelope)?;
-    let (Announced::Hello(len) | Announced::Refusal(len)) = announced;
-    let mut body = vec![0; usize::from(len)];
+    let announced = decode_envelope(&envelope)?;
+    let mut body = vec![0; announced.len()];
     stream.read_exact(&mut body).await?;
-    match announced {
-        Announced::Hello(_) => Ok(Greeting::decode(&body)?),
-        Announced::Refusal(_) => Err(HelloError::Refused(framing::clean_text(&body)).into()),
-    }
+    Ok(announced.decode(&body)?)
 }
 
-fn greeting(config: &Config, sink: &dyn Sink, local: SocketAddr) -> Greeting {
-    let mut hello = sink.hello();
-    hello.advertised = hello::advertised(&hello.advertised, local.ip());
-    hello.frame_bytes_max = hello.frame_bytes_max.min(config.frame_bytes_max);
-    Greeting {
-        hello,
-        random: rand::random(),
-        chunk_bytes_max: config.chunk_bytes,
-        control_window: config.control_window_bytes,
-        data_window: config.data_window_bytes,
-        keep_alive_timeout: config.keep_alive_timeout,
-    }
+fn greeting(config: &Config, sink: &dyn Sink, stream: &Socket) -> io::Result<Greeting> {
+    let local = stream.local_addr()?.ip();
+    Ok(Greeting::of(sink, &config.common, local, rand::random(), config.grants()))
+}
+
+fn opening<'a>(
+    config: &Config,
+    (mine, theirs): (&'a Greeting, &'a Greeting),
+    is_dialler: bool,
+    (principal, remote): (Option<Principal>, Option<Arc<str>>),
+) -> Opening<'a> {
+    Opening { mine, theirs, is_dialler, scheme: config.security.scheme(), principal, remote }
 }
 
 /// Makes the connection and asks the sink whether it wants it.
 fn open(
-    (config, admission): (&Config, &Admission),
-    (mine, theirs): (&Greeting, &Greeting),
-    is_dialler: bool,
-    (principal, remote): (Option<Principal>, Option<Arc<str>>),
+    config: &Config,
+    admission: &Admission,
+    opening: &Opening<'_>,
     sink: &Arc<dyn Sink>,
-) -> Result<Arc<TcpConnection>, String> {
-    let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
-    let link = Link {
-        peer: theirs.hello.clone(),
-        nonce: LinkNonce::of(dialler.random, acceptor.random),
-        is_dialler,
-        scheme: config.security.scheme(),
-        principal,
-        remote,
-    };
-    let limits = Limits {
-        frame_bytes_max: config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize,
-        chunk_bytes_max: config.chunk_bytes.min(theirs.chunk_bytes_max) as usize,
-        control: config.control_limits(theirs.control_window),
-        data: config.data_limits(theirs.data_window),
-    };
+    seat: Option<Seat>,
+) -> Result<Lifetime<TcpConnection>, RefusedHere> {
+    let link = opening.link();
     let share = admission.share(link.peer_name());
-    let connection = Arc::new(TcpConnection::new(link, &limits, share));
-    sink.on_open(Arc::clone(&connection) as _).inspect_err(|_| {
-        // A handle the sink kept must not wait for ever.
-        connection.end(CloseReason::Local);
-    })?;
-    tracing::debug!(peer = %theirs.hello.node, is_dialler, "connection open");
-    Ok(connection)
+    let connection = TcpConnection::new(link, &config.limits(opening.theirs), share);
+    opening.show(connection, sink, seat)
 }
 
 fn terms(config: &Config, mine: &Greeting, theirs: &Greeting) -> Terms {
+    let windows = [mine.control_window, mine.data_window];
     Terms {
-        frame_bytes_max: mine.hello.frame_bytes_max,
-        chunk_bytes_max: mine.chunk_bytes_max,
-        control_window: mine.control_window,
-        data_window: mine.data_window,
-        keep_alive_timeout: config.keep_alive_timeout,
-        keep_alive_interval: config.keep_alive_interval.min(theirs.keep_alive_timeout / 3),
-        close_grace: config.close_grace,
+        inbound: Inbound::new(mine.hello.frame_bytes_max, mine.chunk_bytes_max, Some(windows)),
+        life: config.common.life_terms(),
+        keep_alive_interval: keep_alive_interval(&config.common, theirs),
     }
 }

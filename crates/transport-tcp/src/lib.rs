@@ -119,24 +119,17 @@
 //!
 //! # Modules
 //!
-//! Without I/O: `admission` (what connections share), `framing` (words, chunks, frames), `hello`,
-//! `credit`, `send_queue`, `batch`, `duty` (who may write). With: `connection`, `platform` (what
-//! that stands on), `writer`, `reader`, `handshake`, `dial`, `listener`, `socket` (what differs
-//! with TLS). With TLS: `identity` (certificates, and whom they prove), `tls`.
+//! What works without I/O is in [`convoke_transport::parts`]. Here are `connection` and `platform`,
+//! what that stands on; `writer`, `reader`, `handshake`, `dial`, `listener`; `socket`, what differs
+//! with TLS. With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!
 //! [`Fault`]: convoke_transport::CloseReason::Fault
 #![forbid(unsafe_code)]
 
-mod admission;
-mod batch;
 mod config;
 mod connection;
-mod credit;
 mod dial;
-mod duty;
-mod framing;
 mod handshake;
-mod hello;
 #[cfg(any(feature = "quic", feature = "tls"))]
 mod identity;
 mod listener;
@@ -144,7 +137,6 @@ mod platform;
 #[cfg(feature = "quic")]
 mod quic;
 mod reader;
-mod send_queue;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
@@ -153,17 +145,18 @@ mod writer;
 use std::sync::Arc;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::parts::Admission;
 use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 
-pub use config::{ConfigError, TcpTransportBuilder};
+pub use config::TcpTransportBuilder;
+pub use convoke_transport::parts::SettingsError as ConfigError;
 #[cfg(any(feature = "quic", feature = "tls"))]
 pub use identity::{Identity, IdentityError, IdentityWatch};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 
-use crate::admission::Admission;
 use crate::config::Config;
 #[cfg(feature = "tls")]
 use crate::socket::Security;
@@ -198,10 +191,8 @@ impl TcpTransport {
     }
 
     fn from_config(config: Config) -> Self {
-        let (handshakes_max, connections_max) = (config.handshakes_max, config.connections_max);
-        let admission =
-            Admission::new(handshakes_max, connections_max, config.send_bytes_total_max);
-        Self { config: Arc::new(config), admission: Arc::new(admission) }
+        let admission = Arc::new(config.common.admission());
+        Self { config: Arc::new(config), admission }
     }
 }
 

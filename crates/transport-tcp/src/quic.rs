@@ -39,18 +39,18 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::parts::Admission;
 use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
 };
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
-pub use config::{QuicConfigError, QuicTransportBuilder};
+pub use config::QuicTransportBuilder;
+pub use convoke_transport::parts::SettingsError as QuicConfigError;
 
-use crate::admission::Admission;
 use crate::identity::Identity;
 use crate::quic::config::Config;
 use crate::quic::dial::Dialers;
@@ -104,7 +104,6 @@ impl QuicTransport {
     /// IPv6.
     ///
     /// Connections move by themselves if the system keeps a socket working through such a change.
-    /// themselves.
     ///
     /// # Errors
     /// Those of binding a socket; what was not moved stays where it was.
@@ -119,11 +118,7 @@ impl QuicTransport {
         let shared = Shared {
             client: client_config(&identity, &config),
             server: server_config(&identity, &config),
-            admission: Admission::new(
-                config.handshakes_max,
-                config.connections_max,
-                config.send_bytes_total_max,
-            ),
+            admission: config.common.admission(),
             dialers: Dialers::default(),
             identity,
             config,
@@ -211,17 +206,17 @@ fn server_config(identity: &Identity, config: &Config) -> ServerConfig {
         .expect("the suites of ring include the one that QUIC begins with");
     let mut server = ServerConfig::with_crypto(Arc::new(tls));
     server.transport_config(Arc::new(transport_config(config, 2)));
-    server.max_incoming(config.handshakes_max);
+    server.max_incoming(config.common.handshakes_max);
     server.incoming_buffer_size(INCOMING_BYTES_MAX);
-    server.incoming_buffer_size_total(INCOMING_BYTES_MAX * config.handshakes_max as u64);
+    server.incoming_buffer_size_total(INCOMING_BYTES_MAX * config.common.handshakes_max as u64);
     server
 }
 
 /// `lanes` is how many streams the peer opens for lanes.
 fn transport_config(config: &Config, lanes: u32) -> TransportConfig {
     let connection_window = config.connection_window_bytes();
-    let timeout =
-        IdleTimeout::try_from(config.keep_alive_timeout).expect("the builder keeps it below a day");
+    let timeout = IdleTimeout::try_from(config.common.keep_alive_timeout)
+        .expect("the builder keeps it below a day");
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(lanes.into())
@@ -231,12 +226,8 @@ fn transport_config(config: &Config, lanes: u32) -> TransportConfig {
         // A peer like this one grants as much, so no stream is held up by what others have queued.
         .send_window(connection_window)
         .max_idle_timeout(Some(timeout))
-        .keep_alive_interval(Some(keep_alive_interval(config.keep_alive_timeout)))
+        // Two keep-alives may be lost.
+        .keep_alive_interval(Some(config.common.keep_alive_timeout / 3))
         .datagram_receive_buffer_size(None);
     transport
-}
-
-/// Two keep-alives may be lost.
-fn keep_alive_interval(timeout: Duration) -> Duration {
-    timeout / 3
 }

@@ -24,6 +24,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::parts::{Foreign, refusal};
 use convoke_transport::{Address, Principal};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
@@ -32,7 +33,6 @@ use tokio::io::{AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::handshake;
-use crate::hello::{self, Foreign};
 use crate::identity::Identity;
 use crate::tls::session::{Incoming, Opened, Session};
 
@@ -97,7 +97,7 @@ impl Tls {
         let is_told = match &error {
             TlsError::NotTls(Foreign::Convoke) => {
                 let text = "this port takes TLS only: dial it as tls://, with a certificate";
-                stream.write_all(&hello::refusal(text)).await.is_ok()
+                stream.write_all(&refusal(text)).await.is_ok()
             }
             // By an alert, which is out already.
             TlsError::Rustls(_) => true,

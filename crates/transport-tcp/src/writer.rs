@@ -1,36 +1,22 @@
 //! The writer task of a connection: it writes while the socket is slow, and keeps the peer sure
 //! that this end is alive.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use convoke_transport::parts::keep_alive;
 
 use crate::connection::{TcpConnection, WriteDuty, Written};
 use crate::platform::Platform;
 
 /// Runs until it is aborted with the connection.
-///
-/// A keep-alive goes out when nothing was sent between two ticks, so a tick is half the interval.
-pub(crate) async fn run(connection: Arc<TcpConnection>, keep_alive_interval: Duration) {
-    let period = (keep_alive_interval / 2).max(Duration::from_millis(1));
-    let mut tick = interval_at(Instant::now() + period, period);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut bytes_sent_before = 0;
-    loop {
-        tokio::select! {
-            biased;
-            () = connection.writer_signal.notified() => {
-                write_handed(&connection).await;
-            }
-            _ = tick.tick() => {
-                if connection.bytes_sent() == bytes_sent_before {
-                    connection.keep_alive();
-                }
-                bytes_sent_before = connection.bytes_sent();
-            }
+pub(crate) async fn run(connection: std::sync::Arc<TcpConnection>, keep_alive_interval: Duration) {
+    let write = async {
+        loop {
+            connection.writer_signal.notified().await;
+            write_handed(&connection).await;
         }
-    }
+    };
+    tokio::join!(write, keep_alive(&*connection, keep_alive_interval));
 }
 
 /// Writes what was handed over, if it was.

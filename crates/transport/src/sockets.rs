@@ -1,10 +1,16 @@
-//! From `scheme://host:port` to socket addresses and back, and the addresses to tell a peer: for
-//! transports over IP.
+//! From `scheme://host:port` to socket addresses and back, the addresses to tell a peer, and
+//! sockets that connect and accept: for transports over IP.
+
+mod accepting;
+mod connecting;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::Address;
+
+pub use accepting::{Accepting, Accepts, bind, first, listen};
+pub use connecting::{connect, connect_to, try_each};
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
 /// or a name.

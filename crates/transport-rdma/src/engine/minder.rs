@@ -88,7 +88,7 @@ impl<P: Provider> Engine<P> {
         let mut memory = Memory {
             deliveries: 0,
             next_watch: Some(now + WATCH_PERIOD),
-            next_keep_alive: now + self.config.keep_alive_interval,
+            next_keep_alive: now + self.config.common.keep_alive_interval,
             signs: BTreeMap::new(),
             wires: Vec::new(),
         };
@@ -119,7 +119,7 @@ impl<P: Provider> Engine<P> {
 
     fn look(self: &Arc<Self>, memory: &mut Memory<P>, planned: Option<Instant>) {
         let now = Instant::now();
-        let is_paused = planned.is_some_and(|at| now > at + self.config.keep_alive_timeout);
+        let is_paused = planned.is_some_and(|at| now > at + self.config.common.keep_alive_timeout);
         let is_due = |wire: &Arc<Wire<P>>| wire.pulse().deadline.is_some_and(|at| at <= now);
         self.collect_wires(&mut memory.wires);
         for wire in memory.wires.drain(..).filter(|wire| is_paused || is_due(wire)) {
@@ -132,7 +132,7 @@ impl<P: Provider> Engine<P> {
             memory.next_watch = self.watch(&mut memory.deliveries).then(|| now + WATCH_PERIOD);
         }
         if memory.next_keep_alive <= now {
-            memory.next_keep_alive = now + self.config.keep_alive_interval;
+            memory.next_keep_alive = now + self.config.common.keep_alive_interval;
             self.keep_alive(memory, now);
         }
     }
@@ -170,7 +170,7 @@ impl<P: Provider> Engine<P> {
             if known.is_some() {
                 wire.probe();
             }
-            if now.duration_since(quiet_since) >= self.config.keep_alive_timeout {
+            if now.duration_since(quiet_since) >= self.config.common.keep_alive_timeout {
                 wire.end(CloseReason::KeepAlive);
             }
             memory.signs.insert(wire.tag(), (pulse.signs, quiet_since));

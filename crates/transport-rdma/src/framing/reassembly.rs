@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use convoke_transport::Lane;
+use convoke_transport::parts::index;
 
+use super::Fault;
 use super::record::Part;
-use super::{Fault, index};
 
 /// Room set aside for a frame when its first fragment comes. From here on the room doubles, so that
 /// a peer that only announces large frames costs little.

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use convoke_transport::parts::{TEXT_BYTES_MAX, clean_text};
 use convoke_transport::{CloseReason, Lane, Received};
 
 use super::{Event, Link, Listening};
 use crate::framing::record::{Part, Record, Records};
-use crate::framing::{Fault, HEADER_BYTES, Header, Kind, TEXT_BYTES_MAX, clean_text};
+use crate::framing::{Fault, HEADER_BYTES, Header, Kind};
 use crate::slot_ring::{Slot, Use};
 
 /// A frame up to this size is copied out of its slot, which is posted again at once. To lend the

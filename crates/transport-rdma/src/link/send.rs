@@ -1,10 +1,11 @@
 //! Choice of what a link sends next, and the writing of a message.
 
 use convoke_transport::Lane;
+use convoke_transport::parts::{TEXT_BYTES_MAX, cut_text, index};
 
 use super::{Event, Link, Listening, Outbox, Speaking};
 use crate::credit::Purpose;
-use crate::framing::{HEADER_BYTES, Kind, TEXT_BYTES_MAX, cut_text, index};
+use crate::framing::{HEADER_BYTES, Kind};
 
 /// After so many messages in which control frames left no room for data, data goes first.
 const CONTROL_RUN_MAX: u32 = 4;

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use convoke_transport::parts::LaneLimits;
 use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
@@ -16,15 +17,6 @@ use crate::framing::{HEADER_BYTES, Header, Kind};
 /// A fragment that is not the last of its frame is at least this large: smaller ones would be
 /// mostly overhead.
 const FRAGMENT_BYTES_MIN: usize = 256;
-
-/// The bounds of one lane, in bytes with words.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LaneLimits {
-    /// From here on the lane is not writable.
-    pub(crate) soft_bytes: usize,
-    /// Frames that would go beyond are not taken, unless the lane is empty.
-    pub(crate) hard_bytes: usize,
-}
 
 /// Queue of what one lane has to send.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use convoke_transport::parts::Wakers;
+use convoke_transport::parts::{Wakers, index};
 use convoke_transport::{Address, CloseReason, Connection, DialError, Received};
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::opening::{Open, Role};
 use super::{Phase, State, Wire};
 use crate::connection::RdmaConnection;
-use crate::framing::index;
 use crate::link::Event;
 use crate::provider::Provider;
 
@@ -51,10 +50,10 @@ impl<P: Provider> Wire<P> {
                 break;
             }
         }
-        if !state.flush_wakers.is_empty()
+        if !state.waiters.flush.is_empty()
             && state.link.as_ref().is_none_or(|link| link.is_flushed())
         {
-            woken.append(&mut state.flush_wakers);
+            woken.append(&mut state.waiters.flush);
         }
         state.is_delivering = false;
         drop(state);
@@ -98,7 +97,7 @@ impl<P: Provider> Wire<P> {
             self.drain(state);
         }
         if state.phase == Phase::Draining && state.is_drained() {
-            woken.append(&mut state.take_all_wakers());
+            woken.append(&mut state.waiters.take_all());
             return true;
         }
         self.note_ending(state, woken);
@@ -111,9 +110,9 @@ impl<P: Provider> Wire<P> {
             return;
         }
         state.is_ending = true;
-        woken.append(&mut state.take_all_wakers());
+        woken.append(&mut state.waiters.take_all());
         if state.phase != Phase::Draining {
-            state.deadline = Some(Instant::now() + self.engine.config().close_grace);
+            state.deadline = Some(Instant::now() + self.engine.config().common.close_grace);
             self.engine.notify_minder();
         }
     }
@@ -151,7 +150,7 @@ impl<P: Provider> Wire<P> {
                 Event::Introduced(addresses) => {
                     state = self.open(state, std::mem::take(woken), addresses);
                 }
-                Event::Writable(lane) => woken.append(&mut state.writable_wakers[index(lane)]),
+                Event::Writable(lane) => woken.append(&mut state.waiters.writable[index(lane)]),
                 Event::Goodbye(text) => {
                     if let Role::Dialling(dialling) = &state.role {
                         let message = format!("it refused: {text}");

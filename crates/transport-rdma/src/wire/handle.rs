@@ -3,11 +3,11 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use convoke_transport::parts::index;
 use convoke_transport::{Appended, CloseReason, Counters, Lane, NotWritable};
 use tokio::time::Instant;
 
 use super::{Phase, State, Wire};
-use crate::framing::index;
 use crate::provider::Provider;
 
 impl<P: Provider> Wire<P> {
@@ -58,7 +58,7 @@ impl<P: Provider> Wire<P> {
         if is_flushed || state.is_closing() {
             return Poll::Ready(());
         }
-        state.flush_wakers.register(cx);
+        state.waiters.flush.register(cx);
         Poll::Pending
     }
 
@@ -68,7 +68,7 @@ impl<P: Provider> Wire<P> {
         if is_writable || state.is_closing() {
             return Poll::Ready(());
         }
-        state.writable_wakers[index(lane)].register(cx);
+        state.waiters.writable[index(lane)].register(cx);
         Poll::Pending
     }
 
@@ -80,9 +80,9 @@ impl<P: Provider> Wire<P> {
         }
         link.close(reason);
         state.is_ending = true;
-        let woken = state.take_all_wakers();
+        let woken = state.waiters.take_all();
         if state.phase != Phase::Draining {
-            state.deadline = Some(Instant::now() + self.engine.config().close_grace);
+            state.deadline = Some(Instant::now() + self.engine.config().common.close_grace);
             self.engine.notify_minder();
         }
         self.flush_locked(&mut state);

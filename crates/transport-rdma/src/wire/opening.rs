@@ -121,7 +121,7 @@ impl<P: Provider> Wire<P> {
         let mut state = self.state.lock();
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let memory = state.memory.as_ref().expect("a new wire has its memory");
-        let timeout = config.dial_timeout;
+        let timeout = config.common.dial_timeout;
         match provider.dial(self.tag, target, timeout, config.queue_pair(), memory) {
             Ok(queue_pair) => state.queue_pair = Some(queue_pair),
             Err(error) => self.fail(&mut state, CloseReason::Network(error.to_string())),
@@ -143,7 +143,7 @@ impl<P: Provider> Wire<P> {
     pub(crate) fn accept(&self, request: P::Request, local: SocketAddr, peer: SocketAddr) {
         let mut state = self.state.lock();
         (state.local, state.remote) = (Some(local), Some(peer));
-        state.deadline = Some(Instant::now() + self.engine.config().handshake_timeout);
+        state.deadline = Some(Instant::now() + self.engine.config().common.handshake_timeout);
         if let Err(error) = self.try_accept(&mut state, request) {
             self.fail(&mut state, CloseReason::Network(error.to_string()));
         }
@@ -250,13 +250,12 @@ impl<P: Provider> Wire<P> {
         let mut peer = theirs.terms;
         // This end's own send slots are no larger.
         peer.slot_bytes = peer.slot_bytes.min(mine.terms.slot_bytes);
-        peer.frame_bytes_max = peer.frame_bytes_max.min(config.frame_bytes_max);
+        peer.frame_bytes_max = peer.frame_bytes_max.min(config.common.frame_bytes_max);
         LinkConfig {
             own: mine.terms,
             peer,
             send_queue_depth: config.send_queue_depth(),
-            control: config.control_limits(),
-            data: config.data_limits(),
+            lanes: config.common.send_limits(u32::MAX).lanes,
             defects: config.defects,
         }
     }

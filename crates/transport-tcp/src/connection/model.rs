@@ -11,15 +11,15 @@ use std::task::Waker;
 
 use convoke_transport::Hello;
 use convoke_transport::id::{Incarnation, LinkNonce, NodeId};
-use convoke_transport::parts::SendPool;
+use convoke_transport::parts::{
+    LaneLimits, SendLimits, SendPool, WORD_BYTES, Wakers, Words, put_goodbye,
+};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::*;
-use crate::framing::WORD_BYTES;
-use crate::send_queue::LaneLimits;
 use crate::writer;
 
 enum Loom {}
@@ -132,9 +132,13 @@ impl Model {
         };
         let (nonce, is_dialler) = (LinkNonce(1), true);
         let link = Link { peer, nonce, is_dialler, scheme: "tcp", principal: None, remote: None };
-        let lane = LaneLimits { window: 1_000, soft_bytes: 1_000, hard_bytes: 1_000 };
-        let limits =
-            Limits { frame_bytes_max: 100, chunk_bytes_max: 100, control: lane, data: lane };
+        let lane = LaneLimits { soft_bytes: 1_000, hard_bytes: 1_000 };
+        let limits = QueueLimits {
+            send: SendLimits { frame_bytes_max: 100, lanes: [lane; 2] },
+            chunk_bytes_max: 100,
+            windows: Some([1_000; 2]),
+            batch_bytes: 1_000,
+        };
         let share = SendPool::new(usize::MAX).open(link.peer_name());
         let connection = Arc::new(TcpConnection::new(link, &limits, share));
         let wire = Arc::new(Wire::default());
@@ -258,7 +262,7 @@ fn a_close_sends_what_was_taken_and_then_its_goodbye_alone() {
         let taken = usize::from(other.join().unwrap().is_ok());
         assert!(model.connection.out.lock().unwrap().duty.is_gone(), "the direction is shut down");
         let mut goodbye = bytes::BytesMut::new();
-        crate::framing::put_goodbye(&mut goodbye, &CloseReason::Local.goodbye_text());
+        put_goodbye(&mut goodbye, Words::WITH_CREDIT, &CloseReason::Local.goodbye_text());
         let bytes = model.wire.bytes.lock().unwrap();
         assert_eq!(bytes.len(), taken * (WORD_BYTES + 1) + goodbye.len());
         assert!(bytes.ends_with(&goodbye));

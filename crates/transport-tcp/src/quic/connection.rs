@@ -16,15 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_transport::parts::{LiveCounters, SendShare, Wakers};
+use convoke_transport::parts::{
+    Closing, Duty, Ends, LANES, LiveCounters, SendAccount, TEXT_BYTES_MAX, Waiters, Wakers,
+    clean_text, cut_text, index,
+};
 use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 use parking_lot::Mutex;
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
 
-use crate::duty::Duty;
-use crate::framing::{clean_text, cut_text, index};
-use crate::quic::send_lane::{Batch, LaneLimits, Large, SendLane};
+use crate::quic::send_lane::{Batch, Large, SendLane};
 
 /// From how many queued frames on a flush is worth a write of its own, however busy the connection.
 const FRAMES_WORTH_WRITING: u64 = 8;
@@ -32,9 +33,6 @@ const FRAMES_WORTH_WRITING: u64 = 8;
 const IN_PLACE_BATCHES_MAX: usize = 8;
 /// The code of every close; what is to be said is in its text.
 const CLOSE_CODE: VarInt = VarInt::from_u32(0);
-/// Control first.
-const LANES: [Lane; 2] = [Lane::Control, Lane::Data];
-
 /// One QUIC connection that has said hello.
 pub(crate) struct QuicConnection {
     link: Link,
@@ -43,7 +41,7 @@ pub(crate) struct QuicConnection {
     counts: LiveCounters,
     /// True when the last read brought several frames.
     is_busy: AtomicBool,
-    /// The reader looks at [`QuicConnection::ending`].
+    /// The reader looks at [`QuicConnection::closing`].
     pub(crate) reader_signal: Notify,
     /// The writer task flushes for others.
     pub(crate) flush_signal: Notify,
@@ -79,48 +77,40 @@ impl WriteDuty {
     }
 }
 
-/// End that began elsewhere, as far as the reader must know it.
-#[derive(Clone, Debug)]
-pub(crate) struct EndingView {
-    pub(crate) reason: CloseReason,
-    /// True when frames that still come are for the sink.
-    pub(crate) is_delivering: bool,
-}
-
 struct Out {
     lanes: [LaneOut; 2],
+    account: SendAccount,
+    waiters: Waiters,
     /// Set once; the connection is closed from then on.
-    closing: Option<EndingView>,
+    closing: Option<Closing>,
     /// The writer task flushes as soon as others had their turn.
     is_flush_due: bool,
-    flush_wakers: Wakers,
 }
 
 struct LaneOut {
     queue: SendLane,
     duty: Duty<WriteDuty>,
-    writable_wakers: Wakers,
 }
 
 impl QuicConnection {
-    /// A connection that takes frames and sends none until [`QuicConnection::start`]. The limits
-    /// and shares
-    /// are of the control lane and of the data lane.
+    /// A connection that takes frames and sends none until [`QuicConnection::start`]. Frames of the
+    /// data lane above `inline_bytes_max` take streams of their own.
     pub(crate) fn new(
         link: Link,
         quic: quinn::Connection,
-        lanes: [(LaneLimits, SendShare); 2],
+        account: SendAccount,
+        inline_bytes_max: usize,
     ) -> Self {
-        let lane = |(limits, share)| LaneOut {
-            queue: SendLane::new(limits, share),
-            duty: Duty::Away,
-            writable_wakers: Wakers::default(),
+        let lane = |lane| {
+            let inline_bytes_max = if lane == Lane::Data { inline_bytes_max } else { usize::MAX };
+            LaneOut { queue: SendLane::new(lane, inline_bytes_max), duty: Duty::Away }
         };
         let out = Out {
-            lanes: lanes.map(lane),
+            lanes: LANES.map(lane),
+            account,
+            waiters: Waiters::default(),
             closing: None,
             is_flush_due: false,
-            flush_wakers: Wakers::default(),
         };
         Self {
             link,
@@ -145,11 +135,12 @@ impl QuicConnection {
 
     /// Writes what is queued, as far as there is credit for it.
     pub(crate) fn flush_now(&self) {
-        let mut out = self.out.lock();
+        let mut guard = self.out.lock();
+        let out = &mut *guard;
         out.is_flush_due = false;
-        let duties = out.lanes.each_mut().map(LaneOut::take_duty);
+        let duties = out.lanes.each_mut().map(|lane| lane.take_duty(&mut out.account));
         let has_large = out.lanes[index(Lane::Data)].queue.has_large();
-        drop(out);
+        drop(guard);
         if has_large {
             self.large_signal.notify_one();
         }
@@ -172,35 +163,35 @@ impl QuicConnection {
             return Some(duty);
         }
         duty.next = 0;
-        let mut out = self.out.lock();
+        let mut guard = self.out.lock();
+        let out = &mut *guard;
         let own = &mut out.lanes[index(lane)];
         if own.duty.is_gone() {
             return None;
         }
-        if own.queue.fill(&mut duty.batch) {
-            let woken = own.take_writable_wakers();
-            drop(out);
+        if own.queue.fill(&mut out.account, &mut duty.batch) {
+            let woken = out.take_writable();
+            drop(guard);
             woken.wake();
             return Some(duty);
         }
         if own.queue.is_closed() {
             own.duty = Duty::Gone;
-            drop(out);
+            drop(guard);
             // It fails when the connection is lost, which the reader sees as well.
             let _ = duty.stream.finish();
             return None;
         }
         own.duty = Duty::Home(duty);
-        let woken = out.take_flush_wakers();
-        drop(out);
+        let woken = out.take_flushed();
+        drop(guard);
         woken.wake();
         None
     }
 
     /// Part of a lane's batch is written.
     pub(crate) fn count_written(&self, duty: &WriteDuty, written: &Written) {
-        self.counts.writes.add(1);
-        self.counts.bytes_sent.add(written.bytes as u64);
+        self.counts.wrote(written.bytes);
         if duty.is_written() {
             self.counts.frames_sent.add(duty.batch.frames);
             self.counts.transport_frames_sent.add(duty.batch.transport_frames);
@@ -214,15 +205,14 @@ impl QuicConnection {
 
     /// Part of a large frame is written, or all that was left of it.
     pub(crate) fn count_large_written(&self, bytes: usize, is_last: bool) {
-        self.counts.writes.add(1);
-        self.counts.bytes_sent.add(bytes as u64);
+        self.counts.wrote(bytes);
         self.counts.frames_sent.add(u64::from(is_last));
-        let mut out = self.out.lock();
-        let data = &mut out.lanes[index(Lane::Data)];
-        data.queue.finish_large(bytes);
-        let mut woken = data.take_writable_wakers();
-        woken.append(&mut out.take_flush_wakers());
-        drop(out);
+        let mut guard = self.out.lock();
+        let out = &mut *guard;
+        out.lanes[index(Lane::Data)].queue.finish_large(&mut out.account, bytes);
+        let mut woken = out.take_writable();
+        woken.append(&mut out.take_flushed());
+        drop(guard);
         woken.wake();
     }
 
@@ -235,21 +225,13 @@ impl QuicConnection {
         }
     }
 
-    /// Ends it: everything queued is dropped, everybody waiting is woken, the peer is told.
-    pub(crate) fn end(&self, reason: CloseReason) {
-        let text = reason.goodbye_text();
-        self.quic.close(CLOSE_CODE, cut_text(&text).as_bytes());
-        self.abandon(reason, false);
-    }
-
     /// End of the connection, once it has begun.
-    pub(crate) fn ending(&self) -> Option<EndingView> {
+    pub(crate) fn closing(&self) -> Option<Closing> {
         self.out.lock().closing.clone()
     }
 
     pub(crate) fn count_read(&self, bytes: usize) {
-        self.counts.reads.add(1);
-        self.counts.bytes_received.add(bytes as u64);
+        self.counts.read(bytes);
     }
 
     /// One batch went to the sink.
@@ -262,12 +244,13 @@ impl QuicConnection {
 
     fn abandon(&self, reason: CloseReason, is_delivering: bool) {
         let mut out = self.out.lock();
-        out.closing.get_or_insert(EndingView { reason, is_delivering });
+        out.closing.get_or_insert(Closing { reason, is_delivering });
         let gone = out.lanes.each_mut().map(|lane| {
             lane.queue.abandon();
             std::mem::replace(&mut lane.duty, Duty::Gone)
         });
-        let woken = out.take_all_wakers();
+        out.account.abandon();
+        let woken = out.waiters.take_all();
         drop(out);
         drop(gone);
         woken.wake();
@@ -312,11 +295,13 @@ impl Connection for QuicConnection {
         len: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Appended, NotWritable> {
-        self.out.lock().lanes[index(lane)].queue.append(len, write)
+        let out = &mut *self.out.lock();
+        out.lanes[index(lane)].queue.append(&mut out.account, len, write)
     }
 
     fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.out.lock().lanes[index(lane)].queue.append_bytes(head, body)
+        let out = &mut *self.out.lock();
+        out.lanes[index(lane)].queue.append_bytes(&mut out.account, head, body)
     }
 
     fn flush(&self) {
@@ -340,18 +325,16 @@ impl Connection for QuicConnection {
         if out.is_flushed() || out.closing.is_some() {
             return Poll::Ready(());
         }
-        out.flush_wakers.register(cx);
+        out.waiters.flush.register(cx);
         Poll::Pending
     }
 
     fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
         let mut out = self.out.lock();
-        let is_closing = out.closing.is_some();
-        let own = &mut out.lanes[index(lane)];
-        if own.queue.is_writable() || is_closing {
+        if out.account.is_writable(lane) || out.closing.is_some() {
             return Poll::Ready(());
         }
-        own.writable_wakers.register(cx);
+        out.waiters.writable[index(lane)].register(cx);
         Poll::Pending
     }
 
@@ -361,21 +344,23 @@ impl Connection for QuicConnection {
             if out.closing.is_some() {
                 return;
             }
-            out.closing = Some(EndingView { reason: reason.clone(), is_delivering: false });
+            out.closing = Some(Closing { reason: reason.clone(), is_delivering: false });
             drop(out);
             self.end(reason);
             return self.reader_signal.notify_one();
         }
-        let mut out = self.out.lock();
+        let mut guard = self.out.lock();
+        let out = &mut *guard;
         if out.closing.is_some() {
             return;
         }
         let [control, data] = &mut out.lanes;
         control.queue.close();
-        data.queue.close_with_goodbye(&reason.goodbye_text());
-        out.closing = Some(EndingView { reason, is_delivering: true });
-        let woken = out.take_all_wakers();
-        drop(out);
+        data.queue.close_with_goodbye(&mut out.account, &reason.goodbye_text());
+        out.account.close();
+        out.closing = Some(Closing { reason, is_delivering: true });
+        let woken = out.waiters.take_all();
+        drop(guard);
         woken.wake();
         self.flush_now();
         self.reader_signal.notify_one();
@@ -383,6 +368,19 @@ impl Connection for QuicConnection {
 
     fn counters(&self) -> Counters {
         self.counts.snapshot()
+    }
+}
+
+impl Ends for QuicConnection {
+    /// The peer is told, too.
+    fn end(&self, reason: CloseReason) {
+        let text = reason.goodbye_text();
+        self.quic.close(CLOSE_CODE, cut_text(&text, TEXT_BYTES_MAX).as_bytes());
+        self.abandon(reason, false);
+    }
+
+    fn counts(&self) -> &LiveCounters {
+        &self.counts
     }
 }
 
@@ -404,34 +402,26 @@ impl Out {
         self.lanes.iter().all(|lane| lane.queue.is_empty() && lane.duty.is_home())
     }
 
-    fn take_flush_wakers(&mut self) -> Wakers {
-        if self.is_flushed() { std::mem::take(&mut self.flush_wakers) } else { Wakers::default() }
+    fn take_flushed(&mut self) -> Wakers {
+        if self.is_flushed() { std::mem::take(&mut self.waiters.flush) } else { Wakers::default() }
     }
 
-    fn take_all_wakers(&mut self) -> Wakers {
-        let mut woken = std::mem::take(&mut self.flush_wakers);
-        self.lanes.iter_mut().for_each(|lane| woken.append(&mut lane.writable_wakers));
-        woken
+    fn take_writable(&mut self) -> Wakers {
+        let account = &self.account;
+        self.waiters.take_writable(|lane| account.is_worth_waking(lane))
     }
 }
 
 impl LaneOut {
     /// The duty, if it is home and there is something to do with it.
-    fn take_duty(&mut self) -> Option<WriteDuty> {
+    fn take_duty(&mut self, account: &mut SendAccount) -> Option<WriteDuty> {
         if self.queue.is_drained() && !self.queue.is_closed() {
             return None;
         }
         let mut duty = self.duty.take_home()?;
         duty.next = 0;
-        self.queue.fill(&mut duty.batch);
+        self.queue.fill(account, &mut duty.batch);
         Some(duty)
-    }
-
-    fn take_writable_wakers(&mut self) -> Wakers {
-        match self.queue.is_worth_waking() {
-            true => std::mem::take(&mut self.writable_wakers),
-            false => Wakers::default(),
-        }
     }
 }
 

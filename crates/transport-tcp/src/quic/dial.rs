@@ -92,7 +92,7 @@ pub(crate) async fn dial(
         }
     };
     let shaking = handshake::dial(shared, &quic, expected, sink);
-    match timeout(shared.config.handshake_timeout, shaking).await {
+    match timeout(shared.config.common.handshake_timeout, shaking).await {
         Ok(shaken) => shaken.map_err(|error| {
             tracing::debug!(%address, %error, "dial failed");
             error.into_dial_error(address)
@@ -102,7 +102,7 @@ pub(crate) async fn dial(
 }
 
 async fn connect(shared: &Shared, address: &Address) -> Result<quinn::Connection, Failure> {
-    let timeout = shared.config.dial_timeout;
+    let timeout = shared.config.common.dial_timeout;
     let deadline = Instant::now() + timeout;
     let resolved = match timeout_at(deadline, sockets::resolve(address.rest())).await {
         Ok(resolved) => resolved.map_err(Failure::Io)?,
@@ -111,26 +111,9 @@ async fn connect(shared: &Shared, address: &Address) -> Result<quinn::Connection
             return Err(Failure::Io(io::Error::new(io::ErrorKind::TimedOut, message)));
         }
     };
-    connect_first(shared, &resolved, deadline).await
-}
-
-/// Tries one after the other. Each gets its share of the time left, so that one which swallows
-/// packets leaves some to the next.
-async fn connect_first(
-    shared: &Shared,
-    sockets: &[SocketAddr],
-    deadline: Instant,
-) -> Result<quinn::Connection, Failure> {
-    let mut result = Err(Failure::Io(io::ErrorKind::AddrNotAvailable.into()));
-    for (socket, left) in sockets.iter().zip((1..=sockets.len()).rev()) {
-        let share = deadline.saturating_duration_since(Instant::now())
-            / u32::try_from(left).unwrap_or(u32::MAX);
-        result = connect_one(shared, *socket, share).await;
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+    let none = Failure::Io(io::ErrorKind::AddrNotAvailable.into());
+    let connect = |socket, share| connect_one(shared, socket, share);
+    sockets::try_each(&resolved, deadline, none, connect).await
 }
 
 async fn connect_one(

@@ -18,9 +18,8 @@
 //! The n-th word of kind 1 belongs to the n-th unidirectional stream that its sender opens.
 
 use bytes::{Buf, Bytes, BytesMut};
+use convoke_transport::parts::{TEXT_BYTES_MAX, clean_text, cut_text};
 use convoke_transport::{Lane, ORDER_HEAD_BYTES};
-
-use crate::framing::{TEXT_BYTES_MAX, clean_text, cut_text};
 
 /// The word before everything.
 pub(crate) const WORD_BYTES: usize = 4;
@@ -76,7 +75,7 @@ pub(crate) fn word(kind: Kind, len: usize) -> [u8; WORD_BYTES] {
 
 /// Appends a goodbye, its text cut to the longest there is.
 pub(crate) fn put_goodbye(out: &mut BytesMut, text: &str) {
-    let text = cut_text(text);
+    let text = cut_text(text, TEXT_BYTES_MAX);
     out.extend_from_slice(&word(Kind::Goodbye, text.len()));
     out.extend_from_slice(text.as_bytes());
 }

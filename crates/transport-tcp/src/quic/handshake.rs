@@ -7,21 +7,19 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use convoke_transport::id::{LinkNonce, NodeId};
-use convoke_transport::parts::Seat;
-use convoke_transport::{
-    Address, CloseReason, Connection, DialError, Link, PeerName, Principal, Sink,
+use convoke_transport::id::NodeId;
+use convoke_transport::parts::{
+    Admission, ENVELOPE_BYTES, Greeting, HelloError, Lifetime, Opening, RefusedHere, Seat,
+    SendAccount, TEXT_BYTES_MAX, clean_text, cut_text, decode_envelope,
 };
+use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
 
-use crate::admission::Admission;
-use crate::framing::{clean_text, cut_text};
-use crate::hello::{self, Announced, ENVELOPE_BYTES, Greeting, HelloError};
 use crate::identity::IdentityMismatch;
 use crate::quic::config::Config;
 use crate::quic::connection::QuicConnection;
-use crate::quic::reader::{Lifetime, Terms};
+use crate::quic::reader::{self, Terms};
 use crate::quic::{SCHEME, Shared};
 
 /// The only byte on the data lane that is not of a frame: it makes the stream known.
@@ -166,9 +164,9 @@ pub(crate) async fn dial(
         if let Some(expected) = expected.filter(|expected| *expected != theirs.hello.node) {
             return Err(HandshakeError::WrongNode { expected, found: theirs.hello.node });
         }
-        let (mine, theirs) = (&mine, &theirs);
-        let opening = Opening { config, admission, mine, theirs, principal, quic };
-        Ok(opening.open(true, &sink, None)?.start(streams, opening.terms()))
+        let opening = opening((&mine, &theirs), true, principal, quic);
+        let lifetime = open((config, admission), &opening, quic, &sink, None)?;
+        Ok(reader::start(lifetime, streams, terms(config, &mine)))
     };
     refused.await.inspect_err(|error| refuse(quic, error))
 }
@@ -193,14 +191,13 @@ pub(crate) async fn accept(
         }
         let principal = identity.verify_node(&certificates(quic), theirs.hello.node)?;
         let name = PeerName::Node(theirs.hello.node); // The certificate proves it.
-        let slot = admission.accept(name).map_err(HandshakeError::RefusedHere)?;
+        let seat = admission.accept(name).map_err(HandshakeError::RefusedHere)?;
         streams.prioritise();
         let mine = greeting(config, &*sink, quic, Some(listening));
-        let (mine, theirs) = (&mine, &theirs);
-        let opening = Opening { config, admission, mine, theirs, principal, quic };
-        let lifetime = opening.open(false, &sink, Some(slot))?;
+        let opening = opening((&mine, &theirs), false, principal, quic);
+        let lifetime = open((config, admission), &opening, quic, &sink, Some(seat))?;
         match streams.control.0.write_all(&mine.encode()).await {
-            Ok(()) => _ = lifetime.start(streams, opening.terms()),
+            Ok(()) => _ = reader::start(lifetime, streams, terms(config, &mine)),
             Err(error) => lifetime.end(CloseReason::Network(error.to_string())),
         }
         Ok(())
@@ -210,7 +207,7 @@ pub(crate) async fn accept(
 
 fn refuse(quic: &quinn::Connection, error: &HandshakeError) {
     let text = error.refusal_text().unwrap_or_default();
-    quic.close(REFUSED_CODE, cut_text(&text).as_bytes());
+    quic.close(REFUSED_CODE, cut_text(&text, TEXT_BYTES_MAX).as_bytes());
 }
 
 /// The certificates of the peer, whose chain and dates were verified with the QUIC handshake.
@@ -222,14 +219,10 @@ fn certificates(quic: &quinn::Connection) -> Vec<CertificateDer<'static>> {
 async fn read_greeting(stream: &mut RecvStream) -> Result<Greeting, HandshakeError> {
     let mut envelope = [0; ENVELOPE_BYTES];
     stream.read_exact(&mut envelope).await?;
-    let announced = hello::decode_envelope(&envelope)?;
-    let (Announced::Hello(len) | Announced::Refusal(len)) = announced;
-    let mut body = vec![0; usize::from(len)];
+    let announced = decode_envelope(&envelope)?;
+    let mut body = vec![0; announced.len()];
     stream.read_exact(&mut body).await?;
-    match announced {
-        Announced::Hello(_) => Ok(Greeting::decode(&body)?),
-        Announced::Refusal(_) => Err(HelloError::Refused(clean_text(&body)).into()),
-    }
+    Ok(announced.decode(&body)?)
 }
 
 fn greeting(
@@ -238,17 +231,9 @@ fn greeting(
     quic: &quinn::Connection,
     listening: Option<IpAddr>,
 ) -> Greeting {
-    let mut hello = sink.hello();
-    hello.advertised = hello::advertised(&hello.advertised, local_ip(quic, listening));
-    hello.frame_bytes_max = hello.frame_bytes_max.min(config.frame_bytes_max);
-    Greeting {
-        hello,
-        random: rand::random(),
-        chunk_bytes_max: config.lane_frame_bytes_max,
-        control_window: config.window_bytes,
-        data_window: config.window_bytes,
-        keep_alive_timeout: config.keep_alive_timeout,
-    }
+    let (local, windows) = (local_ip(quic, listening), [config.window_bytes; 2]);
+    let grants = (config.lane_frame_bytes_max, windows);
+    Greeting::of(sink, &config.common, local, rand::random(), grants)
 }
 
 /// The address of this machine that the peer reaches it at: from the system where it tells with
@@ -268,62 +253,42 @@ fn route_to(peer: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// Knowledge of both ends once the hellos are there.
-struct Opening<'a> {
-    config: &'a Config,
-    admission: &'a Admission,
-    mine: &'a Greeting,
-    theirs: &'a Greeting,
+fn opening<'a>(
+    (mine, theirs): (&'a Greeting, &'a Greeting),
+    is_dialler: bool,
     principal: Principal,
-    quic: &'a quinn::Connection,
+    quic: &quinn::Connection,
+) -> Opening<'a> {
+    let remote = Some(quic.remote_address().ip().to_string().into());
+    Opening { mine, theirs, is_dialler, scheme: SCHEME, principal: Some(principal), remote }
 }
 
-impl Opening<'_> {
-    /// Makes the connection and asks the sink whether it wants it.
-    fn open(
-        &self,
-        is_dialler: bool,
-        sink: &Arc<dyn Sink>,
-        slot: Option<Seat>,
-    ) -> Result<Lifetime, HandshakeError> {
-        let Self { config, admission, mine, theirs, .. } = self;
-        let (dialler, acceptor) = if is_dialler { (mine, theirs) } else { (theirs, mine) };
-        let link = Link {
-            peer: theirs.hello.clone(),
-            nonce: LinkNonce::of(dialler.random, acceptor.random),
-            is_dialler,
-            scheme: SCHEME,
-            principal: Some(self.principal.clone()),
-            remote: Some(self.quic.remote_address().ip().to_string().into()),
-        };
-        let frame_bytes_max = config.frame_bytes_max.min(theirs.hello.frame_bytes_max) as usize;
-        let inline = config.lane_frame_bytes_max.min(theirs.chunk_bytes_max) as usize;
-        let limits =
-            [config.control_limits(frame_bytes_max), config.data_limits(frame_bytes_max, inline)];
-        let lanes = limits.map(|limits| (limits, admission.share(link.peer_name())));
-        let connection = Arc::new(QuicConnection::new(link, self.quic.clone(), lanes));
-        sink.on_open(Arc::clone(&connection) as _).map_err(|text| {
-            let error = HandshakeError::RefusedHere(text);
-            refuse(self.quic, &error);
-            // A handle the sink kept must not wait for ever.
-            connection.end(CloseReason::Local);
-            error
-        })?;
-        tracing::debug!(peer = %theirs.hello.node, is_dialler, "connection open");
-        Ok(Lifetime::new(connection, Arc::clone(sink), slot))
-    }
+/// Makes the connection and asks the sink whether it wants it.
+fn open(
+    (config, admission): (&Config, &Admission),
+    opening: &Opening<'_>,
+    quic: &quinn::Connection,
+    sink: &Arc<dyn Sink>,
+    seat: Option<Seat>,
+) -> Result<Lifetime<QuicConnection>, HandshakeError> {
+    let (link, theirs) = (opening.link(), opening.theirs);
+    let share = admission.share(link.peer_name());
+    let limits = config.common.send_limits(theirs.hello.frame_bytes_max);
+    let inline = config.lane_frame_bytes_max.min(theirs.chunk_bytes_max) as usize;
+    let account = SendAccount::new(limits, share);
+    let connection = QuicConnection::new(link, quic.clone(), account, inline);
+    let opened = opening.show(connection, sink, seat);
+    opened.map_err(|RefusedHere(text)| HandshakeError::RefusedHere(text))
+}
 
-    fn terms(&self) -> Terms {
-        let config = self.config;
-        Terms {
-            frame_bytes_max: self.mine.hello.frame_bytes_max as usize,
-            inline_bytes_max: config.lane_frame_bytes_max as usize,
-            large_frames_max: config.large_frames_max.into(),
-            large_bytes_max: config.large_bytes_max,
-            held_bytes_max: config.window_bytes as usize,
-            keep_alive_timeout: config.keep_alive_timeout,
-            close_grace: config.close_grace,
-        }
+fn terms(config: &Config, mine: &Greeting) -> Terms {
+    Terms {
+        frame_bytes_max: mine.hello.frame_bytes_max as usize,
+        inline_bytes_max: config.lane_frame_bytes_max as usize,
+        large_frames_max: config.large_frames_max.into(),
+        large_bytes_max: config.large_bytes_max,
+        held_bytes_max: config.window_bytes as usize,
+        life: config.common.life_terms(),
     }
 }
 

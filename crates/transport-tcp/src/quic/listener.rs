@@ -42,24 +42,15 @@ pub(crate) async fn listen(
         address: address.clone(),
         message: error.to_string(),
     };
-    let endpoint = bind_first(&address, &shared).await.map_err(failed)?;
+    let resolved = sockets::resolve(address.rest()).await.map_err(failed)?;
+    let bind = |at| socket::endpoint(at, Some(shared.server.clone()));
+    let endpoint = sockets::first(&resolved, bind).map_err(failed)?;
     let socket = endpoint.local_addr().map_err(failed)?;
     let local = sockets::of_socket(SCHEME, socket);
     let acceptor = Arc::new(Acceptor { shared, listening: socket.ip(), sink });
     tracing::debug!(address = %local, "listening");
     let accepting = tokio::spawn(acceptor.run(endpoint.clone())).abort_handle();
     Ok(Box::new(QuicTransportListener { local, endpoint: Mutex::new(Some(endpoint)), accepting }))
-}
-
-async fn bind_first(address: &Address, shared: &Shared) -> io::Result<Endpoint> {
-    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for socket in sockets::resolve(address.rest()).await? {
-        result = socket::endpoint(socket, Some(shared.server.clone()));
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
 }
 
 impl Listener for QuicTransportListener {
@@ -101,7 +92,7 @@ impl Acceptor {
             }
         };
         // A sender of forged addresses must not be able to take all the slots.
-        let is_busy = admission.handshake_count() > self.shared.config.handshakes_max / 2;
+        let is_busy = admission.handshake_count() > self.shared.config.common.handshakes_max / 2;
         if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
             // It can always be sent to one that may retry.
             return incoming.retry().unwrap_or_default();
@@ -115,7 +106,7 @@ impl Acceptor {
 
     async fn shake_hands(&self, incoming: Incoming) {
         let peer = incoming.remote_address();
-        match timeout(self.shared.config.handshake_timeout, self.accept(incoming)).await {
+        match timeout(self.shared.config.common.handshake_timeout, self.accept(incoming)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) if error.is_noise() => {
                 tracing::debug!(%peer, %error, "connection refused");

@@ -7,13 +7,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::parts::Seat;
+use convoke_transport::parts::{LifeTerms, Lifetime, hand_to};
 use convoke_transport::{CloseReason, Connection, Lane, ORDER_HEAD_BYTES, Received, Sink};
 use quinn::{ConnectionError, ReadError, RecvStream};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::quic::backlog::Backlog;
@@ -34,70 +32,25 @@ pub(crate) struct Terms {
     pub(crate) large_frames_max: usize,
     pub(crate) large_bytes_max: usize,
     pub(crate) held_bytes_max: usize,
-    pub(crate) keep_alive_timeout: Duration,
-    pub(crate) close_grace: Duration,
+    pub(crate) life: LifeTerms,
 }
 
-/// An open connection from `on_open` to `on_closed`, which its drop calls: exactly once, however
-/// the task ends.
-pub(crate) struct Lifetime {
-    connection: Arc<QuicConnection>,
-    sink: Arc<dyn Sink>,
-    reason: CloseReason,
-    writer: Option<AbortHandle>,
-    _slot: Option<Seat>,
-}
-
-impl Lifetime {
-    /// Starts the life of a connection whose `on_open` succeeded.
-    pub(crate) fn new(
-        connection: Arc<QuicConnection>,
-        sink: Arc<dyn Sink>,
-        slot: Option<Seat>,
-    ) -> Self {
-        // Stands unless the task ends in order: the runtime shut down, or the sink panicked.
-        let reason = CloseReason::Local;
-        Self { connection, sink, reason, writer: None, _slot: slot }
-    }
-
-    /// Ends it before it carried anything.
-    pub(crate) fn end(mut self, reason: CloseReason) {
-        self.reason = reason;
-    }
-
-    /// Carries frames from now on. The hello is out.
-    pub(crate) fn start(mut self, streams: Streams, terms: Terms) -> Arc<dyn Connection> {
-        let connection: Arc<dyn Connection> = Arc::clone(&self.connection) as _;
-        self.writer = Some(tokio::spawn(writer::run(Arc::clone(&self.connection))).abort_handle());
-        let Streams { control: (send_control, control), data: (send_data, data) } = streams;
-        self.connection.start(send_control, send_data);
-        let reader = Reader::new(self, Arc::clone(&connection), [control, data], terms);
-        tokio::spawn(reader.run());
-        connection
-    }
-}
-
-impl Drop for Lifetime {
-    fn drop(&mut self) {
-        if let Some(writer) = self.writer.take() {
-            writer.abort();
-        }
-        self.connection.end(self.reason.clone());
-        let link = self.connection.link();
-        tracing::info!(
-            peer = %link.peer.node,
-            nonce = link.nonce.0,
-            reason = %self.reason,
-            "connection closed"
-        );
-        self.sink.on_closed(link, self.reason.clone());
-    }
+/// Carries frames from now on. The hello is out.
+pub(crate) fn start(
+    mut lifetime: Lifetime<QuicConnection>,
+    streams: Streams,
+    terms: Terms,
+) -> Arc<dyn Connection> {
+    let (connection, handle) = (Arc::clone(lifetime.connection()), Arc::clone(lifetime.handle()));
+    lifetime.accompany(tokio::spawn(writer::run(Arc::clone(&connection))).abort_handle());
+    let Streams { control: (send_control, control), data: (send_data, data) } = streams;
+    connection.start(send_control, send_data);
+    tokio::spawn(Reader::new(lifetime, [control, data], terms).run());
+    handle
 }
 
 struct Reader {
-    lifetime: Lifetime,
-    /// Handle that the sink is shown: the same connection.
-    handle: Arc<dyn Connection>,
+    lifetime: Lifetime<QuicConnection>,
     control: LaneIn,
     data: LaneIn,
     backlog: Backlog,
@@ -134,16 +87,14 @@ enum Event {
 
 impl Reader {
     fn new(
-        lifetime: Lifetime,
-        handle: Arc<dyn Connection>,
+        lifetime: Lifetime<QuicConnection>,
         [control, data]: [RecvStream; 2],
         terms: Terms,
     ) -> Self {
         let Terms { frame_bytes_max, inline_bytes_max, .. } = terms;
-        let connection = Arc::clone(&lifetime.connection);
+        let connection = Arc::clone(lifetime.connection());
         Self {
             lifetime,
-            handle,
             control: LaneIn::new(Lane::Control, control, frame_bytes_max, frame_bytes_max),
             data: LaneIn::new(Lane::Data, data, frame_bytes_max, inline_bytes_max),
             backlog: Backlog::new(terms.held_bytes_max),
@@ -157,7 +108,7 @@ impl Reader {
     }
 
     async fn run(mut self) {
-        let connection = Arc::clone(&self.lifetime.connection);
+        let connection = Arc::clone(self.lifetime.connection());
         let mut signal = pin!(connection.reader_signal.notified());
         let mut timer = pin!(sleep_until(self.deadline()));
         let reason = loop {
@@ -191,17 +142,17 @@ impl Reader {
             // Reading does not count against the task's budget by itself.
             tokio::task::coop::consume_budget().await;
         };
-        self.lifetime.reason = reason;
+        self.lifetime.end(reason);
     }
 
     /// Something outside wants the end.
     fn on_signal(&mut self) -> Option<CloseReason> {
-        let view = self.lifetime.connection.ending()?;
+        let view = self.lifetime.connection().closing()?;
         if !view.is_delivering {
             return Some(view.reason);
         }
         if self.ending.is_none() {
-            let deadline = Instant::now() + self.terms.close_grace;
+            let deadline = Instant::now() + self.terms.life.close_grace;
             self.ending = Some(Ending { reason: view.reason, deadline });
         }
         None
@@ -225,7 +176,7 @@ impl Reader {
     /// Had this process been running, QUIC would have closed the connection: what has waited in the
     /// socket meanwhile may be too old to act on.
     fn end_if_paused(&self, now: Instant) -> Option<CloseReason> {
-        let is_paused = self.last_tick + self.terms.keep_alive_timeout < now;
+        let is_paused = self.last_tick + self.terms.life.keep_alive_timeout < now;
         is_paused.then(|| match &self.ending {
             Some(ending) => ending.reason.clone(),
             None => CloseReason::Stale,
@@ -240,7 +191,7 @@ impl Reader {
         let own = if lane == Lane::Control { &mut self.control } else { &mut self.data };
         match read {
             Ok(Some(count)) => {
-                self.lifetime.connection.count_read(own.bytes(count));
+                self.lifetime.connection().count_read(own.bytes(count));
                 self.deliver_lane(lane, count)
             }
             Ok(None) => {
@@ -279,15 +230,15 @@ impl Reader {
             lane: own,
             next: 0,
             count,
-            sink: &*self.lifetime.sink,
+            sink: self.lifetime.sink(),
             backlog: &mut self.backlog,
             large: &mut self.large,
             delivered: 0,
             stop: None,
         };
-        let refused = hand_to(&*self.lifetime.sink, &self.handle, &mut frames);
+        let refused = hand_to(self.lifetime.sink(), self.lifetime.handle(), &mut frames);
         let (delivered, stop) = (frames.delivered, frames.stop);
-        self.lifetime.connection.count_delivered(delivered);
+        self.lifetime.connection().count_delivered(delivered);
         // Taken again, since the time the sink takes is not the peer's.
         self.last_tick = Instant::now();
         if let Err(text) = refused {
@@ -297,7 +248,7 @@ impl Reader {
             Stop::Fault(fault) => Some(CloseReason::Fault(fault.to_string())),
             Stop::Goodbye(text) => {
                 self.data.is_finished = true;
-                self.goodbye = Some((text, Instant::now() + self.terms.close_grace));
+                self.goodbye = Some((text, Instant::now() + self.terms.life.close_grace));
                 None
             }
         }
@@ -306,8 +257,8 @@ impl Reader {
     fn hand_over(&mut self, frames: Vec<Bytes>) -> Option<CloseReason> {
         let count = frames.len();
         let mut frames = frames.into_iter().map(|bytes| Received { lane: Lane::Data, bytes });
-        let refused = hand_to(&*self.lifetime.sink, &self.handle, &mut frames);
-        self.lifetime.connection.count_delivered(count);
+        let refused = hand_to(self.lifetime.sink(), self.lifetime.handle(), &mut frames);
+        self.lifetime.connection().count_delivered(count);
         self.last_tick = Instant::now();
         refused.err().map(CloseReason::Fault)
     }
@@ -330,7 +281,7 @@ impl Reader {
     }
 
     fn end_by_loss(&self, lost: &ConnectionError) -> CloseReason {
-        let ending = self.lifetime.connection.ending();
+        let ending = self.lifetime.connection().closing();
         match (&self.ending, ending) {
             (Some(ending), _) => ending.reason.clone(),
             (None, Some(view)) => view.reason,
@@ -347,7 +298,7 @@ impl Reader {
 
     /// When the timer matters next.
     fn deadline(&self) -> Instant {
-        let tick = self.last_tick + self.terms.keep_alive_timeout / 3;
+        let tick = self.last_tick + self.terms.life.keep_alive_timeout / 3;
         let ending = self.ending.as_ref().map(|ending| ending.deadline);
         let goodbye = self.goodbye.as_ref().map(|(_, deadline)| *deadline);
         [ending, goodbye].into_iter().flatten().fold(tick, Instant::min)
@@ -381,20 +332,6 @@ impl LaneIn {
     fn bytes(&self, count: usize) -> usize {
         self.pieces[..count].iter().map(Bytes::len).sum()
     }
-}
-
-/// Calls the sink if there is a frame; what it leaves in the iterator is dropped.
-fn hand_to(
-    sink: &dyn Sink,
-    from: &Arc<dyn Connection>,
-    frames: &mut dyn Iterator<Item = Received>,
-) -> Result<(), String> {
-    let mut frames = frames.peekable();
-    if frames.peek().is_some() {
-        sink.on_batch(from, &mut frames)?;
-    }
-    frames.for_each(drop);
-    Ok(())
 }
 
 /// Why no more frames are decoded.

@@ -1,4 +1,4 @@
-//! Frames that one lane has to send, without I/O.
+//! Frames that one lane has to send, without I/O; the account of the connection bounds them.
 //!
 //! Small frames are encoded one behind the other into an open block; larger ones become blocks of
 //! their own that share the caller's bytes. On the data lane a frame above the limit of the lane
@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use convoke_transport::parts::SendShare;
-use convoke_transport::{Appended, NotWritable};
+use convoke_transport::parts::{SendAccount, put_written};
+use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
 
@@ -20,19 +20,6 @@ const COPY_BYTES_MAX: usize = 4 * 1024;
 const BLOCK_BYTES: usize = 16 * 1024;
 /// Bytes that go into one batch, about.
 const BATCH_BYTES: usize = 128 * 1024;
-
-/// The bounds of one lane.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LaneLimits {
-    /// The largest frame the peer takes.
-    pub(crate) frame_bytes_max: usize,
-    /// The largest frame that goes over the lane's own stream.
-    pub(crate) inline_bytes_max: usize,
-    /// From here on the lane is not writable.
-    pub(crate) soft_bytes: usize,
-    /// Frames that would go beyond are not taken, unless the lane is empty.
-    pub(crate) hard_bytes: usize,
-}
 
 /// Bytes that a lane's stream is given at once.
 #[derive(Debug, Default)]
@@ -58,36 +45,33 @@ impl Large {
 /// Everything one lane has to send.
 #[derive(Debug)]
 pub(crate) struct SendLane {
-    limits: LaneLimits,
+    lane: Lane,
+    /// The largest frame that goes over the lane's own stream.
+    inline_bytes_max: usize,
     sealed: VecDeque<Bytes>,
     open: BytesMut,
     /// Complete with what is sealed and open.
     frames: u64,
     transport_frames: u64,
     large: VecDeque<Large>,
-    /// Of blocks, and of large frames until they are written.
-    queued_bytes: usize,
-    /// Bytes of large frames taken to be written, part of `queued_bytes`.
+    /// Bytes of large frames taken to be written; in the account they wait until they are.
     large_under_way: usize,
-    /// Share of the lane and the batch it last filled in the room for all connections.
-    share: SendShare,
-    /// Bytes of that batch.
+    /// Bytes of the batch that it last filled.
     batch_bytes: usize,
     is_closed: bool,
 }
 
 impl SendLane {
-    pub(crate) fn new(limits: LaneLimits, share: SendShare) -> Self {
+    pub(crate) fn new(lane: Lane, inline_bytes_max: usize) -> Self {
         Self {
-            limits,
+            lane,
+            inline_bytes_max,
             sealed: VecDeque::new(),
             open: BytesMut::new(),
             frames: 0,
             transport_frames: 0,
             large: VecDeque::new(),
-            queued_bytes: 0,
             large_under_way: 0,
-            share,
             batch_bytes: 0,
             is_closed: false,
         }
@@ -96,29 +80,32 @@ impl SendLane {
     /// Appends a frame of `len` bytes, which `write` fills.
     pub(crate) fn append(
         &mut self,
+        account: &mut SendAccount,
         len: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Appended, NotWritable> {
-        self.admit(len)?;
-        if len <= BLOCK_BYTES && len <= self.limits.inline_bytes_max {
+        account.admit(self.lane, len, WORD_BYTES + len)?;
+        if len <= BLOCK_BYTES && len <= self.inline_bytes_max {
             self.put_small(len, write);
         } else {
             let mut body = BytesMut::zeroed(len);
             write(&mut body);
             self.put_shared(&[], body.freeze());
         }
-        Ok(self.appended())
+        account.add(self.lane, WORD_BYTES + len);
+        Ok(account.appended(self.lane))
     }
 
     /// Appends a frame of `head` and `body`; a body that is not small is shared.
     pub(crate) fn append_bytes(
         &mut self,
+        account: &mut SendAccount,
         head: &[u8],
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
         let len = head.len().saturating_add(body.len());
-        self.admit(len)?;
-        if len <= COPY_BYTES_MAX.min(self.limits.inline_bytes_max) {
+        account.admit(self.lane, len, len.saturating_add(WORD_BYTES))?;
+        if len <= COPY_BYTES_MAX.min(self.inline_bytes_max) {
             self.put_small(len, &mut |out| {
                 let (out_head, out_body) = out.split_at_mut(head.len());
                 out_head.copy_from_slice(head);
@@ -127,7 +114,8 @@ impl SendLane {
         } else {
             self.put_shared(head, body);
         }
-        Ok(self.appended())
+        account.add(self.lane, WORD_BYTES + len);
+        Ok(account.appended(self.lane))
     }
 
     /// Takes no more frames.
@@ -136,10 +124,10 @@ impl SendLane {
     }
 
     /// Says goodbye behind everything else, which the lane must carry; takes no more frames.
-    pub(crate) fn close_with_goodbye(&mut self, text: &str) {
+    pub(crate) fn close_with_goodbye(&mut self, account: &mut SendAccount, text: &str) {
         let len_before = self.open.len();
         framing::put_goodbye(&mut self.open, text);
-        self.queued_bytes += self.open.len() - len_before;
+        account.add(self.lane, self.open.len() - len_before);
         self.transport_frames += 1;
         self.is_closed = true;
     }
@@ -150,14 +138,13 @@ impl SendLane {
         self.open = BytesMut::new();
         self.large = VecDeque::new();
         (self.frames, self.transport_frames) = (0, 0);
-        (self.queued_bytes, self.large_under_way, self.batch_bytes) = (0, 0, 0);
-        self.share.shrink(0);
+        (self.large_under_way, self.batch_bytes) = (0, 0);
         self.is_closed = true;
     }
 
     /// Moves blocks into `batch`, of which all is written: it gives its room back. Answers whether
     /// there were any.
-    pub(crate) fn fill(&mut self, batch: &mut Batch) -> bool {
+    pub(crate) fn fill(&mut self, account: &mut SendAccount, batch: &mut Batch) -> bool {
         let mut moved = 0;
         batch.blocks.clear();
         while moved < BATCH_BYTES
@@ -166,9 +153,8 @@ impl SendLane {
             moved += block.len();
             batch.blocks.push(block);
         }
-        self.queued_bytes -= moved;
-        self.batch_bytes = moved;
-        self.share.shrink(self.queued_bytes + moved);
+        account.leave(self.lane, moved);
+        account.written(std::mem::replace(&mut self.batch_bytes, moved));
         let is_last = self.sealed.is_empty() && self.open.is_empty();
         // Which block completes which frame is not kept: they count with the last one.
         (batch.frames, batch.transport_frames) = if is_last {
@@ -187,10 +173,12 @@ impl SendLane {
     }
 
     /// A large frame, or `bytes` of it, is written.
-    pub(crate) fn finish_large(&mut self, bytes: usize) {
-        self.large_under_way = self.large_under_way.saturating_sub(bytes);
-        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
-        self.share.shrink(self.queued_bytes + self.batch_bytes);
+    pub(crate) fn finish_large(&mut self, account: &mut SendAccount, bytes: usize) {
+        // None is under way once the lane was abandoned.
+        let bytes = bytes.min(self.large_under_way);
+        self.large_under_way -= bytes;
+        account.leave(self.lane, bytes);
+        account.written(bytes);
     }
 
     /// True when a large frame waits for its stream.
@@ -218,50 +206,17 @@ impl SendLane {
         self.is_closed
     }
 
-    /// True when there is room below the soft bound, and the lane is not near its share of the room
-    /// for all. What it has itself is what makes it wait: so it is woken as that leaves.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.queued_bytes < self.limits.soft_bytes
-            && self.share.has_room(self.queued_bytes + self.batch_bytes)
-    }
-
-    /// True when those who wait for room should be woken: at half the soft bound, so that they do
-    /// not come for every frame.
-    pub(crate) fn is_worth_waking(&self) -> bool {
-        self.queued_bytes <= self.limits.soft_bytes / 2
-    }
-
-    fn admit(&mut self, len: usize) -> Result<(), NotWritable> {
-        if self.is_closed {
-            return Err(NotWritable::Closed);
-        }
-        if len > self.limits.frame_bytes_max {
-            return Err(NotWritable::TooLarge { size: len, limit: self.limits.frame_bytes_max });
-        }
-        let bytes = self.queued_bytes + len + WORD_BYTES;
-        if bytes > self.limits.hard_bytes && self.queued_bytes > 0 {
-            return Err(NotWritable::Full);
-        }
-        if self.share.grow(bytes + self.batch_bytes) { Ok(()) } else { Err(NotWritable::Full) }
-    }
-
     fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
         if self.open.len() + len > BLOCK_BYTES {
             self.seal();
         }
-        let start = self.open.len();
-        let frame = Unfinished { start, buffer: &mut self.open };
-        frame.buffer.put_slice(&word(Kind::Frame, len));
-        frame.buffer.put_bytes(0, len);
-        write(&mut frame.buffer[start + WORD_BYTES..]);
-        frame.finish();
+        put_written(&mut self.open, &word(Kind::Frame, len), len, write);
         self.frames += 1;
-        self.queued_bytes += WORD_BYTES + len;
     }
 
     fn put_shared(&mut self, head: &[u8], body: Bytes) {
         let len = head.len() + body.len();
-        if len > self.limits.inline_bytes_max && len > HEAD_BYTES {
+        if len > self.inline_bytes_max && len > HEAD_BYTES {
             return self.put_large(head, body);
         }
         self.open.put_slice(&word(Kind::Frame, len));
@@ -271,7 +226,6 @@ impl SendLane {
             self.sealed.push_back(body);
         }
         self.frames += 1;
-        self.queued_bytes += WORD_BYTES + len;
     }
 
     fn put_large(&mut self, head: &[u8], mut body: Bytes) {
@@ -281,11 +235,6 @@ impl SendLane {
         self.open.put_slice(first);
         self.open.put_slice(&body.split_to(HEAD_BYTES - first.len()));
         self.large.push_back(Large { parts: [Bytes::copy_from_slice(second), body] });
-        self.queued_bytes += WORD_BYTES + len;
-    }
-
-    fn appended(&self) -> Appended {
-        if self.is_writable() { Appended::Writable } else { Appended::Full }
     }
 
     fn next_block(&mut self) -> Option<Bytes> {
@@ -302,46 +251,52 @@ impl SendLane {
     }
 }
 
-/// A frame being encoded. Taken back when its writer panics, so that half a frame is never sent.
-struct Unfinished<'a> {
-    buffer: &'a mut BytesMut,
-    start: usize,
-}
-
-impl Unfinished<'_> {
-    fn finish(mut self) {
-        self.start = self.buffer.len();
-    }
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.buffer.truncate(self.start);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::quic::framing::{Decoder, Item, LaneRules};
+    use convoke_transport::PeerName;
     use convoke_transport::id::NodeId;
-    use convoke_transport::parts::SendPool;
-    use convoke_transport::{Lane, PeerName};
+    use convoke_transport::parts::{LaneLimits, SendLimits, SendPool};
     use proptest::prelude::*;
 
-    const LIMITS: LaneLimits = LaneLimits {
-        frame_bytes_max: 100_000,
-        inline_bytes_max: 20_000,
-        soft_bytes: 100_000,
-        hard_bytes: 300_000,
-    };
+    use super::*;
+    use crate::quic::framing::{Decoder, Item, LaneRules};
 
-    fn lane_of(limits: LaneLimits) -> SendLane {
-        let name = PeerName::Node(NodeId::new(1));
-        SendLane::new(limits, SendPool::new(usize::MAX).open(name))
+    const FRAME_BYTES_MAX: usize = 100_000;
+    const INLINE_BYTES_MAX: usize = 20_000;
+
+    /// The data lane of a connection, and its account.
+    struct Own {
+        lane: SendLane,
+        account: SendAccount,
     }
 
-    fn drain(lane: &mut SendLane) -> (Vec<u8>, u64) {
+    impl Own {
+        fn new(soft_bytes: usize, hard_bytes: usize) -> Self {
+            let lanes = [LaneLimits { soft_bytes, hard_bytes }; 2];
+            let share = SendPool::new(usize::MAX).open(PeerName::Node(NodeId::new(1)));
+            let limits = SendLimits { frame_bytes_max: FRAME_BYTES_MAX, lanes };
+            let account = SendAccount::new(limits, share);
+            Self { lane: SendLane::new(Lane::Data, INLINE_BYTES_MAX), account }
+        }
+
+        fn append(
+            &mut self,
+            len: usize,
+            write: &mut dyn FnMut(&mut [u8]),
+        ) -> Result<Appended, NotWritable> {
+            self.lane.append(&mut self.account, len, write)
+        }
+
+        fn fill(&mut self, batch: &mut Batch) -> bool {
+            self.lane.fill(&mut self.account, batch)
+        }
+
+        fn finish_large(&mut self, bytes: usize) {
+            self.lane.finish_large(&mut self.account, bytes);
+        }
+    }
+
+    fn drain(lane: &mut Own) -> (Vec<u8>, u64) {
         let (mut batch, mut wire, mut frames) = (Batch::default(), Vec::new(), 0);
         while lane.fill(&mut batch) {
             batch.blocks.iter().for_each(|block| wire.extend_from_slice(block));
@@ -355,7 +310,7 @@ mod tests {
         fn what_is_appended_comes_out_in_order_and_is_counted(
             lens in prop::collection::vec((0..30_000_usize, 0..300_usize, any::<bool>()), 1..12),
         ) {
-            let mut lane = lane_of(LaneLimits { hard_bytes: 1 << 20, ..LIMITS });
+            let mut lane = Own::new(100_000, 1 << 20);
             let mut expected = Vec::new();
             for (number, (len, head, is_copied)) in lens.into_iter().enumerate() {
                 let frame: Vec<u8> = (0..len).map(|at| u8::try_from((at + number) & 0xff).unwrap()).collect();
@@ -363,15 +318,15 @@ mod tests {
                     lane.append(len, &mut |out| out.copy_from_slice(&frame)).unwrap();
                 } else {
                     let (head, body) = frame.split_at(head.min(len));
-                    lane.append_bytes(head, Bytes::copy_from_slice(body)).unwrap();
+                    lane.lane.append_bytes(&mut lane.account, head, Bytes::copy_from_slice(body)).unwrap();
                 }
                 expected.push(frame);
             }
             let (wire, on_lane) = drain(&mut lane);
             let rules = LaneRules {
                 lane: Lane::Data,
-                frame_bytes_max: LIMITS.frame_bytes_max,
-                inline_bytes_max: LIMITS.inline_bytes_max,
+                frame_bytes_max: FRAME_BYTES_MAX,
+                inline_bytes_max: INLINE_BYTES_MAX,
             };
             let (mut decoder, mut wire) = (Decoder::new(rules), Bytes::from(wire));
             let (mut got, mut large_count) = (Vec::new(), 0);
@@ -380,7 +335,7 @@ mod tests {
                     Item::Frame(bytes) => bytes.to_vec(),
                     Item::Large { head, len } => {
                         large_count += 1;
-                        let large = lane.next_large().unwrap();
+                        let large = lane.lane.next_large().unwrap();
                         let whole = [head, large.parts.concat().into()].concat();
                         assert_eq!(whole.len(), len);
                         lane.finish_large(large.len());
@@ -391,15 +346,14 @@ mod tests {
             }
             prop_assert_eq!(on_lane + large_count, got.len() as u64);
             prop_assert_eq!(got, expected);
-            prop_assert!(lane.is_empty());
-            prop_assert_eq!(lane.queued_bytes, 0);
+            prop_assert!(lane.lane.is_empty() && lane.account.is_empty());
         }
     }
 
     #[test]
     fn bounds_hold_and_a_frame_above_them_is_taken_when_empty() {
-        let mut lane = lane_of(LaneLimits { soft_bytes: 50, hard_bytes: 100, ..LIMITS });
-        let append = |lane: &mut SendLane, len| lane.append(len, &mut |_| ());
+        let mut lane = Own::new(50, 100);
+        let append = |lane: &mut Own, len| lane.append(len, &mut |_| ());
         assert_eq!(append(&mut lane, 40), Ok(Appended::Writable));
         assert_eq!(append(&mut lane, 40), Ok(Appended::Full));
         assert_eq!(append(&mut lane, 40), Err(NotWritable::Full));
@@ -407,16 +361,16 @@ mod tests {
         assert_eq!(append(&mut lane, 100_001), Err(refused));
         drain(&mut lane);
         assert_eq!(append(&mut lane, 90_000), Ok(Appended::Full));
-        assert_eq!(lane.next_large().map(|large| large.len()), Some(90_000 - HEAD_BYTES));
-        assert!(!lane.is_writable(), "a large frame counts until it is written");
+        assert_eq!(lane.lane.next_large().map(|large| large.len()), Some(90_000 - HEAD_BYTES));
+        assert!(!lane.account.is_writable(Lane::Data), "a large frame counts until it is written");
         lane.finish_large(90_000 - HEAD_BYTES);
         drain(&mut lane);
-        assert!(lane.is_empty() && lane.is_writable());
+        assert!(lane.lane.is_empty() && lane.account.is_writable(Lane::Data));
     }
 
     #[test]
     fn a_panic_while_a_frame_is_written_leaves_nothing_of_it() {
-        let mut lane = lane_of(LIMITS);
+        let mut lane = Own::new(100_000, 300_000);
         lane.append(3, &mut |out| out.copy_from_slice(b"one")).unwrap();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             lane.append(3, &mut |_| panic!("the writer fails"))
@@ -427,14 +381,18 @@ mod tests {
 
     #[test]
     fn a_closed_lane_takes_nothing_and_an_abandoned_one_has_nothing() {
-        let mut lane = lane_of(LIMITS);
+        let mut lane = Own::new(100_000, 300_000);
         lane.append(3, &mut |_| ()).unwrap();
-        lane.close_with_goodbye("bye");
+        lane.lane.close_with_goodbye(&mut lane.account, "bye");
+        lane.account.close();
         assert_eq!(lane.append(0, &mut |_| ()), Err(NotWritable::Closed));
         assert_eq!(drain(&mut lane).0.len(), 4 + 3 + 4 + 3);
-        let mut lane = lane_of(LIMITS);
+        let mut lane = Own::new(100_000, 300_000);
         lane.append(50_000, &mut |_| ()).unwrap();
-        lane.abandon();
-        assert!(lane.is_empty() && lane.is_closed());
+        lane.lane.abandon();
+        lane.account.abandon();
+        assert!(lane.lane.is_empty() && lane.lane.is_closed());
+        lane.finish_large(10_000);
+        assert!(lane.account.is_empty(), "what was under way is forgotten");
     }
 }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use convoke_transport::Lane;
+use convoke_transport::parts::index;
 use quinn::{SendStream, WriteError};
 use tokio::task::JoinSet;
 
-use crate::framing::index;
 use crate::quic::connection::{QuicConnection, WriteDuty};
 use crate::quic::send_lane::Large;
 

@@ -2,10 +2,10 @@
 
 use std::io;
 
+use convoke_transport::parts::Foreign;
 use convoke_transport::{Address, DialError};
 use rustls::{AlertDescription, Error};
 
-use crate::hello::Foreign;
 use crate::identity::IdentityMismatch;
 
 /// Why there is no TLS, or no trust, between the two ends.

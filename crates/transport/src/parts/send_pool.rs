@@ -51,6 +51,7 @@ impl SendPool {
     }
 
     /// Bytes that count now.
+    #[inline]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -59,6 +60,7 @@ impl SendPool {
 impl SendShare {
     /// Asks for room, so that the connection has `bytes` in all. False when that is above its
     /// share; then nothing has changed.
+    #[inline]
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let charge = charge_of(bytes);
@@ -79,6 +81,7 @@ impl SendShare {
     }
 
     /// Gives room back: the connection has `bytes` in all, no more than before.
+    #[inline]
     pub fn shrink(&mut self, bytes: usize) {
         let charge = charge_of(bytes);
         if charge < self.charged {
@@ -89,6 +92,7 @@ impl SendShare {
 
     /// True when the connection, which has `bytes`, has less than half of what it may have: below
     /// that whoever can wait need not.
+    #[inline]
     pub fn has_room(&self, bytes: usize) -> bool {
         if bytes < FREE_BYTES / 2 {
             return true;

@@ -7,12 +7,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use convoke_transport::parts::{LaneLimits, index};
 use convoke_transport::{Lane, Received};
 
 use crate::defect::Defects;
 use crate::framing::HEADER_BYTES;
 use crate::hello::Terms;
-use crate::link::send_queue::LaneLimits;
 use crate::link::{Event, Link, LinkConfig, Outbox};
 use crate::slot_ring::Slot;
 
@@ -117,8 +117,10 @@ pub(super) fn config(own: Terms, peer: Terms) -> LinkConfig {
         own,
         peer,
         send_queue_depth: 16,
-        control: LaneLimits { soft_bytes: 8_000, hard_bytes: 16_000 },
-        data: LaneLimits { soft_bytes: 32_000, hard_bytes: 400_000 },
+        lanes: [
+            LaneLimits { soft_bytes: 8_000, hard_bytes: 16_000 },
+            LaneLimits { soft_bytes: 32_000, hard_bytes: 400_000 },
+        ],
         defects: Defects::default(),
     }
 }
@@ -216,7 +218,7 @@ impl End {
         }
         if let Some(mut frames) = self.link.take_received() {
             for Received { lane, bytes } in frames.drain(..) {
-                self.received[crate::framing::index(lane)].push(bytes);
+                self.received[index(lane)].push(bytes);
             }
             self.link.reuse(frames);
         }

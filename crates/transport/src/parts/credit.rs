@@ -1,34 +1,35 @@
-//! Credit of one lane and direction, without I/O.
+//! Credit of one lane and direction.
 //!
 //! A receiver grants a window in its hello. Everything a lane sends counts with all its bytes on
 //! the wire; what the sink has taken is given back in batches of half the window. So a sender with
 //! nothing in flight always has more than half the window, and a block of at most half of it can
 //! never be stuck.
 
-use convoke_transport::Lane;
-
-use crate::framing::Fault;
+use super::Fault;
+use crate::Lane;
 
 /// Credit that a sender may still use.
 #[derive(Debug)]
-pub(crate) struct SendCredit {
+pub struct SendCredit {
     lane: Lane,
     window: u32,
     available: u32,
 }
 
 impl SendCredit {
-    pub(crate) fn new(lane: Lane, window: u32) -> Self {
+    /// All of the window that the peer granted.
+    pub fn new(lane: Lane, window: u32) -> Self {
         Self { lane, window, available: window }
     }
 
     /// The largest block that is never stuck.
-    pub(crate) fn block_bytes_max(&self) -> usize {
+    pub fn block_bytes_max(&self) -> usize {
         self.window as usize / 2
     }
 
     /// Uses `bytes`; `false` when there are not as many, and then nothing is used.
-    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+    #[inline]
+    pub fn take(&mut self, bytes: usize) -> bool {
         match u32::try_from(bytes).ok().and_then(|bytes| self.available.checked_sub(bytes)) {
             Some(rest) => {
                 self.available = rest;
@@ -39,7 +40,11 @@ impl SendCredit {
     }
 
     /// The peer gave `bytes` back.
-    pub(crate) fn give_back(&mut self, bytes: u32) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::CreditExcess`] when that is more than was used.
+    #[inline]
+    pub fn give_back(&mut self, bytes: u32) -> Result<(), Fault> {
         let available = self.available.checked_add(bytes).filter(|sum| *sum <= self.window);
         self.available = available.ok_or(Fault::CreditExcess(self.lane))?;
         Ok(())
@@ -48,7 +53,7 @@ impl SendCredit {
 
 /// Credit that a receiver granted, and what of it is used.
 #[derive(Debug)]
-pub(crate) struct ReceiveCredit {
+pub struct ReceiveCredit {
     lane: Lane,
     window: u32,
     /// Arrived and not given back, whether or not the sink has it yet.
@@ -58,12 +63,17 @@ pub(crate) struct ReceiveCredit {
 }
 
 impl ReceiveCredit {
-    pub(crate) fn new(lane: Lane, window: u32) -> Self {
+    /// A window of which nothing is used.
+    pub fn new(lane: Lane, window: u32) -> Self {
         Self { lane, window, used: 0, taken: 0 }
     }
 
     /// A chunk arrived.
-    pub(crate) fn receive(&mut self, cost: u32) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::CreditOverrun`] when the peer has not so much credit.
+    #[inline]
+    pub fn receive(&mut self, cost: u32) -> Result<(), Fault> {
         let used = self.used.checked_add(cost).filter(|sum| *sum <= self.window);
         self.used = used.ok_or(Fault::CreditOverrun(self.lane))?;
         Ok(())
@@ -71,7 +81,8 @@ impl ReceiveCredit {
 
     /// The sink took `cost` of what arrived. Answers what to give back to the peer now, if
     /// anything.
-    pub(crate) fn take(&mut self, cost: u32) -> Option<u32> {
+    #[inline]
+    pub fn take(&mut self, cost: u32) -> Option<u32> {
         debug_assert!(self.taken + cost <= self.used, "only what arrived is taken");
         self.taken += cost;
         if self.taken < self.window / 2 {

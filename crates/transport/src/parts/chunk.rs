@@ -1,6 +1,6 @@
-//! Frames on the wire, without I/O.
+//! Frames as a stream of chunks.
 //!
-//! A frame is a little-endian word and as many bytes as it says:
+//! A chunk is a little-endian word and as many bytes as it says:
 //!
 //! ```text
 //!  bit 31       29 28     27                              0
@@ -13,40 +13,49 @@
 //!       2  keep-alive, empty, lane control
 //!       3  credit for the lane: 4 bytes, little-endian, how many bytes are given back
 //!       4  goodbye: why the sender closes, UTF-8, at most 512 bytes, lane control
+//!          (kind 3 where the transport has credit of its own, and so no kind 4)
 //!  lane 0  control     1  data
 //! ```
 //!
 //! Chunks of the two lanes may alternate; chunks of one lane make up one frame after the other.
 
 use bytes::{Buf, Bytes, BytesMut};
-use convoke_transport::Lane;
+
+use super::lanes::index;
+use super::text::{TEXT_BYTES_MAX, clean_text, cut_text};
+use crate::Lane;
 
 /// The word before every chunk.
-pub(crate) const WORD_BYTES: usize = 4;
-/// Longest text of a goodbye or a refusal, in bytes: enough for a sentence, too little to matter.
-pub(crate) const TEXT_BYTES_MAX: usize = 512;
+pub const WORD_BYTES: usize = 4;
 /// Largest length a word can say.
-pub(crate) const LENGTH_MAX: u32 = (1 << LENGTH_BITS) - 1;
+pub const LENGTH_MAX: u32 = (1 << LENGTH_BITS) - 1;
 
 const LENGTH_BITS: u32 = 28;
 const KIND_SHIFT: u32 = LENGTH_BITS + 1;
 const CREDIT_BYTES: u32 = 4;
 
-/// Breach of this transport's rules by the peer.
+/// Breach of the rules of chunks by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+#[expect(missing_docs, reason = "the fields are what the texts say")]
+pub enum Fault {
     /// A newer version says so in its hello, so this is garbage.
-    #[error("frame kind {0} does not exist")]
-    UnknownKind(u32),
+    #[error("{noun} kind {kind} does not exist")]
+    UnknownKind { noun: &'static str, kind: u32 },
     /// The word's length does not go with its kind.
-    #[error("a {kind:?} frame of {len} bytes does not exist")]
-    BadLength { kind: Kind, len: u32 },
+    #[error("a {kind:?} {noun} of {len} bytes does not exist")]
+    BadLength { noun: &'static str, kind: Kind, len: u32 },
     /// Larger than the hello of this end allows.
     #[error("a chunk of {len} bytes is over the limit of {limit}")]
     ChunkTooLarge { len: u32, limit: u32 },
     /// The chunks of one frame add up to more than the hello of this end allows.
     #[error("a frame is over the limit of {limit} bytes")]
     FrameTooLarge { limit: usize },
+    /// A message ends within a chunk.
+    #[error("a message ends in the middle of a chunk")]
+    Cut,
+    /// Credit where the transport has its own.
+    #[error("credit was given back where none was granted")]
+    NoCredit,
     /// More bytes than were granted.
     #[error("more was sent than there was credit for on the {0:?} lane")]
     CreditOverrun(Lane),
@@ -55,56 +64,109 @@ pub(crate) enum Fault {
     CreditExcess(Lane),
 }
 
-/// Kind of a frame.
+/// What the words of a transport can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub struct Words {
+    /// Name of what follows a word, in faults.
+    noun: &'static str,
+    has_credit: bool,
+}
+
+impl Words {
+    /// Those of a transport whose chunks give credit.
+    pub const WITH_CREDIT: Self = Self { noun: "frame", has_credit: true };
+    /// Those of a transport that has credit of its own.
+    pub const WITHOUT_CREDIT: Self = Self { noun: "chunk", has_credit: false };
+
+    /// Those of a transport with these windows, if it has any.
+    pub fn of(windows: Option<[u32; 2]>) -> Self {
+        if windows.is_some() { Self::WITH_CREDIT } else { Self::WITHOUT_CREDIT }
+    }
+
+    #[inline]
+    fn kind(self, number: u32) -> Result<Kind, Fault> {
+        Ok(match number {
+            0 => Kind::Last,
+            1 => Kind::More,
+            2 => Kind::KeepAlive,
+            3 if self.has_credit => Kind::Credit,
+            3 => Kind::Goodbye,
+            4 if self.has_credit => Kind::Goodbye,
+            kind => return Err(Fault::UnknownKind { noun: self.noun, kind }),
+        })
+    }
+
+    #[inline]
+    fn number(self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Last => 0,
+            Kind::More => 1,
+            Kind::KeepAlive => 2,
+            Kind::Credit => 3,
+            Kind::Goodbye => 3 + u32::from(self.has_credit),
+        }
+    }
+}
+
+/// Kind of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The last of a frame, or all of it.
     Last,
+    /// Part of a frame, with more to come.
     More,
+    /// The sender's process is alive.
     KeepAlive,
+    /// Credit that is given back.
     Credit,
+    /// The last word of the sender.
     Goodbye,
 }
 
 /// The word before every chunk, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) kind: Kind,
-    pub(crate) lane: Lane,
-    pub(crate) len: u32,
+pub struct Head {
+    /// Kind of the chunk.
+    pub kind: Kind,
+    /// Lane of it.
+    pub lane: Lane,
+    /// Bytes that follow.
+    pub len: u32,
 }
 
 impl Head {
-    /// The head of a chunk of `len` bytes, which is at most [`LENGTH_MAX`].
-    pub(crate) fn chunk(lane: Lane, is_last: bool, len: usize) -> Self {
-        let kind = if is_last { Kind::Last } else { Kind::More };
+    /// The head of a chunk of `len` bytes.
+    ///
+    /// # Panics
+    /// When `len` is above [`LENGTH_MAX`].
+    #[inline]
+    pub fn chunk(lane: Lane, is_last: bool, len: usize) -> Self {
+        Self::of(if is_last { Kind::Last } else { Kind::More }, lane, len)
+    }
+
+    #[inline]
+    fn of(kind: Kind, lane: Lane, len: usize) -> Self {
         let len = u32::try_from(len).expect("chunk sizes are checked against LENGTH_MAX");
         Self { kind, lane, len }
     }
 
-    pub(crate) fn encode(self) -> [u8; WORD_BYTES] {
+    /// The word.
+    #[inline]
+    pub fn encode(self, words: Words) -> [u8; WORD_BYTES] {
         debug_assert!(self.len <= LENGTH_MAX);
-        let kind = match self.kind {
-            Kind::Last => 0,
-            Kind::More => 1,
-            Kind::KeepAlive => 2,
-            Kind::Credit => 3,
-            Kind::Goodbye => 4,
-        };
+        let kind = words.number(self.kind);
         let lane = u32::from(self.lane == Lane::Data);
         (kind << KIND_SHIFT | lane << LENGTH_BITS | self.len).to_le_bytes()
     }
 
     /// Takes a word apart and checks everything that needs no limits of the connection.
-    pub(crate) fn decode(word: [u8; WORD_BYTES]) -> Result<Self, Fault> {
+    ///
+    /// # Errors
+    /// [`Fault`] for a word that nobody sends.
+    #[inline]
+    pub fn decode(word: [u8; WORD_BYTES], words: Words) -> Result<Self, Fault> {
         let word = u32::from_le_bytes(word);
-        let kind = match word >> KIND_SHIFT {
-            0 => Kind::Last,
-            1 => Kind::More,
-            2 => Kind::KeepAlive,
-            3 => Kind::Credit,
-            4 => Kind::Goodbye,
-            other => return Err(Fault::UnknownKind(other)),
-        };
+        let kind = words.kind(word >> KIND_SHIFT)?;
         let lane = if word >> LENGTH_BITS & 1 == 1 { Lane::Data } else { Lane::Control };
         let head = Self { kind, lane, len: word & LENGTH_MAX };
         let is_length_right = match kind {
@@ -114,68 +176,58 @@ impl Head {
             Kind::Credit => head.len == CREDIT_BYTES,
             Kind::Goodbye => head.len as usize <= TEXT_BYTES_MAX && lane == Lane::Control,
         };
-        if is_length_right { Ok(head) } else { Err(Fault::BadLength { kind, len: head.len }) }
+        if is_length_right {
+            Ok(head)
+        } else {
+            Err(Fault::BadLength { noun: words.noun, kind, len: head.len })
+        }
     }
 
     /// The head at the front of `input`; `None` when it is not complete.
-    fn peek(input: &[u8]) -> Result<Option<Self>, Fault> {
-        input.first_chunk().map(|word| Self::decode(*word)).transpose()
+    #[inline]
+    fn peek(input: &[u8], words: Words) -> Result<Option<Self>, Fault> {
+        input.first_chunk().map(|word| Self::decode(*word, words)).transpose()
     }
 
     /// Credit of the lane that the chunk uses: all its bytes on the wire.
+    #[inline]
     fn cost(self) -> u32 {
         const WORD: u32 = u32::BITS / u8::BITS;
         self.len + WORD
     }
 }
 
+/// The word of a chunk of a frame, which is the same in all transports.
+#[inline]
+pub(super) fn head(lane: Lane, is_last: bool, len: usize) -> [u8; WORD_BYTES] {
+    Head::chunk(lane, is_last, len).encode(Words::WITH_CREDIT)
+}
+
 /// Appends a keep-alive frame.
-pub(crate) fn put_keep_alive(out: &mut BytesMut) {
+pub(super) fn put_keep_alive(out: &mut BytesMut) {
     let head = Head { kind: Kind::KeepAlive, lane: Lane::Control, len: 0 };
-    out.extend_from_slice(&head.encode());
+    out.extend_from_slice(&head.encode(Words::WITHOUT_CREDIT));
 }
 
 /// Appends a frame that gives `bytes` of credit back.
-pub(crate) fn put_credit(out: &mut BytesMut, lane: Lane, bytes: u32) {
-    out.extend_from_slice(&Head { kind: Kind::Credit, lane, len: CREDIT_BYTES }.encode());
+pub(super) fn put_credit(out: &mut BytesMut, lane: Lane, bytes: u32) {
+    let head = Head { kind: Kind::Credit, lane, len: CREDIT_BYTES };
+    out.extend_from_slice(&head.encode(Words::WITH_CREDIT));
     out.extend_from_slice(&bytes.to_le_bytes());
 }
 
 /// Appends a goodbye, its text cut to [`TEXT_BYTES_MAX`].
-pub(crate) fn put_goodbye(out: &mut BytesMut, text: &str) {
-    let text = cut_text(text);
-    let len = u32::try_from(text.len()).expect("it is cut to TEXT_BYTES_MAX");
-    let head = Head { kind: Kind::Goodbye, lane: Lane::Control, len };
-    out.extend_from_slice(&head.encode());
+pub fn put_goodbye(out: &mut BytesMut, words: Words, text: &str) {
+    let text = cut_text(text, TEXT_BYTES_MAX);
+    let head = Head::of(Kind::Goodbye, Lane::Control, text.len());
+    out.extend_from_slice(&head.encode(words));
     out.extend_from_slice(text.as_bytes());
-}
-
-/// As much of `text` as fits [`TEXT_BYTES_MAX`], at a character boundary.
-pub(crate) fn cut_text(text: &str) -> &str {
-    let mut end = text.len().min(TEXT_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
-/// A peer's text, fit for a log line: no control characters.
-pub(crate) fn clean_text(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Which element of a pair kept per lane.
-pub(crate) fn index(lane: Lane) -> usize {
-    match lane {
-        Lane::Control => 0,
-        Lane::Data => 1,
-    }
 }
 
 /// One step of what came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+#[expect(missing_docs, reason = "the variants say what the fields are")]
+pub enum Item {
     /// A whole frame. `cost` is that of its last chunk.
     Frame { lane: Lane, bytes: Bytes, cost: u32 },
     /// A chunk was put aside until its frame is complete.
@@ -188,47 +240,91 @@ pub(crate) enum Item {
     Goodbye(String),
 }
 
+/// Bytes that came: the chunks at their front become frames that share them.
+pub trait Input: Buf + std::ops::Deref<Target = [u8]> {
+    /// True when nothing follows, so that a chunk must not go on: a message.
+    fn is_whole(&self) -> bool;
+
+    /// Takes `len` bytes off the front.
+    fn take(&mut self, len: usize) -> Bytes;
+}
+
+/// What was read of a stream.
+impl Input for BytesMut {
+    #[inline]
+    fn is_whole(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn take(&mut self, len: usize) -> Bytes {
+        self.split_to(len).freeze()
+    }
+}
+
+/// A message.
+impl Input for Bytes {
+    #[inline]
+    fn is_whole(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn take(&mut self, len: usize) -> Bytes {
+        self.split_to(len)
+    }
+}
+
 /// Makes frames of bytes, however these are cut into reads.
 ///
 /// Holds at most `frame_bytes_max` bytes per lane, and needs at most `chunk_bytes_max` plus a word
 /// in its input.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
+    words: Words,
     frame_bytes_max: usize,
     chunk_bytes_max: u32,
     partial: [BytesMut; 2],
 }
 
 impl Decoder {
-    pub(crate) fn new(frame_bytes_max: u32, chunk_bytes_max: u32) -> Self {
+    /// For frames and chunks up to these sizes.
+    pub fn new(words: Words, frame_bytes_max: u32, chunk_bytes_max: u32) -> Self {
         let partial = [BytesMut::new(), BytesMut::new()];
-        Self { frame_bytes_max: frame_bytes_max as usize, chunk_bytes_max, partial }
+        Self { words, frame_bytes_max: frame_bytes_max as usize, chunk_bytes_max, partial }
     }
 
     /// Takes the next item off the front of `input`; `None` when it needs more bytes.
     ///
     /// The word is judged as soon as it is there, so that a bad length never waits for its bytes.
-    pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Item>, Fault> {
-        let Some(head) = Head::peek(input)? else { return Ok(None) };
+    ///
+    /// # Errors
+    /// [`Fault`] when the peer broke the rules.
+    #[inline]
+    pub fn decode(&mut self, input: &mut impl Input) -> Result<Option<Item>, Fault> {
+        let Some(head) = Head::peek(input, self.words)? else {
+            return if input.is_whole() && !input.is_empty() { Err(Fault::Cut) } else { Ok(None) };
+        };
         self.check(head)?;
         let total = WORD_BYTES + head.len as usize;
         if input.len() < total {
-            return Ok(None);
+            return if input.is_whole() { Err(Fault::Cut) } else { Ok(None) };
         }
         input.advance(WORD_BYTES);
-        let body = input.split_to(head.len as usize);
+        let body = input.take(head.len as usize);
         Ok(Some(self.item(head, body)))
     }
 
     /// Number of bytes that the chunk at the front of `input` still needs; at least 1.
-    pub(crate) fn missing(&self, input: &[u8]) -> usize {
-        let total = match Head::peek(input) {
+    pub fn missing(&self, input: &[u8]) -> usize {
+        let total = match Head::peek(input, self.words) {
             Ok(Some(head)) => WORD_BYTES + head.len.min(self.chunk_bytes_max) as usize,
             Ok(None) | Err(_) => WORD_BYTES,
         };
         total.saturating_sub(input.len()).max(1)
     }
 
+    #[inline]
     fn check(&self, head: Head) -> Result<(), Fault> {
         if !matches!(head.kind, Kind::Last | Kind::More) {
             return Ok(());
@@ -242,7 +338,8 @@ impl Decoder {
         Ok(())
     }
 
-    fn item(&mut self, head: Head, body: BytesMut) -> Item {
+    #[inline]
+    fn item(&mut self, head: Head, body: Bytes) -> Item {
         let (lane, cost) = (head.lane, head.cost());
         match head.kind {
             Kind::Last => Item::Frame { lane, bytes: self.complete(lane, body), cost },
@@ -256,9 +353,10 @@ impl Decoder {
         }
     }
 
-    fn complete(&mut self, lane: Lane, body: BytesMut) -> Bytes {
+    #[inline]
+    fn complete(&mut self, lane: Lane, body: Bytes) -> Bytes {
         if self.partial[index(lane)].is_empty() {
-            return body.freeze();
+            return body;
         }
         self.put_aside(lane, &body);
         std::mem::take(&mut self.partial[index(lane)]).freeze()

@@ -1,23 +1,26 @@
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use convoke_transport::PeerName;
-use convoke_transport::id::NodeId;
-use convoke_transport::parts::SendPool;
 use proptest::prelude::*;
 
+use super::super::{Decoder, Item, LaneLimits, SLICES_MAX, SendPool};
 use super::*;
-use crate::batch::SLICES_MAX;
-use crate::framing::{Decoder, Item};
+use crate::PeerName;
+use crate::id::NodeId;
 
 const WINDOW: u32 = 4_096;
 
-fn limits() -> Limits {
-    let lane = LaneLimits { window: WINDOW, soft_bytes: 20_000, hard_bytes: 60_000 };
-    Limits { frame_bytes_max: 40_000, chunk_bytes_max: 1_000, control: lane, data: lane }
+fn limits() -> QueueLimits {
+    let lane = LaneLimits { soft_bytes: 20_000, hard_bytes: 60_000 };
+    QueueLimits {
+        send: SendLimits { frame_bytes_max: 40_000, lanes: [lane; 2] },
+        chunk_bytes_max: 1_000,
+        windows: Some([WINDOW; 2]),
+        batch_bytes: 128 << 10,
+    }
 }
 
-fn queue_of(limits: &Limits) -> SendQueue {
+fn queue_of(limits: &QueueLimits) -> SendQueue {
     SendQueue::new(limits, SendPool::new(usize::MAX).open(PeerName::Node(NodeId::new(1))))
 }
 
@@ -33,7 +36,7 @@ struct Peer {
 impl Peer {
     fn new() -> Self {
         Self {
-            decoder: Decoder::new(40_000, 1_000),
+            decoder: Decoder::new(Words::WITH_CREDIT, 40_000, 1_000),
             input: BytesMut::new(),
             owed: [0; 2],
             frames: Vec::new(),
@@ -142,7 +145,7 @@ proptest! {
                 Step::Take(step) => completed += peer.take_batch(&mut queue, step).frames,
                 Step::GiveBack => peer.give_back(&mut queue),
             }
-            prop_assert!(queue.lanes.iter().all(|lane| lane.queued_bytes <= 60_000));
+            prop_assert!(LANES.iter().all(|lane| queue.account.queued(*lane) <= 60_000));
         }
         completed += peer.take_all(&mut queue).frames;
         prop_assert_eq!(completed, peer.frames.len() as u64);
@@ -168,16 +171,16 @@ fn control_overtakes_data_that_was_appended_before() {
 #[test]
 fn data_gets_a_block_in_however_much_control_there_is() {
     let mut limits = limits();
-    limits.control.window = 1 << 20;
-    limits.control.hard_bytes = 1 << 20;
+    limits.windows = Some([1 << 20, WINDOW]);
+    limits.send.lanes[0].hard_bytes = 1 << 20;
     let (mut queue, mut batch) = (queue_of(&limits), Batch::default());
-    for _ in 0..2 * BATCH_BYTES / 1_000 {
+    for _ in 0..2 * limits.batch_bytes / 1_000 {
         append(&mut queue, Lane::Control, &[0; 1_000]).unwrap();
     }
     append(&mut queue, Lane::Data, b"me too").unwrap();
     queue.fill(&mut batch);
-    assert_eq!(queue.lanes[index(Lane::Data)].queued_bytes, 0);
-    assert!(queue.lanes[index(Lane::Control)].queued_bytes > 0);
+    assert_eq!(queue.account.queued(Lane::Data), 0);
+    assert!(queue.account.queued(Lane::Control) > 0);
 }
 
 #[test]
@@ -193,10 +196,38 @@ fn a_lane_is_full_at_its_bounds_while_the_other_takes_frames() {
 #[test]
 fn an_empty_lane_takes_any_legal_frame() {
     let mut limits = limits();
-    limits.control.hard_bytes = 100;
+    limits.send.lanes[0].hard_bytes = 100;
     let mut queue = queue_of(&limits);
     assert_eq!(append(&mut queue, Lane::Control, &[0; 20_000]), Ok(Appended::Full));
     assert_eq!(append(&mut queue, Lane::Control, &[0; 1]), Err(NotWritable::Full));
+}
+
+/// As a transport sends that has credit of its own: a message has a largest size.
+#[test]
+fn without_windows_everything_goes_and_no_batch_is_larger_than_two_blocks_more() {
+    let limits = QueueLimits { windows: None, batch_bytes: 2_000, ..limits() };
+    let (mut queue, mut decoder) =
+        (queue_of(&limits), Decoder::new(Words::WITHOUT_CREDIT, 40_000, 1_000));
+    assert_eq!(queue.grant(Lane::Data, 1), Err(Fault::NoCredit));
+    let mut frames = 0;
+    for lane in LANES {
+        append(&mut queue, lane, &[1; 30_000]).unwrap();
+        (0..50).for_each(|_| _ = append(&mut queue, lane, &[2; 300]).unwrap());
+    }
+    while !queue.is_empty() {
+        let mut batch = Batch::default();
+        queue.fill(&mut batch);
+        let (parts, completed) = batch.take();
+        let mut message = Bytes::from(parts.collect::<Vec<_>>().concat());
+        assert!(message.len() <= 2_000 + 2 * (1_000 + WORD_BYTES), "{}", message.len());
+        let mut came = 0;
+        while let Some(item) = decoder.decode(&mut message).unwrap() {
+            came += u64::from(matches!(item, Item::Frame { .. }));
+        }
+        assert_eq!(completed.frames, came);
+        frames += came;
+    }
+    assert_eq!(frames, 102);
 }
 
 #[test]
@@ -210,7 +241,7 @@ fn a_frame_over_the_peers_limit_is_not_written() {
 fn a_large_body_is_not_copied() {
     let mut limits = limits();
     limits.chunk_bytes_max = 64 * 1024;
-    limits.data.window = 1 << 20;
+    limits.windows = Some([1 << 20; 2]);
     let (mut queue, mut batch) = (queue_of(&limits), Batch::default());
     let body = Bytes::from(vec![7; 30_000]);
     queue.append_bytes(Lane::Data, b"head", body.clone()).unwrap();
@@ -273,9 +304,13 @@ fn the_transports_own_frames_need_no_credit_and_do_not_pile_up() {
 /// queue.
 #[test]
 fn a_queue_takes_no_more_than_its_share_until_what_it_has_is_written() {
-    let wide = LaneLimits { window: 1 << 20, soft_bytes: 8 << 20, hard_bytes: 16 << 20 };
-    let limits =
-        Limits { frame_bytes_max: 4 << 20, chunk_bytes_max: 64 << 10, control: wide, data: wide };
+    let wide = LaneLimits { soft_bytes: 8 << 20, hard_bytes: 16 << 20 };
+    let limits = QueueLimits {
+        send: SendLimits { frame_bytes_max: 4 << 20, lanes: [wide; 2] },
+        chunk_bytes_max: 64 << 10,
+        windows: Some([1 << 20; 2]),
+        batch_bytes: 128 << 10,
+    };
     let pool = SendPool::new(1 << 20);
     let name = PeerName::Node(NodeId::new(1));
     let (mut queue, mut batch) = (SendQueue::new(&limits, pool.open(name)), Batch::default());

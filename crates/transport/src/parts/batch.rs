@@ -1,4 +1,4 @@
-//! Bytes that go to the socket next, without I/O.
+//! Bytes that go to the network next.
 //!
 //! A batch holds whole chunks only. It is written to its end before the next one is composed, so a
 //! partial write never needs to know where chunks begin.
@@ -9,21 +9,21 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 
 /// Most slices of one vectored write. A batch rarely has more than a head and a body per chunk.
-pub(crate) const SLICES_MAX: usize = 32;
+pub const SLICES_MAX: usize = 32;
 
 /// Bytes on their way to the socket, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     parts: VecDeque<Part>,
 }
 
 /// Number of frames that are complete once its bytes are out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Completed {
+pub struct Completed {
     /// Frames of a lane.
-    pub(crate) frames: u64,
+    pub frames: u64,
     /// The transport's own.
-    pub(crate) transport_frames: u64,
+    pub transport_frames: u64,
 }
 
 #[derive(Debug)]
@@ -34,13 +34,18 @@ struct Part {
 
 impl Batch {
     /// Adds bytes that complete `completes` when written.
-    pub(crate) fn push(&mut self, bytes: Bytes, completes: Completed) {
+    #[inline]
+    pub fn push(&mut self, bytes: Bytes, completes: Completed) {
         debug_assert!(!bytes.is_empty(), "an empty part would never be advanced over");
         self.parts.push_back(Part { bytes, completes });
     }
 
     /// Takes `count` written bytes off the front.
-    pub(crate) fn advance(&mut self, mut count: usize) -> Completed {
+    ///
+    /// # Panics
+    /// When it has fewer.
+    #[inline]
+    pub fn advance(&mut self, mut count: usize) -> Completed {
         let mut completed = Completed::default();
         while count > 0 {
             let part = self.parts.front_mut().expect("not more was written than there was");
@@ -56,12 +61,24 @@ impl Batch {
         completed
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Takes all of it, as one message.
+    pub fn take(&mut self) -> (impl Iterator<Item = Bytes>, Completed) {
+        let completed = self.parts.iter().fold(Completed::default(), |sum, part| Completed {
+            frames: sum.frames + part.completes.frames,
+            transport_frames: sum.transport_frames + part.completes.transport_frames,
+        });
+        (self.parts.drain(..).map(|part| part.bytes), completed)
+    }
+
+    /// True when all of it is written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// Points `slices` at the front; answers how many it used.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+    #[inline]
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let used = self.parts.len().min(SLICES_MAX);
         for (slice, part) in slices.iter_mut().zip(&self.parts) {
             *slice = IoSlice::new(&part.bytes);
@@ -91,5 +108,10 @@ mod tests {
         assert_eq!((&*slices[0], &*slices[1]), (&b"e"[..], &b"f"[..]));
         assert_eq!(batch.advance(2), frames(1));
         assert!(batch.is_empty());
+        batch.push(Bytes::from_static(b"gh"), frames(1));
+        batch.push(Bytes::from_static(b"i"), Completed { frames: 0, transport_frames: 1 });
+        let (bytes, completed) = batch.take();
+        assert_eq!(bytes.collect::<Vec<_>>(), ["gh", "i"]);
+        assert_eq!(completed, Completed { frames: 1, transport_frames: 1 });
     }
 }

@@ -1,4 +1,4 @@
-//! The right to write, and its holder: a state machine, without I/O and locks.
+//! The right to write, and its holder: a state machine without locks.
 //!
 //! The right to write is a value, the *duty*, so that nobody writes who does not hold it. Whoever
 //! flushes takes it along, writes without a lock, and puts it back once nothing is queued; whoever
@@ -18,9 +18,10 @@
 
 /// Place of a duty.
 #[derive(Debug)]
-pub(crate) enum Duty<D> {
+pub enum Duty<D> {
     /// With whoever flushes, or not there yet.
     Away,
+    /// Nobody writes; whoever flushes takes it.
     Home(D),
     /// Waits for the writer task.
     Handed(D),
@@ -30,7 +31,8 @@ pub(crate) enum Duty<D> {
 
 impl<D> Duty<D> {
     /// Takes it along, if it is at home.
-    pub(crate) fn take_home(&mut self) -> Option<D> {
+    #[inline]
+    pub fn take_home(&mut self) -> Option<D> {
         match std::mem::replace(self, Self::Away) {
             Self::Home(duty) => Some(duty),
             other => {
@@ -41,7 +43,7 @@ impl<D> Duty<D> {
     }
 
     /// Takes what was handed over, as the writer task does.
-    pub(crate) fn take_handed(&mut self) -> Option<D> {
+    pub fn take_handed(&mut self) -> Option<D> {
         match std::mem::replace(self, Self::Away) {
             Self::Handed(duty) => Some(duty),
             other => {
@@ -51,9 +53,11 @@ impl<D> Duty<D> {
         }
     }
 
-    /// Hands it over; then the writer task must be told. Gives it back when nothing is written any
-    /// more.
-    pub(crate) fn hand_over(&mut self, duty: D) -> Result<(), D> {
+    /// Hands it over; then the writer task must be told.
+    ///
+    /// # Errors
+    /// The duty, when nothing is written any more.
+    pub fn hand_over(&mut self, duty: D) -> Result<(), D> {
         if self.is_gone() {
             return Err(duty);
         }
@@ -61,11 +65,15 @@ impl<D> Duty<D> {
         Ok(())
     }
 
-    pub(crate) fn is_home(&self) -> bool {
+    /// True when nobody writes.
+    #[inline]
+    pub fn is_home(&self) -> bool {
         matches!(self, Self::Home(_))
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
+    /// True when nothing is written any more.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone)
     }
 }

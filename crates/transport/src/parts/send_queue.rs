@@ -1,11 +1,11 @@
-//! Frames that a connection has to send, without I/O.
+//! Queue of the frames that a connection has to send, as chunks.
 //!
 //! Each lane is a queue of *blocks*. A block is one or more whole chunks, at most about as large as
 //! the largest chunk, and is the unit of credit and of overtaking:
 //! - small frames are encoded straight into the lane's *open* block, one after the other;
 //! - a large frame becomes one block per chunk, whose body is a slice of the caller's bytes.
 //!
-//! [`SendQueue::fill`] moves what may go out now into a [`Batch`]: the transport's own frames, then
+//! [`SendQueue::fill`] moves what may go out now into a [`Batch`]: the transport's own chunks, then
 //! control, then data, each lane as far as its credit goes. The bytes of a block are what it costs.
 //!
 //! ```text
@@ -15,56 +15,49 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use convoke_transport::parts::SendShare;
-use convoke_transport::{Appended, Lane, NotWritable};
 
-use crate::batch::{Batch, Completed};
-use crate::credit::SendCredit;
-use crate::framing::{self, Fault, Head, WORD_BYTES, index};
+use super::batch::{Batch, Completed};
+use super::chunk::{self, Fault, WORD_BYTES, Words};
+use super::credit::SendCredit;
+use super::lanes::{LANES, index};
+use super::send_account::{SendAccount, SendLimits};
+use super::send_pool::SendShare;
+use super::unfinished::put_written;
+use crate::{Appended, Lane, NotWritable};
 
 /// A frame from head and body up to this size is copied into the open block; copying and a vectored
 /// write cost the same at 4 KiB, and a copy spares an entry per frame.
 const COPY_BYTES_MAX: usize = 16 * 1024;
-/// Bytes that go into one batch, about. A control frame waits behind no more than this and a block;
-/// larger batches gain nothing, since a write of this size hardly notices the system call.
-const BATCH_BYTES: usize = 128 * 1024;
 
-/// The bounds of one lane.
+/// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LaneLimits {
-    /// Credit that the peer granted, in bytes on the wire.
-    pub(crate) window: u32,
-    /// From here on the lane is not writable.
-    pub(crate) soft_bytes: usize,
-    /// Frames that would go beyond are not taken, unless the lane is empty.
-    pub(crate) hard_bytes: usize,
-}
-
-/// The bounds of a queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// The largest frame the peer takes.
-    pub(crate) frame_bytes_max: usize,
+pub struct QueueLimits {
+    /// Those of frames and of what waits.
+    pub send: SendLimits,
     /// The largest chunk the peer takes, without its word.
-    pub(crate) chunk_bytes_max: usize,
-    pub(crate) control: LaneLimits,
-    pub(crate) data: LaneLimits,
+    pub chunk_bytes_max: usize,
+    /// Credit per lane that the peer granted, in bytes on the wire; `None` where the transport has
+    /// its own.
+    pub windows: Option<[u32; 2]>,
+    /// Bytes that go into one batch, about: two blocks more at the most. A control frame waits
+    /// behind no more than this.
+    pub batch_bytes: usize,
 }
 
 /// Everything one connection has to send.
 #[derive(Debug)]
-pub(crate) struct SendQueue {
-    frame_bytes_max: usize,
+pub struct SendQueue {
+    account: SendAccount,
     lanes: [LaneQueue; 2],
+    words: Words,
+    batch_bytes_max: usize,
     /// Credit to give back, per lane. A number, not a queue: it cannot grow while nobody reads.
     credit_due: [u32; 2],
     is_keep_alive_due: bool,
     ending: Ending,
-    /// Share of the queue and the batch it last filled in the room for all connections.
-    share: SendShare,
-    /// Bytes of that batch.
+    /// Bytes of the batch that it last filled.
     batch_bytes: usize,
-    /// Buffer in which the transport's own frames are encoded.
+    /// Buffer in which the transport's own chunks are encoded.
     scratch: BytesMut,
 }
 
@@ -79,29 +72,39 @@ enum Ending {
 }
 
 impl SendQueue {
-    pub(crate) fn new(limits: &Limits, share: SendShare) -> Self {
-        let lane = |lane, of| LaneQueue::new(lane, of, limits.chunk_bytes_max);
+    /// An empty one, which takes its room from `share`.
+    pub fn new(limits: &QueueLimits, share: SendShare) -> Self {
+        let lane = |lane: Lane| {
+            let credit = limits.windows.map(|windows| SendCredit::new(lane, windows[index(lane)]));
+            LaneQueue::new(lane, credit, limits.chunk_bytes_max)
+        };
         Self {
-            frame_bytes_max: limits.frame_bytes_max,
-            lanes: [lane(Lane::Control, limits.control), lane(Lane::Data, limits.data)],
+            account: SendAccount::new(limits.send, share),
+            lanes: LANES.map(lane),
+            words: Words::of(limits.windows),
+            batch_bytes_max: limits.batch_bytes,
             credit_due: [0; 2],
             is_keep_alive_due: false,
             ending: Ending::Open,
-            share,
             batch_bytes: 0,
             scratch: BytesMut::new(),
         }
     }
 
     /// Appends a frame of `len` bytes, which `write` fills.
-    pub(crate) fn append(
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then `write` was not called.
+    #[inline]
+    pub fn append(
         &mut self,
         lane: Lane,
         len: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Appended, NotWritable> {
-        self.admit(lane, len)?;
         let queue = &mut self.lanes[index(lane)];
+        let bytes = queue.bytes_of(len);
+        self.account.admit(lane, len, bytes)?;
         if len <= queue.chunk_bytes_max {
             queue.put_written(len, write);
         } else {
@@ -109,57 +112,69 @@ impl SendQueue {
             write(&mut body);
             queue.put_large(&[], body.freeze());
         }
-        Ok(self.appended(lane))
+        self.account.add(lane, bytes);
+        Ok(self.account.appended(lane))
     }
 
     /// Appends a frame of `head` and `body`; a large body is not copied.
-    pub(crate) fn append_bytes(
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then nothing was taken.
+    #[inline]
+    pub fn append_bytes(
         &mut self,
         lane: Lane,
         head: &[u8],
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
         let len = head.len().saturating_add(body.len());
-        self.admit(lane, len)?;
         let queue = &mut self.lanes[index(lane)];
+        let bytes = queue.bytes_of(len);
+        self.account.admit(lane, len, bytes)?;
         if len <= queue.chunk_bytes_max.min(COPY_BYTES_MAX) {
             queue.put_small(head, &body);
         } else {
             queue.put_large(head, body);
         }
-        Ok(self.appended(lane))
+        self.account.add(lane, bytes);
+        Ok(self.account.appended(lane))
     }
 
     /// The peer gave credit back.
-    pub(crate) fn grant(&mut self, lane: Lane, bytes: u32) -> Result<(), Fault> {
-        self.lanes[index(lane)].credit.give_back(bytes)
+    ///
+    /// # Errors
+    /// [`Fault`] when it is more than was used, or none was granted.
+    pub fn grant(&mut self, lane: Lane, bytes: u32) -> Result<(), Fault> {
+        self.lanes[index(lane)].credit.as_mut().ok_or(Fault::NoCredit)?.give_back(bytes)
     }
 
     /// Gives credit back to the peer, before anything else goes out.
-    pub(crate) fn return_credit(&mut self, lane: Lane, bytes: u32) {
+    pub fn return_credit(&mut self, lane: Lane, bytes: u32) {
         self.credit_due[index(lane)] += bytes;
     }
 
     /// Tells the peer that this end is alive, before anything else goes out.
-    pub(crate) fn keep_alive(&mut self) {
+    pub fn keep_alive(&mut self) {
         self.is_keep_alive_due = true;
     }
 
     /// Takes no more frames, and ends with a goodbye: after what was appended (`is_kept`), or right
     /// after the batch being written.
-    pub(crate) fn close(&mut self, text: String, is_kept: bool) {
+    pub fn close(&mut self, text: String, is_kept: bool) {
         if !is_kept {
             self.clear();
         }
+        self.account.close();
         if matches!(self.ending, Ending::Open) {
             self.ending = Ending::Goodbye(text);
         }
     }
 
     /// Drops everything; nothing goes out any more.
-    pub(crate) fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         self.batch_bytes = 0;
         self.clear();
+        self.account.abandon();
         self.ending = Ending::Finished;
     }
 
@@ -167,86 +182,71 @@ impl SendQueue {
     /// its room back.
     ///
     /// Control comes first, but data always gets a block in, so that neither starves.
-    pub(crate) fn fill(&mut self, batch: &mut Batch) {
+    #[inline]
+    pub fn fill(&mut self, batch: &mut Batch) {
         debug_assert!(batch.is_empty());
         if matches!(self.ending, Ending::Finished) {
             return;
         }
         self.fill_own(batch);
         let [control, data] = &mut self.lanes;
-        let used = control.fill(batch, BATCH_BYTES);
-        self.batch_bytes = used + data.fill(batch, BATCH_BYTES.saturating_sub(used).max(1));
-        self.share.shrink(self.bytes());
+        let control_bytes = control.fill(batch, self.batch_bytes_max);
+        let left = self.batch_bytes_max.saturating_sub(control_bytes).max(1);
+        let data_bytes = data.fill(batch, left);
+        self.account.leave(Lane::Control, control_bytes);
+        self.account.leave(Lane::Data, data_bytes);
+        let before = std::mem::replace(&mut self.batch_bytes, control_bytes + data_bytes);
+        self.account.written(before);
         if self.is_empty() {
             self.fill_goodbye(batch);
         }
     }
 
     /// True when everything appended is in a batch or beyond.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.queued_bytes == 0)
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.account.is_empty()
     }
 
     /// True when everything there will ever be is in a batch or beyond, the goodbye included.
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         matches!(self.ending, Ending::Finished)
     }
 
-    /// True when the lane is below its soft bound, and the connection not near its share of the
-    /// room for all. What it has itself is what makes it wait: so it is woken as that leaves.
-    pub(crate) fn is_writable(&self, lane: Lane) -> bool {
-        let queue = &self.lanes[index(lane)];
-        queue.queued_bytes < queue.limits.soft_bytes && self.share.has_room(self.bytes())
+    /// See [`SendAccount::is_writable`].
+    pub fn is_writable(&self, lane: Lane) -> bool {
+        self.account.is_writable(lane)
     }
 
-    /// True when those who wait for the lane should be woken: at half the soft bound, so that they
-    /// do not come for every frame.
-    pub(crate) fn is_worth_waking(&self, lane: Lane) -> bool {
-        let queue = &self.lanes[index(lane)];
-        queue.queued_bytes <= queue.limits.soft_bytes / 2
-    }
-
-    fn admit(&mut self, lane: Lane, len: usize) -> Result<(), NotWritable> {
-        if !matches!(self.ending, Ending::Open) {
-            return Err(NotWritable::Closed);
-        }
-        if len > self.frame_bytes_max {
-            return Err(NotWritable::TooLarge { size: len, limit: self.frame_bytes_max });
-        }
-        let queue = &self.lanes[index(lane)];
-        let bytes = len + len.div_ceil(queue.chunk_bytes_max).max(1) * WORD_BYTES;
-        let is_full = queue.queued_bytes + bytes > queue.limits.hard_bytes;
-        if is_full && queue.queued_bytes > 0 {
-            return Err(NotWritable::Full);
-        }
-        if self.share.grow(self.bytes() + bytes) { Ok(()) } else { Err(NotWritable::Full) }
-    }
-
-    fn appended(&self, lane: Lane) -> Appended {
-        if self.is_writable(lane) { Appended::Writable } else { Appended::Full }
-    }
-
-    /// Bytes that it has, those that are being written included.
-    fn bytes(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.queued_bytes).sum::<usize>() + self.batch_bytes
+    /// See [`SendAccount::is_worth_waking`].
+    #[inline]
+    pub fn is_worth_waking(&self, lane: Lane) -> bool {
+        self.account.is_worth_waking(lane)
     }
 
     fn clear(&mut self) {
         self.lanes.iter_mut().for_each(LaneQueue::clear);
-        self.share.shrink(self.batch_bytes);
+        self.account.clear();
     }
 
+    #[inline]
     fn fill_own(&mut self, batch: &mut Batch) {
+        if self.credit_due != [0; 2] || self.is_keep_alive_due {
+            self.fill_due(batch);
+        }
+    }
+
+    fn fill_due(&mut self, batch: &mut Batch) {
         let mut transport_frames = 0;
-        for lane in [Lane::Control, Lane::Data] {
+        for lane in LANES {
             let due = std::mem::take(&mut self.credit_due[index(lane)]);
             if due > 0 {
-                framing::put_credit(&mut self.scratch, lane, due);
+                chunk::put_credit(&mut self.scratch, lane, due);
                 transport_frames += 1;
             }
         }
         if std::mem::take(&mut self.is_keep_alive_due) {
-            framing::put_keep_alive(&mut self.scratch);
+            chunk::put_keep_alive(&mut self.scratch);
             transport_frames += 1;
         }
         self.push_scratch(batch, transport_frames);
@@ -254,17 +254,15 @@ impl SendQueue {
 
     fn fill_goodbye(&mut self, batch: &mut Batch) {
         if let Ending::Goodbye(text) = &self.ending {
-            framing::put_goodbye(&mut self.scratch, text);
+            chunk::put_goodbye(&mut self.scratch, self.words, text);
             self.ending = Ending::Finished;
             self.push_scratch(batch, 1);
         }
     }
 
     fn push_scratch(&mut self, batch: &mut Batch, transport_frames: u64) {
-        if !self.scratch.is_empty() {
-            let bytes = self.scratch.split().freeze();
-            batch.push(bytes, Completed { frames: 0, transport_frames });
-        }
+        let bytes = self.scratch.split().freeze();
+        batch.push(bytes, Completed { frames: 0, transport_frames });
     }
 }
 
@@ -286,69 +284,68 @@ impl Block {
 #[derive(Debug)]
 struct LaneQueue {
     lane: Lane,
-    limits: LaneLimits,
     chunk_bytes_max: usize,
-    credit: SendCredit,
+    credit: Option<SendCredit>,
     sealed: VecDeque<Block>,
     open: BytesMut,
     open_frames: u64,
     /// The size of the last block of small frames.
     block_bytes: usize,
-    queued_bytes: usize,
 }
 
 impl LaneQueue {
-    fn new(lane: Lane, limits: LaneLimits, chunk_bytes_max: usize) -> Self {
-        let credit = SendCredit::new(lane, limits.window);
+    fn new(lane: Lane, credit: Option<SendCredit>, chunk_bytes_max: usize) -> Self {
+        let block_bytes_max = credit.as_ref().map_or(usize::MAX, SendCredit::block_bytes_max);
         Self {
             lane,
-            limits,
-            chunk_bytes_max: chunk_bytes_max.min(credit.block_bytes_max() - WORD_BYTES),
+            chunk_bytes_max: chunk_bytes_max.min(block_bytes_max - WORD_BYTES),
             credit,
             sealed: VecDeque::new(),
             open: BytesMut::new(),
             open_frames: 0,
             block_bytes: 0,
-            queued_bytes: 0,
         }
+    }
+
+    /// Bytes of a frame with the words of its chunks.
+    #[inline]
+    fn bytes_of(&self, len: usize) -> usize {
+        if len <= self.chunk_bytes_max {
+            return len + WORD_BYTES;
+        }
+        len.saturating_add(len.div_ceil(self.chunk_bytes_max).saturating_mul(WORD_BYTES))
     }
 
     /// Copies a frame of one chunk into the open block.
+    #[inline]
     fn put_small(&mut self, head: &[u8], body: &[u8]) {
         let len = head.len() + body.len();
         self.begin_small(len);
+        self.open.put_slice(&chunk::head(self.lane, true, len));
         self.open.put_slice(head);
         self.open.put_slice(body);
-        self.end_small(len);
+        self.open_frames += 1;
     }
 
     /// Encodes a frame of one chunk into the open block.
+    #[inline]
     fn put_written(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
-        let start = self.begin_small(len);
-        let frame = Unfinished { start, buffer: &mut self.open };
-        frame.buffer.put_bytes(0, len);
-        write(&mut frame.buffer[start + WORD_BYTES..]);
-        frame.finish();
-        self.end_small(len);
+        self.begin_small(len);
+        let word = chunk::head(self.lane, true, len);
+        put_written(&mut self.open, &word, len, write);
+        self.open_frames += 1;
     }
 
-    /// Begins a frame of one chunk, and says where.
-    fn begin_small(&mut self, len: usize) -> usize {
+    /// Makes room for a frame of one chunk in the open block.
+    #[inline]
+    fn begin_small(&mut self, len: usize) {
         if self.open.len() + len > self.chunk_bytes_max {
             self.seal();
         }
-        let start = self.open.len();
-        if start == 0 {
+        if self.open.is_empty() {
             // As much as the last block had: grown step by step it would be copied at each.
             self.open.reserve(self.block_bytes.max(WORD_BYTES + len));
         }
-        self.open.put_slice(&Head::chunk(self.lane, true, len).encode());
-        start
-    }
-
-    fn end_small(&mut self, len: usize) {
-        self.open_frames += 1;
-        self.queued_bytes += WORD_BYTES + len;
     }
 
     /// Makes a block of every chunk of a frame; `body` is sliced, not copied.
@@ -360,25 +357,24 @@ impl LaneQueue {
             left -= len;
             let (chunk_head, head_rest) = head.split_at(len.min(head.len()));
             head = head_rest;
-            self.open.put_slice(&Head::chunk(self.lane, left == 0, len).encode());
+            self.open.put_slice(&chunk::head(self.lane, left == 0, len));
             self.open.put_slice(chunk_head);
             let block = Block {
                 head: self.open.split().freeze(),
                 body: body.split_to(len - chunk_head.len()),
                 frames: u64::from(left == 0),
             };
-            self.queued_bytes += block.len();
             self.sealed.push_back(block);
         }
     }
 
     /// Moves blocks into `batch` until `budget` bytes are reached or the credit ends.
+    #[inline]
     fn fill(&mut self, batch: &mut Batch, budget: usize) -> usize {
         let mut moved = 0;
         while moved < budget {
             let Some(block) = self.next_block() else { break };
             moved += block.len();
-            self.queued_bytes -= block.len();
             let frames = |count| Completed { frames: count, transport_frames: 0 };
             if block.body.is_empty() {
                 batch.push(block.head, frames(block.frames));
@@ -390,13 +386,17 @@ impl LaneQueue {
         moved
     }
 
+    #[inline]
     fn next_block(&mut self) -> Option<Block> {
         if self.sealed.is_empty() {
             self.seal();
         }
-        if self.credit.take(self.sealed.front()?.len()) { self.sealed.pop_front() } else { None }
+        let bytes = self.sealed.front()?.len();
+        let may_go = self.credit.as_mut().is_none_or(|credit| credit.take(bytes));
+        if may_go { self.sealed.pop_front() } else { None }
     }
 
+    #[inline]
     fn seal(&mut self) {
         if !self.open.is_empty() {
             self.block_bytes = self.open.len();
@@ -410,25 +410,6 @@ impl LaneQueue {
         self.sealed = VecDeque::new();
         self.open = BytesMut::new();
         self.open_frames = 0;
-        self.queued_bytes = 0;
-    }
-}
-
-/// A frame being encoded. Taken back when its writer panics, so that half a frame is never sent.
-struct Unfinished<'a> {
-    buffer: &'a mut BytesMut,
-    start: usize,
-}
-
-impl Unfinished<'_> {
-    fn finish(mut self) {
-        self.start = self.buffer.len();
-    }
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.buffer.truncate(self.start);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Hellos, which both ends send before anything else, without I/O.
+//! Hellos, which both ends send before anything else.
 //!
 //! The dialler speaks first; the other end answers with its own hello, or with a refusal. Both come
 //! in an envelope that is the same in every version, so that any version can say why it refuses:
@@ -17,28 +17,26 @@
 //!
 //! Bytes that follow are for later additions and ignored.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut};
-use convoke_transport::id::{Incarnation, NodeId};
-use convoke_transport::sockets;
-use convoke_transport::{Address, Hello};
 
-use crate::framing;
+use super::text::{TEXT_BYTES_MAX, clean_text, cut_text};
+use crate::id::{Incarnation, NodeId};
+use crate::{Address, Hello, sockets};
 
 /// Before every hello and refusal.
-pub(crate) const ENVELOPE_BYTES: usize = 14;
+pub const ENVELOPE_BYTES: usize = 14;
 /// Longest body; a hello with 16 longest addresses takes 4,141 bytes.
-pub(crate) const BODY_BYTES_MAX: u16 = 8 * 1024;
+pub const BODY_BYTES_MAX: u16 = 8 * 1024;
 /// Most advertised addresses of one node; more are left out.
-pub(crate) const ADDRESSES_MAX: usize = 16;
+pub const ADDRESSES_MAX: usize = 16;
 /// Smallest window of a lane: below, chunks would be all words.
-pub(crate) const WINDOW_BYTES_MIN: u32 = 4 * 1024;
+pub const WINDOW_BYTES_MIN: u32 = 4 * 1024;
 /// Smallest chunk limit.
-pub(crate) const CHUNK_BYTES_MIN: u32 = 1024;
+pub const CHUNK_BYTES_MIN: u32 = 1024;
 /// Smallest keep-alive timeout; a peer must not be able to ask for a flood of keep-alives.
-pub(crate) const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+pub const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 const MAGIC: [u8; 8] = *b"\x93convoke";
 const VERSION: u16 = 1;
@@ -47,20 +45,24 @@ const KIND_REFUSAL: u8 = 1;
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HelloError {
+pub enum HelloError {
+    /// Its first bytes are of something else.
     #[error("it does not speak convoke: {0}")]
     NotConvoke(Foreign),
+    /// A hello of another version.
     #[error("it speaks version {0} of the hello, this end version {VERSION}")]
     Version(u16),
+    /// A refusal, with its text.
     #[error("it refused: {0}")]
     Refused(String),
+    /// A hello that breaks the rules.
     #[error("its hello is malformed: {0}")]
     Malformed(&'static str),
 }
 
 impl HelloError {
     /// Text that the other end is told, if it can understand it.
-    pub(crate) fn refusal_text(&self) -> Option<String> {
+    pub fn refusal_text(&self) -> Option<String> {
         match self {
             Self::NotConvoke(_) | Self::Refused(_) => None,
             Self::Version(theirs) => {
@@ -73,14 +75,17 @@ impl HelloError {
 
 /// Protocol of somebody who does not speak what is spoken here, by the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Foreign {
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "convoke is not foreign"))]
+pub enum Foreign {
+    /// Convoke without TLS.
     #[error("it begins with a plain hello of convoke, so one end has TLS and the other has not")]
     Convoke,
+    /// TLS.
     #[error("it begins as TLS does, so one end has TLS and the other has not")]
     Tls,
+    /// HTTP.
     #[error("it begins as HTTP does")]
     Http,
+    /// Anything.
     #[error("its first bytes are of no known protocol")]
     Unknown,
 }
@@ -99,8 +104,7 @@ impl Foreign {
 
     /// Protocol that begins so where TLS is expected; `None` when it may be TLS: a handshake or an
     /// alert.
-    #[cfg(feature = "tls")]
-    pub(crate) fn to_tls(bytes: &[u8]) -> Option<Self> {
+    pub fn to_tls(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [0x15 | 0x16, ..] => None,
             _ if bytes.starts_with(&MAGIC) => Some(Self::Convoke),
@@ -109,26 +113,29 @@ impl Foreign {
     }
 }
 
-/// Refusal that a client that speaks TLS understands on a port that does not: the fatal alert
-/// "protocol version" (RFC 8446 section 6).
-pub(crate) const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
-
 /// A hello and what only the transport needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Greeting {
-    pub(crate) hello: Hello,
+pub struct Greeting {
+    /// What the sink says of its node.
+    pub hello: Hello,
     /// This end's half of the connection's name.
-    pub(crate) random: u64,
-    pub(crate) chunk_bytes_max: u32,
-    pub(crate) control_window: u32,
-    pub(crate) data_window: u32,
+    pub random: u64,
+    /// The largest chunk, or message, that it takes.
+    pub chunk_bytes_max: u32,
+    /// Bytes that it grants on the control lane.
+    pub control_window: u32,
+    /// Bytes that it grants on the data lane.
+    pub data_window: u32,
     /// After this long without a byte the sender of the greeting gives up.
-    pub(crate) keep_alive_timeout: Duration,
+    pub keep_alive_timeout: Duration,
 }
 
 impl Greeting {
     /// The whole message, envelope included.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    ///
+    /// # Panics
+    /// For an address that is longer than an address can be.
+    pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(128);
         body.put_u64_le(self.hello.node.get());
         body.put_u64_le(self.hello.incarnation.0);
@@ -149,7 +156,10 @@ impl Greeting {
     }
 
     /// Reads the body of a hello.
-    pub(crate) fn decode(mut body: &[u8]) -> Result<Self, HelloError> {
+    ///
+    /// # Errors
+    /// [`HelloError::Malformed`] for one that nobody can work with.
+    pub fn decode(mut body: &[u8]) -> Result<Self, HelloError> {
         const SHORT: HelloError = HelloError::Malformed("it is too short");
         let mut u64_le = || body.try_get_u64_le().map_err(|_| SHORT);
         let (node, incarnation, random) = (u64_le()?, u64_le()?, u64_le()?);
@@ -169,10 +179,14 @@ impl Greeting {
             data_window,
             keep_alive_timeout,
         };
-        greeting.check()
+        greeting.checked()
     }
 
-    fn check(self) -> Result<Self, HelloError> {
+    /// The greeting, when an end can work with its limits.
+    ///
+    /// # Errors
+    /// [`HelloError::Malformed`] says which it cannot.
+    pub fn checked(self) -> Result<Self, HelloError> {
         let is_window_small = self.control_window.min(self.data_window) < WINDOW_BYTES_MIN;
         let fault = if is_window_small || self.chunk_bytes_max < CHUNK_BYTES_MIN {
             "its windows or chunks are too small"
@@ -198,19 +212,27 @@ fn decode_addresses(body: &mut &[u8]) -> Result<Vec<Address>, HelloError> {
         let len = usize::from(body.try_get_u8().map_err(|_| BAD)?);
         let (text, rest) = body.split_at_checked(len).ok_or(BAD)?;
         *body = rest;
-        let address: Address =
-            std::str::from_utf8(text).map_err(|_| BAD)?.parse().map_err(|_| BAD)?;
-        if sockets::unspecified(&address).is_some() {
-            return Err(HelloError::Malformed("it advertises an address nobody can dial"));
-        }
-        addresses.push(address);
+        addresses.push(dialable(std::str::from_utf8(text).map_err(|_| BAD)?)?);
     }
     Ok(addresses)
 }
 
+/// An advertised address, which somebody must be able to dial.
+///
+/// # Errors
+/// [`HelloError::Malformed`] for one that is none, or names every interface.
+pub fn dialable(text: &str) -> Result<Address, HelloError> {
+    let address =
+        text.parse().map_err(|_| HelloError::Malformed("an advertised address is not one"))?;
+    if sockets::unspecified(&address).is_some() {
+        return Err(HelloError::Malformed("it advertises an address nobody can dial"));
+    }
+    Ok(address)
+}
+
 /// The whole message that refuses a connection.
-pub(crate) fn refusal(text: &str) -> Vec<u8> {
-    envelope(KIND_REFUSAL, framing::cut_text(text).as_bytes())
+pub fn refusal(text: &str) -> Vec<u8> {
+    envelope(KIND_REFUSAL, cut_text(text, TEXT_BYTES_MAX).as_bytes())
 }
 
 fn envelope(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -226,31 +248,53 @@ fn envelope(kind: u8, body: &[u8]) -> Vec<u8> {
 
 /// Message that follows an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announced {
+pub enum Announced {
     /// A hello of so many bytes.
     Hello(u16),
     /// A refusal of so many bytes.
     Refusal(u16),
 }
 
+impl Announced {
+    /// Length of the message.
+    pub fn len(self) -> usize {
+        let (Self::Hello(len) | Self::Refusal(len)) = self;
+        len.into()
+    }
+
+    /// True when nothing follows.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads the message.
+    ///
+    /// # Errors
+    /// [`HelloError::Refused`] for a refusal, others for a hello that is not right.
+    pub fn decode(self, body: &[u8]) -> Result<Greeting, HelloError> {
+        match self {
+            Self::Hello(_) => Greeting::decode(body),
+            Self::Refusal(_) => Err(HelloError::Refused(clean_text(body))),
+        }
+    }
+}
+
 /// Reads an envelope.
-pub(crate) fn decode_envelope(bytes: &[u8; ENVELOPE_BYTES]) -> Result<Announced, HelloError> {
+///
+/// # Errors
+/// [`HelloError`] for what is no hello, or one of another version.
+pub fn decode_envelope(bytes: &[u8; ENVELOPE_BYTES]) -> Result<Announced, HelloError> {
     let mut rest =
         bytes.strip_prefix(&MAGIC).ok_or_else(|| HelloError::NotConvoke(Foreign::of(bytes)))?;
     let (version, kind) = (rest.get_u16_le(), rest.get_u8());
     rest.advance(1);
     let len = rest.get_u16_le();
     match kind {
-        KIND_REFUSAL if usize::from(len) <= framing::TEXT_BYTES_MAX => Ok(Announced::Refusal(len)),
+        KIND_REFUSAL if usize::from(len) <= TEXT_BYTES_MAX => Ok(Announced::Refusal(len)),
         _ if version != VERSION => Err(HelloError::Version(version)),
         KIND_HELLO if len <= BODY_BYTES_MAX => Ok(Announced::Hello(len)),
         _ => Err(HelloError::Malformed("its envelope has an unknown kind or a bad length")),
     }
-}
-
-/// The addresses to tell a peer reached from `local`: as many as a hello has room for.
-pub(crate) fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
-    sockets::advertised(addresses, local).into_iter().take(ADDRESSES_MAX).collect()
 }
 
 #[cfg(test)]
@@ -339,20 +383,6 @@ mod tests {
             spoil(&mut spoilt);
             assert!(matches!(decode(&spoilt.encode()), Err(HelloError::Malformed(_))));
         }
-    }
-
-    #[test]
-    fn an_address_of_every_interface_becomes_the_local_one() {
-        let given = addresses(&["tcp://0.0.0.0:70", "tcp://[::]:71", "tcp://10.1.1.1:72"]);
-        let v4 = advertised(&given, "192.168.0.5".parse().unwrap());
-        assert_eq!(
-            v4,
-            addresses(&["tcp://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"])
-        );
-        let mapped = advertised(&given[..1], "::ffff:192.168.0.5".parse().unwrap());
-        assert_eq!(mapped, v4[..1]);
-        let v6 = advertised(&given, "fd00::5".parse().unwrap());
-        assert_eq!(v6, addresses(&["tcp://[fd00::5]:71", "tcp://10.1.1.1:72"]));
     }
 
     #[test]

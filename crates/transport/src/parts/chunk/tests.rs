@@ -6,7 +6,7 @@ const FRAME_MAX: u32 = 400;
 const CHUNK_MAX: u32 = 100;
 
 fn decoder() -> Decoder {
-    Decoder::new(FRAME_MAX, CHUNK_MAX)
+    Decoder::new(Words::WITH_CREDIT, FRAME_MAX, CHUNK_MAX)
 }
 
 /// Everything in `bytes`, given to one decoder in pieces that end at `cuts`.
@@ -31,10 +31,12 @@ fn decode_in_pieces(bytes: &[u8], cuts: &[usize]) -> Result<Vec<Item>, Fault> {
 fn put_frame(out: &mut BytesMut, lane: Lane, bytes: &[u8]) {
     let mut chunks = bytes.chunks(CHUNK_MAX as usize).peekable();
     if chunks.peek().is_none() {
-        out.extend_from_slice(&Head::chunk(lane, true, 0).encode());
+        out.extend_from_slice(&Head::chunk(lane, true, 0).encode(Words::WITH_CREDIT));
     }
     while let Some(chunk) = chunks.next() {
-        out.extend_from_slice(&Head::chunk(lane, chunks.peek().is_none(), chunk.len()).encode());
+        out.extend_from_slice(
+            &Head::chunk(lane, chunks.peek().is_none(), chunk.len()).encode(Words::WITH_CREDIT),
+        );
         out.extend_from_slice(chunk);
     }
 }
@@ -74,7 +76,7 @@ proptest! {
                 Sent::Frame(lane, bytes) => put_frame(&mut wire, *lane, bytes),
                 Sent::Credit(lane, bytes) => put_credit(&mut wire, *lane, *bytes),
                 Sent::KeepAlive => put_keep_alive(&mut wire),
-                Sent::Goodbye(text) => put_goodbye(&mut wire, text),
+                Sent::Goodbye(text) => put_goodbye(&mut wire, Words::WITH_CREDIT, text),
             }
             expected.push(each.clone());
         }
@@ -99,8 +101,8 @@ proptest! {
 
     #[test]
     fn a_word_that_decodes_encodes_back(word in any::<[u8; 4]>()) {
-        if let Ok(head) = Head::decode(word) {
-            prop_assert_eq!(head.encode(), word);
+        if let Ok(head) = Head::decode(word, Words::WITH_CREDIT) {
+            prop_assert_eq!(head.encode(Words::WITH_CREDIT), word);
         }
     }
 }
@@ -108,10 +110,10 @@ proptest! {
 #[test]
 fn chunks_of_the_other_lane_may_come_in_between() {
     let mut wire = BytesMut::new();
-    wire.extend_from_slice(&Head::chunk(Lane::Data, false, 2).encode());
+    wire.extend_from_slice(&Head::chunk(Lane::Data, false, 2).encode(Words::WITH_CREDIT));
     wire.extend_from_slice(b"ab");
     put_frame(&mut wire, Lane::Control, b"now");
-    wire.extend_from_slice(&Head::chunk(Lane::Data, true, 1).encode());
+    wire.extend_from_slice(&Head::chunk(Lane::Data, true, 1).encode(Words::WITH_CREDIT));
     wire.extend_from_slice(b"c");
     let frames: Vec<_> = decode_in_pieces(&wire, &[])
         .unwrap()
@@ -127,7 +129,8 @@ fn chunks_of_the_other_lane_may_come_in_between() {
 
 #[test]
 fn a_length_is_judged_before_its_bytes_arrive() {
-    let mut input = BytesMut::from(&Head::chunk(Lane::Data, true, 101).encode()[..]);
+    let mut input =
+        BytesMut::from(&Head::chunk(Lane::Data, true, 101).encode(Words::WITH_CREDIT)[..]);
     let fault = decoder().decode(&mut input).unwrap_err();
     assert_eq!(fault, Fault::ChunkTooLarge { len: 101, limit: 100 });
 }
@@ -136,28 +139,40 @@ fn a_length_is_judged_before_its_bytes_arrive() {
 fn chunks_that_add_up_to_too_much_are_a_fault() {
     let (mut decoder, mut input) = (decoder(), BytesMut::new());
     for _ in 0..FRAME_MAX / CHUNK_MAX {
-        input.extend_from_slice(&Head::chunk(Lane::Data, false, CHUNK_MAX as usize).encode());
+        input.extend_from_slice(
+            &Head::chunk(Lane::Data, false, CHUNK_MAX as usize).encode(Words::WITH_CREDIT),
+        );
         input.extend_from_slice(&[7; CHUNK_MAX as usize]);
         assert!(matches!(decoder.decode(&mut input), Ok(Some(Item::Part { .. }))));
     }
-    input.extend_from_slice(&Head::chunk(Lane::Data, true, 1).encode());
+    input.extend_from_slice(&Head::chunk(Lane::Data, true, 1).encode(Words::WITH_CREDIT));
     assert_eq!(decoder.decode(&mut input), Err(Fault::FrameTooLarge { limit: 400 }));
 }
 
 #[test]
 fn kinds_and_lengths_that_do_not_exist_are_faults() {
+    let words = Words::WITH_CREDIT;
     let word = |kind: u32, lane: u32, len: u32| (kind << 29 | lane << 28 | len).to_le_bytes();
-    assert_eq!(Head::decode(word(5, 0, 0)), Err(Fault::UnknownKind(5)));
-    assert_eq!(Head::decode(word(1, 1, 0)), Err(Fault::BadLength { kind: Kind::More, len: 0 }));
-    assert_eq!(
-        Head::decode(word(2, 0, 1)),
-        Err(Fault::BadLength { kind: Kind::KeepAlive, len: 1 })
-    );
-    assert_eq!(Head::decode(word(3, 1, 5)), Err(Fault::BadLength { kind: Kind::Credit, len: 5 }));
-    assert_eq!(
-        Head::decode(word(4, 0, 513)),
-        Err(Fault::BadLength { kind: Kind::Goodbye, len: 513 })
-    );
+    let decode = |kind, lane, len| Head::decode(word(kind, lane, len), words);
+    let bad = |kind, len| Err(Fault::BadLength { noun: "frame", kind, len });
+    assert_eq!(decode(5, 0, 0), Err(Fault::UnknownKind { noun: "frame", kind: 5 }));
+    assert_eq!(decode(1, 1, 0), bad(Kind::More, 0));
+    assert_eq!(decode(2, 0, 1), bad(Kind::KeepAlive, 1));
+    assert_eq!(decode(3, 1, 5), bad(Kind::Credit, 5));
+    assert_eq!(decode(4, 0, 513), bad(Kind::Goodbye, 513));
+}
+
+#[test]
+fn where_no_credit_is_given_the_goodbye_has_its_kind() {
+    let words = Words::WITHOUT_CREDIT;
+    let mut decoder = Decoder::new(words, FRAME_MAX, CHUNK_MAX);
+    let mut wire = BytesMut::new();
+    put_goodbye(&mut wire, words, "bye");
+    assert_eq!(&wire[..], [3, 0, 0, 0x60, b'b', b'y', b'e']);
+    let goodbye = decoder.decode(&mut wire.freeze());
+    assert_eq!(goodbye, Ok(Some(Item::Goodbye("bye".into()))));
+    let fault = Head::decode([0, 0, 0, 0x80], words);
+    assert_eq!(fault, Err(Fault::UnknownKind { noun: "chunk", kind: 4 }));
 }
 
 #[test]
@@ -166,7 +181,7 @@ fn the_wire_is_as_documented() {
     put_frame(&mut wire, Lane::Data, b"hi");
     put_keep_alive(&mut wire);
     put_credit(&mut wire, Lane::Data, 0x0102_0304);
-    put_goodbye(&mut wire, "bye");
+    put_goodbye(&mut wire, Words::WITH_CREDIT, "bye");
     let expected: &[u8] = &[
         2, 0, 0, 0x10, b'h', b'i', // last chunk, data
         0, 0, 0, 0x40, // keep-alive
@@ -179,7 +194,23 @@ fn the_wire_is_as_documented() {
 #[test]
 fn a_long_text_is_cut_at_a_character() {
     let text = "é".repeat(300);
-    assert_eq!(cut_text(&text).len(), TEXT_BYTES_MAX);
-    assert_eq!(cut_text(&format!("x{text}")).len(), TEXT_BYTES_MAX - 1);
-    assert_eq!(clean_text(b"a\nb\x1b[0m\xff"), "a b [0m\u{fffd}");
+    let mut wire = BytesMut::new();
+    put_goodbye(&mut wire, Words::WITH_CREDIT, &text);
+    assert_eq!(wire.len(), WORD_BYTES + TEXT_BYTES_MAX);
+    wire.clear();
+    put_goodbye(&mut wire, Words::WITH_CREDIT, &format!("x{text}"));
+    assert_eq!(wire.len(), WORD_BYTES + TEXT_BYTES_MAX - 1);
+}
+
+#[test]
+fn a_message_that_ends_within_a_chunk_is_cut() {
+    let mut decoder = decoder();
+    let chunk = [&Head::chunk(Lane::Data, true, 3).encode(Words::WITH_CREDIT)[..], b"abc"].concat();
+    for end in 1..chunk.len() {
+        let mut message = Bytes::copy_from_slice(&chunk[..end]);
+        assert_eq!(decoder.decode(&mut message), Err(Fault::Cut), "{end}");
+    }
+    let mut message = Bytes::from(chunk);
+    assert!(matches!(decoder.decode(&mut message), Ok(Some(Item::Frame { .. }))));
+    assert_eq!(decoder.decode(&mut message), Ok(None));
 }

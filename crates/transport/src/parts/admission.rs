@@ -1,0 +1,46 @@
+//! Bounds that the connections of a transport share: how many there may be, and room to send.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{NoSeat, Seat, Seats, SendPool, SendShare};
+use crate::PeerName;
+
+/// The bounds of all connections of a transport together; made by
+/// [`Settings::admission`](super::Settings::admission).
+#[derive(Debug)]
+pub struct Admission {
+    pub(super) handshakes: Arc<Seats>,
+    pub(super) connections: Arc<Seats>,
+    pub(super) send: Arc<SendPool>,
+}
+
+impl Admission {
+    /// A place among the handshakes, for whoever connects from this address.
+    ///
+    /// # Errors
+    /// The text to refuse it with: the address has its share.
+    pub fn begin(&self, from: IpAddr) -> Result<Seat, String> {
+        let explain = |no: NoSeat| format!("connections in their handshake: {no}");
+        self.handshakes.take(PeerName::Place(from.to_string().into())).map_err(explain)
+    }
+
+    /// A place among the accepted connections.
+    ///
+    /// # Errors
+    /// The text to refuse it with: the peer has its share.
+    pub fn accept(&self, name: PeerName) -> Result<Seat, String> {
+        let explain = |no: NoSeat| format!("connections that are open: {no}");
+        self.connections.take(name).map_err(explain)
+    }
+
+    /// The share of a connection in the room to send.
+    pub fn share(&self, name: PeerName) -> SendShare {
+        self.send.open(name)
+    }
+
+    /// Handshakes that are under way.
+    pub fn handshake_count(&self) -> usize {
+        self.handshakes.taken_count()
+    }
+}

@@ -1,0 +1,173 @@
+//! Receiving side of a connection: from bytes to frames that the sink takes, with the credit they
+//! cost.
+//!
+//! It holds, per lane, the part of a frame that has come so far; frames are slices of what was
+//! read, and one of several chunks is put together in its own.
+
+use std::sync::Arc;
+
+use super::chunk::{Decoder, Fault, Input, Item, Words};
+use super::credit::ReceiveCredit;
+use super::lanes::{LANES, index};
+use super::life::Stop;
+use super::lifetime::{Carrier, Lifetime};
+use crate::{Connection, Received, Sink};
+
+/// Frames that the sink is given at once. A read may bring hundreds, each of which may start a
+/// handler: after so many others have their turn. Not so few that calls in flight together lose the
+/// writes that they share.
+pub const FRAMES_PER_TURN: usize = 128;
+
+/// Decoder of a connection and the credit that it granted.
+#[derive(Debug)]
+pub struct Inbound {
+    decoder: Decoder,
+    credit: Option<[ReceiveCredit; 2]>,
+}
+
+/// Outcome of a delivery.
+#[derive(Debug)]
+pub struct Delivered {
+    /// Why nothing more is to be delivered, if so.
+    pub stop: Option<Stop>,
+    /// The turn was over before the bytes were.
+    pub has_more: bool,
+}
+
+impl Inbound {
+    /// For frames and chunks up to these sizes, with credit for so much per lane, or none.
+    pub fn new(frame_bytes_max: u32, chunk_bytes_max: u32, windows: Option<[u32; 2]>) -> Self {
+        let credit =
+            |windows: [u32; 2]| LANES.map(|lane| ReceiveCredit::new(lane, windows[index(lane)]));
+        let decoder = Decoder::new(Words::of(windows), frame_bytes_max, chunk_bytes_max);
+        Self { decoder, credit: windows.map(credit) }
+    }
+
+    /// Number of bytes that the chunk at the front of `input` still needs; at least 1.
+    pub fn missing(&self, input: &[u8]) -> usize {
+        self.decoder.missing(input)
+    }
+
+    /// Hands the whole frames of `input`, at most `frames_max`, to the sink, and what they cost
+    /// back to the peer.
+    #[inline]
+    pub fn deliver<C: Carrier>(
+        &mut self,
+        input: &mut impl Input,
+        frames_max: usize,
+        lifetime: &Lifetime<C>,
+    ) -> Delivered {
+        let connection = &**lifetime.connection();
+        let mut frames = Frames {
+            connection,
+            inbound: self,
+            input,
+            left: frames_max,
+            taken: [0; 2],
+            is_flush_due: false,
+            stop: None,
+        };
+        let refused = hand_to(lifetime.sink(), lifetime.handle(), &mut frames);
+        let Frames { left, taken, mut is_flush_due, stop, .. } = frames;
+        if let Some(credit) = &mut self.credit {
+            for lane in LANES {
+                if let Some(bytes) = credit[index(lane)].take(taken[index(lane)]) {
+                    connection.return_credit(lane, bytes);
+                    is_flush_due = true;
+                }
+            }
+        }
+        if is_flush_due {
+            connection.flush();
+        }
+        Delivered { stop: refused.err().map(Stop::Fault).or(stop), has_more: left == 0 }
+    }
+}
+
+/// Calls the sink if there is a frame; what it leaves in the iterator is dropped.
+///
+/// # Errors
+/// The sink's text when the peer broke the call protocol.
+#[inline]
+pub fn hand_to(
+    sink: &dyn Sink,
+    from: &Arc<dyn Connection>,
+    frames: &mut impl Iterator<Item = Received>,
+) -> Result<(), String> {
+    let mut frames = frames.peekable();
+    if frames.peek().is_some() {
+        sink.on_batch(from, &mut frames)?;
+        frames.for_each(drop);
+    }
+    Ok(())
+}
+
+/// Frames of one read, decoded as the sink takes them; the transport's own chunks are handled here.
+struct Frames<'a, C, I> {
+    connection: &'a C,
+    inbound: &'a mut Inbound,
+    input: &'a mut I,
+    /// Number of frames that there may still be now.
+    left: usize,
+    /// Credit to give back per lane once the sink has returned.
+    taken: [u32; 2],
+    is_flush_due: bool,
+    stop: Option<Stop>,
+}
+
+impl<C: Carrier, I: Input> Frames<'_, C, I> {
+    /// Handles items until one is a frame for the sink.
+    #[inline]
+    fn advance(&mut self) -> Result<Option<Received>, Stop> {
+        while let Some(item) = self.inbound.decoder.decode(self.input)? {
+            match item {
+                Item::Frame { lane, bytes, cost } => {
+                    self.charge(index(lane), cost)?;
+                    self.connection.counts().frames_received.add(1);
+                    return Ok(Some(Received { lane, bytes }));
+                }
+                // Given back before the frame is whole, or a frame above the window would be stuck;
+                // what is put aside is bounded by the largest frame.
+                Item::Part { lane, cost } => self.charge(index(lane), cost)?,
+                Item::Credit { lane, bytes } => {
+                    self.connection.grant(lane, bytes)?;
+                    self.is_flush_due = true;
+                }
+                Item::KeepAlive => {}
+                Item::Goodbye(text) => return Err(Stop::Goodbye(text)),
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn charge(&mut self, lane: usize, cost: u32) -> Result<(), Fault> {
+        if let Some(credit) = &mut self.inbound.credit {
+            credit[lane].receive(cost)?;
+            self.taken[lane] += cost;
+        }
+        Ok(())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault.to_string())
+    }
+}
+
+impl<C: Carrier, I: Input> Iterator for Frames<'_, C, I> {
+    type Item = Received;
+
+    #[inline]
+    fn next(&mut self) -> Option<Received> {
+        if self.stop.is_some() || self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        self.advance().unwrap_or_else(|stop| {
+            self.stop = Some(stop);
+            None
+        })
+    }
+}
