@@ -16,6 +16,7 @@
 //!   of a service with a state.
 //! - [`EchoRound`]: any phases with any rules ([`EchoPlan`]), in a handler or about a tag.
 //! - [`EchoSpace`]: rounds about names of the application's own, for phases that outlive a call.
+//! - [`EchoStream`]: all votes about such names, for a protocol with a core of its own.
 //! - [`EchoCore`]: the same without I/O and clock, for protocols and simulations.
 //!
 //! # What is promised
@@ -38,6 +39,7 @@ mod plan;
 mod round;
 mod serve;
 mod space;
+mod stream;
 mod tally;
 
 pub use digest::digest_of;
@@ -48,4 +50,5 @@ pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
 pub use round::{EchoOutcome, EchoRound, echo_phases};
 pub use serve::{EchoExt, EchoOf};
 pub use space::{EchoSpace, EchoSpaceBuilder};
+pub use stream::{EchoStream, StreamRefused, TaggedCast, Verifier};
 pub use tally::{Evidence, Heard, Refusal, Refused, Vote};

@@ -50,6 +50,8 @@ pub struct EchoRound {
     seen: Option<u64>,
     /// This node was told of a later epoch by then.
     is_stale: bool,
+    /// Votes of this node wait to be released.
+    is_holding: bool,
     casts: Vec<ReceivedCast>,
 }
 
@@ -82,7 +84,8 @@ impl EchoRound {
 
     pub(super) fn of(core: EchoCore, port: CastPort, is_call: bool) -> Self {
         let (lives, down, missed, casts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { core, port, is_call, lives, down, missed, seen: None, is_stale: false, casts }
+        let (seen, is_stale, is_holding) = (None, false, false);
+        Self { core, port, is_call, lives, down, missed, seen, is_stale, is_holding, casts }
     }
 
     /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a
@@ -100,6 +103,41 @@ impl EchoRound {
         let payload = payload.into();
         self.transmit(|vote| if vote.phase == phase { payload.clone() } else { Bytes::new() });
         Ok(())
+    }
+
+    /// Holds back what is cast from now on, also by a rule, until [`Self::release`] sends it: for who
+    /// stores or signs a vote before it says it, or has something to send along, which it gives then.
+    /// A held vote counts here all the same, so nothing is to be decided on a quorum meanwhile.
+    pub fn hold(&mut self) {
+        self.is_holding = true;
+    }
+
+    /// Waits until this node has cast a vote that is held, and gives it. Votes of others are
+    /// counted meanwhile.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, no vote is lost.
+    pub async fn held(&mut self) -> EchoVote {
+        poll_fn(|cx| {
+            loop {
+                if self.is_holding
+                    && let Some(vote) = self.core.poll_transmit()
+                {
+                    return Poll::Ready(vote);
+                }
+                if !self.port.poll_waiting(cx, 1).is_ready {
+                    return Poll::Pending;
+                }
+                self.count_waiting();
+            }
+        })
+        .await
+    }
+
+    /// Sends a vote that was held to all other members.
+    pub fn release(&mut self, vote: EchoVote, payload: impl Into<Bytes>) {
+        self.send(vote, payload.into());
+        self.note_missed();
     }
 
     /// Casts again what this node had cast in an earlier life, before anything else is: nobody may
@@ -141,13 +179,19 @@ impl EchoRound {
     }
 
     fn transmit(&mut self, payload: impl Fn(EchoVote) -> Bytes) {
-        while let Some(vote) = self.core.poll_transmit() {
-            self.note_lives();
-            let (members, me) = (self.core.members(), self.port.node());
-            let body = self.body(vote, payload(vote));
-            self.port.send(members.nodes().filter(|node| *node != me), body);
+        while !self.is_holding
+            && let Some(vote) = self.core.poll_transmit()
+        {
+            self.send(vote, payload(vote));
         }
         self.note_missed();
+    }
+
+    fn send(&mut self, vote: EchoVote, payload: Bytes) {
+        self.note_lives();
+        let (members, me) = (self.core.members(), self.port.node());
+        let body = self.body(vote, payload);
+        self.port.send(members.nodes().filter(|node| *node != me), body);
     }
 
     fn body(&self, vote: EchoVote, payload: Bytes) -> CastBody {

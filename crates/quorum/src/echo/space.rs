@@ -1,6 +1,8 @@
 //! Rounds about names of the application's own, for phases that outlive a call.
 
+use std::fmt;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{Announce, CastSpace, Endpoint, NodeId};
@@ -12,6 +14,7 @@ use super::error::EchoError;
 use super::machine::{EchoCore, EchoVote};
 use super::plan::EchoPlan;
 use super::round::EchoRound;
+use super::stream::{EchoStream, Verifier};
 
 /// The tags of one service or group at this node: pairs of numbers, such as view and sequence, each
 /// of which members vote on in a round of its own.
@@ -42,7 +45,7 @@ pub struct EchoSpace {
 }
 
 /// Sets up an [`EchoSpace`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EchoSpaceBuilder {
     name: u64,
     members: Configuration,
@@ -50,6 +53,7 @@ pub struct EchoSpaceBuilder {
     keep: Duration,
     announce: Announce,
     floor: (u64, u64),
+    verifier: Option<Arc<dyn Verifier>>,
 }
 
 impl EchoSpaceBuilder {
@@ -93,6 +97,14 @@ impl EchoSpaceBuilder {
         self
     }
 
+    /// Has votes looked at before they are given: for a [stream](Self::stream) alone. Default: what
+    /// a member says on its connection counts.
+    #[must_use]
+    pub fn verify(mut self, verifier: impl Verifier) -> Self {
+        self.verifier = Some(Arc::new(verifier));
+        self
+    }
+
     /// The number that stands for the name in casts.
     pub fn id(&self) -> u64 {
         self.name
@@ -103,15 +115,39 @@ impl EchoSpaceBuilder {
     /// # Errors
     /// [`EchoError::NotMember`], or [`EchoError::Space`] when the endpoint has it open.
     pub fn open(self, endpoint: &Endpoint) -> Result<EchoSpace, EchoError> {
-        let Self { name, members, window, keep, announce, floor } = self;
+        let space = self.cast_space(endpoint)?;
+        let Self { members, keep, .. } = self;
+        Ok(EchoSpace { space, members, keep })
+    }
+
+    /// Opens it as one stream of all votes. What members have cast before is in it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn stream(self, endpoint: &Endpoint) -> Result<EchoStream, EchoError> {
+        let space = self.cast_space(endpoint)?;
+        let Self { members, keep, verifier, .. } = self;
+        Ok(EchoStream::new(space, members, keep, verifier))
+    }
+
+    fn cast_space(&self, endpoint: &Endpoint) -> Result<CastSpace, EchoError> {
         let node = endpoint.node();
-        if !members.contains(node) {
+        if !self.members.contains(node) {
             return Err(EchoError::NotMember { node });
         }
-        let nodes: Vec<_> = members.nodes().collect();
-        let space = endpoint.cast_space(name, window, announce, Some(&nodes))?;
-        space.raise_floor(floor.0, floor.1);
-        Ok(EchoSpace { space, members, keep })
+        let nodes: Vec<_> = self.members.nodes().collect();
+        let space = endpoint.cast_space(self.name, self.window, self.announce, Some(&nodes))?;
+        space.raise_floor(self.floor.0, self.floor.1);
+        Ok(space)
+    }
+}
+
+impl fmt::Debug for EchoSpaceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EchoSpaceBuilder")
+            .field("name", &self.name)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
     }
 }
 
@@ -128,6 +164,7 @@ impl EchoSpace {
             keep: Duration::from_secs(10),
             announce: Announce { senders_min: 1, source: None },
             floor: (0, 0),
+            verifier: None,
         }
     }
 

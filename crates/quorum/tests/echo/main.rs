@@ -6,6 +6,7 @@ mod floods;
 mod liars;
 mod pull;
 mod spaces;
+mod streams;
 mod support;
 mod swarm;
 mod told;

@@ -1,0 +1,291 @@
+//! All votes of a space in one stream, for a protocol that keeps its own books.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::{CastBody, CastSpace, NodeId};
+use tokio::task::JoinHandle;
+
+use crate::Configuration;
+
+use super::error::EchoError;
+use super::machine::EchoVote;
+
+/// The votes about all tags of a space at this node, one of each member in turn, and the means to
+/// send one's own. No tag is joined: what to make of the votes is up to the reader, such as a core
+/// of its own with an [`EchoCore`](super::EchoCore) for each tag, or something that a plan cannot
+/// express. What leaves here was decided there, so it can be held, stored and signed before.
+///
+/// Nothing waits for a reader that is slow beyond the bounds of a mailbox: of one member at most
+/// [`casts_max`](convoke_core::Limits::casts_max) votes, and its share of all bytes. One that floods
+/// loses votes of its own.
+///
+/// ```
+/// # use convoke_core::Endpoint;
+/// # use convoke_quorum::{Configuration, echo::{EchoCore, EchoError, EchoPlan, EchoSpace, digest_of}};
+/// # async fn log(endpoint: &Endpoint, members: &Configuration) -> Result<(), EchoError> {
+/// let mut votes = EchoSpace::builder("log", members).stream(endpoint)?;
+/// let mut slot = EchoCore::new(endpoint.node(), members, EchoPlan::majority(members.len(), 2)?)?;
+/// slot.cast(0, digest_of(b"heron"))?;
+/// while slot.reached(1).is_none() {
+///     while let Some(vote) = slot.poll_transmit() {
+///         votes.cast((0, 7), vote, "");
+///     }
+///     let heard = votes.next().await;
+///     if heard.tag == (0, 7) {
+///         let _ = slot.handle_cast(heard.from, heard.body);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct EchoStream {
+    space: CastSpace,
+    members: Configuration,
+    keep: Duration,
+    gate: Option<Gate>,
+    /// Votes of a later epoch than the members', until they change.
+    later: VecDeque<TaggedCast>,
+    refused: StreamRefused,
+}
+
+/// A vote, and what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaggedCast {
+    /// View and sequence.
+    pub tag: (u64, u64),
+    /// The member that cast it, as its connection says.
+    pub from: NodeId,
+    /// What it says.
+    pub body: CastBody,
+}
+
+/// Numbers of votes that a stream did not give.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamRefused {
+    /// They claimed the place of another member.
+    pub wrong_index: u64,
+    /// They were of an earlier epoch, or there were too many of a later one.
+    pub wrong_epoch: u64,
+    /// What the verifier said of them.
+    pub by_cause: BTreeMap<&'static str, u64>,
+}
+
+/// Looks at votes before they count: at signatures, for example.
+pub trait Verifier: Send + Sync + 'static {
+    /// Judges a vote: a refused one is dropped, and counted by the cause.
+    ///
+    /// # Errors
+    /// The cause, a constant of few.
+    fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str>;
+
+    /// Judges several at once. Runs on a thread where it may block. Default: one after the other.
+    fn verify_all(&self, casts: &[TaggedCast]) -> Vec<Result<(), &'static str>> {
+        casts.iter().map(|cast| self.verify(cast)).collect()
+    }
+}
+
+impl<F: Fn(&TaggedCast) -> Result<(), &'static str> + Send + Sync + 'static> Verifier for F {
+    fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str> {
+        self(cast)
+    }
+}
+
+/// Votes on their way through a verifier.
+struct Gate {
+    verifier: Arc<dyn Verifier>,
+    running: Option<JoinHandle<Judged>>,
+    good: VecDeque<TaggedCast>,
+}
+
+type Judged = (Vec<TaggedCast>, Vec<Result<(), &'static str>>);
+
+/// Votes that a verifier is given at once: enough for batches to be worth it, and few enough that
+/// what has come since is looked at soon.
+const BATCH: usize = 128;
+
+/// Votes of a later epoch that are kept of each member.
+const LATER_MAX: usize = 256;
+
+impl EchoStream {
+    pub(super) fn new(
+        space: CastSpace,
+        members: Configuration,
+        keep: Duration,
+        verifier: Option<Arc<dyn Verifier>>,
+    ) -> Self {
+        space.stream();
+        let gate = verifier.map(|verifier| Gate { verifier, running: None, good: VecDeque::new() });
+        let (later, refused) = (VecDeque::new(), StreamRefused::default());
+        Self { space, members, keep, gate, later, refused }
+    }
+
+    /// The next vote, of each member in turn.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, no vote is lost.
+    pub async fn next(&mut self) -> TaggedCast {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`Self::next`], for a future of one's own. Keeps the waker of the last poll.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<TaggedCast> {
+        let Some(mut gate) = self.gate.take() else { return self.poll_heard(cx) };
+        let polled = self.poll_gate(&mut gate, cx);
+        self.gate = Some(gate);
+        polled
+    }
+
+    fn poll_gate(&mut self, gate: &mut Gate, cx: &mut Context<'_>) -> Poll<TaggedCast> {
+        loop {
+            if let Some(good) = gate.good.pop_front() {
+                return Poll::Ready(good);
+            }
+            if let Some(running) = &mut gate.running {
+                let judged = ready!(Pin::new(running).poll(cx));
+                gate.running = None;
+                // A verifier that panics has judged none.
+                let (casts, verdicts) = judged.unwrap_or_default();
+                for (cast, verdict) in casts.into_iter().zip(verdicts) {
+                    match verdict {
+                        Ok(()) => gate.good.push_back(cast),
+                        Err(cause) => *self.refused.by_cause.entry(cause).or_default() += 1,
+                    }
+                }
+                continue;
+            }
+            let mut batch = Vec::new();
+            while batch.len() < BATCH
+                && let Poll::Ready(cast) = self.poll_heard(cx)
+            {
+                batch.push(cast);
+            }
+            if batch.is_empty() {
+                return Poll::Pending;
+            }
+            let verifier = gate.verifier.clone();
+            gate.running = Some(tokio::task::spawn_blocking(move || {
+                let verdicts = verifier.verify_all(&batch);
+                (batch, verdicts)
+            }));
+        }
+    }
+
+    /// The next vote of a member of this epoch.
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<TaggedCast> {
+        loop {
+            let cast = match self.take_later() {
+                Some(cast) => cast,
+                None => {
+                    let (tag, received) = ready!(self.space.poll_cast(cx));
+                    TaggedCast { tag, from: received.from, body: received.body }
+                }
+            };
+            let (epoch, ours) = (cast.body.epoch, self.members.epoch());
+            if epoch > ours {
+                let kept = self.later.iter().filter(|other| other.from == cast.from).count();
+                match kept < LATER_MAX {
+                    true => self.later.push_back(cast),
+                    false => self.refused.wrong_epoch += 1,
+                }
+            } else if epoch < ours {
+                self.refused.wrong_epoch += 1;
+            } else if self.members.index_of(cast.from) != Some(cast.body.sender) {
+                self.refused.wrong_index += 1;
+            } else {
+                return Poll::Ready(cast);
+            }
+        }
+    }
+
+    /// A vote that came before its epoch.
+    fn take_later(&mut self) -> Option<TaggedCast> {
+        let next = self.later.front()?;
+        match next.body.epoch <= self.members.epoch() {
+            true => self.later.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Sends a vote about a tag to all other members.
+    pub fn cast(&self, tag: (u64, u64), vote: EchoVote, payload: impl Into<Bytes>) {
+        let me = self.space.node();
+        self.send(tag, self.members.nodes().filter(|node| *node != me), vote, payload);
+    }
+
+    /// Sends a vote about a tag to some members: again, to one that was away, for example.
+    pub fn send(
+        &self,
+        tag: (u64, u64),
+        to: impl IntoIterator<Item = NodeId>,
+        EchoVote { phase, digest }: EchoVote,
+        payload: impl Into<Bytes>,
+    ) {
+        let sender = self.members.index_of(self.space.node()).unwrap_or(u16::MAX);
+        let (epoch, payload) = (self.members.epoch(), payload.into());
+        let body = CastBody { phase, sender, epoch, digest, payload };
+        self.space.send(tag, self.keep, to, body);
+    }
+
+    /// Other members from now on, most likely of a later epoch: nobody else is heard. Votes of that
+    /// epoch which came before are given next, 256 of each member at most; those of the epoch before
+    /// are refused from now on, and counted. Members that are still in it learn of the later one by
+    /// [`Self::later`].
+    ///
+    /// # Errors
+    /// [`EchoError::NotMember`] when this node is none of them; then nothing is changed.
+    pub fn change_members(&mut self, members: &Configuration) -> Result<(), EchoError> {
+        let node = self.space.node();
+        if !members.contains(node) {
+            return Err(EchoError::NotMember { node });
+        }
+        self.members = members.clone();
+        // Those of this epoch first, so that none waits behind one of a later.
+        self.later.make_contiguous().sort_by_key(|cast| cast.body.epoch);
+        self.space.change_members(members.nodes());
+        Ok(())
+    }
+
+    /// Members that vote in a later epoch than this stream's, as they say.
+    pub fn later(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.members.nodes().filter(|node| self.later.iter().any(|cast| cast.from == *node))
+    }
+
+    /// Members to which votes could not be sent since this was last asked: whom to send them to
+    /// again once they are back.
+    pub fn take_missed(&self) -> Vec<NodeId> {
+        self.space.take_missed().into_iter().collect()
+    }
+
+    /// Closes all tags below this one: what waits about them is dropped, and what comes.
+    pub fn close_below(&self, view: u64, sequence: u64) {
+        self.space.raise_floor(view, sequence);
+    }
+
+    /// Numbers of votes that were not given so far.
+    pub fn refused(&self) -> &StreamRefused {
+        &self.refused
+    }
+
+    /// The members that vote.
+    pub fn members(&self) -> &Configuration {
+        &self.members
+    }
+}
+
+impl fmt::Debug for EchoStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EchoStream")
+            .field("space", &self.space)
+            .field("members", &self.members)
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
+    }
+}
