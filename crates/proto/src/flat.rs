@@ -21,7 +21,7 @@ use crate::admission;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, TaskKey};
 use crate::key::Secret;
 use crate::time::Timestamp;
-use crate::wire::{Message, Reply, ReplyKind};
+use crate::wire::{Reply, ReplyKind, Status};
 
 use super::Arrival;
 use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
@@ -104,13 +104,8 @@ impl Flat {
         &self,
         by: &Arrival,
         (call, task): (CallId, &TaskKey),
-        message: &Message,
         secret: &Secret,
     ) -> bool {
-        if let Message::Status(status) = message {
-            let mut tasks = status.tasks.iter().map(|(asked, _)| asked);
-            return tasks.any(|asked| secret.is_answer(call, asked));
-        }
         match by.key {
             Some(key) => secret.branch(call, &task.path) == Some(key),
             None => {
@@ -122,6 +117,11 @@ impl Flat {
                 !by.is_relayed() && leg.is_some_and(|leg| leg.link == by.link)
             }
         }
+    }
+
+    /// True when a STATUS counts, as [`Call::admits_any`](super::call::Call::admits_any) has it.
+    pub(crate) fn admits_any(&self, call: CallId, status: &Status, secret: &Secret) -> bool {
+        status.tasks.iter().any(|(asked, _)| secret.is_answer(call, asked))
     }
 
     /// Takes the sole reply of a branch, which counts. False when it is anything else: the call

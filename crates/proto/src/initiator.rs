@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::id::{CallId, Incarnation, LinkId, NodeId, Path};
+use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::Secret;
 use crate::time::Timestamp;
-use crate::wire::{Asked, Frame, Message, Statement};
+use crate::wire::{Asked, Frame, Header, Message, Reply, Statement};
 
 use super::call::{Call, CallEvent, CallOptions, End, LinkView, RootBranch};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
@@ -282,35 +282,27 @@ impl Initiator {
         frame: &mut Frame,
         links: &dyn LinkView,
     ) -> bool {
-        let seq = frame.header.call.seq;
-        if let Some(flat) = self.flat.get_mut(seq) {
-            let (call, task) = (CallId { origin: self.life, seq }, &frame.header.task);
-            // Before it grows: who may not speak must not cost more than this.
-            let counts = flat.admits(&by, (call, task), &frame.message, &self.secret);
-            if !counts && !mutant::is(Mutant::NoKeys) {
-                if mutant::is(Mutant::UnaskedFailsBranch) {
-                    self.handle_unsent(now, call, &frame.header.task.path, "");
-                }
+        let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
+        if let Message::Reply(reply) = &mut frame.message {
+            if let Some(counts) = self.handle_flat_reply(now, by, &frame.header, reply) {
+                return counts;
+            }
+        } else if let Some(flat) = self.flat.get(seq) {
+            let call = CallId { origin: self.life, seq };
+            let counts = match &frame.message {
+                Message::Status(status) => flat.admits_any(call, status, &self.secret),
+                _ => flat.admits(&by, (call, &task), &self.secret),
+            };
+            if !counts && !self.forgives(now, call, &task) {
                 return false;
             }
-            if let Message::Reply(reply) = &mut frame.message
-                && flat.answer(now, by, task, reply, self.limits.unscheduled_bytes)
-            {
-                self.note_answer(seq);
-                return true;
-            }
         }
-        let task = frame.header.task.clone();
         if let Some(Armed { call, .. }) = self.calls.get(&seq) {
             let counts = match &frame.message {
                 Message::Status(status) => call.admits_any(status),
                 _ => call.admits(&by, &task),
             };
-            if !counts && !mutant::is(Mutant::NoKeys) {
-                if mutant::is(Mutant::UnaskedFailsBranch) {
-                    let call = CallId { origin: self.life, seq };
-                    self.handle_unsent(now, call, &task.path, "");
-                }
+            if !counts && !self.forgives(now, CallId { origin: self.life, seq }, &task) {
                 return false;
             }
         }
@@ -332,13 +324,42 @@ impl Initiator {
         true
     }
 
-    fn note_answer(&mut self, seq: u64) {
-        let Some(flat) = self.flat.get(seq) else { return };
+    /// A reply for a call that is flat: true or false when that takes it or it does not count.
+    /// `None` when there is no such call, or it must grow before it hears of it.
+    pub(crate) fn handle_flat_reply(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        Header { call, task }: &Header,
+        reply: &mut Reply,
+    ) -> Option<bool> {
+        let (seq, call) = (call.seq, CallId { origin: self.life, ..*call });
+        let flat = self.flat.get_mut(seq)?;
+        // Before it grows: who may not speak must not cost more than this.
+        if !flat.admits(&by, (call, task), &self.secret) {
+            return if self.forgives(now, call, task) { None } else { Some(false) };
+        }
+        if !flat.answer(now, by, task, reply, self.limits.unscheduled_bytes) {
+            return None;
+        }
         if flat.is_complete() && flat.reading == Reading::Decided {
             self.discard_flat(seq);
         } else if flat.is_worth_waking() {
             self.ready.push_back(seq);
         }
+        Some(true)
+    }
+
+    /// True when what does not count is taken all the same, or a branch fails for it: only mutants
+    /// do so.
+    fn forgives(&mut self, now: Timestamp, call: CallId, task: &TaskKey) -> bool {
+        if mutant::is(Mutant::NoKeys) {
+            return true;
+        }
+        if mutant::is(Mutant::UnaskedFailsBranch) {
+            self.handle_unsent(now, call, &task.path, "");
+        }
+        false
     }
 
     /// A PROBE for these tasks of a call found no way to their holder.

@@ -139,6 +139,11 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
+    /// The same, with what the frame says of itself.
+    pub(crate) fn said(self, relayed_from: Option<NodeId>, key: Option<Key>) -> Self {
+        Self { from: relayed_from.unwrap_or(self.via), key, ..self }
+    }
+
     /// The node and the life of it that the connection proves.
     pub(crate) fn sender(&self) -> NodeLife {
         NodeLife { node: self.via, life: self.life }
@@ -165,6 +170,9 @@ pub enum Fault {
     /// A frame without a sensible receiver.
     #[error("a frame is not addressed to this node")]
     Misrouted,
+    /// What came is no frame.
+    #[error(transparent)]
+    Wire(#[from] wire::WireError),
 }
 
 /// A message that one of the cores wants sent; [`node::Node`] finds the way.

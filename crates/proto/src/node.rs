@@ -12,12 +12,14 @@ mod tasks;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::address::Address;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, NodeLife};
 use crate::key::Secret;
 use crate::link::Link;
 use crate::time::Timestamp;
-use crate::wire::{Frame, Message};
+use crate::wire::{Frame, Message, Opened};
 
 use super::Fault;
 use super::initiator::Initiator;
@@ -258,10 +260,30 @@ impl<O: Outbox> Node<O> {
         self.links.note_dial_error(node, text);
     }
 
-    /// A frame came over a connection.
+    /// The bytes of a frame came over a connection.
     ///
     /// # Errors
     /// [`Fault`]: the peer's doing. The frame is dropped; the connection should be closed.
+    pub fn handle_bytes(
+        &mut self,
+        now: Timestamp,
+        link: LinkId,
+        bytes: Bytes,
+    ) -> Result<(), Fault> {
+        self.observe(now);
+        let mut opened = Opened::new(bytes);
+        opened.read()?;
+        // What a connection that was reset still brings may be stale.
+        let Some(by) = self.links.arrival(link) else { return Ok(()) };
+        let result = self.dispatch_opened(now, by, &mut opened);
+        self.pump(now);
+        result
+    }
+
+    /// As [`Self::handle_bytes`], of a frame that was read already.
+    ///
+    /// # Errors
+    /// As [`Self::handle_bytes`].
     pub fn handle_frame(
         &mut self,
         now: Timestamp,
@@ -269,7 +291,6 @@ impl<O: Outbox> Node<O> {
         mut frame: Frame,
     ) -> Result<(), Fault> {
         self.observe(now);
-        // What a connection that was reset still brings may be stale.
         let Some(by) = self.links.arrival(link) else { return Ok(()) };
         let result = self.dispatch(now, by, &mut frame);
         self.pump(now);
@@ -406,10 +427,14 @@ impl<O: Outbox> Node<O> {
 
     /// After a pause longer than the keep-alive timeout every connection is reset before anything
     /// is read or expired: a fence may have run out here while its stale request waits in a socket.
+    #[inline]
     fn observe(&mut self, now: Timestamp) {
-        if now == self.last_seen {
-            return;
+        if now != self.last_seen {
+            self.observe_progress(now);
         }
+    }
+
+    fn observe_progress(&mut self, now: Timestamp) {
         let paused = now.since(self.last_seen) > self.keep_alive_timeout;
         self.last_seen = now;
         if paused {

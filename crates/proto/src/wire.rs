@@ -64,10 +64,15 @@ pub const VERSION: u8 = 2;
 /// Set in the first byte of a frame that shows a key.
 const KEYED: u8 = 0x80;
 
+/// Bits of the first byte that say what message it is.
+const KIND_BITS: u8 = 0x0f;
+
 /// Set in every frame that a node between sender and receiver passed on.
 const FLAG_RELAYED: u8 = 0x80;
 
 const KIND_REQUEST: u8 = 1;
+const KIND_REPLY: u8 = 2;
+const KIND_CAST: u8 = 10;
 const KIND_REPLY_EXTENDED: u8 = 14;
 
 /// One frame of the call protocol.
@@ -120,7 +125,7 @@ impl Message {
         match self {
             Self::Request(_) => KIND_REQUEST,
             Self::Reply(message) if !message.extensions.is_empty() => KIND_REPLY_EXTENDED,
-            Self::Reply(_) => 2,
+            Self::Reply(_) => KIND_REPLY,
             Self::Manifest(_) => 3,
             Self::Fail(_) => 4,
             Self::Cancel(_) => 5,
@@ -128,7 +133,7 @@ impl Message {
             Self::Status(_) => 7,
             Self::LinkDown(_) => 8,
             Self::Credit(_) => 9,
-            Self::Cast(_) => 10,
+            Self::Cast(_) => KIND_CAST,
             Self::Ask(_) => 11,
             Self::Settled(_) => 12,
             Self::Item(_) => 13,
@@ -174,7 +179,7 @@ impl Message {
         }
         Ok(match kind {
             KIND_REQUEST => Self::Request(Request::read(flags, input)?),
-            2 => Self::Reply(Reply::read(flags, input)?),
+            KIND_REPLY => Self::Reply(Reply::read(flags, input)?),
             3 => Self::Manifest(Manifest::read(flags, input)?),
             4 => Self::Fail(Fail::read(flags, input)?),
             5 => Self::Cancel(Cancel::read(input)?),
@@ -182,7 +187,7 @@ impl Message {
             7 => Self::Status(Status::read(input)?),
             8 => Self::LinkDown(LinkDown::read(flags, input)?),
             9 => Self::Credit(Credit::read(flags, input)?),
-            10 => Self::Cast(Cast::read(flags, input)?),
+            KIND_CAST => Self::Cast(Cast::read(flags, input)?),
             11 => Self::Ask(Ask::read(input)?),
             12 => Self::Settled(Settled::read(input)?),
             13 => Self::Item(Item::read(flags, input)?),
@@ -311,15 +316,9 @@ impl Frame {
     /// # Errors
     /// [`WireError`]: the sender's doing.
     pub fn decode(bytes: Bytes) -> Result<Self, WireError> {
-        let mut input = Reader::new(bytes);
-        let first = First::read(&mut input)?;
-        let flags = input.u8()?;
-        let header = Header::read(&mut input)?;
-        let relayed_from = (flags & FLAG_RELAYED != 0).then(|| input.node()).transpose()?;
-        let key = first.is_keyed.then(|| input.u64().map(Key)).transpose()?;
-        let message = Message::read(first.kind, flags & !FLAG_RELAYED, &mut input)?;
-        input.finish()?;
-        Ok(Self { header, relayed_from, key, message })
+        let mut opened = Opened::new(bytes);
+        opened.read()?;
+        opened.frame()
     }
 
     fn write_head(&self, out: &mut impl Out) {
@@ -338,6 +337,72 @@ impl Frame {
     }
 }
 
+/// A frame of which all before the message has been read: enough to know whose it is. The messages
+/// of which most frames are one need not be moved into a [`Frame`] first.
+pub(crate) struct Opened {
+    kind: u8,
+    flags: u8,
+    pub(crate) header: Header,
+    pub(crate) relayed_from: Option<NodeId>,
+    pub(crate) key: Option<Key>,
+    input: Reader,
+}
+
+impl Opened {
+    /// One of which nothing has been read.
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        let (header, input) = (Header::without_call(), Reader::new(bytes));
+        Self { kind: 0, flags: 0, header, relayed_from: None, key: None, input }
+    }
+
+    /// Reads all before the message.
+    pub(crate) fn read(&mut self) -> Result<(), WireError> {
+        let First { is_keyed, kind } = First::read(&mut self.input)?;
+        let flags = self.input.u8()?;
+        (self.kind, self.flags) = (kind, flags & !FLAG_RELAYED);
+        self.header = Header::read(&mut self.input)?;
+        if flags & FLAG_RELAYED != 0 {
+            self.relayed_from = Some(self.input.node()?);
+        }
+        if is_keyed {
+            self.key = Some(Key(self.input.u64()?));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_request(&self) -> bool {
+        self.kind == KIND_REQUEST
+    }
+
+    pub(crate) fn is_plain_reply(&self) -> bool {
+        self.kind == KIND_REPLY
+    }
+
+    /// The message of one that is a request.
+    pub(crate) fn request(&mut self) -> Result<Request, WireError> {
+        Request::read(self.flags, &mut self.input) // To its end, where the payload is.
+    }
+
+    /// The message of one that is a reply without extensions.
+    pub(crate) fn reply(&mut self) -> Result<Reply, WireError> {
+        Reply::read(self.flags, &mut self.input)
+    }
+
+    /// The whole of it, with a message that was read of it.
+    pub(crate) fn with(&mut self, message: Message) -> Frame {
+        let Self { relayed_from, key, .. } = *self;
+        let header = std::mem::replace(&mut self.header, Header::without_call());
+        Frame { header, relayed_from, key, message }
+    }
+
+    /// The whole of it.
+    pub(crate) fn frame(&mut self) -> Result<Frame, WireError> {
+        let message = Message::read(self.kind, self.flags, &mut self.input)?;
+        self.input.finish()?;
+        Ok(self.with(message))
+    }
+}
+
 /// Contents of the first byte of a frame.
 struct First {
     is_keyed: bool,
@@ -345,9 +410,10 @@ struct First {
 }
 
 impl First {
+    #[inline]
     fn read(input: &mut Reader) -> Result<Self, WireError> {
         let first = input.u8()?;
-        let (is_keyed, version, kind) = (first & KEYED != 0, first >> 4 & 0x07, first & 0x0f);
+        let (is_keyed, version, kind) = (first & KEYED != 0, first >> 4 & 0x07, first & KIND_BITS);
         if version != VERSION {
             return Err(WireError::Version(version));
         }

@@ -24,11 +24,6 @@ pub(super) struct CarriedCasts(Mutex<BTreeMap<NodeId, usize>>);
 const WAITING_MAX: usize = 256;
 
 impl CarriedCasts {
-    /// True when a frame is a cast whose value travels beside it.
-    pub(super) fn is_one(frame: &Frame) -> bool {
-        matches!(&frame.message, Message::Cast(cast) if cast.is_carried)
-    }
-
     fn enter(&self, from: NodeId) -> bool {
         let mut counts = self.0.lock();
         let waiting = counts.entry(from).or_default();

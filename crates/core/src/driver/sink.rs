@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use convoke_proto::wire::{Frame, Glance};
+use convoke_proto::wire::{Cast, Frame, Glance};
 
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 
-use super::carried::CarriedCasts;
 use super::proof::Unwanted;
 use super::{Driver, FlushScope};
 
@@ -55,12 +54,12 @@ impl Sink for Driver {
                 if self.packing.take(peer, nonce, &received.bytes)? {
                     continue;
                 }
-                let frame = Frame::decode(received.bytes).map_err(|error| error.to_string())?;
-                if CarriedCasts::is_one(&frame) {
-                    carried.push(frame);
+                if Cast::is_carried_in(&received.bytes) {
+                    let frame = Frame::decode(received.bytes);
+                    carried.push(frame.map_err(|error| error.to_string())?);
                     continue;
                 }
-                let taken = state.node.handle_frame(now, link, frame);
+                let taken = state.node.handle_bytes(now, link, received.bytes);
                 taken.map_err(|fault| fault.to_string())?;
             }
             Ok(())

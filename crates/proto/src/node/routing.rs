@@ -2,7 +2,9 @@
 
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
-use crate::wire::{Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Settled};
+use crate::wire::{
+    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened, Settled,
+};
 
 use super::super::links::{Noise, Way};
 use super::super::outbox::{Destination, Outbox, Rejected};
@@ -11,14 +13,43 @@ use super::super::{Arrival, Fault, Outbound, lane_of};
 use super::{Ignored, Node, NodeEvent, ResetReason};
 
 impl<O: Outbox> Node<O> {
+    /// A frame of which the message has not been read. Nearly all are requests and whole replies,
+    /// which go to their core without becoming a [`Frame`].
+    pub(super) fn dispatch_opened(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        opened: &mut Opened,
+    ) -> Result<(), Fault> {
+        let by = by.said(opened.relayed_from, opened.key);
+        if opened.is_request() && !by.is_relayed() {
+            let mut request = opened.request()?;
+            let header = &opened.header;
+            return self.visits.handle_request(now, by, header, &mut request, &mut self.links);
+        }
+        let is_mine = opened.header.call.origin == self.identity.incarnation;
+        let mut frame = if is_mine && opened.is_plain_reply() {
+            let mut reply = opened.reply()?;
+            if let Some(counts) =
+                self.initiator.handle_flat_reply(now, by, &opened.header, &mut reply)
+            {
+                self.note(now, &by, counts, Ignored::SpeaksForOther);
+                return Ok(());
+            }
+            opened.with(Message::Reply(reply))
+        } else {
+            opened.frame()?
+        };
+        self.dispatch(now, by, &mut frame)
+    }
+
     pub(super) fn dispatch(
         &mut self,
         now: Timestamp,
         by: Arrival,
         frame: &mut Frame,
     ) -> Result<(), Fault> {
-        let from = frame.relayed_from.unwrap_or(by.via);
-        let by = Arrival { from, key: frame.key, ..by };
+        let by = by.said(frame.relayed_from, frame.key);
         let is_relayed = frame.relayed_from.is_some();
         let header = &frame.header;
         // In place: most frames are not moved again.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::id::NodeId;
 
 use super::codec::{Out, Reader, WireError};
+use super::{KIND_BITS, KIND_CAST};
 
 pub(super) const FLAG_TAGGED: u8 = 0x01;
 const FLAG_CARRIED: u8 = 0x02;
@@ -71,6 +72,12 @@ impl fmt::Debug for Digest {
 }
 
 impl Cast {
+    /// True when these are the bytes of a frame with a cast whose value travels beside it.
+    pub fn is_carried_in(frame: &[u8]) -> bool {
+        let [first, flags, ..] = frame else { return false };
+        first & KIND_BITS == KIND_CAST && flags & FLAG_CARRIED != 0
+    }
+
     pub(super) fn flags(&self) -> u8 {
         let tagged = if matches!(self.about, About::Tag { .. }) { FLAG_TAGGED } else { 0 };
         let carried = if self.is_carried { FLAG_CARRIED } else { 0 };

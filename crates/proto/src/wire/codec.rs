@@ -161,6 +161,7 @@ impl Reader {
         Self { frame, at: 0, holders_left: super::entry::CHILDREN_MAX }
     }
 
+    #[inline]
     pub(super) fn bytes(&mut self, len: usize) -> Result<&[u8], WireError> {
         let rest = &self.frame[self.at..];
         let bytes = rest.get(..len).ok_or(WireError::Truncated)?;
@@ -168,20 +169,24 @@ impl Reader {
         Ok(bytes)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let array = *self.frame[self.at..].first_chunk().ok_or(WireError::Truncated)?;
         self.at += N;
         Ok(array)
     }
 
+    #[inline]
     pub(super) fn u8(&mut self) -> Result<u8, WireError> {
         Ok(self.array::<1>()?[0])
     }
 
+    #[inline]
     pub(super) fn u32(&mut self) -> Result<u32, WireError> {
         self.array().map(u32::from_le_bytes)
     }
 
+    #[inline]
     pub(super) fn u64(&mut self) -> Result<u64, WireError> {
         self.array().map(u64::from_le_bytes)
     }

@@ -628,7 +628,7 @@ impl World {
         let before = self.untouchable(to, &frame);
         let now = self.now;
         let Some(node) = self.hosts[to].node.as_mut() else { return };
-        let result = node.handle_frame(now, id, frame.clone());
+        let result = node.handle_bytes(now, id, bytes.clone());
         let after = self.untouchable(to, &frame);
         // With its last branch settled a call may be forgotten whole; and carried entries are true.
         let call = frame.header.call;

@@ -120,7 +120,8 @@ impl World {
         self.note_heard(to, via, &frame);
         let name = frame.message.name();
         let Some(id) = self.hosts[to].links.get(&link).copied() else { return };
-        let result = self.drive(to, |node, now| node.handle_frame(now, id, frame));
+        let bytes = bytes.clone();
+        let result = self.drive(to, |node, now| node.handle_bytes(now, id, bytes));
         if tells {
             self.look_at_settled(to);
         }
