@@ -193,9 +193,13 @@ fn unknown(method: &str) -> Status {
 /// range". What comes from here always says whether it ran, so a status without that is tonic's.
 fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Response<Body> {
     let headers = response.headers_mut();
-    let is_out_of_range = headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "11");
-    if is_out_of_range && !headers.contains_key(status::EXECUTED) {
-        headers.insert(Status::GRPC_STATUS, HeaderValue::from_static("8"));
+    let said = headers.get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
+    if let Some(said) = said
+        && let code = status::code_of(said)
+        && code != said
+        && !headers.contains_key(status::EXECUTED)
+    {
+        headers.insert(Status::GRPC_STATUS, HeaderValue::from(i32::from(code)));
         headers.insert(status::EXECUTED, HeaderValue::from_static("no"));
     }
     response

@@ -61,7 +61,10 @@ async fn pass_on(
         let message = match messages.message().await {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(()),
-            Err(error) => return Err(own(&error)),
+            Err(error) => {
+                let code = status::code_of(error.code());
+                return Err(status::own(code, error.message(), Executed::Maybe));
+            }
         };
         match items.send(&RawMessage::new(message)).await {
             Ok(()) => {}
@@ -76,16 +79,6 @@ async fn pass_on(
             Err(_) => return Ok(()),
         }
     }
-}
-
-/// Status of a message that tonic cannot take. gRPC's own code for one above the limit is "resource
-/// exhausted"; tonic says "out of range".
-fn own(error: &Status) -> Status {
-    let code = match error.code() {
-        Code::OutOfRange => Code::ResourceExhausted,
-        code => code,
-    };
-    status::own(code, error.message(), Executed::Maybe)
 }
 
 type Opened = (Call<RawMessage>, Pump, Option<OwnedSemaphorePermit>);
