@@ -106,7 +106,7 @@ pub mod mutant;
 pub mod node;
 pub mod outbox;
 pub mod ring;
-mod share;
+pub mod share;
 pub mod task;
 pub mod time;
 mod timers;

@@ -503,6 +503,11 @@ impl Links {
         &mut self.shares
     }
 
+    /// The peer at the other end of a connection that is up: who pays for what came over it.
+    pub(crate) fn payer(&self, link: LinkId) -> Option<PeerIndex> {
+        self.get(link).map(|open| open.share)
+    }
+
     /// True when a peer may be told again which calls are settled.
     pub(crate) fn may_answer(&mut self, now: Timestamp, link: LinkId) -> bool {
         let every = self.answer_every;

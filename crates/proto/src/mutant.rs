@@ -100,6 +100,14 @@ pub enum Mutant {
     /// A contradiction ends its call.
     ContradictionEndsCall,
 
+    // The rules of shares (`trust.md` section 6).
+    /// Who comes first may take all.
+    AlphaNotApplied,
+    /// A record is paid by the initiator of its call, not by who sent the request.
+    PaidByOrigin,
+    /// What a task that has grown took is not given back.
+    GrownKeepsShare,
+
     // Streamed requests.
     /// The end of their connection is taken for the end of the items.
     LostItemsAreComplete,
@@ -130,7 +138,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 49] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -175,6 +183,9 @@ impl Mutant {
         Self::StatusWithoutKey,
         Self::BoundsShared,
         Self::ContradictionEndsCall,
+        Self::AlphaNotApplied,
+        Self::PaidByOrigin,
+        Self::GrownKeepsShare,
         Self::LostItemsAreComplete,
         Self::ItemsWithoutGrants,
     ];

@@ -27,6 +27,7 @@ use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
 use super::outbox::{Outbox, Queue, Transmit};
+use super::share::Taken;
 use super::visits::{Start, TaskRef, VisitEvent, Visits};
 
 pub use calls::{Branches, Opening};
@@ -388,6 +389,19 @@ impl<O: Outbox> Node<O> {
     /// True when the handler of a task has not ended and has not been stopped.
     pub fn is_running(&self, task: &TaskRef) -> bool {
         self.visits.is_running(task)
+    }
+
+    /// What each peer has of what they share.
+    pub fn shares(&self) -> impl Iterator<Item = Taken> {
+        self.links.shares().taken()
+    }
+
+    /// Compares the shares of all peers with a count of what is kept for them.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn audit_shares(&self) -> Result<(), String> {
+        self.visits.audit(&self.links)
     }
 
     /// Its calls.

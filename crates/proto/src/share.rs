@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::limits::Limits;
 use crate::link::PeerName;
+use crate::mutant::{self, Mutant};
 
 /// A peer among those that share: an index that stays while it has a connection or takes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +37,38 @@ pub(crate) enum Pool {
 
 const POOLS: usize = 5;
 
+/// Amounts of each pool.
+pub(crate) type Amounts = [usize; POOLS];
+
+/// What one peer has of a pool, for inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The peer.
+    pub peer: PeerName,
+    /// The pool, as messages name its limit.
+    pub pool: &'static str,
+    /// What it has.
+    pub taken: usize,
+    /// Size of the pool.
+    pub max: usize,
+}
+
 impl Pool {
-    const fn index(self) -> usize {
+    const ALL: [Self; POOLS] =
+        [Self::Records, Self::Running, Self::Replies, Self::Items, Self::Requests];
+
+    /// The limit that it is.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Records => "remembered_max",
+            Self::Running => "tasks_max",
+            Self::Replies => "waiting_reply_bytes_max",
+            Self::Items => "waiting_item_bytes_max",
+            Self::Requests => "running_request_bytes_max",
+        }
+    }
+
+    pub(crate) const fn index(self) -> usize {
         match self {
             Self::Records => 0,
             Self::Running => 1,
@@ -60,14 +91,14 @@ impl Pool {
 struct Peer {
     name: PeerName,
     connections: usize,
-    taken: [usize; POOLS],
+    taken: Amounts,
 }
 
 /// The pools, and what each peer has of them.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    max: [usize; POOLS],
-    used: [usize; POOLS],
+    max: Amounts,
+    used: Amounts,
     peers: Vec<Option<Peer>>,
     free: Vec<u32>,
     names: BTreeMap<PeerName, PeerIndex>,
@@ -101,6 +132,9 @@ impl Shares {
     /// True when a peer may take one more.
     pub(crate) fn may_take(&self, index: PeerIndex, pool: Pool) -> bool {
         let at = pool.index();
+        if mutant::is(Mutant::AlphaNotApplied) {
+            return self.used[at] < self.max[at];
+        }
         let of_peer = self.peer(index).taken[at];
         of_peer < pool.alpha() * self.max[at].saturating_sub(self.used[at])
     }
@@ -137,6 +171,35 @@ impl Shares {
     /// Size of a pool.
     pub(crate) fn max(&self, pool: Pool) -> usize {
         self.max[pool.index()]
+    }
+
+    /// What each peer has of each pool.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = Taken> {
+        self.peers.iter().flatten().flat_map(|peer| {
+            Pool::ALL.into_iter().map(|pool| Taken {
+                peer: peer.name.clone(),
+                pool: pool.name(),
+                taken: peer.taken[pool.index()],
+                max: self.max[pool.index()],
+            })
+        })
+    }
+
+    /// Compares what is noted with a count from scratch.
+    pub(crate) fn compare(&self, counted: &BTreeMap<PeerIndex, Amounts>) -> Result<(), String> {
+        let mut used = [0; POOLS];
+        for (index, peer) in (0..).zip(&self.peers) {
+            let counted = counted.get(&PeerIndex(index)).copied().unwrap_or_default();
+            let (name, taken) = match peer {
+                Some(peer) => (Some(&peer.name), peer.taken),
+                None => (None, [0; POOLS]),
+            };
+            if taken != counted {
+                return Err(format!("{name:?} pays for {taken:?}, and a count gives {counted:?}"));
+            }
+            used.iter_mut().zip(taken).for_each(|(used, taken)| *used += taken);
+        }
+        if used == self.used { Ok(()) } else { Err(format!("{:?} are {used:?}", self.used)) }
     }
 
     /// Peers that are connected or have taken anything.

@@ -11,6 +11,7 @@
 //!
 //! Sources: `settlement.md` for what may be forgotten when, `trust.md` for who may say what.
 
+mod audit;
 mod commands;
 mod control;
 mod forget;
@@ -35,7 +36,7 @@ use crate::key::{Key, Secret};
 use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::Pool;
+use crate::share::{PeerIndex, Pool};
 use crate::task::{SendError, Task, TaskOutput};
 use crate::time::Timestamp;
 use crate::timers::Timers;
@@ -316,7 +317,7 @@ impl Visits {
             key,
             origin,
             link: by.link,
-            payer: by.peer,
+            payer: self.payer(&by, origin),
             since: now,
             forget_at: call_deadline + self.limits.keep_alive_timeout,
             waiting_bytes: 0,
@@ -375,6 +376,14 @@ impl Visits {
         // What ends before it is old needs a timer of its own from the start.
         if deadline < now + self.limits.worry_min {
             self.timers.push(deadline, (ring, seq));
+        }
+    }
+
+    /// Who pays for a record: the peer that brought its request.
+    fn payer(&self, by: &Arrival, origin: OriginIndex) -> PeerIndex {
+        match mutant::is(Mutant::PaidByOrigin) {
+            true => self.origins.get(origin).payer,
+            false => by.peer,
         }
     }
 

@@ -21,6 +21,7 @@ mod noticed;
 mod progress;
 mod quorum;
 mod settled;
+mod shares;
 mod spawn;
 mod sticky;
 mod tables;
@@ -159,5 +160,7 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(hops::Hops::default()),
         Box::new(settled::Settled::new(scenario)),
         Box::new(noticed::Noticed::new(scenario)),
+        Box::new(shares::Shares),
+        Box::new(shares::Paid::default()),
     ]
 }

@@ -2,8 +2,9 @@
 //! speaks of it: a check of the checks.
 //!
 //! Of the defects that the models of `settlement.md` (section 9) and `trust.md` (section 7) find,
-//! all are here. The 18th of the latter, carried entries from who may not speak, is no defect once
-//! entries are sealed: what does not count is dropped whole, which costs nothing.
+//! all are here, and of those of shares those that a node can have; the room for sending is the
+//! transports'. The 18th of the model of trust, carried entries from who may not speak, is no defect
+//! once entries are sealed: what does not count is dropped whole, which costs nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,6 +70,10 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::StatusWithoutKey, Kind::Liars, &["I34"]),
     (Mutant::BoundsShared, Kind::Liars, &["I3", "I12"]),
     (Mutant::ContradictionEndsCall, Kind::Liars, &["I3", "I12"]),
+    // Shares.
+    (Mutant::AlphaNotApplied, Kind::Overload, &["I41"]),
+    (Mutant::PaidByOrigin, Kind::Calm, &["I42"]),
+    (Mutant::GrownKeepsShare, Kind::Calm, &["I42"]),
     (Mutant::LostItemsAreComplete, Kind::Cuts, &["I51"]),
     (Mutant::ItemsWithoutGrants, Kind::Calm, &["I3"]),
 ];

@@ -25,6 +25,9 @@ impl Visits {
         if let State::Running(ended) = ended {
             self.spare.keep(ended);
         }
+        if mutant::is(Mutant::GrownKeepsShare) {
+            links.shares_mut().take(accounts.payer, Pool::Running, 1);
+        }
         if self.note_over(now, (place.0, place.1.0), accounts, links) {
             self.forget(place, true, links);
         }

@@ -1,0 +1,47 @@
+//! Count from scratch of what is kept for whom: whether each way that something comes and goes is
+//! noted in the share of who pays.
+
+use std::collections::BTreeMap;
+
+use crate::links::Links;
+use crate::share::{Amounts, PeerIndex, Pool};
+
+use super::Visits;
+use super::forget::stub_cost;
+use super::records::State;
+
+impl Visits {
+    /// Compares the shares of all peers with what is kept for them.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub(crate) fn audit(&self, links: &Links) -> Result<(), String> {
+        let mut counted = BTreeMap::<PeerIndex, Amounts>::new();
+        let mut count = |payer: PeerIndex, pool: Pool, amount: usize| {
+            counted.entry(payer).or_default()[pool.index()] += amount;
+        };
+        for origin in self.origins.iter() {
+            count(origin.payer, Pool::Records, origin.paid);
+        }
+        self.refusals.payers().for_each(|payer| count(payer, Pool::Records, 1));
+        for ring in self.origins.rings() {
+            count(ring.payer, Pool::Records, 1 + stub_cost(ring.stubs.len()));
+            for record in ring.records.iter() {
+                let payer = record.payer;
+                if links.payer(record.link).is_some_and(|peer| peer != payer) {
+                    return Err(format!("{:?} of {:?} is another's", record.task, ring.name));
+                }
+                count(payer, Pool::Records, 1);
+                count(payer, Pool::Running, usize::from(!record.is_over()));
+                count(payer, Pool::Replies, record.waiting_bytes as usize);
+                count(payer, Pool::Requests, record.request_bytes as usize);
+                if let State::Running(task) = &record.state
+                    && let Some(intake) = &task.intake
+                {
+                    count(payer, Pool::Items, intake.paid());
+                }
+            }
+        }
+        links.shares().compare(&counted)
+    }
+}
