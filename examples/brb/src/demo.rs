@@ -32,14 +32,14 @@ pub async fn run() -> Result<()> {
 
     println!("n1 broadcasts \"heron\", n4 votes both ways");
     let source = honest[0].node();
-    liar::vote_both_ways(liars, source, &members, FAULTY, 0, "heron")?;
+    liar::vote_both_ways(liars, source, &members, 0, "heron")?;
     correct[0].broadcast(0, Bytes::from_static(b"heron"))?;
     for delivery in deliver(&mut correct).await? {
         ensure!(delivery.value == "heron" && delivery.source == source, "{delivery:?}");
     }
 
     println!("n4 sends \"left\" to n1 and n2, \"right\" to n3");
-    liar::send_two_values(liars, &members, FAULTY, 0, ["left", "right"])?;
+    liar::send_two_values(liars, &members, 0, ["left", "right"])?;
     let delivered = deliver(&mut correct).await?;
     ensure!(delivered.iter().all(|delivery| delivery.value == delivered[0].value), "they differ");
     for endpoint in endpoints {
@@ -51,7 +51,7 @@ pub async fn run() -> Result<()> {
 async fn start(members: &Configuration) -> Result<(Vec<Endpoint>, Vec<Payloads>)> {
     let (mut endpoints, mut stores): (Vec<Endpoint>, Vec<Payloads>) = Default::default();
     for node in members.nodes() {
-        let payloads = Payloads::new(1 << 20);
+        let payloads = Payloads::new(1 << 20).shared(members.len());
         let endpoint = convoke::endpoint().node(node).listen("tcp://127.0.0.1:0");
         let endpoint = endpoint.serve(payloads.service()).start().await?;
         for earlier in &endpoints {

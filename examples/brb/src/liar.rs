@@ -9,7 +9,7 @@ use convoke::quorum::Configuration;
 use convoke::quorum::echo::digest_of;
 use convoke::{Endpoint, NodeId};
 
-use crate::node::space_of;
+use crate::node::space;
 use crate::protocol::{ECHO, READY, SEND};
 
 /// Tells the first half of the others one value and the rest another, as its broadcast `sequence`, and votes
@@ -20,11 +20,10 @@ use crate::protocol::{ECHO, READY, SEND};
 pub fn send_two_values(
     endpoint: &Endpoint,
     members: &Configuration,
-    faulty: usize,
     sequence: u64,
     values: [&'static str; 2],
 ) -> Result<()> {
-    let port = port(endpoint, endpoint.node(), members, faulty, sequence)?;
+    let port = port(endpoint, endpoint.node(), members, sequence)?;
     let others: Vec<NodeId> = members.nodes().filter(|node| *node != endpoint.node()).collect();
     let (one, two) = others.split_at(others.len().div_ceil(2));
     let me = members.index_of(endpoint.node()).unwrap_or(u16::MAX);
@@ -46,11 +45,10 @@ pub fn vote_both_ways(
     endpoint: &Endpoint,
     source: NodeId,
     members: &Configuration,
-    faulty: usize,
     sequence: u64,
     value: &str,
 ) -> Result<()> {
-    let port = port(endpoint, source, members, faulty, sequence)?;
+    let port = port(endpoint, source, members, sequence)?;
     let me = members.index_of(endpoint.node()).unwrap_or(u16::MAX);
     for digest in [digest_of(b"something else"), digest_of(value.as_bytes())] {
         let others = members.nodes().filter(|node| *node != endpoint.node());
@@ -64,12 +62,11 @@ fn port(
     endpoint: &Endpoint,
     source: NodeId,
     members: &Configuration,
-    faulty: usize,
     sequence: u64,
 ) -> Result<CastPort> {
     let announce = Announce { senders_min: usize::MAX, source: None };
-    let space = endpoint.cast_space(space_of(source, members, faulty).id(), 1, announce, None)?;
-    Ok(space.open(0, sequence, Duration::from_secs(10))?)
+    let space = endpoint.cast_space(space(members).id(), 1, announce, None)?;
+    Ok(space.open(source.get(), sequence, Duration::from_secs(10))?)
 }
 
 fn body(sender: u16, phase: u16, digest: Digest, payload: Bytes) -> CastBody {

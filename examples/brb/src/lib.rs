@@ -10,12 +10,14 @@
 //!
 //! - [`protocol`]: what a member does next, from the votes it has. Pure; `tests/swarm.rs` tries it on liars,
 //!   crashes, copies and any order.
-//! - [`node`]: members over endpoints, by [`EchoSpace`](convoke::quorum::echo::EchoSpace).
+//! - [`broadcasts`]: all broadcasts of all sources at a member, each source within its share. Pure, too.
+//! - [`node`]: members over endpoints, by [`EchoStream`](convoke::quorum::echo::EchoStream).
 //! - [`liar`]: a member that tells each other one what it likes.
 //! - [`demo`]: four of them in one process.
 
 #![forbid(unsafe_code)]
 
+pub mod broadcasts;
 pub mod demo;
 pub mod liar;
 pub mod node;

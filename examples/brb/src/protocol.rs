@@ -69,6 +69,11 @@ impl Broadcast {
         self.value = Some((digest_of(&value), value));
     }
 
+    /// Nobody gave the value: it is to be asked for again, maybe of others.
+    pub fn pull_again(&mut self) {
+        self.is_pulling = false;
+    }
+
     /// It was delivered in an earlier life of this member, which still votes.
     pub fn note_delivered(&mut self) {
         self.is_delivered = true;

@@ -1,7 +1,7 @@
 //! Large values beside small votes: members vote for digests, and who lacks a value pulls it from
 //! those who voted for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,19 +33,29 @@ struct PullReply {
 /// store.
 ///
 /// An endpoint that serves [`Self::service`] gives them to whoever asks for one by its digest.
-/// There is one store for an endpoint.
+/// There is one store for an endpoint. Where others decide what is kept, such as the sources of
+/// broadcasts, each has a [share](Self::shared) of its own, so that none pushes out another's.
 #[derive(Clone)]
 pub struct Payloads {
     store: Arc<Mutex<Store>>,
 }
 
 struct Store {
-    values: BTreeMap<Digest, Bytes>,
+    /// With the number of owners that keep each.
+    values: BTreeMap<Digest, (Bytes, usize)>,
+    owners: BTreeMap<Option<NodeId>, Owned>,
+    /// Bytes that one owner may keep.
+    share: usize,
+    value_bytes_max: usize,
+}
+
+/// Values of one owner.
+#[derive(Default)]
+struct Owned {
     /// In the order they came.
     order: VecDeque<Digest>,
+    digests: BTreeSet<Digest>,
     bytes: usize,
-    bytes_max: usize,
-    value_bytes_max: usize,
 }
 
 /// A value that nobody could pull: it is not kept.
@@ -113,10 +123,21 @@ impl Payloads {
     /// As [`Self::new`], where endpoints have another
     /// [`message_bytes_max`](Limits::message_bytes_max): the least of all.
     pub fn for_messages(bytes_max: usize, message_bytes_max: usize) -> Self {
-        let (values, order) = (BTreeMap::new(), VecDeque::new());
+        let (values, owners) = (BTreeMap::new(), BTreeMap::new());
         let value_bytes_max = message_bytes_max.min(bytes_max).saturating_sub(VALUE_BYTES);
-        let store = Store { values, order, bytes: 0, bytes_max, value_bytes_max };
+        let store = Store { values, owners, share: bytes_max, value_bytes_max };
         Self { store: Arc::new(Mutex::new(store)) }
+    }
+
+    /// Divides the store among so many owners and what has none, in equal shares.
+    #[must_use]
+    pub fn shared(self, owners: usize) -> Self {
+        self.with(|store| {
+            store.share /= owners + 1;
+            let largest = store.share.saturating_sub(VALUE_BYTES);
+            store.value_bytes_max = store.value_bytes_max.min(largest);
+        });
+        self
     }
 
     /// Keeps a value, and gives its digest.
@@ -125,18 +146,30 @@ impl Payloads {
     /// [`ValueTooLarge`] when it would not fit into the store, or into the message by which another
     /// member pulls it.
     pub fn insert(&self, value: Bytes) -> Result<Digest, ValueTooLarge> {
+        self.insert_for(None, value)
+    }
+
+    /// Keeps a value in the share of an owner: only its own older ones make room.
+    ///
+    /// # Errors
+    /// As [`Self::insert`].
+    pub fn insert_of(&self, owner: NodeId, value: Bytes) -> Result<Digest, ValueTooLarge> {
+        self.insert_for(Some(owner), value)
+    }
+
+    fn insert_for(&self, owner: Option<NodeId>, value: Bytes) -> Result<Digest, ValueTooLarge> {
         let (bytes, bytes_max) = (value.len(), self.with(|store| store.value_bytes_max));
         if bytes > bytes_max {
             return Err(ValueTooLarge { bytes, bytes_max });
         }
         let digest = digest_of(&value);
-        self.with(|store| store.insert(digest, value));
+        self.with(|store| store.insert(owner, digest, value));
         Ok(digest)
     }
 
     /// The value of this digest, if it is here.
     pub fn get(&self, digest: Digest) -> Option<Bytes> {
-        self.with(|store| store.values.get(&digest).cloned())
+        self.with(|store| store.values.get(&digest).map(|(value, _)| value.clone()))
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Store) -> T) -> T {
@@ -213,7 +246,7 @@ impl Payloads {
                 }
                 match ask(endpoint, digest, *node, patience).await {
                     Answer::Value(value) if digest_of(&value) == digest => {
-                        self.with(|store| store.insert(digest, value.clone()));
+                        self.with(|store| store.insert(None, digest, value.clone()));
                         return Some(value);
                     }
                     Answer::Value(_) => liars.push(*node),
@@ -256,26 +289,37 @@ async fn ask(endpoint: &Endpoint, digest: Digest, node: NodeId, patience: Durati
 const VALUE_BYTES: usize = 64;
 
 impl Store {
-    fn insert(&mut self, digest: Digest, value: Bytes) {
+    fn insert(&mut self, owner: Option<NodeId>, digest: Digest, value: Bytes) {
         let cost = value.len() + VALUE_BYTES;
-        if cost > self.bytes_max || self.values.contains_key(&digest) {
+        let owned = self.owners.entry(owner).or_default();
+        if cost > self.share || !owned.digests.insert(digest) {
             return;
         }
-        while self.bytes + cost > self.bytes_max
-            && let Some(oldest) = self.order.pop_front()
-            && let Some(value) = self.values.remove(&oldest)
+        owned.order.push_back(digest);
+        owned.bytes += cost;
+        self.values.entry(digest).or_insert((value, 0)).1 += 1;
+        while owned.bytes > self.share
+            && let Some(oldest) = owned.order.pop_front()
         {
-            self.bytes -= value.len() + VALUE_BYTES;
+            owned.digests.remove(&oldest);
+            if let Some((value, owners)) = self.values.get_mut(&oldest) {
+                owned.bytes -= value.len() + VALUE_BYTES;
+                *owners -= 1;
+                if *owners == 0 {
+                    self.values.remove(&oldest);
+                }
+            }
         }
-        self.bytes += cost;
-        self.order.push_back(digest);
-        self.values.insert(digest, value);
+    }
+
+    fn bytes(&self) -> usize {
+        self.owners.values().map(|owned| owned.bytes).sum()
     }
 }
 
 impl fmt::Debug for Payloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, bytes) = self.with(|store| (store.values.len(), store.bytes));
+        let (count, bytes) = self.with(|store| (store.values.len(), store.bytes()));
         f.debug_struct("Payloads").field("count", &count).field("bytes", &bytes).finish()
     }
 }
@@ -300,6 +344,25 @@ mod tests {
         assert!(small.insert(Bytes::from(vec![9; 1_000])).is_err());
         assert!(small.insert(Bytes::from(vec![9; 900])).is_ok());
         assert!(format!("{payloads:?}").contains("bytes: 492"), "{payloads:?}");
+    }
+
+    #[test]
+    fn an_owner_pushes_out_its_own_values_alone_also_where_another_has_the_same() {
+        let payloads = Payloads::new(3 * 1_000).shared(2);
+        let [liar, correct] = [1, 2].map(NodeId::new);
+        let value = |byte: u8| Bytes::from(vec![byte; 300]);
+        let kept = payloads.insert_of(correct, value(0)).unwrap();
+        let same = payloads.insert_of(liar, value(0)).unwrap();
+        assert_eq!(kept, same);
+        let mut last = same;
+        for byte in 1..100 {
+            last = payloads.insert_of(liar, value(byte)).unwrap();
+        }
+        let here = (payloads.get(kept), payloads.get(last));
+        assert_eq!(here, (Some(value(0)), Some(value(99))));
+        let count = payloads.with(|store| (store.values.len(), store.bytes()));
+        assert_eq!(count, (3, 3 * (300 + VALUE_BYTES)), "two of one, and one of the other");
+        assert!(payloads.insert_of(liar, Bytes::from(vec![1; 940])).is_err());
     }
 
     #[test]
