@@ -110,6 +110,7 @@ impl<P: Provider> Engine<P> {
             incarnation: hello.incarnation,
             random: rand::random(),
             terms: self.config.terms(hello.frame_bytes_max),
+            keep_alive_timeout: self.config.common.keep_alive_timeout,
         }
     }
 

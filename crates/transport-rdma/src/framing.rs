@@ -9,6 +9,7 @@
 //!       0x01  frames: one or more records up to the end of the message
 //!       0x03  introduction: addresses (see `introduction`); 0x0b when more of them follow
 //!       0x05  goodbye: why the sender closes, UTF-8, at most 512 bytes; no data follows
+//!       0x09  keep-alive: nothing follows; its sender's process is alive
 //!       0x07  frame: all that follows is one whole frame of the control lane, which may be empty;
 //!             0x0f of the data lane
 //!  bit 0 says that the message takes a data slot.
@@ -58,8 +59,8 @@ pub(crate) enum Fault {
     /// More credit-only messages than there are control slots.
     #[error("more credit-only messages were sent than there are control slots")]
     ControlOverrun,
-    /// A credit-only message with something behind its header.
-    #[error("a credit-only message has {0} bytes too many")]
+    /// A credit-only message or a keep-alive with something behind its header.
+    #[error("a message that is all header has {0} bytes too many")]
     ExcessBytes(usize),
     /// A message of frames without any.
     #[error("a message without a frame")]
@@ -106,6 +107,8 @@ pub(crate) enum Kind {
     IntroductionPart = 0x0b,
     /// The last data message of its sender.
     Goodbye = 0x05,
+    /// Says that the process of its sender is alive, and nothing else.
+    KeepAlive = 0x09,
     /// A frame of the control lane.
     ControlFrame = 0x07,
     /// A frame of the data lane.
@@ -136,6 +139,7 @@ impl Kind {
             0x03 => Self::Introduction,
             0x0b => Self::IntroductionPart,
             0x05 => Self::Goodbye,
+            0x09 => Self::KeepAlive,
             0x07 => Self::ControlFrame,
             0x0f => Self::DataFrame,
             other => return Err(Fault::UnknownKind(other)),
@@ -195,6 +199,7 @@ mod tests {
             Kind::Introduction,
             Kind::IntroductionPart,
             Kind::Goodbye,
+            Kind::KeepAlive,
             Kind::ControlFrame,
             Kind::DataFrame,
         ] {

@@ -8,6 +8,7 @@
 //!
 //!  hello    node u64 | incarnation u64 | random u64 | frame_bytes_max u32
 //!           slot_bytes u32 | slot_count u16 | control_slot_count u8 | zero u8
+//!           keep-alive timeout in ms u32
 //!  refusal  text, at most 128 bytes
 //! ```
 //!
@@ -19,9 +20,11 @@
 //! The word of an end here on its slots binds the other, so each direction has the window of its
 //! receiver.
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut};
 use convoke_transport::id::{Incarnation, NodeId};
-use convoke_transport::parts::{clean_text, cut_text};
+use convoke_transport::parts::{KEEP_ALIVE_TIMEOUT_MIN, clean_text, cut_text};
 
 /// Most data slots: half as many as the 16-bit window would tell from an older one.
 pub(crate) const SLOT_COUNT_MAX: u16 = 1 << 14;
@@ -37,7 +40,7 @@ const VERSION: u16 = 1;
 const KIND_HELLO: u8 = 0;
 const KIND_REFUSAL: u8 = 1;
 const HEAD_BYTES: usize = 8;
-const HELLO_BYTES: u8 = 36;
+const HELLO_BYTES: u8 = 40;
 const REFUSAL_TEXT_BYTES_MAX: usize = 128;
 
 /// Why there is no connection.
@@ -109,6 +112,8 @@ pub(crate) struct Greeting {
     /// This end's half of the connection's name.
     pub(crate) random: u64,
     pub(crate) terms: Terms,
+    /// After this long without a message the sender of the greeting gives up.
+    pub(crate) keep_alive_timeout: Duration,
 }
 
 impl Greeting {
@@ -124,6 +129,8 @@ impl Greeting {
         out.put_u16_le(self.terms.slot_count);
         out.put_u8(self.terms.control_slot_count);
         out.put_u8(0);
+        let timeout_ms = u32::try_from(self.keep_alive_timeout.as_millis());
+        out.put_u32_le(timeout_ms.unwrap_or(u32::MAX));
         out
     }
 
@@ -140,13 +147,20 @@ impl Greeting {
         let (frame_bytes_max, slot_bytes) = (u32_le()?, u32_le()?);
         let slot_count = body.try_get_u16_le().map_err(|_| SHORT)?;
         let control_slot_count = body.try_get_u8().map_err(|_| SHORT)?;
+        body.try_get_u8().map_err(|_| SHORT)?;
+        let timeout_ms = body.try_get_u32_le().map_err(|_| SHORT)?;
+        let keep_alive_timeout = Duration::from_millis(timeout_ms.into());
         let node =
             NodeId::try_from(node).map_err(|_| HelloError::Malformed("its node id is zero"))?;
         let terms = Terms { slot_count, control_slot_count, slot_bytes, frame_bytes_max };
-        match terms.fault() {
-            Some(fault) => Err(HelloError::Malformed(fault)),
-            None => Ok(Self { node, incarnation: Incarnation(incarnation), random, terms }),
+        if let Some(fault) = terms.fault() {
+            return Err(HelloError::Malformed(fault));
         }
+        if keep_alive_timeout < KEEP_ALIVE_TIMEOUT_MIN {
+            return Err(HelloError::Malformed("its keep-alive timeout is too short"));
+        }
+        let incarnation = Incarnation(incarnation);
+        Ok(Self { node, incarnation, random, terms, keep_alive_timeout })
     }
 }
 
@@ -208,6 +222,7 @@ mod tests {
                 slot_bytes: 8 * 1024,
                 frame_bytes_max: 4 << 20,
             },
+            keep_alive_timeout: Duration::from_secs(10),
         }
     }
 
@@ -228,9 +243,9 @@ mod tests {
     #[test]
     fn a_greeting_has_these_bytes() {
         let expected: Vec<u8> = [
-            &b"\x93cvk\x01\x00\x00\x24"[..],
+            &b"\x93cvk\x01\x00\x00\x28"[..],
             &[7, 0, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0],
-            &[0, 0, 0x40, 0, 0, 0x20, 0, 0, 32, 0, 2, 0],
+            &[0, 0, 0x40, 0, 0, 0x20, 0, 0, 32, 0, 2, 0, 0x10, 0x27, 0, 0],
         ]
         .concat();
         assert_eq!(greeting().encode(), expected);
@@ -270,6 +285,8 @@ mod tests {
         assert!(malformed(|terms| terms.slot_bytes = SLOT_BYTES_MAX + 1));
         assert!(malformed(|terms| terms.frame_bytes_max = 0));
         assert!(!malformed(|terms| terms.slot_count = 1));
+        let hasty = Greeting { keep_alive_timeout: Duration::from_millis(99), ..greeting() };
+        assert!(Greeting::decode(&hasty.encode()).is_err());
     }
 
     #[test]
@@ -287,10 +304,10 @@ mod tests {
             let mut data = if is_convoke { head(KIND_HELLO, HELLO_BYTES) } else { Vec::new() };
             data.extend(bytes);
             if let Ok(greeting) = Greeting::decode(&data) {
-                // The last byte of the fields means nothing yet.
                 let encoded = greeting.encode();
-                let known = encoded.len() - 1;
-                prop_assert_eq!(&data[..known], &encoded[..known]);
+                // This byte means nothing yet.
+                data[HEAD_BYTES + 35] = 0;
+                prop_assert_eq!(&data[..encoded.len()], &encoded[..]);
             }
         }
 

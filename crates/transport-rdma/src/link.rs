@@ -138,6 +138,7 @@ pub(crate) struct Link {
     /// Messages in a row in which control frames left no room for data that waits.
     control_run: u32,
     speaking: Speaking,
+    is_keep_alive_due: bool,
     listening: Listening,
     /// Set once; no frames are taken from then on.
     closing: Option<CloseReason>,
@@ -190,6 +191,7 @@ impl Link {
             lanes: LANES.map(|lane| SendQueue::new(lane, config.lanes[index(lane)], payload_max)),
             control_run: 0,
             speaking: Speaking::Silent,
+            is_keep_alive_due: false,
             listening: Listening::Introduction(Introduction::default()),
             closing: None,
             reassembly: Reassembly::new(config.own.frame_bytes_max),
@@ -208,6 +210,17 @@ impl Link {
             payloads.reverse();
             self.speaking = Speaking::Introducing(payloads);
         }
+    }
+
+    /// Tells the peer that this process is alive, with the next message, once there is credit for
+    /// it. It takes a data slot, as everything but credit does, and what is kept for urgent ones.
+    pub(crate) fn keep_alive(&mut self) {
+        self.is_keep_alive_due = true;
+    }
+
+    /// True when the peer has credit to say something.
+    pub(crate) fn may_peer_speak(&self) -> bool {
+        self.credit.peer_left() > 0
     }
 
     /// Appends a frame of `len` bytes, which `write` fills in place.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use convoke_transport::parts::Waiters;
+use convoke_transport::parts::{Heartbeat, Waiters};
 use convoke_transport::{Address, CloseReason, DialError, Hello};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -83,8 +83,10 @@ struct State<P: Provider> {
     failure: Option<CloseReason>,
     /// Error for the dialler, when it says more.
     dial_error: Option<DialError>,
-    /// Signs of the peer.
-    signs: u64,
+    /// Messages that have come from the peer's process.
+    came: u64,
+    /// Keep-alive, once both ends are connected, and when to look at it again.
+    heartbeat: Option<(Heartbeat, Instant)>,
     /// A probe is posted, and no send has completed since.
     is_probing: bool,
     /// Calls that posted sends.
@@ -102,11 +104,10 @@ enum Phase {
 /// Facts of a wire that the minder must know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
-    /// Signs of the peer so far.
-    pub(crate) signs: u64,
-    /// True when it is connected, so that it is probed.
+    /// True when both ends are connected.
     pub(crate) is_connected: bool,
-    pub(crate) deadline: Option<Instant>,
+    /// When to look at it again, for what goes by time.
+    pub(crate) next_look: Option<Instant>,
 }
 
 /// Tells the engine that a slot came back to a connection that needs it.
@@ -161,7 +162,8 @@ impl<P: Provider> Wire<P> {
             is_ending: false,
             failure: None,
             dial_error: None,
-            signs: 0,
+            came: 0,
+            heartbeat: None,
             is_probing: false,
             posts: 0,
         };
@@ -186,13 +188,40 @@ impl<P: Provider> Wire<P> {
     pub(crate) fn pulse(&self) -> Pulse {
         let state = self.state.lock();
         let is_connected = state.phase == Phase::Connected;
-        Pulse { signs: state.signs, is_connected, deadline: state.deadline }
+        let beat = state.heartbeat.as_ref().filter(|_| is_connected).map(|(_, at)| *at);
+        let next_look = state.deadline.into_iter().chain(beat).min();
+        Pulse { is_connected, next_look }
+    }
+
+    /// Keeps the peer sure that this process is alive, and looks whether the peer's is. Over an idle
+    /// connection the peer is probed, too, which its adapter answers by itself: so that a machine
+    /// without power is noticed sooner.
+    pub(crate) fn beat(&self, now: Instant) {
+        let mut state = self.state.lock();
+        let State { phase: Phase::Connected, link: Some(link), came, heartbeat, .. } = &mut *state
+        else {
+            return;
+        };
+        let Some((heartbeat, at)) = heartbeat.as_mut().filter(|(_, at)| *at <= now) else { return };
+        *at = now + heartbeat.period();
+        let counters = link.counters();
+        let left = counters.data_messages_sent + counters.credit_messages_sent;
+        let beat = heartbeat.look(*came, left, link.may_peer_speak(), now);
+        if beat.is_dead {
+            return self.fail(&mut state, CloseReason::KeepAlive);
+        }
+        if beat.is_due {
+            link.keep_alive();
+            self.pump(&mut state);
+        }
+        if beat.is_due || beat.is_quiet {
+            self.probe(&mut state);
+        }
     }
 
     /// Sends a probe, unless one is under way. Other sends may well be done without having said so.
-    pub(crate) fn probe(&self) {
-        let mut state = self.state.lock();
-        let State { phase, queue_pair, link, outgoing, is_probing, .. } = &mut *state;
+    fn probe(&self, state: &mut State<P>) {
+        let State { phase, queue_pair, link, outgoing, is_probing, .. } = state;
         if *phase != Phase::Connected || *is_probing {
             return;
         }
@@ -201,7 +230,7 @@ impl<P: Provider> Wire<P> {
             *is_probing = true;
             let posted = outgoing.post_probe(self.engine.provider(), queue_pair, true);
             if let Err(error) = posted {
-                self.fail(&mut state, CloseReason::Network(error.to_string()));
+                self.fail(state, CloseReason::Network(error.to_string()));
             }
         }
     }
@@ -257,7 +286,7 @@ impl<P: Provider> Wire<P> {
         if completion.status != WorkStatus::Success {
             return self.on_work_error(state, completion.status);
         }
-        state.signs += 1;
+        state.came += 1;
         let (slot, bytes) = (completion.id.index(), completion.bytes as usize);
         let Some(link) = &mut state.link else {
             return self.fail(state, CloseReason::Fault("a message before its hello".into()));
@@ -280,7 +309,6 @@ impl<P: Provider> Wire<P> {
             link.handle_sent(count);
         }
         if completion.status == WorkStatus::Success {
-            state.signs += 1;
             state.is_probing = false;
         } else {
             self.on_work_error(state, completion.status);

@@ -62,3 +62,15 @@ async fn rdma_keeps_them_when_queue_pairs_are_reordered() {
         check(&fabric);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_though_its_adapter_answers() {
+    let fabric = Fabric::new();
+    let short = |builder: RdmaTransportBuilder<SimDevice>| {
+        let builder = builder.keep_alive_interval(Duration::from_millis(100));
+        builder.keep_alive_timeout(Duration::from_millis(500))
+    };
+    let setup = || setup(&fabric, DeviceSettings::default(), short);
+    conformance::a_hung_process_is_noticed(setup).await;
+    check(&fabric);
+}

@@ -5,6 +5,7 @@
 mod certificates;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_transport::conformance::{self, Setup};
 use convoke_transport_tcp::TcpTransport;
@@ -33,7 +34,7 @@ async fn tcp_keeps_them_with_the_smallest_chunks_and_windows() {
 
 /// A certificate for every node of the suite, the same for both ends.
 #[cfg(feature = "tls")]
-async fn conforms_over_tls(builder: convoke_transport_tcp::TcpTransportBuilder) {
+fn over_tls(builder: convoke_transport_tcp::TcpTransportBuilder) -> Setup {
     let authority = certificates::Authority::new();
     let issued = authority.issue((1..=32).chain([1_000]));
     let identity = convoke_transport_tcp::Identity::from_pem(
@@ -41,37 +42,37 @@ async fn conforms_over_tls(builder: convoke_transport_tcp::TcpTransportBuilder) 
         &issued.key,
         authority.pem(),
     );
-    let identity = identity.expect("the certificate is good");
-    let listening = builder.tls(identity.clone()).build().expect("the settings are legal");
-    let dialling = TcpTransport::builder().tls(identity).build().expect("the settings are legal");
-    conformance::all(|| Setup {
-        listening: Arc::new(listening.clone()),
-        dialling: Arc::new(dialling.clone()),
+    let builder = builder.tls(identity.expect("the certificate is good"));
+    let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
+    Setup {
+        listening: transport(),
+        dialling: transport(),
         listen: "tls://127.0.0.1:0".parse().expect("it is an address"),
-    })
-    .await;
+    }
 }
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tls_keeps_the_promises_of_a_transport() {
-    conforms_over_tls(TcpTransport::builder()).await;
+    let setup = over_tls(TcpTransport::builder());
+    conformance::all(|| setup.clone()).await;
 }
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tls_keeps_them_with_the_smallest_chunks_and_windows() {
     let builder = TcpTransport::builder().chunk_bytes(1 << 10);
-    conforms_over_tls(builder.data_window_bytes(4 << 10).control_window_bytes(4 << 10)).await;
+    let setup = over_tls(builder.data_window_bytes(4 << 10).control_window_bytes(4 << 10));
+    conformance::all(|| setup.clone()).await;
 }
 
 /// The same over QUIC.
 #[cfg(feature = "quic")]
-async fn conforms_over_quic(
+fn over_quic(
     set: impl Fn(
         convoke_transport_tcp::QuicTransportBuilder,
     ) -> convoke_transport_tcp::QuicTransportBuilder,
-) {
+) -> Setup {
     let authority = certificates::Authority::new();
     let issued = authority.issue((1..=32).chain([1_000]));
     let identity = convoke_transport_tcp::Identity::from_pem(
@@ -84,30 +85,61 @@ async fn conforms_over_quic(
         let builder = set(convoke_transport_tcp::QuicTransport::builder(identity.clone()));
         Arc::new(builder.build().expect("the settings are legal"))
     };
-    let (listening, dialling) = (transport(), transport());
-    conformance::all(|| Setup {
-        listening: Arc::clone(&listening) as _,
-        dialling: Arc::clone(&dialling) as _,
+    Setup {
+        listening: transport(),
+        dialling: transport(),
         listen: "quic://127.0.0.1:0".parse().expect("it is an address"),
-    })
-    .await;
+    }
 }
 
 #[cfg(feature = "quic")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn quic_keeps_the_promises_of_a_transport() {
-    conforms_over_quic(|builder| builder).await;
+    let setup = over_quic(|builder| builder);
+    conformance::all(|| setup.clone()).await;
 }
 
 #[cfg(feature = "quic")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn quic_keeps_them_with_the_smallest_windows_and_many_large_frames() {
-    conforms_over_quic(|builder| {
+    let setup = over_quic(|builder| {
         builder
             .lane_frame_bytes_max(1 << 10)
             .window_bytes(4 << 10)
             .large_frames_max(2)
             .large_bytes_max(10 << 10)
-    })
-    .await;
+    });
+    conformance::all(|| setup.clone()).await;
+}
+
+/// Keep-alive settings under which a process that hangs is noticed soon.
+const SHORT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_tcp() {
+    let transport = || {
+        let builder = TcpTransport::builder().keep_alive_interval(SHORT.0);
+        Arc::new(builder.keep_alive_timeout(SHORT.1).build().expect("the settings are legal"))
+    };
+    let setup = || Setup {
+        listening: transport(),
+        dialling: transport(),
+        listen: "tcp://127.0.0.1:0".parse().expect("it is an address"),
+    };
+    conformance::a_hung_process_is_noticed(setup).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_tls() {
+    let builder = TcpTransport::builder().keep_alive_interval(SHORT.0);
+    let builder = builder.keep_alive_timeout(SHORT.1);
+    conformance::a_hung_process_is_noticed(|| over_tls(builder.clone())).await;
+}
+
+#[cfg(feature = "quic")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_quic() {
+    let setup = || over_quic(|builder| builder.keep_alive_timeout(SHORT.1));
+    conformance::a_hung_process_is_noticed(setup).await;
 }

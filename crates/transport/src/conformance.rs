@@ -1,7 +1,8 @@
 //! Duties of every transport, as tests it runs.
 //!
 //! A transport's own tests call [`all`] with a way to make two ends. Each part is a function of its
-//! own, so that a transport can run one alone. A part panics when a promise of
+//! own, so that a transport can run one alone. [`a_hung_process_is_noticed`] is to be called beside
+//! it, with a short keep-alive timeout. A part panics when a promise of
 //! [the crate](crate) is broken, or when it does not come true within [`PATIENCE`].
 //!
 //! Needs a multi-thread runtime of at least two workers: a slow sink is one that blocks its thread.
@@ -25,6 +26,7 @@
 mod ends;
 mod flow;
 mod frames;
+mod hung;
 mod recorder;
 mod setup;
 
@@ -37,6 +39,7 @@ use crate::{Address, Transport};
 pub use ends::*;
 pub use flow::*;
 pub use frames::*;
+pub use hung::*;
 pub use recorder::{Gate, Recorder, Seen};
 pub use setup::*;
 

@@ -222,7 +222,8 @@ pub trait Sink: Send + Sync + fmt::Debug {
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String>;
 
-    /// Order that a frame of the data lane keeps, told by its first [`ORDER_HEAD_BYTES`]. Asked
+    /// Order that a frame of the data lane keeps, told by its first
+    /// [`ORDER_HEAD_BYTES`](crate::ORDER_HEAD_BYTES). Asked
     /// only while a large frame before it is not complete.
     fn order(&self, head: &[u8]) -> Order {
         let _ = head;

@@ -17,6 +17,7 @@ mod chunk;
 mod counters;
 mod credit;
 mod duty;
+mod heartbeat;
 mod hello;
 mod inbound;
 mod lanes;
@@ -41,6 +42,7 @@ pub use chunk::{
 pub use counters::{Count, LiveCounters};
 pub use credit::{ReceiveCredit, SendCredit};
 pub use duty::Duty;
+pub use heartbeat::{Beat, Heartbeat};
 pub use hello::{
     ADDRESSES_MAX, Announced, BODY_BYTES_MAX, CHUNK_BYTES_MIN, ENVELOPE_BYTES, Foreign, Greeting,
     HelloError, KEEP_ALIVE_TIMEOUT_MIN, WINDOW_BYTES_MIN, decode_envelope, dialable, refusal,

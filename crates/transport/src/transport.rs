@@ -134,7 +134,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     fn schemes(&self) -> &'static [&'static str];
 
     /// True when its connections prove who the peer is, so that each has a
-    /// [`principal`](Link::principal). Default: no.
+    /// [`principal`](crate::Link::principal). Default: no.
     fn proves_peers(&self) -> bool {
         false
     }

@@ -5,7 +5,6 @@
 //! looks every few milliseconds whether one delivery has gone on since the last look; then a new
 //! task becomes the engine, and the old one ends when its sink returns.
 
-use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use convoke_transport::CloseReason;
 use tokio::time::{Instant, sleep_until};
 
 use super::Engine;
-use crate::provider::{Provider, Tag};
+use crate::provider::Provider;
 use crate::wire::Wire;
 
 /// Period between two looks at deliveries while there is traffic. A blocking sink holds up others
@@ -27,9 +26,6 @@ const WATCH_PERIOD: Duration = Duration::from_millis(5);
 struct Memory<P: Provider> {
     deliveries: u64,
     next_watch: Option<Instant>,
-    next_keep_alive: Instant,
-    /// Signs of each peer, and since when there were no more.
-    signs: BTreeMap<Tag, (u64, Instant)>,
     /// Scratch.
     wires: Vec<Arc<Wire<P>>>,
 }
@@ -85,13 +81,8 @@ impl<P: Provider> Engine<P> {
     /// Runs until the engine ends.
     pub(super) async fn mind(self: Arc<Self>) {
         let now = Instant::now();
-        let mut memory = Memory {
-            deliveries: 0,
-            next_watch: Some(now + WATCH_PERIOD),
-            next_keep_alive: now + self.config.common.keep_alive_interval,
-            signs: BTreeMap::new(),
-            wires: Vec::new(),
-        };
+        let mut memory =
+            Memory { deliveries: 0, next_watch: Some(now + WATCH_PERIOD), wires: Vec::new() };
         loop {
             let wake_at = self.next_look(&mut memory);
             tokio::select! {
@@ -113,27 +104,26 @@ impl<P: Provider> Engine<P> {
 
     fn next_look(&self, memory: &mut Memory<P>) -> Option<Instant> {
         self.collect_wires(&mut memory.wires);
-        let deadlines = memory.wires.drain(..).filter_map(|wire| wire.pulse().deadline);
-        deadlines.chain(memory.next_watch).chain([memory.next_keep_alive]).min()
+        let looks = memory.wires.drain(..).filter_map(|wire| wire.pulse().next_look);
+        looks.chain(memory.next_watch).min()
     }
 
     fn look(self: &Arc<Self>, memory: &mut Memory<P>, planned: Option<Instant>) {
         let now = Instant::now();
         let is_paused = planned.is_some_and(|at| now > at + self.config.common.keep_alive_timeout);
-        let is_due = |wire: &Arc<Wire<P>>| wire.pulse().deadline.is_some_and(|at| at <= now);
         self.collect_wires(&mut memory.wires);
-        for wire in memory.wires.drain(..).filter(|wire| is_paused || is_due(wire)) {
-            if is_paused && wire.pulse().is_connected {
+        for wire in memory.wires.drain(..) {
+            let pulse = wire.pulse();
+            if is_paused && pulse.is_connected {
                 wire.end(CloseReason::Stale);
             }
-            wire.handle_deadline(now);
+            if is_paused || pulse.next_look.is_some_and(|at| at <= now) {
+                wire.handle_deadline(now);
+                wire.beat(now);
+            }
         }
         if memory.next_watch.is_some_and(|at| at <= now) {
             memory.next_watch = self.watch(&mut memory.deliveries).then(|| now + WATCH_PERIOD);
-        }
-        if memory.next_keep_alive <= now {
-            memory.next_keep_alive = now + self.config.common.keep_alive_interval;
-            self.keep_alive(memory, now);
         }
     }
 
@@ -153,28 +143,6 @@ impl<P: Provider> Engine<P> {
             self.is_minder_resting.store(false, Ordering::Release);
         }
         !may_rest
-    }
-
-    /// Probes the peers that gave no sign since the last look, and closes those that gave none for
-    /// too long.
-    fn keep_alive(&self, memory: &mut Memory<P>, now: Instant) {
-        let before = std::mem::take(&mut memory.signs);
-        self.collect_wires(&mut memory.wires);
-        for wire in memory.wires.drain(..) {
-            let pulse = wire.pulse();
-            if !pulse.is_connected {
-                continue;
-            }
-            let known = before.get(&wire.tag()).filter(|(signs, _)| *signs == pulse.signs);
-            let quiet_since = known.map_or(now, |(_, since)| *since);
-            if known.is_some() {
-                wire.probe();
-            }
-            if now.duration_since(quiet_since) >= self.config.common.keep_alive_timeout {
-                wire.end(CloseReason::KeepAlive);
-            }
-            memory.signs.insert(wire.tag(), (pulse.signs, quiet_since));
-        }
     }
 }
 

@@ -114,6 +114,10 @@ impl Link {
             Kind::Frames => self.receive_frames(slot, payload, lend)?,
             Kind::Introduction => self.receive_introduction(payload, false)?,
             Kind::IntroductionPart => self.receive_introduction(payload, true)?,
+            Kind::KeepAlive if !payload.is_empty() => {
+                return Err(Fault::ExcessBytes(payload.len()));
+            }
+            Kind::KeepAlive => false,
             Kind::Goodbye | Kind::Credit => self.receive_goodbye(payload)?,
         };
         if !is_lent {

@@ -16,6 +16,7 @@ enum Message {
     Introduction { len: usize, has_more: bool },
     Frames { control: usize, data: usize },
     Goodbye { len: usize },
+    KeepAlive,
     Credit,
 }
 
@@ -27,6 +28,7 @@ impl Message {
             Self::Introduction { has_more: true, .. } => Kind::IntroductionPart,
             Self::Frames { .. } => Kind::Frames,
             Self::Goodbye { .. } => Kind::Goodbye,
+            Self::KeepAlive => Kind::KeepAlive,
             Self::Credit => Kind::Credit,
         }
     }
@@ -37,7 +39,7 @@ impl Message {
             + match self {
                 Self::Introduction { len, .. } | Self::Goodbye { len } => len,
                 Self::Frames { control, data } => control + data,
-                Self::Credit => 0,
+                Self::KeepAlive | Self::Credit => 0,
             }
     }
 }
@@ -113,7 +115,7 @@ impl Link {
     #[inline]
     fn has_data_to_send(&self) -> bool {
         let is_opening = matches!(self.speaking, Speaking::Introducing(_));
-        is_opening || self.closing.is_some() || !self.is_flushed()
+        is_opening || self.closing.is_some() || !self.is_flushed() || self.is_keep_alive_due
     }
 
     #[inline]
@@ -128,6 +130,7 @@ impl Link {
             }
             Speaking::Frames => match self.next_frames() {
                 None if self.closing.is_some() => self.goodbye(),
+                None if self.is_keep_alive_due => Some(Message::KeepAlive),
                 frames => frames,
             },
             Speaking::Silent => self.goodbye(),
@@ -172,7 +175,7 @@ impl Link {
             Message::Introduction { .. } => self.write_introduction(payload),
             Message::Frames { control, .. } => self.write_frames(payload, control),
             Message::Goodbye { .. } => self.write_goodbye(payload),
-            Message::Credit => {}
+            Message::KeepAlive | Message::Credit => {}
         }
         self.count(message, buffer.len());
     }
@@ -205,6 +208,8 @@ impl Link {
 
     #[inline]
     fn count(&mut self, message: Message, bytes: usize) {
+        // Any message says as much.
+        self.is_keep_alive_due = false;
         let counters = &mut self.counters;
         counters.transport.bytes_sent += bytes as u64;
         if !matches!(message, Message::Frames { .. }) {

@@ -236,6 +236,29 @@ fn a_driver_without_buffers_still_gives_credit() {
 }
 
 #[test]
+fn a_keep_alive_takes_a_data_slot_and_waits_for_credit() {
+    let mut pair = Pair::new(terms(8, 1), terms(8, 1));
+    pair.ends[0].link.keep_alive();
+    pair.progress(0);
+    assert_eq!(pair.wire(1).iter().map(|message| message[3]).collect::<Vec<_>>(), [0x09]);
+    pair.settle();
+    assert!(pair.ends[1].received.iter().all(Vec::is_empty), "nobody above hears of it");
+
+    // Nobody takes what comes: what is kept for urgent messages is used up in the end.
+    for _ in 0..20 {
+        pair.ends[0].append(Lane::Data, &frame(0, 900));
+        pair.ends[0].link.keep_alive();
+        pair.progress(0);
+    }
+    assert!(pair.wire(1).len() <= 8, "no more than there are data slots");
+    assert_eq!(pair.wire(1).back().map(|message| message[3]), Some(0x09));
+    let left = pair.ends[0].link.counters().data_messages_sent;
+    pair.settle();
+    assert!(pair.ends[0].link.counters().data_messages_sent > left);
+    assert_eq!(pair.ends[1].received[DATA].len(), 20);
+}
+
+#[test]
 fn small_frames_of_one_lane_go_from_where_they_were_encoded() {
     let mut pair = Pair::new(terms(4, 2), terms(4, 2));
     let end = &mut pair.ends[0];
@@ -341,6 +364,7 @@ fn a_peer_that_breaks_the_rules_is_told_and_not_heard_again() {
     assert!(fault(message(Kind::Introduction, &[0])).contains("introduction"));
     assert!(fault(message(Kind::Goodbye, &[b'x'; 513])).contains("goodbye of 513 bytes"));
     assert!(fault(message(Kind::Credit, &[])).contains("no credit"));
+    assert!(fault(message(Kind::KeepAlive, &[7])).contains("1 bytes too many"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use convoke_transport::id::{LinkNonce, NodeId};
+use convoke_transport::parts::Heartbeat;
 use convoke_transport::{
     Address, CloseReason, Connection, DialError, Hello, Link as PeerLink, Sink,
 };
@@ -154,6 +155,7 @@ impl<P: Provider> Wire<P> {
     fn try_accept(&self, state: &mut State<P>, request: P::Request) -> Result<(), VerbsError> {
         let Role::Accepting(Accepting { theirs, .. }) = &state.role else { return Ok(()) };
         let link = Link::new(&self.link_config(&state.mine, theirs));
+        state.heartbeat = Some(self.heartbeat(theirs));
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let memory = state.memory.as_ref().expect("a new wire has its memory");
         let queue_pair = provider.prepare(self.tag, request, config.queue_pair(), memory)?;
@@ -200,6 +202,18 @@ impl<P: Provider> Wire<P> {
         }
         state.phase = Phase::Connected;
         self.pump(&mut state);
+        drop(state);
+        self.engine.notify_minder();
+    }
+
+    /// Keep-alive with a peer that said this: so that neither the setting nor the peer's timeout is
+    /// missed.
+    fn heartbeat(&self, theirs: &Greeting) -> (Heartbeat, Instant) {
+        let settings = &self.engine.config().common;
+        let interval = settings.keep_alive_interval.min(theirs.keep_alive_timeout / 3);
+        let now = Instant::now();
+        let heartbeat = Heartbeat::new(interval, settings.keep_alive_timeout, now);
+        (heartbeat, now + heartbeat.period())
     }
 
     /// The other end said no, or nobody is there.
@@ -241,6 +255,7 @@ impl<P: Provider> Wire<P> {
         link.poll_post(&mut Vec::new());
         link.introduce(&state.addresses());
         state.link = Some(link);
+        state.heartbeat = Some(self.heartbeat(&theirs));
         state.theirs = Some(theirs);
         Ok(())
     }

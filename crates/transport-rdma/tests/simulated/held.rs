@@ -10,7 +10,7 @@ use convoke_transport::{CloseReason, Lane};
 
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 
-use crate::support::{Ends, Link, ends, ends_with, until};
+use crate::support::{Ends, Link, ends, ends_with, hasty, until};
 
 const FRAME_BYTES: usize = 4_000;
 
@@ -51,6 +51,33 @@ async fn what_is_held_outlives_connection_transport_and_device() {
     drop((b, link, ends));
     let checked = std::thread::spawn(move || are_unchanged(&frames));
     assert!(checked.join().expect("nothing panics"));
+}
+
+/// Nothing is expected of a peer that has no credit: it is alive, and cannot say so. (While one end
+/// has credit, its keep-alives have the other give credit back, which tells as much.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn ends_without_credit_do_not_take_each_other_for_dead() {
+    const COUNT: usize = 20;
+    let ends =
+        ends_with(Fabric::new(), DeviceSettings::default(), |builder| hasty(builder).slots(4));
+    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let link = ends.connect(Arc::clone(&a) as _, &b).await;
+    for (to, sink) in [(&link.to_b, &b), (&link.to_a, &a)] {
+        sink.gate().shut();
+        for number in 0..COUNT {
+            let frame = pattern(number, FRAME_BYTES);
+            to.append_bytes(Lane::Data, &[], frame).expect("the queue has room");
+        }
+        to.flush();
+    }
+    let (nonce, probes) = (link.to_a.link().nonce, ends.fabric.counters().probes);
+    until("several timeouts are over", || ends.fabric.counters().probes >= probes + 100).await;
+    for sink in [&a, &b] {
+        sink.gate().open();
+        assert_eq!(sink.frames(nonce, COUNT).await.len(), COUNT);
+    }
+    assert!([&a, &b].iter().all(|sink| sink.seen(nonce).is_some_and(|seen| seen.closed.is_none())));
+    ends.check();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
