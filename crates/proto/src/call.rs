@@ -15,6 +15,7 @@ mod event;
 mod hear;
 mod liveness;
 mod upload;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -43,6 +44,7 @@ use liveness::Liveness;
 pub use event::{CallEvent, CallOptions, Delivered, End, RootBranch};
 pub(crate) use liveness::LinkView;
 use upload::Upload;
+use words::Words;
 
 /// One call of this node.
 #[derive(Debug)]
@@ -64,6 +66,7 @@ pub struct Call {
     /// Nobody reads it any more.
     is_detached: bool,
     failures: Vec<Failure>,
+    words: Words,
     trace: Vec<TraceEvent>,
     events: VecDeque<CallEvent>,
     /// Its reader waits for this many replies that it has not read.
@@ -150,6 +153,7 @@ impl Call {
             is_forgotten: false,
             is_detached: false,
             failures: Vec::new(),
+            words: Words::new(limits.reply_bytes_max),
             trace: Vec::new(),
             events: VecDeque::new(),
             wake_after: 1,

@@ -521,11 +521,12 @@ impl Call {
         }
     }
 
-    pub(super) fn record(&mut self, failure: Failure) {
+    pub(super) fn record(&mut self, mut failure: Failure) {
         let cause = failure.cause;
         self.note(self.liveness.last_seen(), &failure.task, || Traced::Failed { cause });
         self.liveness.note_failed(&self.tree, &failure);
         if self.end.is_none() {
+            self.words.admit(&mut failure);
             self.failures.push(failure.clone());
             self.events.push_back(CallEvent::Failure(failure));
         }

@@ -10,10 +10,10 @@ use crate::key::Key;
 use crate::link::Hello;
 use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
-use crate::task::SendError;
+use crate::task::{SendError, TaskFailure};
 use crate::wire::{
-    Asked, Cancel, CancelReason, Entry, Header, LinkDown, Outcome, Probe, Reply, ReplyRoute,
-    Request, TASKS_MAX,
+    Asked, Cancel, CancelReason, Cause, Entry, Executed, Header, LinkDown, Outcome, Probe, Reply,
+    ReplyRoute, Request, TASKS_MAX,
 };
 
 const NOW: Timestamp = Timestamp::ZERO;
@@ -366,4 +366,29 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
     assert_eq!(ask(&mut mesh, 3, LARGE), [""; 0]);
     mesh.pass(Duration::from_secs(10));
     assert_eq!(used(&mesh), 0, "their time is over");
+}
+
+/// Every failure is told. What it says is bounded, for a call as a whole and for each root branch.
+#[test]
+fn words_of_failures_are_bounded_by_shares_of_root_branches() {
+    let limits =
+        Limits { message_bytes_max: 200_000, reply_bytes_max: 1_000_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let call = mesh.call(1, &[2; 30], CallOptions::default());
+    mesh.deliver_all();
+    for root in 0..29 {
+        let (_, task) = mesh.task(&format!("/{root}"));
+        let failure = TaskFailure {
+            details: Bytes::from(vec![7; 100_000]),
+            ..TaskFailure::new(Cause::Application, Executed::Yes, "no")
+        };
+        let now = mesh.now;
+        mesh.with(2, |node| node.fail(now, &task, failure));
+        mesh.deliver_all();
+    }
+    let failures = mesh.nodes[&1].call(call).unwrap().failures();
+    let (with, without): (Vec<_>, Vec<_>) = failures.iter().partition(|f| !f.text.is_empty());
+    assert_eq!((with.len(), without.len()), (9, 20));
+    assert!(with.iter().all(|failure| failure.details.len() == 100_000));
+    assert!(without.iter().all(|f| f.details.is_empty() && f.cause == Cause::Application));
 }
