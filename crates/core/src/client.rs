@@ -229,6 +229,11 @@ impl<Resp> CallBuilderSeam for CallBuilder<Resp> {
         self
     }
 
+    fn ignore_hearsay(mut self) -> Self {
+        self.options.ignores_hearsay = true;
+        self
+    }
+
     fn tell_sent(mut self) -> Self {
         self.options.tells_sent = true;
         self

@@ -27,6 +27,11 @@ pub trait CallBuilderSeam: Sized {
     /// Those at this node itself are not told of.
     #[must_use]
     fn tell_sent(self) -> Self;
+
+    /// Does not end a branch by what the task above it says of it, such as that its node cannot be
+    /// reached: it may live and answer.
+    #[must_use]
+    fn ignore_hearsay(self) -> Self;
 }
 
 /// Extensions of a [`Request`](crate::Request).

@@ -114,7 +114,7 @@ pub enum Mutant {
     /// Items that a handler reads make no room for more.
     ItemsWithoutGrants,
 
-    // Casts: found by the swarm of echo rounds, not by that of calls.
+    // Casts and quorum calls: found by the tests of these, not by the swarm of calls.
     /// A request that was handed on begins a round about its call, too.
     DelegatedJoins,
     /// What was voted on may be voted on again.
@@ -125,16 +125,19 @@ pub enum Mutant {
     StrangersCast,
     /// One sender may take all the room that there is for casts.
     CastsWithoutShares,
+    /// Branches end by the word of the task above, also where that is not to be believed.
+    HearsayEndsBranch,
 }
 
 impl Mutant {
-    /// Those of casts.
-    pub const OF_CASTS: [Self; 5] = [
+    /// Those of casts and of quorum calls in trees.
+    pub const OF_QUORUMS: [Self; 6] = [
         Self::DelegatedJoins,
         Self::ClosedTagForgotten,
         Self::ExpiryOfFirst,
         Self::StrangersCast,
         Self::CastsWithoutShares,
+        Self::HearsayEndsBranch,
     ];
 
     /// All others.

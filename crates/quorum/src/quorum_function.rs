@@ -75,6 +75,12 @@ pub trait QuorumFunction<Resp> {
         &First
     }
 
+    /// True where a member among the leaves of a tree has failed when the node above it says so.
+    /// Default: as [`Self::system`] says.
+    fn believes_relays(&self) -> bool {
+        QuorumSystem::believes_relays(self.system())
+    }
+
     /// Decides. It may take the replies it decides on out, and is not asked again then.
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output>;
 

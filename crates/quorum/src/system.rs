@@ -37,6 +37,13 @@ pub trait QuorumSystem {
     /// True when `present`, by their index among `members`, are a quorum.
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool;
 
+    /// True where a member among the leaves of a tree has failed when the node above it says so.
+    /// Where nodes may lie that is no proof: the call then goes on until the member speaks for itself
+    /// or the initiator finds it gone. Default true.
+    fn believes_relays(&self) -> bool {
+        true
+    }
+
     /// Size of the smallest quorum of so many members, or less: until as many have replied the
     /// caller is not woken. Default 1.
     fn fewest(&self, members: usize) -> usize {
@@ -52,6 +59,10 @@ impl<S: QuorumSystem + ?Sized> QuorumSystem for &S {
 
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool {
         S::is_quorum(self, members, present)
+    }
+
+    fn believes_relays(&self) -> bool {
+        S::believes_relays(self)
     }
 
     fn fewest(&self, members: usize) -> usize {

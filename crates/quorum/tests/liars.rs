@@ -4,8 +4,8 @@
 #[path = "support/cluster.rs"]
 mod support;
 
-use convoke_core::{NodeId, Path};
-use convoke_quorum::{Byzantine, Majority, QuorumExt, QuorumFunction, matching};
+use convoke_core::{Cause, NodeId, Path, Service, Task};
+use convoke_quorum::{Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, matching};
 
 use support::{ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
 
@@ -49,6 +49,38 @@ async fn members_agree_on_what_the_client_asked_not_on_what_a_member_did() {
     let call = cluster.all(ASK, TRUE).quorum(agreed);
     let (agreed, ()) = tokio::join!(call, heal(&cluster));
     assert_eq!(agreed.unwrap(), TRUE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_leader_says_of_acceptors_ends_no_call_that_may_bear_liars() {
+    // The leader finds nobody behind two of four names, though they live.
+    let mut cluster = Cluster::start(4).await;
+    let acceptors = cluster.members.without([node(1)]);
+    let others: Vec<NodeId> = acceptors.nodes().collect();
+    let leader = Service::new().tree(LEAD, move |number, task: Task<Answer>| {
+        let others = others.clone();
+        async move { task.fan_out(others.into_iter().map(|to| (to, ASK.request(number)))).await }
+    });
+    let leader = support::endpoint(&cluster.network, 50).serve(leader);
+    let leader = leader.peer(node(2), "sim://n2").peer(node(3), "sim://nobody3");
+    let leader = leader.peer(node(4), "sim://nobody4").start().await.expect("the name is free");
+    cluster.client.connect("sim://n50").await.expect("it listens");
+    cluster.endpoints.push(Some(leader));
+    let lead = || cluster.client.call(LEAD, TRUE).to(node(50)).among(&acceptors);
+    let lead = || lead().deadline(HOP * 100);
+    let causes = |error: &QuorumError| -> Vec<Cause> {
+        let failed = &error.shortfall().expect("nobody else failed").failed;
+        failed.iter().filter_map(|(_, error)| error.cause()).collect()
+    };
+    let told = lead().quorum(Majority).await.unwrap_err();
+    assert_eq!(causes(&told), [Cause::Unreachable; 2], "by the word of the leader");
+    // Now the initiator asks them itself, and they say that they have heard of nothing.
+    let asked = lead().quorum(Byzantine { faulty: 0 }).await.unwrap_err();
+    assert_eq!(causes(&asked), [Cause::Lost; 2], "{asked}");
+    let agreed = matching(2).map(|answer: &Answer| answer.number);
+    assert_eq!(causes(&lead().quorum(agreed).await.unwrap_err()), [Cause::Lost; 2]);
+    let agreed = matching(1).map(|answer: &Answer| answer.number);
+    assert_eq!(lead().quorum(agreed).await.unwrap(), TRUE);
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,6 +115,9 @@ pub struct CallOptions {
     pub traces: bool,
     /// Items follow the request of the one root branch.
     pub sends_items: bool,
+    /// What a task says of a branch that it has opened is no end of that branch: its node may live.
+    /// Then the branch is open until it speaks for itself, or this node finds out by itself.
+    pub ignores_hearsay: bool,
 }
 
 impl CallOptions {

@@ -150,6 +150,9 @@ impl Call {
         if !is_known {
             return;
         }
+        if !is_own && self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch) {
+            return self.settle(now);
+        }
         let executed = match fail.executed {
             Executed::No if !is_proof && !mutant::is(Mutant::NotRunFromAnyHolder) => {
                 Executed::Maybe

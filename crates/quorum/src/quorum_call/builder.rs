@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use convoke_core::seam::CallBuilderSeam;
 use convoke_core::{CallBuilder, NodeId, Path, Payload};
 
 use crate::correctable::Correctable;
@@ -189,6 +190,14 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
             Some((_, setting)) => Err(MulticastError::NotOneWay { setting }),
             None => Ok(call),
         }
+    }
+
+    /// Has the nodes of a tree believed or not of what they say of those below them.
+    pub(super) fn believing_relays(mut self, believes: bool) -> Self {
+        if self.leaves.is_some() && !believes {
+            self.call = self.call.ignore_hearsay();
+        }
+        self
     }
 
     /// The members.

@@ -110,6 +110,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
                 let fewest = function.system().fewest(roster.members().len());
                 // Replies that do not count may make it impossible sooner.
                 let hopeless = (roster.remaining() + 1).saturating_sub(fewest);
+                let builder = builder.believing_relays(function.believes_relays());
                 let call = builder.open_with(roster)?;
                 call.wake_after(fewest.min(hopeless));
                 self.0 = State::Open(call, function);

@@ -30,6 +30,10 @@ where
         self.rule.system()
     }
 
+    fn believes_relays(&self) -> bool {
+        self.rule.believes_relays()
+    }
+
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<F::Output> {
         replies.filter_news(&mut self.keep);
         self.rule.decide(replies)
@@ -59,6 +63,10 @@ where
 
     fn system(&self) -> &dyn QuorumSystem {
         self.rule.system()
+    }
+
+    fn believes_relays(&self) -> bool {
+        self.rule.believes_relays()
     }
 
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<F::Output> {

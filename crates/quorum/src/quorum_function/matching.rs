@@ -29,6 +29,10 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
         &self.enough
     }
 
+    fn believes_relays(&self) -> bool {
+        false // Only where some may lie does it take several that agree.
+    }
+
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Resp> {
         let Threshold(count) = self.enough;
         let count_alike = |reply: &Resp| {

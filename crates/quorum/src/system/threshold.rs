@@ -127,6 +127,10 @@ impl QuorumSystem for Byzantine {
         present.len() >= self.of(members.len())
     }
 
+    fn believes_relays(&self) -> bool {
+        false
+    }
+
     fn fewest(&self, members: usize) -> usize {
         self.of(members)
     }

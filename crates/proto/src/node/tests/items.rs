@@ -19,6 +19,7 @@ const STREAMED: CallOptions = CallOptions {
     tells_sent: false,
     traces: false,
     sends_items: true,
+    ignores_hearsay: false,
 };
 
 /// A call of node 1 whose streamed request has come to node `at`.

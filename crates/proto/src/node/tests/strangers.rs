@@ -109,6 +109,34 @@ fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
     assert_eq!((reply.from, &reply.payload[..], events.len()), (id(2), &b"real"[..], 3));
 }
 
+/// A parent that says of its child that it was not reached, though it was.
+#[test]
+fn the_word_of_a_parent_ends_no_branch_where_it_is_not_believed() {
+    for ignores_hearsay in [false, true] {
+        let options = CallOptions { ignores_hearsay, ..CallOptions::default() };
+        let (mut mesh, call) = Mesh::calling_with(3, &[2], options);
+        let now = mesh.now;
+        let (_, task) = mesh.task("/0");
+        mesh.with(2, |node| {
+            node.delegate(now, &task, super::mesh::branch(3)).unwrap();
+            node.delegate(now, &task, super::mesh::branch(2)).unwrap();
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+        let child = mesh.key_of(call, "/0").child(0);
+        let lie = keyed(call, "/0/0", child, fail(Some(3), Executed::No));
+        send(&mut mesh, 2, 1, lie).unwrap();
+        mesh.answer("/0/1", b"its own");
+        mesh.deliver_all();
+        mesh.answer("/0/0", b"it lives");
+        mesh.deliver_all();
+        let events = mesh.events(1, call);
+        let replies = events.iter().filter(|event| matches!(event, CallEvent::Reply(_))).count();
+        let expected = if ignores_hearsay { 2 } else { 1 };
+        assert_eq!(replies, expected, "{events:?}");
+    }
+}
+
 #[test]
 fn an_entry_closes_only_branches_above_the_task_that_brings_it() {
     let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
