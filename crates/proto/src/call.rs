@@ -551,5 +551,5 @@ pub(crate) fn root_request(key: Key, budget: Duration, floor: u64, branch: RootB
 }
 
 fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into())
 }

@@ -302,7 +302,10 @@ impl Visits {
         let deadline = now + self.budget(request.budget_us);
         let call_deadline = self.call_deadline(now, deadline, request);
         let has_items = items::take_mark(&mut request.extensions);
-        let extensions = request.extensions.clone();
+        let extensions = match request.extensions.as_slice() {
+            [] => Vec::new(), // As most have it: a clone would ask for no memory at some length.
+            some => some.to_vec(),
+        };
         let is_quiet = inherited.is_empty() && !has_items;
         let state = if is_quiet {
             State::Quiet(Quiet { deadline, call_deadline, extensions })

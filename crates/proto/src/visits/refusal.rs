@@ -63,6 +63,9 @@ impl Visits {
         if task.hop > HOPS_MAX {
             return refuse(Cause::PathTooDeep, "too many tail transfers on one branch");
         }
+        if request.extensions.is_empty() {
+            return None; // As most have it, and what follows is about them.
+        }
         if request.extensions.iter().any(is_unknown_and_critical) {
             return refuse(Cause::BadRequest, "a critical extension is unknown here");
         }

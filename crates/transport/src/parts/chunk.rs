@@ -310,8 +310,9 @@ impl Decoder {
         if input.len() < total {
             return if input.is_whole() { Err(Fault::Cut) } else { Ok(None) };
         }
-        input.advance(WORD_BYTES);
-        let body = input.take(head.len as usize);
+        // At once, word and all: to advance what shares its memory costs more than a slice does.
+        let mut body = input.take(total);
+        body.advance(WORD_BYTES);
         Ok(Some(self.item(head, body)))
     }
 
