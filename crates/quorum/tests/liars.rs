@@ -5,6 +5,7 @@
 mod support;
 
 use convoke_core::{Cause, NodeId, Path, Service, Task};
+use convoke_proto::mutant::{self, Mutant};
 use convoke_quorum::{Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, matching};
 
 use support::{ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
@@ -100,4 +101,13 @@ async fn a_leaf_that_asks_other_leaves_says_nothing_in_their_name() {
         let numbers: Vec<u64> = decided.unwrap().into_iter().map(|(_, number)| number).collect();
         assert_eq!(numbers, [TRUE; 2], "{liar:?}");
     }
+}
+
+#[test]
+fn a_call_that_believes_its_leader_is_found() {
+    let run = std::thread::spawn(|| {
+        mutant::set(Some(Mutant::HearsayEndsBranch));
+        std::panic::catch_unwind(what_a_leader_says_of_acceptors_ends_no_call_that_may_bear_liars)
+    });
+    assert!(run.join().expect("it was caught").is_err());
 }

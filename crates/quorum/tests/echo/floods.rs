@@ -9,7 +9,7 @@ use convoke_quorum::echo::{EchoPlan, EchoSpace, digest_of};
 use crate::support::{Cluster, node, storage};
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_one_member_fills_its_own_share_alone() {
+pub(crate) async fn a_flood_of_one_member_fills_its_own_share_alone() {
     let cluster = Cluster::start(1, 4, storage(2)).await;
     let limits = Limits::default();
     // What members cast about tags that nobody else joins.

@@ -76,7 +76,7 @@ async fn delivered_with(after: Duration, is_first: bool) -> Vec<(NodeId, String)
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_initiator_begins_the_round_of_its_call() {
+pub(crate) async fn only_the_initiator_begins_the_round_of_its_call() {
     let truth: Vec<_> = (1..=3).map(|id| (node(id), "the truth".to_owned())).collect();
     for (after, is_first) in [(0, true), (0, false), (100, false), (3_000, false)] {
         let delivered = delivered_with(Duration::from_millis(after), is_first).await;
@@ -114,14 +114,14 @@ async fn spaces(cluster: &Cluster) -> Vec<EchoSpace> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn votes_with_a_short_life_take_no_other_along() {
+pub(crate) async fn votes_with_a_short_life_take_no_other_along() {
     let cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
     let server = |at: usize| cluster.servers[at].as_ref().expect("it lives");
     let open = |at: usize, keep| {
         EchoSpace::builder("log", &cluster.members).keep(keep).open(server(at)).expect("once")
     };
     // The last one speaks first, of a tag that is not there for long.
-    let hasty = open(3, Duration::from_millis(1));
+    let hasty = open(3, Duration::from_millis(50));
     let mut hasty = hasty.join(0, 1, plan(&cluster.members)).expect("it is new");
     hasty.cast(0, digest_of(b"x"), "").expect("it is the first");
     sleep(2 * DELAY).await;
@@ -134,13 +134,13 @@ async fn votes_with_a_short_life_take_no_other_along() {
     sleep(Duration::from_secs(1)).await;
     let mut three = join(2);
     three.cast(0, digest, "").expect("it is the first");
-    let all = async { tokio::join!(one.quorum(1), two.quorum(1), three.quorum(1)) };
+    let all = async { tokio::join!(one.quorum(1), two.quorum(1), three.quorum(0)) };
     let all = tokio::time::timeout(Duration::from_secs(1), all).await.expect("three are enough");
     assert!([all.0, all.1, all.2].into_iter().all(|one| one.expect("no split").digest == digest));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_plan_uses_no_tag_up_and_a_round_without_votes_neither() {
+pub(crate) async fn a_wrong_plan_uses_no_tag_up_and_a_round_without_votes_neither() {
     let cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
     let space = &spaces(&cluster).await[0];
     let wrong = EchoPlan::majority(3, 1).expect("it is a plan");
@@ -164,7 +164,7 @@ async fn a_wrong_plan_uses_no_tag_up_and_a_round_without_votes_neither() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_casts_leave_nothing_behind_and_take_no_room() {
+pub(crate) async fn strangers_casts_leave_nothing_behind_and_take_no_room() {
     let cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
     let announce = Announce { senders_min: usize::MAX, source: None };
     let name = EchoSpace::builder("log", &cluster.members).id();

@@ -4,6 +4,7 @@ mod counts;
 mod faults;
 mod floods;
 mod liars;
+mod mutants;
 mod pull;
 mod spaces;
 mod streams;

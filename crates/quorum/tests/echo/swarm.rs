@@ -1,4 +1,5 @@
-//! Many seeds: members that crash, repeat themselves, lie and cast nonsense, on links that reorder.
+//! Many seeds: members that crash, repeat themselves, lie, cast nonsense and ask others for something
+//! else in the same call, on links that reorder.
 //! After each run correct members agree, have decided what the client wrote, have evidence against
 //! liars alone, and keep nothing.
 
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use convoke_core::{CastBody, Context, Digest, NodeId, Service, Status};
+use convoke_core::{CastBody, Context, Digest, Finish, NodeId, Service, Status, Task};
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::{EchoPlan, EchoRound, Phase, Rule, byzantine_quorum, digest_of};
 use convoke_sim::random::Random;
@@ -96,7 +97,8 @@ async fn decide(
     log.refused += u64::from(refused.unknown_phase) + u64::from(refused.wrong_index);
     match reached {
         Ok(reached) => {
-            log.decisions.insert((format!("{me:?}"), node), reached.digest);
+            let before = log.decisions.insert((format!("{me:?}"), node), reached.digest);
+            assert_eq!(before, None, "{node} decides once in a call");
             Ok(text)
         }
         Err(error) => {
@@ -109,7 +111,8 @@ async fn decide(
 /// Tells some members one thing and some another, several times, about phases that exist and
 /// others, and in the name of others.
 async fn lie(mut random: Random, members: Configuration, context: Context) {
-    let port = context.casts().expect("it is the first");
+    // Another liar may have asked it, too.
+    let Ok(port) = context.casts_for_parent() else { return };
     let me = members.index_of(port.node()).expect("a member");
     let others: Vec<NodeId> = members.nodes().filter(|node| *node != port.node()).collect();
     for _ in 0..40 {
@@ -130,16 +133,37 @@ fn service(plan: Plan, log: SharedLog) -> impl Fn(NodeId, Configuration) -> Serv
     move |me, members| {
         let (log, role) = (log.clone(), plan.roles[&me]);
         let random = Random::new(plan.seed ^ me.get());
+        if role == Role::Lies {
+            return Service::new().tree(WRITE, move |_, task: Task<String>| {
+                mislead(random.clone(), members.without([me]), members.clone(), task)
+            });
+        }
         Service::new().unary(WRITE, move |text: String, context: Context| {
-            let (log, members, random) = (log.clone(), members.clone(), random.clone());
-            async move {
-                if role == Role::Lies {
-                    lie(random, members, context).await;
-                    return Ok(text);
-                }
-                decide(log, members, context, text).await
-            }
+            decide(log.clone(), members.clone(), context, text)
         })
+    }
+}
+
+/// Has the others write something else in the same call, before or after it lies to them.
+async fn mislead(
+    mut random: Random,
+    others: Configuration,
+    members: Configuration,
+    task: Task<String>,
+) -> Result<Finish, Status> {
+    let is_first = index(&mut random, 2) == 0;
+    if is_first {
+        for other in others.nodes() {
+            task.delegate(other, WRITE.request("a lie".into())).await?;
+        }
+    }
+    lie(random, members, task.context().clone()).await;
+    match is_first {
+        true => Ok(task.finish()),
+        false => {
+            let lies = others.nodes().map(|other| (other, WRITE.request("a lie".into())));
+            task.fan_out(lies).await
+        }
     }
 }
 
