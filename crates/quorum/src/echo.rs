@@ -34,6 +34,7 @@
 mod digest;
 mod error;
 mod machine;
+mod members;
 mod payloads;
 mod plan;
 mod round;
@@ -45,6 +46,7 @@ mod tally;
 pub use digest::digest_of;
 pub use error::{CastRefused, EchoError, QuorumNotReached};
 pub use machine::{EchoCore, EchoVote, Reached};
+pub use members::EchoMembers;
 pub use payloads::{Payloads, PullError, Pulled, ValueTooLarge};
 pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
 pub use round::{EchoOutcome, EchoRound, echo_phases};

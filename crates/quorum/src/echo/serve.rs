@@ -2,13 +2,15 @@
 
 use bytes::{Buf, BytesMut};
 use convoke_core::{
-    Code, Context, DecodeError, Digest, Handler, Method, Payload, RawMessage, Service, ServiceOf,
-    Status,
+    Code, Context, DecodeError, Digest, Handler, Method, NodeId, Payload, RawMessage, Service,
+    ServiceOf, Status,
 };
 
 use crate::Configuration;
 
 use super::digest::digest_of;
+use super::error::EchoError;
+use super::members::EchoMembers;
 use super::plan::EchoPlan;
 use super::round::EchoRound;
 
@@ -21,6 +23,8 @@ pub trait EchoExt: Sized {
     /// reply is held, the member casts the digest of the encoded request to all others, and the
     /// reply leaves once every phase has its majority. A handler that fails does not vote. For
     /// crashes only: see [`EchoPlan::majority`].
+    ///
+    /// The members are a configuration, or [`EchoMembers`] that may change while it runs.
     ///
     /// A request must reach all members in one call. Of an ordered method only the handlers are:
     /// the next one starts when this one has returned, not when its phases are over, since another
@@ -47,7 +51,7 @@ pub trait EchoExt: Sized {
         self,
         method: Method<Req, Resp>,
         phases: u16,
-        members: &Configuration,
+        members: impl Into<EchoMembers>,
         handler: F,
     ) -> Self
     where
@@ -62,7 +66,7 @@ impl EchoExt for Service {
         self,
         method: Method<Req, Resp>,
         phases: u16,
-        members: &Configuration,
+        members: impl Into<EchoMembers>,
         handler: F,
     ) -> Self
     where
@@ -71,32 +75,29 @@ impl EchoExt for Service {
         F: Fn(Req, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Resp, Status>> + Send + 'static,
     {
-        let (name, members) = (method.name(), members.clone());
-        let plan = match EchoPlan::majority(members.len(), phases) {
-            Ok(plan) => plan,
-            Err(error) => return self.requires(move |_| Err(format!("{name}: {error}"))),
-        };
-        let all = members.clone();
+        let (name, members) = (method.name(), members.into());
+        let all = members.current();
+        if let Err(error) = EchoPlan::majority(all.len(), phases) {
+            return self.requires(move |_| Err(format!("{name}: {error}")));
+        }
+        let voters: Vec<NodeId> = all.nodes().collect();
         let service = self.requires(move |node| match all.contains(node) {
             true => Ok(()),
             false => Err(format!("{name} echoes among {all:?}, and {node} is none of them")),
         });
-        service.hears(members.nodes()).unary(
-            digested(method),
-            move |request: Digested<Req>, context| {
-                let Digested { message, digest } = request;
-                let joined = join(&context, &members, &plan);
-                let begun = joined.map(|round| (round, handler(message, context.clone())));
-                async move {
-                    let (round, handled) = begun?;
-                    let reply = handled.await?;
-                    // Whoever has the next request first must not wait for this node to come to it.
-                    context.release();
-                    round.agree(digest).await?;
-                    Ok::<_, Status>(reply)
-                }
-            },
-        )
+        service.hears(voters).unary(digested(method), move |request: Digested<Req>, context| {
+            let Digested { message, digest } = request;
+            let joined = join(&context, &members.current(), phases);
+            let begun = joined.map(|round| (round, handler(message, context.clone())));
+            async move {
+                let (round, handled) = begun?;
+                let reply = handled.await?;
+                // Whoever has the next request first must not wait for this node to come to it.
+                context.release();
+                round.agree(digest).await?;
+                Ok::<_, Status>(reply)
+            }
+        })
     }
 }
 
@@ -109,7 +110,7 @@ pub trait EchoOf<S>: Sized {
         self,
         method: Method<Req, Resp>,
         phases: u16,
-        members: &Configuration,
+        members: impl Into<EchoMembers>,
         handler: F,
     ) -> Self
     where
@@ -123,7 +124,7 @@ impl<S: Send + Sync + 'static> EchoOf<S> for ServiceOf<S> {
         self,
         method: Method<Req, Resp>,
         phases: u16,
-        members: &Configuration,
+        members: impl Into<EchoMembers>,
         handler: F,
     ) -> Self
     where
@@ -132,8 +133,9 @@ impl<S: Send + Sync + 'static> EchoOf<S> for ServiceOf<S> {
         F: for<'a> Handler<'a, S, Req, Context, Resp> + Copy + Send + Sync + 'static,
     {
         let state = self.state().clone();
+        let members = members.into();
         self.and(|service| {
-            service.echo(method, phases, members, move |request, context| {
+            service.echo(method, phases, &members, move |request, context| {
                 let state = state.clone();
                 async move { handler(&state, request, context).await }
             })
@@ -142,14 +144,15 @@ impl<S: Send + Sync + 'static> EchoOf<S> for ServiceOf<S> {
 }
 
 /// Joins before the handler runs, for nothing is to be stored that cannot be voted on.
-fn join(context: &Context, members: &Configuration, plan: &EchoPlan) -> Result<EchoRound, Status> {
+fn join(context: &Context, members: &Configuration, phases: u16) -> Result<EchoRound, Status> {
     let (asked, ours) = (context.epoch(), members.epoch());
     if asked != ours && asked != 0 {
         let text =
             format!("the request is for epoch {asked}, and this node echoes in epoch {ours}");
         return Err(Status::new(Code::FailedPrecondition, text));
     }
-    Ok(EchoRound::join(context, members, plan.clone())?)
+    let plan = EchoPlan::majority(members.len(), phases).map_err(EchoError::from)?;
+    Ok(EchoRound::join(context, members, plan)?)
 }
 
 /// The same method, of requests that come with their digests.

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use convoke_core::Service;
+use std::sync::Mutex;
+
+use convoke_core::{Cause, Code, Context, NodeId, Service, Status};
 use convoke_quorum::echo::{
-    EchoError, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum, digest_of,
+    EchoError, EchoExt, EchoMembers, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum,
+    digest_of,
 };
 use tokio::time::timeout;
 
-use crate::support::{Cluster, node};
+use crate::support::{Cluster, WRITE, node};
 
 /// Bracha's phases, of which the second is cast by its rule alone.
 fn plan(n: usize, f: usize) -> EchoPlan {
@@ -99,4 +102,51 @@ async fn a_later_epoch_ends_the_rounds_of_the_one_before_at_once() {
     let EchoError::StaleEpoch { epoch: 1, mut later } = told else { panic!("{told}") };
     later.sort();
     assert_eq!(later, [node(1), node(2), node(3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_members_of_a_running_service_change_by_epoch() {
+    let handles = Mutex::new(Vec::<EchoMembers>::new());
+    let service = |_: NodeId, members: convoke_quorum::Configuration| {
+        let handle = EchoMembers::new(&members.with_epoch(1));
+        handles.lock().expect("nobody panics with it").push(handle.clone());
+        Service::new().echo(WRITE, 1, &handle, |text: String, _: Context| async move {
+            Ok::<_, Status>(text)
+        })
+    };
+    let cluster = Cluster::start(7, 4, service).await;
+    let handles = handles.lock().expect("nobody panics with it").clone();
+    let (old, all) = (cluster.members.with_epoch(1), cluster.members.clone());
+    let cluster = &cluster;
+    let write = |peers: Vec<convoke_core::Peer>| async move {
+        cluster.write_to("heron", &peers, Duration::from_secs(5)).await
+    };
+    assert_eq!(write(old.members().to_vec()).await.replies.len(), 4);
+
+    // Two rounds of the old epoch that wait for votes, when the members become fewer.
+    let next = all.without([node(4)]).with_epoch(2);
+    let change = async {
+        cluster.settle().await;
+        for (at, handle) in handles[..3].iter().enumerate() {
+            let server = cluster.servers[at].as_ref().expect("it lives");
+            handle.change(server, &next).expect("it is later, and of this node");
+            assert!(handle.change(server, &next).is_err(), "but no longer");
+        }
+        let last = cluster.servers[3].as_ref().expect("it lives");
+        let refused = handles[3].change(last, &next);
+        assert_eq!(refused, Err(EchoError::NotMember { node: node(4) }));
+    };
+    let two = old.members()[..2].to_vec();
+    let begun = tokio::time::Instant::now();
+    let (waiting, ()) = tokio::join!(write(two), change);
+    assert!(begun.elapsed() < Duration::from_secs(1), "they end at once");
+    assert_eq!(waiting.failures.len(), 2);
+    for (failure, _) in &waiting.failures {
+        assert_eq!(failure.code, Code::FailedPrecondition as u32);
+        assert!(failure.text.contains("a later one has begun"), "{failure}");
+    }
+    // Who asks by the old members is told, and by the new ones three are all.
+    let stale = write(old.members()[..3].to_vec()).await;
+    assert!(stale.failures.iter().all(|(failure, _)| failure.cause == Cause::StaleEpoch));
+    assert_eq!((stale.failures.len(), write(next.members().to_vec()).await.replies.len()), (3, 3));
 }
