@@ -1,9 +1,9 @@
-//! What a call costs over loopback TCP, one in flight: `call_unary`, `call_hops/H` (a chain of H tail
-//! transfers, answered straight to the initiator) against `call_client_hops/H` (the same nodes asked one
-//! after another by the client), `call_fanout/F` (F branches at once).
+//! Cost of a call over loopback TCP, one in flight: `call_unary`, `call_hops/H` (a chain of H tail
+//! transfers, answered straight to the initiator) against `call_client_hops/H` (the same nodes
+//! asked one after another by the client), `call_fanout/F` (F branches at once).
 //!
-//! Every server is an endpoint on a thread and a current-thread runtime of its own. Unit: time per call.
-//! Good: hops grow by one one-way step each, client hops by two.
+//! Every server is an endpoint on a thread and a current-thread runtime of its own. Unit: time per
+//! call. Good: hops grow by one one-way step each, client hops by two.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ fn node(index: u64) -> NodeId {
     NodeId::new(index)
 }
 
-/// What a server tells of itself, and is told of the others.
+/// A running server: the address that it tells of itself, and the way to tell it of the others.
 struct Server {
     address: String,
     others: mpsc::Sender<Vec<(NodeId, String)>>,

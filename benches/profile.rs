@@ -1,4 +1,5 @@
-//! Calls to be looked at with a profiler: client and servers in this process, on one thread, over loopback TCP.
+//! Calls to be looked at with a profiler: client and servers in this process, on one thread, over
+//! loopback TCP.
 //!
 //! ```sh
 //! cargo bench --bench profile -- unary 64 100000       # or quorum: a majority of four
@@ -6,8 +7,9 @@
 //! cargo bench --bench profile --no-run                 # names the executable, for
 //! valgrind --tool=callgrind EXECUTABLE unary 64 9600
 //! ```
-//! Callers at once, and calls, or items, in all. Prints microseconds, writes of the client and allocations for a call; for
-//! comparing counts of instructions use the same numbers, since what one write carries depends on them.
+//! Callers at once, and calls, or items, in all. Prints microseconds, writes of the client and
+//! allocations for a call; for comparing counts of instructions use the same numbers, since what
+//! one write carries depends on them.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! What a quorum call costs over loopback TCP, one in flight: `quorum_majority_members/N` against
+//! Cost of a quorum call over loopback TCP, one in flight: `quorum_majority_members/N` against
 //! `quorum_unary`, a call to one of the same servers, and `quorum_all_members/N`.
 //!
-//! Every member is an endpoint on a thread and a current-thread runtime of its own. Unit: time per call.
-//! Good: a majority of 4 within 1.3 of the unary call.
+//! Every member is an endpoint on a thread and a current-thread runtime of its own. Unit: time per
+//! call. Good: a majority of 4 within 1.3 of the unary call.
 
 use std::hint::black_box;
 use std::sync::mpsc;

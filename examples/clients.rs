@@ -16,7 +16,8 @@ const TAKE: Method<String, u64> = Method::new("shop.Store/Take");
 /// At the shop: a call of its own, as part of the one it answers.
 async fn order(goods: String, context: Context, store: Peer) -> Result<String, Status> {
     let user = context.metadata().text("user").unwrap_or("nobody").to_owned();
-    // It has the deadline of the order. Should it fail, the order fails with the same code and text.
+    // It has the deadline of the order. Should it fail, the order fails with the same code and
+    // text.
     let left = context.call(TAKE, goods.clone()).metadata("for", &user).to(store).await?;
     Ok(format!("{goods} for {user}, {left} left"))
 }

@@ -1,5 +1,5 @@
-//! Servers that come and go: a loop that asks DNS, a pool of which each call asks one, and a resolver for
-//! nodes that are known by name alone.
+//! Servers that come and go: a loop that asks DNS, a pool of which each call asks one, and a
+//! resolver for nodes that are known by name alone.
 //!
 //! ```sh
 //! cargo run --example discovery

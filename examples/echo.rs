@@ -1,5 +1,6 @@
-//! Echo phases: four members that tell each other what a client wrote before they answer; rounds about slots of
-//! a log of their own, with a rule between phases; and what is said when too many members are down.
+//! Echo phases: four members that tell each other what a client wrote before they answer; rounds
+//! about slots of a log of their own, with a rule between phases; and what is said when too many
+//! members are down.
 //!
 //! ```sh
 //! cargo run --example echo

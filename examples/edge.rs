@@ -42,7 +42,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         .start()
         .await?;
 
-    // The way in: a port for gRPC clients. This node serves nothing itself, and passes the calls on.
+    // The way in: a port for gRPC clients. This node serves nothing itself, and passes the calls
+    // on.
     let gateway = convoke::endpoint().transport(GrpcTransport::new()).start().await?;
     let peer = gateway.connect(server.addresses()).await?;
     let edge = GrpcEdge::builder(&gateway)

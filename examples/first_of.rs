@@ -1,5 +1,5 @@
-//! An early decision: a call to five replicas is over with the third good answer, and as soon as three
-//! can no longer come.
+//! An early decision: a call to five replicas is over with the third good answer, and as soon as
+//! three can no longer come.
 //!
 //! ```sh
 //! cargo run --example first_of
@@ -13,7 +13,7 @@ use convoke::{Code, Context, Endpoint, Method, Peer, Service, Status};
 
 const READ: Method<String, u64> = Method::new("storage.Replica/Read").read_only();
 
-/// What is asked for, and how a replica takes it.
+/// Serves a read of `key` as replica `number`, slowly or badly where the key says so.
 async fn read(key: String, number: u64) -> Result<u64, Status> {
     match key.as_str() {
         "slow at some" if number >= 3 => std::future::pending().await,

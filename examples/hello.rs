@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use convoke::{Code, Context, Method, Service, Status};
 
-/// What both sides agree on: a name, what it takes, what it answers. Messages are protobuf messages;
-/// the plain types, such as `String`, are among them.
+/// The method, as both sides know it: a name, what it takes, what it answers. Messages are protobuf
+/// messages; the plain types, such as `String`, are among them.
 const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello").read_only();
 
 async fn hello(name: String, context: Context) -> Result<String, Status> {

@@ -16,7 +16,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
 const WHO_AM_I: Method<(), String> = Method::new("desk.Desk/WhoAmI").read_only();
 
-/// What the middleware finds out for the handlers.
+/// The user that the middleware finds out for the handlers.
 struct User(String);
 
 /// Lets those in who say who they are.

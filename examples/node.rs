@@ -1,5 +1,5 @@
-//! A node of a cluster: named, known by addresses, with bounds and transport settings of its own, stopped
-//! in good order.
+//! A node of a cluster: named, known by addresses, with bounds and transport settings of its own,
+//! stopped in good order.
 //!
 //! ```sh
 //! cargo run --example node
@@ -55,7 +55,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let (one, two) = (start_node(1).await?, start_node(2).await?);
     println!("{} listens at {:?}", one.node(), one.addresses());
 
-    // By name and addresses, as from a cluster file. Whoever else answers there is not taken for it.
+    // By name and addresses, as from a cluster file. Whoever else answers there is not taken for
+    // it.
     let addresses = two.addresses();
     let peer = one.peer(two.node(), addresses)?;
     one.warm_up(&peer).await?; // now, so that the first call need not wait for it

@@ -1,4 +1,4 @@
-//! What operating a service needs: health, a connection that is kept up, bounds with names, a graceful end.
+//! Operating a service: health, a connection that is kept up, bounds with names, a graceful end.
 //!
 //! ```sh
 //! cargo run --example operations

@@ -1,5 +1,6 @@
-//! A broadcast overlay: four replicas, one of which sends most, so that its uplink would be what limits all. Large
-//! requests to all the others travel over trees instead; nothing changes for whoever calls or serves.
+//! A broadcast overlay: four replicas, one of which sends most, so that its uplink would be what
+//! limits all. Large requests to all the others travel over trees instead; nothing changes for
+//! whoever calls or serves.
 //!
 //! ```sh
 //! cargo run --example overlay --features overlay
@@ -18,7 +19,7 @@ async fn store(block: Vec<u8>, _: Context) -> Result<u64, Status> {
     Ok(block.len() as u64)
 }
 
-/// What is known of the network, kbit/s: all have the same links, and the first wants to send what it has.
+/// Model of the network, kbit/s: all have the same links, and the first wants to send what it has.
 fn network() -> HoseModel {
     let (uplink, downlink) = (vec![100_000; 4], vec![200_000; 4]);
     let latency_us = (0..16).map(|pair| if pair % 5 == 0 { 0 } else { 20_000 }).collect();

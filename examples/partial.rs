@@ -1,4 +1,5 @@
-//! A node that is gone and one that is too slow: what can be answered is answered, and the rest is named.
+//! A node that is gone and one that is too slow: what can be answered is answered, and the rest is
+//! named.
 //!
 //! ```sh
 //! cargo run --example partial

@@ -1,5 +1,5 @@
-//! QUIC: small calls pass a large one on the same connection, and calls go on while their node moves
-//! to another network address.
+//! QUIC: small calls pass a large one on the same connection, and calls go on while their node
+//! moves to another network address.
 //!
 //! ```sh
 //! cargo run --features quic --example quic
@@ -23,7 +23,7 @@ fn authority() -> Result<Authority, rcgen::Error> {
     CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
-/// Who a node is, and whom it trusts; `docs/tls.md` has more on both.
+/// Identity of a node, and the authority that it trusts; `docs/tls.md` has more on both.
 fn identity(authority: &Authority, node: u64) -> Result<Identity, Box<dyn Error>> {
     let mut params = CertificateParams::default();
     let name = format!("spiffe://store.example/node/{node}");

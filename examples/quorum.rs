@@ -1,5 +1,5 @@
-//! Quorum calls: a register on four replicas, written to a majority and read from two; what happens when a
-//! replica fails, when it is late, and when the replicas change.
+//! Quorum calls: a register on four replicas, written to a majority and read from two; what happens
+//! when a replica fails, when it is late, and when the replicas change.
 //!
 //! ```sh
 //! cargo run --example quorum
@@ -60,7 +60,7 @@ fn read(client: &Endpoint, replicas: &Configuration) -> CallBuilder<Versioned> {
     client.call(READ, "the register".into()).to_all(replicas)
 }
 
-/// Whether all that can reply have the same version, with how many they are.
+/// Agreement of all that can reply: true when they have the same version, with how many they are.
 fn agreement(replies: &Replies<Versioned>) -> Verdict<(bool, usize)> {
     if replies.remaining() > 0 {
         return Verdict::Continue;
@@ -79,7 +79,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let replicas = Configuration::new(&servers)?; // or [(1, "tcp://a:7000"), (2, "tcp://b:7000"), ..]
     let client = convoke::endpoint().peers(&replicas).start().await?;
 
-    // Resolves with the third reply of four. The fourth replica gets the value all the same, and says so.
+    // Resolves with the third reply of four. The fourth replica gets the value all the same, and
+    // says so.
     let (late, mut late_replies) = mpsc::unbounded_channel();
     let call = write(&client, &replicas, 1).late(move |member, reply| {
         let _ = late.send((member, reply.is_ok()));

@@ -1,5 +1,5 @@
-//! A service of one's own on a simulated network: latency, a partition and a crash in virtual time, exact
-//! to the millisecond and the same in every run.
+//! A service of one's own on a simulated network: latency, a partition and a crash in virtual time,
+//! exact to the millisecond and the same in every run.
 //!
 //! ```sh
 //! cargo run --example simulated --features sim
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 const GET: Method<String, String> = Method::new("cache.Cache/Get").read_only();
 const LOAD: Method<String, String> = Method::new("cache.Store/Load").read_only();
 
-/// What is to be tested: a cache that has nothing, so that the store behind it answers the client.
+/// Service to be tested: a cache that has nothing, so that the store behind it answers the client.
 fn cache(store: Peer) -> Service {
     Service::new().tree(GET, move |key: String, task: Task<String>| async move {
         Ok::<_, Status>(task.tail(&store, LOAD.request(key)).await?)
@@ -41,7 +41,7 @@ async fn start(
     Ok(endpoint.start().await?)
 }
 
-/// What a call gives, and how many milliseconds of virtual time it takes.
+/// Result of a call, and how many milliseconds of virtual time it takes.
 async fn get(client: &Endpoint, cache: &Peer) -> (Result<String, CallError>, u128) {
     let start = Instant::now();
     let request = GET.request("heron".into()).deadline(Duration::from_secs(5));

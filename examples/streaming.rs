@@ -48,8 +48,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     println!("{items} items, in order");
     assert_eq!((items, sent.swap(0, Ordering::Relaxed)), (2_000, 2_000));
 
-    // Whoever asks for a million and reads ten holds the sender back. Then they lose interest: dropping
-    // the call cancels it, and the handler is stopped where it waits.
+    // Whoever asks for a million and reads ten holds the sender back. Then they lose interest:
+    // dropping the call cancels it, and the handler is stopped where it waits.
     let mut call = client.call(READINGS, 1_000_000).to(peer).open()?;
     for _ in 0..10 {
         call.next().await.ok_or("there are more")??;
@@ -58,7 +58,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let stopped = server.shutdown(Duration::from_secs(5)).await;
     let sent = sent.load(Ordering::Relaxed);
     println!("10 items read, {sent} sent, then cancelled; handler stopped: {stopped}");
-    // At most the window of 256 KiB, what was read, one item that fits it in part and one held behind that.
+    // At most the window of 256 KiB, what was read, one item that fits it in part and one held
+    // behind that.
     assert!(stopped && sent <= 12 + (256 << 10) / ITEM_BYTES as u64);
     client.shutdown(Duration::from_secs(1)).await;
     Ok(())

@@ -1,5 +1,5 @@
-//! A request tree over three nodes: a front that never sees an answer, and two shards that send what
-//! they have straight to whoever asked.
+//! A request tree over three nodes: a front that never sees an answer, and two shards that send
+//! what they have straight to whoever asked.
 //!
 //! ```sh
 //! cargo run --example tree

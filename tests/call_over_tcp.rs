@@ -379,7 +379,8 @@ async fn metadata_reaches_the_whole_tree_or_is_refused() -> Result {
 
 #[tokio::test]
 async fn two_that_dial_each_other_at_once_drop_no_call() -> Result {
-    // Short, so that a second connection is closed while calls go on; but no stall of a busy machine.
+    // Short, so that a second connection is closed while calls go on; but no stall of a busy
+    // machine.
     let keep_alive = Duration::from_millis(500);
     let mut limits = Limits::default();
     limits.keep_alive_timeout = keep_alive;

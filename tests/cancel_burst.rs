@@ -24,8 +24,8 @@ async fn until(is_so: impl Fn() -> bool) -> Result {
     Ok(tokio::time::timeout(Duration::from_secs(60), wait).await?)
 }
 
-/// On one thread the peer reads nothing while the calls are dropped, so that what it granted and what the
-/// control lane may queue is used up by a few hundred of them.
+/// On one thread the peer reads nothing while the calls are dropped, so that what it granted and
+/// what the control lane may queue is used up by a few hundred of them.
 #[tokio::test]
 async fn cancels_that_find_the_lane_full_wait_and_leave_the_connection_alone() -> Result {
     let service = Service::new()

@@ -1,5 +1,6 @@
-//! Messages that travel beside their requests, over real sockets. The carrier of these tests is a shelf that all
-//! nodes of the process share: what reaches a node otherwise than by its connections is on it.
+//! Messages that travel beside their requests, over real sockets. The carrier of these tests is a
+//! shelf that all nodes of the process share: what reaches a node otherwise than by its connections
+//! is on it.
 
 #![cfg(feature = "tcp")]
 

@@ -182,7 +182,7 @@ async fn a_call_of_a_handler_ends_with_its_task() {
     assert!(endpoint.shutdown(Duration::from_secs(1)).await);
 }
 
-/// What spawned tasks hold must be `Send`.
+/// Values that spawned tasks hold must be `Send`.
 #[tokio::test]
 async fn calls_can_be_spawned() {
     let (endpoint, _) = start().await;

@@ -114,8 +114,8 @@ async fn what_is_below_the_threshold_is_sent_as_it_is() -> Result {
 #[tokio::test]
 async fn a_reply_is_compressed_for_the_initiator_however_far_its_task_is() -> Result {
     let how = Some(Compression::zstd_from(1_000));
-    // The second node, in the middle, was not told to: what it hands on is plain, and the third replies
-    // to the initiator, which takes it compressed.
+    // The second node, in the middle, was not told to: what it hands on is plain, and the third
+    // replies to the initiator, which takes it compressed.
     let third = node(3, how).start().await?;
     let address = third.addresses()[0].to_string();
     let second = node(2, None).peer(third.node(), [&address]).start().await?;

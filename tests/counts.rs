@@ -1,5 +1,5 @@
-//! What a call costs, counted: allocations, writes to sockets, frames. Client and servers are in this process,
-//! on one thread, so that the counts are of both.
+//! Cost of a call, counted: allocations, writes to sockets, frames. Client and servers are in this
+//! process, on one thread, so that the counts are of both.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod support;
@@ -119,7 +119,8 @@ async fn calls_in_flight_together_share_their_writes() -> Result {
     Ok(())
 }
 
-/// What a caller has that others rely on to flush is written even if the caller is never polled again.
+/// Frames that others rely on a caller to flush are written even if the caller is never polled
+/// again.
 #[tokio::test]
 async fn a_caller_that_is_not_polled_again_strands_nobody() -> Result {
     let (server, client) = (server(1).await, client().await);

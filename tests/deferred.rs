@@ -14,7 +14,8 @@ const LATER: Method<u64, u64> = Method::new("deferred.Test/Later");
 const IN_TURN: Method<u64, u64> = Method::new("deferred.Test/InTurn").ordered();
 /// Replies 1, then gives its token to the test.
 const REPLY_FIRST: Method<u64, u64> = Method::new("deferred.Test/ReplyFirst");
-/// Gives its token to the test, waits for so many milliseconds, then returns: with an error if that is 0.
+/// Gives its token to the test, waits for so many milliseconds, then returns: with an error if that
+/// is 0.
 const RETURN_LATE: Method<u64, u64> = Method::new("deferred.Test/ReturnLate");
 
 type Tokens = mpsc::UnboundedReceiver<Deferred<u64>>;

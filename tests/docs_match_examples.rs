@@ -1,12 +1,13 @@
-//! The code of the guides is code that runs: every Rust block of `docs/` is a part of some program in
-//! `examples/`, whose tests run it.
+//! The code of the guides is code that runs: every Rust block of `docs/` is a part of some program
+//! in `examples/`, whose tests run it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Its blocks belong to a build script and to generated code; the tests of `convoke-build` have their like.
+/// Its blocks belong to a build script and to generated code; the tests of `convoke-build` have
+/// their like.
 const EXCEPT: &str = "codegen.md";
 
 #[test]

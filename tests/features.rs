@@ -1,5 +1,5 @@
-//! Features add names and never behaviour: whatever another crate of the build turns on, an endpoint does the
-//! same. The lanes run this with the default features, and with all.
+//! Features add names and never behaviour: whatever another crate of the build turns on, an
+//! endpoint does the same. The lanes run this with the default features, and with all.
 
 #![cfg(feature = "tcp")]
 

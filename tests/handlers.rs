@@ -107,7 +107,7 @@ async fn what_waits_at_an_ordered_method_never_begins_after_shutdown() {
     assert_eq!(executed.iter().filter(|executed| **executed == Executed::No).count(), 2);
 }
 
-/// What joins calls may give them another waker with every poll.
+/// Combinators that join calls may give them another waker with every poll.
 #[test]
 fn calls_that_are_joined_in_one_task_are_polled_for_news_alone() {
     let sleepy = |millis, _: Context| async move {

@@ -1,5 +1,5 @@
-//! What a crate of users writes against the facade: types of its own in every place for one, and futures that
-//! can be spawned.
+//! Code of a crate of users against the facade: types of its own in every place for one, and
+//! futures that can be spawned.
 
 #![cfg(all(feature = "tcp", feature = "quorum"))]
 

@@ -1,4 +1,4 @@
-//! What an endpoint counts, and that the guide lists it.
+//! Metrics that an endpoint counts. The guide lists each of them.
 
 #![cfg(all(feature = "tcp", feature = "metrics"))]
 

@@ -302,7 +302,8 @@ async fn a_timeout_around_a_call_cancels_it() -> Result {
     Ok(())
 }
 
-/// Something that middleware keeps with a task and that uses the endpoint when it goes, as a call does.
+/// Something that middleware keeps with a task and that uses the endpoint when it goes, as a call
+/// does.
 struct Kept(Endpoint, Arc<AtomicUsize>);
 
 impl Drop for Kept {

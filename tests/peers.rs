@@ -59,7 +59,8 @@ async fn who_stays_connected_to_all_gets_replies_straight() -> Result {
     let one = server(1, &[]).await?;
     let two = server(2, &[&one]).await?;
     let known = [&one, &two].map(|server| (server.node(), server.addresses()));
-    // Dialled only when it is needed, node 1 has no connection with the client, and cannot dial one.
+    // Dialled only when it is needed, node 1 has no connection with the client, and cannot dial
+    // one.
     let stranger = convoke::endpoint().peers(known).start().await?;
     let texts = Texts::default();
     let logs = tracing::subscriber::set_default(Registry::default().with(texts.clone()));

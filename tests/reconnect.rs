@@ -1,4 +1,4 @@
-//! What is known of a peer's connection, and connections that are kept up.
+//! State of a peer's connection, as an endpoint knows it, and connections that are kept up.
 
 #![cfg(feature = "tcp")]
 

@@ -1,5 +1,5 @@
-//! What a service developer counts on: deadlines, message sizes and the end of a node are bounded, and who
-//! meets a bound is told which.
+//! Bounds that a service developer counts on: deadlines, message sizes and the end of a node are
+//! bounded, and who meets a bound is told which.
 
 #![cfg(feature = "tcp")]
 

@@ -1,4 +1,4 @@
-//! What servers remember of calls that are over, by count: long chains of servers forget them, too.
+//! Memory of servers about calls that are over, by count: long chains of servers forget them, too.
 #![cfg(feature = "tcp")]
 
 #[allow(dead_code, reason = "other tests use the rest")]

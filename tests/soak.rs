@@ -1,9 +1,10 @@
-//! Mixed work over real sockets, round after round: that nothing of it is left in any endpoint's tables.
+//! Mixed work over real sockets, round after round: that nothing of it is left in any endpoint's
+//! tables.
 //!
-//! Three nodes ask each other at once; calls are awaited, dropped, left to their deadline, spread over trees and
-//! read half-way, and one node goes away and comes back in the middle. A round is bounded by counts. After it
-//! every table must fall to zero by itself, and nobody may know more nodes or hold more connections than after
-//! the first.
+//! Three nodes ask each other at once; calls are awaited, dropped, left to their deadline, spread
+//! over trees and read half-way, and one node goes away and comes back in the middle. A round is
+//! bounded by counts. After it every table must fall to zero by itself, and nobody may know more
+//! nodes or hold more connections than after the first.
 
 #![cfg(feature = "tcp")]
 
@@ -127,7 +128,7 @@ impl Tally {
     }
 }
 
-/// What a call may end with when a node it needs goes away.
+/// True for causes that a call may end with when a node it needs goes away.
 fn is_of_restart(cause: Cause) -> bool {
     use Cause::{
         Cancelled, Dropped, Lost, NodeDown, Orphaned, ReplyLost, ShuttingDown, Unreachable,
@@ -167,7 +168,8 @@ async fn work(endpoint: Endpoint) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Reads half of a stream's first half window, or what there is of it, and drops the rest; how many items.
+/// Reads half of a stream's first half window, or what there is of it, and drops the rest; how many
+/// items.
 async fn read_some(endpoint: &Endpoint, peer: &Peer) -> u64 {
     let call = endpoint.call(COUNT, STREAM_ITEMS).to(peer).open();
     let Ok(mut call) = call else { return 0 };

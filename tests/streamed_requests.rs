@@ -1,5 +1,5 @@
-//! Streamed requests over every transport: client streaming, both directions, and every way they end
-//! early.
+//! Streamed requests over every transport: client streaming, both directions, and every way they
+//! end early.
 
 #[cfg(feature = "tls")]
 #[path = "../crates/transport-tcp/tests/support/certificates.rs"]

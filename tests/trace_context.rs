@@ -1,5 +1,5 @@
-//! Trace context along a tree whose nodes record no spans: it is handed on as it came. Its own program, so
-//! that no other test installs a subscriber.
+//! Trace context along a tree whose nodes record no spans: it is handed on as it came. Its own
+//! program, so that no other test installs a subscriber.
 
 #![cfg(feature = "tcp")]
 

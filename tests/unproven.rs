@@ -1,5 +1,5 @@
-//! An endpoint that serves `tcp://` beside `tls://` or `quic://`: whom it knows by a certificate nobody
-//! else can claim to be.
+//! An endpoint that serves `tcp://` beside `tls://` or `quic://`: whom it knows by a certificate
+//! nobody else can claim to be.
 #![cfg(feature = "tls")]
 
 #[path = "../crates/transport-tcp/tests/support/certificates.rs"]
@@ -142,7 +142,7 @@ async fn whoever_claimed_it_before_gives_way_to_the_proof() {
     assert_refused(connect_plain(&liar, &server).await, node(2));
 }
 
-/// What was logged.
+/// The log, as it was written.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -162,8 +162,8 @@ async fn the_log_says_who_was_refused_and_why() {
     let authority = Authority::new();
     let server = start(server(of_authority(&authority, 1))).await;
     let (_honest, _) = honest(of_authority(&authority, 77), &server).await;
-    // Once without a log: where it is said for the first time, tracing asks whoever listens on that thread
-    // whether it is wanted at all, and other tests say it on theirs.
+    // Once without a log: where it is said for the first time, tracing asks whoever listens on that
+    // thread whether it is wanted at all, and other tests say it on theirs.
     assert_refused(connect_plain(&liar(node(77)).await, &server).await, node(77));
     let log = Log::default();
     let writer = log.clone();

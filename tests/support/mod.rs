@@ -1,4 +1,4 @@
-//! What the tests of endpoints over real sockets share: a small service and ways to start it.
+//! A small service and ways to start it, shared by the tests of endpoints over real sockets.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -30,7 +30,7 @@ pub(crate) struct Stop {
     /// Its name.
     #[prost(uint64, tag = "1")]
     pub(crate) node: u64,
-    /// Where it listens.
+    /// Address at which it listens.
     #[prost(string, tag = "2")]
     pub(crate) address: String,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Answer {
     /// Text.
     #[prost(string, tag = "1")]
     pub(crate) text: String,
-    /// Who answered.
+    /// The node that answered.
     #[prost(uint64, tag = "2")]
     pub(crate) node: u64,
     /// Bytes to fill it up.
@@ -59,8 +59,8 @@ pub(crate) const SPREAD: Method<Ask, Answer> = Method::new("test.Test/Spread");
 pub(crate) const STREAM: Method<Ask, Answer> = Method::new("test.Test/Stream");
 /// Answers with `number` bytes.
 pub(crate) const LARGE: Method<Ask, Answer> = Method::new("test.Test/Large");
-/// Notes when it begins and ends, one at a time for each peer; with `release` as text it lets the next
-/// one begin early.
+/// Notes when it begins and ends, one at a time for each peer; with `release` as text it lets the
+/// next one begin early.
 pub(crate) const ORDERED: Method<Ask, Answer> = Method::new("test.Test/Ordered").ordered();
 /// Casts to all nodes of the route, and answers once it has as many casts.
 pub(crate) const ECHO_PHASE: Method<Ask, Answer> = Method::new("test.Test/EchoPhase");
@@ -95,7 +95,7 @@ pub(crate) async fn start(builder: EndpointBuilder) -> Endpoint {
     endpoint
 }
 
-/// Where an endpoint can be reached, as a part of a route.
+/// Address of an endpoint, as a part of a route.
 pub(crate) fn stop(endpoint: &Endpoint) -> Stop {
     let address = endpoint.addresses().first().map(ToString::to_string).unwrap_or_default();
     Stop { node: endpoint.node().get(), address }

@@ -1,4 +1,4 @@
-//! Which features build anywhere, and which need something installed that is not Rust.
+//! Features that build anywhere, and those that need something installed that is not Rust.
 //!
 //! `--all-features` would turn on the latter, too; the lanes name every other feature instead.
 

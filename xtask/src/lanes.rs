@@ -36,7 +36,7 @@ pub(crate) enum Plan {
     Skip(String),
 }
 
-/// Which lanes to run and how far.
+/// Lanes to run, and how far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     /// By name; all when empty.

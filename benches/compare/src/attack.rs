@@ -1,16 +1,19 @@
-//! `compare attack`: what a hostile peer does to an honest client beside it, one class of attacks after the other.
+//! `compare attack`: what a hostile peer does to an honest client beside it, one class of attacks
+//! after the other.
 //!
 //! ```text
 //!   compare attack ── the honest client: callers, latencies ──▶ host (the victim) ◀── 127.0.0.2 ── hostile process
 //!                └──▶ listens, too: an initiator whom the hostile speaks to ◀──────────────────────────┘
 //! ```
 //!
-//! Each class has processes of its own. Before it, the hostile process sends the same load honestly: small calls as fast
-//! as they are taken, or, for the classes that ask for large replies, the same requests, whose replies are read and
-//! granted. What a class does to the latencies of the client is compared with that. When the hostile process has ended,
-//! the victim is watched until it holds nothing of it.
+//! Each class has processes of its own. Before it, the hostile process sends the same load
+//! honestly: small calls as fast as they are taken, or, for the classes that ask for large replies,
+//! the same requests, whose replies are read and granted. What a class does to the latencies of the
+//! client is compared with that. When the hostile process has ended, the victim is watched until it
+//! holds nothing of it.
 //!
-//! The classes are those of the design note on trust; `docs/security.md` says what protects against them.
+//! The classes are those of the design note on trust; `docs/security.md` says what protects against
+//! them.
 
 mod class;
 mod honest;
@@ -45,7 +48,8 @@ pub struct Arguments {
     /// Only these classes. May be given several times.
     #[arg(long)]
     class: Vec<Class>,
-    /// Deadline of all calls, in seconds; what is remembered of them goes a third of it later, at defaults of 30 s.
+    /// Deadline of all calls, in seconds; what is remembered of them goes a third of it later, at
+    /// defaults of 30 s.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     deadline_s: u64,
     /// Connections of the hostile process, where the class needs many.
@@ -65,7 +69,7 @@ pub struct Part {
     class: Class,
     /// Whom it attacks.
     victim: String,
-    /// Where the honest client listens.
+    /// Address at which the honest client listens.
     client: String,
     seconds: f64,
     budget_s: u64,
@@ -73,7 +77,8 @@ pub struct Part {
     frames: u64,
 }
 
-/// The time of what the hostile process asks for: what it leaves behind lives as long, and the keep-alive timeout.
+/// The time of what the hostile process asks for: what it leaves behind lives as long, and the
+/// keep-alive timeout.
 const BUDGET_S: u64 = 2;
 /// The deadline of the honest client's calls.
 const PATIENCE_S: u64 = 10;
@@ -177,8 +182,8 @@ fn bare(address: &str) -> String {
     address.trim_start_matches("tcp://").to_owned()
 }
 
-/// Waits until the victim holds nothing but the connection of the honest client, and that client no call. False when
-/// that takes half a minute longer than anything may be remembered.
+/// Waits until the victim holds nothing but the connection of the honest client, and that client no
+/// call. False when that takes half a minute longer than anything may be remembered.
 async fn until_back(victim: &mut Remote, honest: &Honest, deadline_s: u64) -> Result<bool> {
     let longest = Duration::from_secs(PATIENCE_S + deadline_s.div_ceil(3) + 30);
     let back = async {

@@ -1,6 +1,6 @@
-//! Certificates for the systems in which both ends present one. Each measurement has an authority of its own, in
-//! a temporary folder of the process that measures; with it, every process issues itself a certificate. So no key
-//! outlives its measurement.
+//! Certificates for the systems in which both ends present one. Each measurement has an authority
+//! of its own, in a temporary folder of the process that measures; with it, every process issues
+//! itself a certificate. So no key outlives its measurement.
 
 use std::env;
 use std::fs;
@@ -36,7 +36,7 @@ impl Authority {
         Ok(Self(folder))
     }
 
-    /// Where its certificate and its key are.
+    /// The folder of its certificate and its key.
     pub fn folder(&self) -> &Path {
         self.0.path()
     }
@@ -62,7 +62,7 @@ pub fn issue(folder: &Path) -> Result<Identity> {
     Ok(Identity::from_pem(certificate.pem(), key.serialize_pem(), read(CERTIFICATE)?)?)
 }
 
-/// What is in every authority's certificate, but for the key.
+/// Contents of every authority's certificate, but for the key.
 fn params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! What is measured: the benches, and the forms a call over several servers can have.
+//! The benches, and the forms that a call over several servers can have.
 
 use std::fmt;
 
@@ -96,7 +96,7 @@ impl Bench {
         }
     }
 
-    /// Whether it has a form for each way to lead a call over several servers.
+    /// True when it has a form for each way to lead a call over several servers.
     pub fn has_forms(self) -> bool {
         matches!(self, Self::Hops { .. } | Self::Fanout { .. })
     }
@@ -137,7 +137,7 @@ impl fmt::Display for Bench {
     }
 }
 
-/// Who leads a call from server to server.
+/// Forms of a call over several servers, by who leads it from one to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {

@@ -14,29 +14,29 @@ use crate::tally::Tally;
 pub struct Effort {
     /// Before anything counts: connections, caches, buffers.
     pub warm_up: Quota,
-    /// What counts.
+    /// The part that counts.
     pub measured: Quota,
 }
 
-/// What one measurement gave.
+/// Result of one measurement.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Operations and their latencies.
     pub tally: Tally,
     /// How long it took.
     pub elapsed: Duration,
-    /// What client and servers spent on it.
+    /// Resources that client and servers spent on it.
     pub usage: Usage,
 }
 
 /// Keeps a client busy while the servers are counted, too.
 #[derive(Debug)]
 pub struct Bencher<'a> {
-    /// What to do.
+    /// Work to keep the client busy with.
     pub work: Work,
     /// For how long.
     pub effort: Effort,
-    /// Who answers.
+    /// The servers that answer.
     pub servers: &'a mut Servers,
 }
 
@@ -69,8 +69,8 @@ impl Bencher<'_> {
         .await
     }
 
-    /// Runs the warm-up, then what counts. Nothing is on its way at either end of a section, so the counters
-    /// belong to its operations alone.
+    /// Runs the warm-up, then what counts. Nothing is on its way at either end of a section, so the
+    /// counters belong to its operations alone.
     async fn sections(
         self,
         mut section: impl AsyncFnMut(Quota) -> Result<Tally>,

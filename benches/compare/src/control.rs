@@ -1,9 +1,10 @@
-//! The child's end of the pipe to the process that started it: how a server says where it listens, and is
-//! told the others, asked what it spends, and stopped.
+//! The child's end of the pipe to the process that started it: how a server says where it listens,
+//! and is told the others, asked what it spends, and stopped.
 //!
-//! One line each. The child writes `listening ADDRESS` first. Then it reads `peers ADDRESS..`, answered
-//! with `joined`; `begin`, answered with `begun`; and `end`, answered with `spent NANOSECONDS ALLOCATIONS`
-//! since `begin`. It ends with its input, and so with its parent, too.
+//! One line each. The child writes `listening ADDRESS` first. Then it reads `peers ADDRESS..`,
+//! answered with `joined`; `begin`, answered with `begun`; and `end`, answered with
+//! `spent NANOSECONDS ALLOCATIONS` since `begin`. It ends with its input, and so with its parent,
+//! too.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::thread;
@@ -13,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::meter::Meter;
 
-/// What a server uses of the pipe.
+/// The pipe as a server uses it.
 #[derive(Debug)]
 pub struct Control {
     listen: String,
@@ -33,7 +34,8 @@ impl Ended {
 }
 
 impl Control {
-    /// Reads commands on a thread of its own. The server is to listen at `listen`, if it can be told.
+    /// Reads commands on a thread of its own. The server is to listen at `listen`, if it can be
+    /// told.
     pub fn start(listen: String) -> (Self, Ended) {
         let (tell_peers, peers) = mpsc::unbounded_channel();
         let (ended, wait) = oneshot::channel();
@@ -44,7 +46,7 @@ impl Control {
         (Self { listen, peers }, Ended(wait))
     }
 
-    /// Where it is to listen.
+    /// Address at which the server is to listen.
     pub fn listen(&self) -> &str {
         &self.listen
     }

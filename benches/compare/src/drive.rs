@@ -1,5 +1,5 @@
-//! How clients are kept busy: callers that each wait for their answer, or one task that keeps a number of
-//! requests on their way.
+//! How clients are kept busy: callers that each wait for their answer, or one task that keeps a
+//! number of requests on their way.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -26,19 +26,19 @@ impl Quota {
     }
 }
 
-/// What a client is to do over and over.
+/// Work that a client does over and over.
 #[derive(Clone, Debug)]
 pub struct Work {
     /// The bench it is for.
     pub bench: Bench,
-    /// Who leads it, where several servers are asked.
+    /// The form, by who leads, where several servers are asked.
     pub form: Form,
     /// Sent along with each request.
     pub payload: Bytes,
 }
 
 impl Work {
-    /// What a bench asks for.
+    /// Work that a bench asks for.
     pub fn new(bench: Bench, form: Form) -> Self {
         Self { bench, form, payload: vec![7; bench.payload_bytes()].into() }
     }

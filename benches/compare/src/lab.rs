@@ -1,8 +1,9 @@
-//! One endpoint in a process of its own that says what it holds: the other end of what `scale`, `settle` and
-//! `attack` measure.
+//! One endpoint in a process of its own that says what it holds: the other end of what `scale`,
+//! `settle` and `attack` measure.
 //!
-//! It writes `listening ADDRESS` first. Then it reads lines: `next ADDRESS`, answered with `joined`, is where it
-//! sends what goes on along a chain; `state` is answered with `state` and a line of JSON. It ends with its input.
+//! It writes `listening ADDRESS` first. Then it reads lines: `next ADDRESS`, answered with
+//! `joined`, is where it sends what goes on along a chain; `state` is answered with `state` and a
+//! line of JSON. It ends with its input.
 
 mod host;
 mod state;
@@ -21,7 +22,7 @@ pub(crate) use host::{BODY_BYTES, ECHO, FAIL, HOPS, NEVER};
 pub(crate) use state::Remote;
 pub use state::{Held, HeldByBoth, PerOne, resident_bytes_of};
 
-/// What an endpoint has room for beside the default limits.
+/// Room of an endpoint beside the default limits.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Room {
     /// Connections, calls or tasks at once.
@@ -66,7 +67,7 @@ impl Room {
 pub struct Host {
     /// The number of its node.
     node: u64,
-    /// Where it listens.
+    /// Address to listen at.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: String,
     #[command(flatten)]

@@ -7,8 +7,8 @@
 //!   report: rows, table, ratios within each round ── svg: a chart
 //! ```
 //!
-//! It is no library for others: the binary and its smoke test use it. `docs/benchmarks.md` says what each
-//! bench means, and what keeps the comparison fair.
+//! It is no library for others: the binary and its smoke test use it. `docs/benchmarks.md` says
+//! what each bench means, and what keeps the comparison fair.
 
 #![forbid(unsafe_code)]
 

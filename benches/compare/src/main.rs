@@ -1,4 +1,5 @@
-//! `compare`: Convoke beside other RPC stacks and bare sockets. `compare --help` lists the arguments.
+//! `compare`: Convoke beside other RPC stacks and bare sockets. `compare --help` lists the
+//! arguments.
 
 #![forbid(unsafe_code)]
 
@@ -77,8 +78,8 @@ struct Run {
     /// Also draw them.
     #[arg(long)]
     svg: Option<PathBuf>,
-    /// Only cases with this in the name of their bench, system, form or runtime. May be given several times:
-    /// of those that name one kind of thing one has to fit.
+    /// Only cases with this in the name of their bench, system, form or runtime. May be given
+    /// several times: of those that name one kind of thing one has to fit.
     #[arg(long)]
     only: Vec<String>,
     /// End each measurement after this many operations, too.
@@ -88,8 +89,8 @@ struct Run {
 
 #[derive(Debug, Args)]
 struct Roo {
-    /// Hold every frame back for this long, in milliseconds, as a distance between the servers would. May be
-    /// given several times. Default: 2 and 0.
+    /// Hold every frame back for this long, in milliseconds, as a distance between the servers
+    /// would. May be given several times. Default: 2 and 0.
     #[arg(long)]
     delay_ms: Vec<f64>,
     /// Calls of each bench and form in each round.

@@ -1,16 +1,17 @@
-//! What this process spends: processor time and allocations between two moments.
+//! Processor time and allocations that this process spends between two moments.
 
 use std::time::Duration;
 
 use alloc_tracker::{ProcessSpan, Session};
 use cpu_time::ProcessTime;
 
-/// What one process spent, or several together.
+/// Resources that one process spent, or several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time, of user and system.
     pub cpu: Duration,
-    /// Allocations; none are seen unless the program has [`alloc_tracker::Allocator`] as its global one.
+    /// Allocations; none are seen unless the program has [`alloc_tracker::Allocator`] as its global
+    /// one.
     pub allocations: u64,
 }
 
@@ -38,7 +39,7 @@ impl Meter {
         Self { session, span, cpu: ProcessTime::now() }
     }
 
-    /// What was spent since.
+    /// Ends the count. Returns the resources spent since it began.
     pub fn stop(self) -> Usage {
         let cpu = self.cpu.elapsed();
         // A span reports to its session when it is dropped.

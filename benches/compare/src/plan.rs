@@ -1,4 +1,4 @@
-//! Which cases there are, and the rounds that go through all of them in turn.
+//! Cases to measure, and the rounds that go through all of them in turn.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::system::System;
 /// A system that does a bench, in a form, on a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What is measured.
+    /// The bench.
     pub bench: Bench,
-    /// Of whom.
+    /// The system that does it.
     pub system: System,
-    /// Who leads; [`Form::Client`] where there is but one way.
+    /// The form, by who leads; [`Form::Client`] where there is but one way.
     pub form: Form,
-    /// On both sides.
+    /// Runtime of both sides.
     pub flavour: Flavour,
 }
 
@@ -55,8 +55,8 @@ impl Case {
     }
 }
 
-/// The cases that all filters leave. A filter is part of the name of a bench, else of a system, else of a form,
-/// else of a runtime; of filters of one kind, one has to fit.
+/// The cases that all filters leave. A filter is part of the name of a bench, else of a system,
+/// else of a form, else of a runtime; of filters of one kind, one has to fit.
 ///
 /// # Errors
 /// When a filter fits nothing.
@@ -82,7 +82,8 @@ pub fn select(only: &[String]) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// How much longer than its time a measurement may take, to connect and to let the last operations end.
+/// How much longer than its time a measurement may take, to connect and to let the last operations
+/// end.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// How to run the cases.
@@ -90,7 +91,7 @@ const STALLED: Duration = Duration::from_secs(60);
 pub struct Plan {
     /// This program, which also serves.
     pub program: PathBuf,
-    /// What to measure, in this order in each round.
+    /// Cases to measure, in this order in each round.
     pub cases: Vec<Case>,
     /// How much of each.
     pub effort: Effort,
@@ -101,7 +102,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The samples of each case, one a round. Noise from elsewhere falls on all cases of a round alike.
+    /// The samples of each case, one a round. Noise from elsewhere falls on all cases of a round
+    /// alike.
     ///
     /// # Errors
     /// When a case cannot be measured; its name is in the error.
@@ -117,8 +119,8 @@ impl Plan {
         Ok(samples)
     }
 
-    /// Servers of its own for each sample, so that none is left over from another, and none gets used to its
-    /// place in memory.
+    /// Servers of its own for each sample, so that none is left over from another, and none gets
+    /// used to its place in memory.
     fn measure(&self, case: &Case) -> Result<Sample> {
         let (program, delay) = (self.program.clone(), self.delay);
         let setup = Setup { program, system: case.system, flavour: case.flavour, delay };

@@ -12,12 +12,12 @@ use crate::flavour::Flavour;
 use crate::meter::Usage;
 use crate::system::System;
 
-/// What to start.
+/// Servers to start.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// This program.
     pub program: PathBuf,
-    /// What the servers speak.
+    /// The system that the servers speak.
     pub system: System,
     /// Their runtime.
     pub flavour: Flavour,
@@ -43,7 +43,8 @@ impl Servers {
         let servers = (0..count).map(|_| Server::spawn(setup, folder)).collect::<Result<_>>()?;
         let mut servers = Self { servers, authority };
         let addresses = servers.addresses();
-        // From the last on, so that everybody who is dialled listens and nobody is dialled from both ends.
+        // From the last on, so that everybody who is dialled listens and nobody is dialled from
+        // both ends.
         if setup.system.joins_peers() {
             for (index, server) in servers.servers.iter_mut().enumerate().rev() {
                 server.ask(&format!("peers {}", addresses[index + 1..].join(" ")), "joined")?;
@@ -52,7 +53,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Where they listen.
+    /// Addresses at which the servers listen.
     pub fn addresses(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.address.clone()).collect()
     }
@@ -70,7 +71,7 @@ impl Servers {
         self.servers.iter_mut().try_for_each(|server| server.ask("begin", "begun").map(|_| ()))
     }
 
-    /// What they spent together since.
+    /// Ends the count. Returns the resources that the servers spent together since it began.
     ///
     /// # Errors
     /// When one has ended.
@@ -127,7 +128,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

@@ -1,4 +1,4 @@
-//! What came out: a row for each case, and how cases compare within each round.
+//! Results: a row for each case, and how cases compare within each round.
 
 mod ratio;
 mod table;
@@ -17,13 +17,13 @@ pub use table::table;
 /// One case, over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// The bench.
     pub bench: String,
-    /// Of whom.
+    /// The system that did it.
     pub system: System,
-    /// Who led from server to server; absent where one server answered.
+    /// The form, by who led from server to server; absent where one server answered.
     pub form: Option<Form>,
-    /// On both sides.
+    /// Runtime of both sides.
     pub runtime: Flavour,
     /// Operations at a time.
     pub in_flight: usize,
@@ -33,10 +33,11 @@ pub struct Row {
     pub p99_us: f64,
     /// Successful operations a second; median over the rounds.
     pub per_second: f64,
-    /// Processor time of client and servers for one operation, in microseconds; median over the rounds.
+    /// Processor time of client and servers for one operation, in microseconds; median over the
+    /// rounds.
     pub cpu_us_per_op: f64,
-    /// Allocations of client and servers for one operation; median over the rounds. Absent when the program
-    /// does not count them.
+    /// Allocations of client and servers for one operation; median over the rounds. Absent when the
+    /// program does not count them.
     pub allocs_per_op: Option<f64>,
     /// Operations that failed, in all rounds.
     pub failed: u64,

@@ -1,5 +1,5 @@
-//! `compare roo`: hops and fan-out in three forms, as the Roo paper measures them, with a distance between the
-//! servers if wanted.
+//! `compare roo`: hops and fan-out in three forms, as the Roo paper measures them, with a distance
+//! between the servers if wanted.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::system::System;
 /// A row, and what distance alone would make of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RooRow {
-    /// What was measured.
+    /// The row of the case.
     #[serde(flatten)]
     pub row: Row,
     /// How much later every frame left, in milliseconds.
@@ -23,7 +23,7 @@ pub struct RooRow {
     pub trips: usize,
     /// Median latency against the client-driven form: the median of the ratios within each round.
     pub ratio: f64,
-    /// What the trips alone predict for it.
+    /// The ratio that the trips alone predict.
     pub predicted: f64,
 }
 
@@ -37,7 +37,7 @@ pub fn cases(system: System, flavour: Flavour) -> Vec<Case> {
     .collect()
 }
 
-/// What was measured of [`cases`] with a delay.
+/// Rows of [`cases`], measured with a delay.
 pub fn roo_rows(cases: &[Case], rows: Vec<Row>, delay_ms: f64) -> Vec<RooRow> {
     let row = |(case, row): (&Case, Row)| {
         let trips = |form| case.bench.trips(form);

@@ -1,5 +1,5 @@
-//! `compare scale`: what an idle connection and an open call of Convoke cost in memory, what so many open calls do to
-//! a small one, and what chains of servers leave behind.
+//! `compare scale`: what an idle connection and an open call of Convoke cost in memory, what so
+//! many open calls do to a small one, and what chains of servers leave behind.
 //!
 //! ```text
 //!  compare scale ──starts, for each count──▶ client ──starts──▶ server
@@ -7,8 +7,8 @@
 //!                                              └──connections or calls──▶
 //! ```
 //!
-//! Each count has two new processes, so that none finds memory that an earlier one has left. A tenth of each count
-//! is measured, too: what one costs should not depend on how many there are.
+//! Each count has two new processes, so that none finds memory that an earlier one has left. A
+//! tenth of each count is measured, too: what one costs should not depend on how many there are.
 
 mod calls;
 mod chains;
@@ -42,8 +42,8 @@ pub struct Arguments {
     /// Calls that go along a chain of five servers, at full rate.
     #[arg(long, default_value_t = 100_000)]
     chains: usize,
-    /// Deadline of the open calls, in seconds. What is remembered of them once they are cancelled goes a third of
-    /// this later.
+    /// Deadline of the open calls, in seconds. What is remembered of them once they are cancelled
+    /// goes a third of this later.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     deadline_s: u64,
     /// Also write the rows as JSON.
@@ -69,7 +69,7 @@ enum Kind {
     BlindChains,
 }
 
-/// What was measured.
+/// Results of all parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// Idle connections, the fewest first.

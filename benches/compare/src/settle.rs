@@ -1,5 +1,5 @@
-//! `compare settle`: what calls that fail, are cancelled, stay open or lose their server do to all others, and to the
-//! memory of servers.
+//! `compare settle`: what calls that fail, are cancelled, stay open or lose their server do to all
+//! others, and to the memory of servers.
 //!
 //! ```text
 //!   for each system: one server process, 64 callers here
@@ -7,9 +7,9 @@
 //!        └─ rates ─┴─ compared with the calm phases before and after
 //! ```
 //!
-//! Beside the callers a thread looks ten times a second at what the server holds: resident memory, and for Convoke
-//! how many calls it remembers. By invariant I30 of the protocol that is at most 64, or twice the calls that are not
-//! settled, and what comes within 5 ms and a round trip.
+//! Beside the callers a thread looks ten times a second at what the server holds: resident memory,
+//! and for Convoke how many calls it remembers. By invariant I30 of the protocol that is at most
+//! 64, or twice the calls that are not settled, and what comes within 5 ms and a round trip.
 
 mod drive;
 mod phase;
@@ -50,7 +50,7 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// Who is measured.
+/// Systems that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Who {
     Convoke,

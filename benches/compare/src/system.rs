@@ -1,4 +1,4 @@
-//! What is compared. To add a system: an arm in each `match` here, and a file under `systems`.
+//! Systems that are compared. To add one: an arm in each `match` here, and a file under `systems`.
 
 use std::fmt;
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl System {
         }
     }
 
-    /// Whether it can do this, in this form, on this runtime.
+    /// True when it can do this, in this form, on this runtime.
     pub fn applies(self, bench: Bench, form: Form, flavour: Flavour) -> bool {
         let is_throughput = matches!(bench, Bench::UnaryThroughput | Bench::UnaryThroughput4Kib);
         let is_single = matches!(bench, Bench::UnaryLatency | Bench::Large);
@@ -110,7 +110,7 @@ impl System {
         }
     }
 
-    /// Whether it is this project's.
+    /// True when it is this project's.
     pub fn is_convoke(self) -> bool {
         match self {
             Self::ConvokeTcp
@@ -129,8 +129,8 @@ impl System {
         }
     }
 
-    /// The one system to compare it with, where that says more than all the others: what it adds to, or the same
-    /// protocol without it.
+    /// The one system to compare it with, where that says more than all the others: what it adds
+    /// to, or the same protocol without it.
     pub fn yardstick(self) -> Option<Self> {
         match self {
             Self::ConvokeTls => Some(Self::ConvokeTcp),
@@ -149,7 +149,8 @@ impl System {
         }
     }
 
-    /// Whether its processes issue themselves certificates, with an authority that all of them trust.
+    /// True when its processes issue themselves certificates, with an authority that all of them
+    /// trust.
     pub fn has_certificates(self) -> bool {
         match self {
             Self::ConvokeTls | Self::ConvokeQuic => true,
@@ -167,7 +168,7 @@ impl System {
         }
     }
 
-    /// Whether its servers are told of each other.
+    /// True when its servers are told of each other.
     pub fn joins_peers(self) -> bool {
         match self {
             Self::ConvokeTcp

@@ -1,4 +1,4 @@
-//! What was counted while a client worked.
+//! Counts of operations and latencies, kept while a client works.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub struct Tally {
     pub complaint: Option<String>,
 }
 
-/// Shorter and longer latencies count as these. The range and its three digits decide how much memory a
-/// tally takes.
+/// Shorter and longer latencies count as these. The range and its three digits decide how much
+/// memory a tally takes.
 const LATENCY_NS: (u64, u64) = (8, 60_000_000_000);
 
 impl Default for Tally {
@@ -49,7 +49,8 @@ impl Tally {
         self.succeeded_count() + self.failed
     }
 
-    /// The latency that the part `quantile` of the operations did not exceed; zero when there were none.
+    /// The latency that the part `quantile` of the operations did not exceed; zero when there were
+    /// none.
     pub fn latency(&self, quantile: f64) -> Duration {
         Duration::from_nanos(self.latencies.value_at_quantile(quantile))
     }

@@ -1,5 +1,5 @@
-//! `compare attack`, each class by count: no call of an honest client fails beside it, nobody takes more than a share,
-//! and nothing is left of it.
+//! `compare attack`, each class by count: no call of an honest client fails beside it, nobody takes
+//! more than a share, and nothing is left of it.
 
 use std::process::Command;
 

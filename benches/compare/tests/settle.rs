@@ -1,5 +1,5 @@
-//! `compare settle` with few calls: that every phase is measured with each system that has what it needs, and that
-//! servers remember no more than they may.
+//! `compare settle` with few calls: that every phase is measured with each system that has what it
+//! needs, and that servers remember no more than they may.
 
 use std::process::{Command, Output};
 

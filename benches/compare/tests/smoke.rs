@@ -1,5 +1,5 @@
-//! Every case, for a few operations: that each system does each bench in full, and that the rows say so.
-//! Nothing here looks at a clock.
+//! Every case, for a few operations: that each system does each bench in full, and that the rows
+//! say so. Nothing here looks at a clock.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,7 +11,8 @@ use compare::report::Row;
 use compare::roo::{RooRow, cases as roo_cases};
 use compare::system::System;
 
-/// Enough to have one after another. More would show no more, and what moves a megabyte is slow in a debug build.
+/// Enough to have one after another. More would show no more, and what moves a megabyte is slow in
+/// a debug build.
 const OPERATIONS: u64 = 4;
 
 fn compare(arguments: &[&str]) -> Output {

@@ -23,7 +23,7 @@ pub(crate) const ADDRESS_NET: [u8; 3] = [10, 213, 77];
 #[cfg(not(target_os = "linux"))]
 const EXIT_IMPOSSIBLE: u8 = 77;
 
-/// What to measure.
+/// Measurements to make, and the network to make them in.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// How many sites: 5, 7 or 9.
@@ -50,16 +50,18 @@ pub(crate) struct Options {
     /// Size of an operation, bytes.
     #[arg(long, default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
     pub(crate) op_bytes: u32,
-    /// What plans use of each uplink, in thousandths.
+    /// Use that plans make of each uplink, in thousandths.
     #[arg(long, default_value_t = 920, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) headroom: u32,
-    /// Connections of an overlay to each other site. Direct broadcasts have one, which is enough for their rates.
+    /// Connections of an overlay to each other site. Direct broadcasts have one, which is enough
+    /// for their rates.
     #[arg(long, default_value_t = 4, value_parser = flows)]
     pub(crate) flows: usize,
     /// Congestion control of all connections.
     #[arg(long, default_value = "cubic")]
     pub(crate) congestion: String,
-    /// At the end, kill the site that relays most in the middle of a run, and see that the others have everything.
+    /// At the end, kill the site that relays most in the middle of a run, and see that the others
+    /// have everything.
     #[arg(long)]
     pub(crate) kill_relay: bool,
     /// Write a row of results for each run to this file.

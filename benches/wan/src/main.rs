@@ -1,14 +1,16 @@
-//! A WAN on one machine, to measure broadcasts over real TCP: `cargo xtask wan` builds and starts it.
+//! A WAN on one machine, to measure broadcasts over real TCP: `cargo xtask wan` builds and starts
+//! it.
 //!
 //! ```text
 //!   lab ──▶ router      one process: for each pair of sites a delay, for each site a downlink (convoke-sim's Hose)
 //!    │       │ tun devices, one in the namespace of each site, with the uplink's capacity by tbf
 //!    └────▶ site 0 .. n-1   one process in each namespace: sends at its rate, and times what it receives
 //! ```
-//! All processes have one clock, so one-way latencies are true. The lab tells the sites over their standard input
-//! what to do and reads what they have measured; whatever it has made it removes.
+//! All processes have one clock, so one-way latencies are true. The lab tells the sites over their
+//! standard input what to do and reads what they have measured; whatever it has made it removes.
 //!
-//! It works on Linux as root, with `ip` and `tc` of iproute2. On other systems it says so and exits with 77.
+//! It works on Linux as root, with `ip` and `tc` of iproute2. On other systems it says so and exits
+//! with 77.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the lab says to the sites, and they to it: a line of JSON each.
+//! Lines of JSON between the lab and the sites, one for each order and each answer.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Form {
     }
 }
 
-/// What a site is to do.
+/// Orders of the lab to a site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -42,7 +42,7 @@ pub(crate) enum Order {
     Count(u32),
 }
 
-/// What all sites plan from; see [`HoseModel`](convoke_overlay::HoseModel).
+/// Network that all sites plan from; see [`HoseModel`](convoke_overlay::HoseModel).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Model {
     pub(crate) uplink: Vec<u64>,
@@ -55,10 +55,10 @@ pub(crate) struct Model {
 /// One measurement. Times are nanoseconds of the machine's monotonic clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Window {
-    /// Which measurement; what belongs to another one is not counted.
+    /// Number of the measurement. A site does not count operations of another one.
     pub(crate) run: u32,
     pub(crate) form: Form,
-    /// What this site wants to broadcast, kbit/s.
+    /// Rate at which this site wants to broadcast, kbit/s.
     pub(crate) demand: u64,
     /// Size of an operation, bytes.
     pub(crate) op_bytes: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Window {
     pub(crate) until_ns: u64,
 }
 
-/// What a site answers.
+/// Answers of a site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -78,7 +78,7 @@ pub(crate) enum Answer {
     Listening(String),
     /// It is connected to all others.
     Connected,
-    /// What it has measured.
+    /// Its measurements.
     Measured(Measured),
     /// So many operations were broadcast, and so many bytes of them sent again.
     Offered { operations: u64, resent_bytes: u64 },
@@ -88,7 +88,7 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-/// What came at a site in a window.
+/// Counts and latencies of the operations that came at a site in a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Payload bytes that came, of all sources.

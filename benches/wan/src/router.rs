@@ -1,9 +1,9 @@
-//! The core of the WAN: takes packets from the tun device of each site, and gives them to the device of their
-//! receiver when they have passed the way and the downlink.
+//! The core of the WAN: takes packets from the tun device of each site, and gives them to the
+//! device of their receiver when they have passed the way and the downlink.
 //!
-//! Uplinks are no business of the router: tbf on the device holds packets back where the kernel can tell the
-//! sender, as a real link does. One thread does all, since it should run at real-time priority and take
-//! little time from the sites.
+//! Uplinks are no business of the router: tbf on the device holds packets back where the kernel can
+//! tell the sender, as a real link does. One thread does all, since it should run at real-time
+//! priority and take little time from the sites.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Downlink of each site, kbit/s.
     #[arg(long)]
     downlink: u64,
-    /// What may wait for a downlink; more is dropped.
+    /// Bytes that may wait for a downlink; more is dropped.
     #[arg(long)]
     queue_bytes: u64,
 }
@@ -60,7 +60,8 @@ struct Lateness {
     max: Duration,
 }
 
-/// Makes the devices, says `ready`, waits for the first byte on standard input, and routes until it ends.
+/// Makes the devices, says `ready`, waits for the first byte on standard input, and routes until it
+/// ends.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut router = Router::new(options)?;
     println!("ready");
@@ -131,7 +132,8 @@ impl Router {
         }
     }
 
-    /// Which devices have packets; the last one stands for the end of the input.
+    /// Waits for packets. True for each device that has some; the last one stands for the end of
+    /// the input.
     fn wait(&self) -> anyhow::Result<Vec<bool>> {
         let until = self.hose.poll_timeout().map(|at| at.since(self.now()));
         let timeout = until.map(Timespec::try_from).transpose().context("a wait has a length")?;

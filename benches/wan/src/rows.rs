@@ -14,10 +14,11 @@ pub(crate) struct Row {
     pub(crate) form: Form,
     /// Part of the load in the tables.
     pub(crate) load: f64,
-    /// Payload that came at each receiver, of all sources: the mean over the receivers, with what a site broadcasts
-    /// counted once.
+    /// Payload that came at each receiver, of all sources: the mean over the receivers, with what a
+    /// site broadcasts counted once.
     pub(crate) throughput_mbit: f64,
-    /// What the model promises: the plan's rates, or for direct each site's part of its uplink.
+    /// Throughput that the model promises: the plan's rates, or for direct each site's part of its
+    /// uplink.
     pub(crate) planned_mbit: f64,
     /// Mean one-way delivery latency.
     pub(crate) mean_ms: f64,
@@ -25,7 +26,7 @@ pub(crate) struct Row {
     pub(crate) p99_ms: f64,
 }
 
-/// What all sites have measured together.
+/// Measurements of all sites together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sum {
     pub(crate) throughput_mbit: f64,

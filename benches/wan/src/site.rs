@@ -21,7 +21,7 @@ use crate::protocol::{Answer, Form, Measured, Order, Window};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Which site this is.
+    /// Index of this site among all.
     #[arg(long)]
     index: u16,
     /// How many there are.
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Connections of the overlay to each other site.
     #[arg(long)]
     flows: usize,
-    /// Where to listen.
+    /// Address to listen at.
     #[arg(long)]
     listen: String,
 }
@@ -41,8 +41,9 @@ trait Broadcast {
     async fn broadcast(&self, payload: Bytes) -> anyhow::Result<()>;
 }
 
-/// Behind by no more than this, the sender catches up; beyond it, what it did not get to is not offered any more. Above
-/// what a busy machine keeps a process waiting, or the lab would measure that.
+/// Behind by no more than this, the sender catches up; beyond it, what it did not get to is not
+/// offered any more. Above what a busy machine keeps a process waiting, or the lab would measure
+/// that.
 const CATCH_UP: Duration = Duration::from_millis(250);
 
 /// Takes orders until the input ends.

@@ -39,7 +39,8 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// The first `sites` sites with a row of loads, where each uplink and downlink has `kbit_per_s`.
+    /// The first `sites` sites with a row of loads, where each uplink and downlink has
+    /// `kbit_per_s`.
     ///
     /// # Errors
     /// When the tables have no such row.
@@ -73,12 +74,13 @@ impl Scenario {
         self.model.sites()
     }
 
-    /// What each site wants at a part of the full load, kbit/s.
+    /// Rate that each site wants at a part of the full load, kbit/s.
     pub(crate) fn demand(&self, load: f64) -> Vec<u64> {
         self.model.demand.iter().map(|rate| scaled(*rate, load)).collect()
     }
 
-    /// What the sites broadcast at a load when each sends a copy to each, kbit/s. (ShallowForest, equation 4.19)
+    /// Rates at which the sites broadcast at a load when each sends a copy to each, kbit/s.
+    /// (ShallowForest, equation 4.19)
     pub(crate) fn direct_rates(&self, load: f64) -> Vec<u64> {
         let copies = self.sites().max(2) as u64 - 1;
         let uplinks = self.model.uplink.iter();

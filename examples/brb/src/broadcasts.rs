@@ -1,8 +1,9 @@
 //! All broadcasts of all sources at one member. No I/O, no clock.
 //!
-//! Whatever a source does stays within its own share: so many of its broadcasts may be under way, and those below the
-//! lowest that is not delivered are over. A liar that leaves a gap, or never completes what it begins, holds up its own
-//! broadcasts alone, and what is remembered is bounded for ever.
+//! Whatever a source does stays within its own share: so many of its broadcasts may be under way,
+//! and those below the lowest that is not delivered are over. A liar that leaves a gap, or never
+//! completes what it begins, holds up its own broadcasts alone, and what is remembered is bounded
+//! for ever.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,8 +20,8 @@ use crate::protocol::{Broadcast, ECHO, SEND, Step, plan};
 /// Broadcasts of one source that may be under way, from the lowest that is not delivered on.
 pub const WINDOW: u64 = 64;
 
-/// Broadcasts of this member's own that may be under way: fewer, so that one which hears of them later than others
-/// finds them within its window.
+/// Broadcasts of this member's own that may be under way: fewer, so that one which hears of them
+/// later than others finds them within its window.
 pub const OWN_MAX: u64 = 16;
 
 /// The largest value.
@@ -29,7 +30,7 @@ pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// A value that all correct members deliver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who broadcast it.
+    /// The member that broadcast it.
     pub source: NodeId,
     /// As its how-manieth.
     pub sequence: u64,
@@ -39,14 +40,15 @@ pub struct Delivery {
     pub evidence: Vec<Evidence>,
 }
 
-/// What the member is to do.
+/// Actions that the member is to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Keep this value for those who lack it. Before the vote that says that it is here.
     Keep(NodeId, Bytes),
     /// Send this vote about the broadcast of a source to all others, with the value.
     Cast((NodeId, u64), EchoVote, Bytes),
-    /// Get the value of this digest from one of these, and say so with [`Broadcasts::handle_value`].
+    /// Get the value of this digest from one of these, and say so with
+    /// [`Broadcasts::handle_value`].
     Pull((NodeId, u64), Digest, Vec<NodeId>),
     /// Hand it out.
     Deliver(Delivery),
@@ -152,7 +154,7 @@ impl Broadcasts {
         self.go_on(key);
     }
 
-    /// What is to be done next.
+    /// The next action to take.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.out.pop_front()
     }

@@ -63,7 +63,7 @@ async fn start(members: &Configuration) -> Result<(Vec<Endpoint>, Vec<Payloads>)
     Ok((endpoints, stores))
 }
 
-/// What each correct member delivers next.
+/// The next delivery of each correct member.
 async fn deliver(correct: &mut [Member]) -> Result<Vec<Delivery>> {
     let mut delivered = Vec::new();
     for (at, member) in correct.iter_mut().enumerate() {

@@ -12,8 +12,8 @@ use convoke::{Endpoint, NodeId};
 use crate::node::space;
 use crate::protocol::{ECHO, READY, SEND};
 
-/// Tells the first half of the others one value and the rest another, as its broadcast `sequence`, and votes
-/// for both.
+/// Tells the first half of the others one value and the rest another, as its broadcast `sequence`,
+/// and votes for both.
 ///
 /// # Errors
 /// When the endpoint takes part already.

@@ -1,5 +1,5 @@
-//! Bracha's reliable broadcast: a source sends a value to all members; whatever it and up to `f` of `n >= 3f + 1`
-//! others do, the correct ones deliver the same value, or none does.
+//! Bracha's reliable broadcast: a source sends a value to all members; whatever it and up to `f` of
+//! `n >= 3f + 1` others do, the correct ones deliver the same value, or none does.
 //!
 //! ```text
 //!   source ──SEND(value)──▶ all ──ECHO(digest)──▶ all ──READY(digest)──▶ all ──▶ deliver
@@ -8,9 +8,10 @@
 //! ```
 //! Votes carry digests; who is to deliver and lacks the value pulls it from those who echoed it.
 //!
-//! - [`protocol`]: what a member does next, from the votes it has. Pure; `tests/swarm.rs` tries it on liars,
-//!   crashes, copies and any order.
-//! - [`broadcasts`]: all broadcasts of all sources at a member, each source within its share. Pure, too.
+//! - [`protocol`]: what a member does next, from the votes it has. Pure; `tests/swarm.rs` tries it
+//!   on liars, crashes, copies and any order.
+//! - [`broadcasts`]: all broadcasts of all sources at a member, each source within its share. Pure,
+//!   too.
 //! - [`node`]: members over endpoints, by [`EchoStream`](convoke::quorum::echo::EchoStream).
 //! - [`liar`]: a member that tells each other one what it likes.
 //! - [`demo`]: four of them in one process.

@@ -1,8 +1,9 @@
-//! A member over an endpoint: broadcasts, takes part in the broadcasts of all, and hands out what is delivered.
+//! A member over an endpoint: broadcasts, takes part in the broadcasts of all, and hands out what
+//! is delivered.
 //!
-//! What it does about them is [`broadcasts`](crate::broadcasts)'. It keeps nothing on disk; votes that could not be
-//! sent are not said again, and a member that was away for more than [`WINDOW`](crate::broadcasts::WINDOW) broadcasts
-//! of a source must be helped by the application.
+//! The module [`broadcasts`](crate::broadcasts) decides its part in them. It keeps nothing on disk;
+//! votes that could not be sent are not said again, and a member that was away for more than
+//! [`WINDOW`](crate::broadcasts::WINDOW) broadcasts of a source must be helped by the application.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -119,7 +120,8 @@ async fn take_part(
         loop {
             let Some(output) = shared.broadcasts().poll_output() else { break };
             match output {
-                // Its size is within the share of a source, or the store is smaller than it must be.
+                // Its size is within the share of a source, or the store is smaller than it must
+                // be.
                 Output::Keep(source, value) => drop(shared.payloads.insert_of(source, value)),
                 Output::Cast((source, sequence), vote, value) => {
                     votes.cast((source.get(), sequence), vote, value);

@@ -1,7 +1,7 @@
-//! What a member does next about one broadcast. No I/O, no clock.
+//! Next step of a member in one broadcast. No I/O, no clock.
 //!
-//! After Gabriel Bracha, *Asynchronous Byzantine Agreement Protocols*, 1987, with digests in place of values in
-//! the votes.
+//! After Gabriel Bracha, *Asynchronous Byzantine Agreement Protocols*, 1987, with digests in place
+//! of values in the votes.
 
 use bytes::Bytes;
 use convoke::NodeId;
@@ -12,9 +12,9 @@ use convoke::quorum::echo::{
 
 /// The source's own: the value.
 pub const SEND: u16 = 0;
-/// Who has the value.
+/// Phase in which those vote who have the value.
 pub const ECHO: u16 = 1;
-/// Who knows that it is the only one.
+/// Phase in which those vote who know that it is the only one.
 pub const READY: u16 = 2;
 
 /// The phases for so many members, of whom so many may lie.
@@ -37,7 +37,7 @@ pub fn plan(members: usize, faulty: usize) -> Result<EchoPlan, PlanError> {
     )
 }
 
-/// What a member must do about a broadcast.
+/// Steps that a member must take in a broadcast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Cast this in [`ECHO`].
@@ -84,7 +84,7 @@ impl Broadcast {
         self.value.as_ref().map(|(_, value)| value)
     }
 
-    /// What is to be done next; to be asked again after each vote and each step.
+    /// The next step to take; to be asked again after each vote and each step.
     pub fn next(&mut self, votes: &EchoCore) -> Option<Step> {
         self.take_sent(votes);
         if self.is_delivered {
@@ -99,8 +99,8 @@ impl Broadcast {
         (!has_echoed && *digest == sent).then_some(Step::Echo(sent))
     }
 
-    /// Takes the value that came with the source's vote, if it is what it says. Otherwise the source lies, and
-    /// nothing is echoed.
+    /// Takes the value that came with the source's vote, if it is what it says. Otherwise the
+    /// source lies, and nothing is echoed.
     fn take_sent(&mut self, votes: &EchoCore) {
         if self.value.is_some() {
             return;
@@ -129,7 +129,8 @@ impl Broadcast {
     }
 }
 
-/// Who has the value most likely: those who echoed it here, then all others, whose echoes may be on their way.
+/// Members that most likely have the value: those who echoed it here, then all others, whose echoes
+/// may be on their way.
 fn holders(votes: &EchoCore, digest: Digest) -> Vec<NodeId> {
     let echoed = |node: &NodeId| votes.votes(ECHO).any(|vote| vote == (*node, digest));
     let (mut first, then): (Vec<_>, Vec<_>) = votes.members().nodes().partition(echoed);

@@ -1,5 +1,5 @@
-//! A hundred thousand broadcasts of three sources, beside a fourth member that does what it likes: all are delivered
-//! everywhere, and what is held stays within bounds.
+//! A hundred thousand broadcasts of three sources, beside a fourth member that does what it likes:
+//! all are delivered everywhere, and what is held stays within bounds.
 
 use std::collections::VecDeque;
 
@@ -109,7 +109,8 @@ impl World {
         }
     }
 
-    /// The liar says something to somebody: of its own broadcasts, of which none is for all, or of those of others.
+    /// The liar says something to somebody: of its own broadcasts, of which none is for all, or of
+    /// those of others.
     fn lie(&mut self) {
         let (source, to) = (self.random.below(4), self.random.below(3));
         let about = match source {

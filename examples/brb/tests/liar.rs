@@ -43,7 +43,8 @@ async fn a_source_that_completes_nothing_holds_up_no_other() {
     for (endpoint, payloads) in honest.iter().zip(&stores) {
         correct.push(Member::start(endpoint, &members, 1, payloads).expect("four bear one"));
     }
-    // Large values of its own, each for one member alone, and its word on what nobody has broadcast.
+    // Large values of its own, each for one member alone, and its word on what nobody has
+    // broadcast.
     for sequence in 0..1_100_u64 {
         let value = Bytes::from(vec![7; VALUE_BYTES_MAX]);
         let digest = digest_of(&value);
@@ -64,7 +65,8 @@ async fn a_source_that_completes_nothing_holds_up_no_other() {
             assert_eq!((delivery.value, delivery.sequence), (value.clone(), sequence / 3));
         }
     }
-    // The values of the correct sources are still there, though the liar sent far more than there is room for.
+    // The values of the correct sources are still there, though the liar sent far more than there
+    // is room for.
     assert!(stores[..3].iter().all(|store| store.get(digest_of(b"value 150")).is_some()));
     let refused = correct[0].broadcast(0, Bytes::new());
     assert_eq!(refused, Err(Refused::Twice(0)));

@@ -1,6 +1,6 @@
-//! Many seeds of the protocol alone: liars that tell each member something else, crashes that lose all but what
-//! was written down, copies, any order. Nothing that must never happen does after any step, and when all that is
-//! on its way has arrived, what must happen has.
+//! Many seeds of the protocol alone: liars that tell each member something else, crashes that lose
+//! all but what was written down, copies, any order. Nothing that must never happen does after any
+//! step, and when all that is on its way has arrived, what must happen has.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Correct {
     votes: EchoCore,
     broadcast: Broadcast,
     delivered: Vec<Bytes>,
-    /// What survives a crash: what it has said, and the value it said it of.
+    /// State that survives a crash: what it has said, and the value it said it of.
     disk: (Vec<EchoVote>, Option<Bytes>),
     is_down: bool,
 }
@@ -204,8 +204,8 @@ impl Run {
         }
     }
 
-    /// All that are down start again from their disks, say again what they said, and are told again what the
-    /// others said, as after a connection was made.
+    /// All that are down start again from their disks, say again what they said, and are told again
+    /// what the others said, as after a connection was made.
     fn restart(&mut self) {
         let down: Vec<NodeId> = self
             .correct

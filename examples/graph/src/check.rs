@@ -8,21 +8,21 @@ use crate::expected::{self, Difference, differences};
 use crate::forms::Form;
 use crate::processes::{Processes, Setup};
 
-/// What a check found.
+/// Findings of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// Answers that are as expected.
     pub matches: usize,
     /// Answers asked for.
     pub total: usize,
-    /// What differs.
+    /// Differences between the answers and those expected.
     pub differences: Vec<Difference>,
     /// Queries that could not be answered, and why.
     pub failures: Vec<String>,
 }
 
 impl Checked {
-    /// Whether all is as expected.
+    /// True when all is as expected.
     pub fn is_good(&self) -> bool {
         self.matches == self.total
     }

@@ -1,5 +1,6 @@
-//! Which ids a demo asks for: those whose every step goes to another shard and whose comments reply to a
-//! post, so that the number of hops is the one of the query's shape; and any others, to compare.
+//! Choice of the ids a demo asks for: those whose every step goes to another shard and whose
+//! comments reply to a post, so that the number of hops is the one of the query's shape; and any
+//! others, to compare.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::proto::Step;
 pub struct Sample {
     /// The query.
     pub query: Query,
-    /// What they have in common, for people.
+    /// Property that they have in common, for people.
     pub name: &'static str,
     /// The ids.
     pub ids: Vec<i64>,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::Sharding;
 
-/// Where every shard is.
+/// Addresses of all shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
@@ -28,19 +28,19 @@ pub struct Cluster {
     pub shards: Vec<ShardAddress>,
 }
 
-/// Where one shard is.
+/// Addresses of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardAddress {
-    /// Where it listens.
+    /// Address at which it listens.
     pub listen: String,
-    /// Where others dial it; `listen` when absent.
+    /// Address at which others dial it; `listen` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
 }
 
 impl ShardAddress {
-    /// Where others dial it.
+    /// Address at which others dial it.
     pub fn dial(&self) -> &str {
         self.advertise.as_deref().unwrap_or(&self.listen)
     }

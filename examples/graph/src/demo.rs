@@ -18,11 +18,11 @@ use crate::query::Query;
 pub struct Row {
     /// The query.
     pub query: Query,
-    /// What its ids have in common; empty when every step changes the shard.
+    /// Property that its ids have in common; empty when every step changes the shard.
     pub ids: &'static str,
-    /// Who walks.
+    /// The form, by who walks.
     pub form: Form,
-    /// What every frame is held back, in milliseconds.
+    /// Time that every frame is held back, in milliseconds.
     pub delay_ms: f64,
     /// One-way hops from the question to the last fact, mean over the runs.
     pub hops: f64,
@@ -38,7 +38,7 @@ pub struct Row {
     pub runs: usize,
     /// Median latency against the client-driven form of the same ids.
     pub ratio: f64,
-    /// What the hops alone predict for it.
+    /// The ratio that the hops alone predict.
     pub predicted: f64,
 }
 

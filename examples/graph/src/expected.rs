@@ -43,7 +43,7 @@ fn parse(line: &str) -> Result<Answer, Reason> {
     Ok(answer)
 }
 
-/// Where `got` is not what was `expected`; empty when they are equal. Both answer one question.
+/// Differences of `got` from `expected`; empty when they are equal. Both answer one question.
 pub fn differences(expected: &Answer, got: &Answer) -> Vec<Difference> {
     let difference = |what| Difference { query: expected.query, id: expected.id, what };
     let mut differences = Vec::new();
@@ -66,13 +66,13 @@ pub fn differences(expected: &Answer, got: &Answer) -> Vec<Difference> {
 pub struct Difference {
     /// The query.
     pub query: Query,
-    /// What it was asked of.
+    /// The id of the person or message that the query was asked of.
     pub id: i64,
-    /// What differs.
+    /// The difference itself.
     pub what: What,
 }
 
-/// What differs between two answers.
+/// Kinds of differences between two answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// How many rows there are.

@@ -19,7 +19,7 @@ pub struct DataError {
     pub path: PathBuf,
     /// The line, counted from 1, unless the file as a whole is at fault.
     pub line: Option<u64>,
-    /// What is wrong there.
+    /// The defect there.
     pub reason: Reason,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// What is wrong with a line or a file.
+/// Defects of a line or a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -73,17 +73,17 @@ pub enum Reason {
     /// No line of another file tells something that everything of this kind has.
     #[error("{entity} {id} has no {lacks}")]
     Incomplete {
-        /// What the line describes.
+        /// Kind of the thing that the line describes.
         entity: Entity,
         /// Its id.
         id: i64,
-        /// What it lacks.
+        /// The part that it lacks.
         lacks: &'static str,
     },
     /// Another line tells something of this kind already, such as another creator.
     #[error("duplicate edge: an earlier line tells the same of {entity} {id}")]
     SecondLink {
-        /// What the edge starts at.
+        /// Kind of the thing that the edge starts at.
         entity: Entity,
         /// Its id.
         id: i64,

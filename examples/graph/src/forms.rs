@@ -13,7 +13,7 @@ use crate::query::{Answer, Query};
 use crate::steps::{assemble, first};
 use crate::store::Sharding;
 
-/// Who walks from shard to shard.
+/// Forms of a query, by who walks from shard to shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {

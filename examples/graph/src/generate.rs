@@ -26,8 +26,8 @@ mod words;
 
 use random::{MILLIS_PER_DAY, Random};
 
-/// What to generate. The default has about the size of the small official graph: 222 persons, some
-/// thousand messages.
+/// Recipe of a generated graph. The default has about the size of the small official graph: 222
+/// persons, some thousand messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// How many persons; everything else grows with it. Default 222.
@@ -144,7 +144,7 @@ impl Generator {
         format!("{}.{b}.{c}.{}", a + 1, d + 1)
     }
 
-    /// Who joins makes friends among those who are there, above all those who have many friends
+    /// Gives newcomers friends among those who are there, above all those who have many friends
     /// already. Some make none.
     fn add_friendships(&mut self) {
         for newcomer in 1..self.members.len() {

@@ -85,8 +85,8 @@ struct Demo {
     /// Shard processes.
     #[arg(long, default_value = "4")]
     shards: NonZeroUsize,
-    /// Hold every frame back for this long, in milliseconds, as a distance between the shards would. May be
-    /// given several times. Default: 2 and 0.
+    /// Hold every frame back for this long, in milliseconds, as a distance between the shards
+    /// would. May be given several times. Default: 2 and 0.
     #[arg(long)]
     delay_ms: Vec<f64>,
     /// Queries of each kind and form.
@@ -107,7 +107,7 @@ struct Check {
     /// Shard processes.
     #[arg(long, default_value = "4")]
     shards: NonZeroUsize,
-    /// Who walks: tree, client or nested.
+    /// Form of the query, by who walks: tree, client or nested.
     #[arg(long, default_value = "tree")]
     form: Form,
 }
@@ -119,7 +119,7 @@ struct Serve {
     /// The cluster file.
     #[arg(long)]
     cluster: PathBuf,
-    /// Which of its shards this is, from 0.
+    /// Number of its shard that this is, from 0.
     #[arg(long)]
     shard: usize,
 }
@@ -134,7 +134,7 @@ struct Ask {
     /// The person (IS1 to IS3) or the message (IS4 to IS7).
     #[arg(long)]
     id: i64,
-    /// Who walks: tree, client or nested.
+    /// Form of the query, by who walks: tree, client or nested.
     #[arg(long, default_value = "tree")]
     form: Form,
     /// Answer, or say what is missing, within this time, in milliseconds.

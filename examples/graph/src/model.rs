@@ -1,4 +1,4 @@
-//! What the social network is made of: persons, friendships, forums and messages.
+//! Parts of the social network: persons, friendships, forums and messages.
 //!
 //! Names follow the LDBC Social Network Benchmark. Only what the short queries read is here.
 
@@ -62,7 +62,8 @@ impl fmt::Display for DateTime {
     }
 }
 
-/// A member of the network. The city is kept apart: see [`Shard::city_of`](crate::store::Shard::city_of).
+/// A member of the network. The city is kept apart: see
+/// [`Shard::city_of`](crate::store::Shard::city_of).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
     /// The person's name in the graph.
@@ -97,9 +98,9 @@ pub struct Friendship {
 pub struct Forum {
     /// The forum's name in the graph.
     pub id: ForumId,
-    /// What people see above it.
+    /// Title that people see above it.
     pub title: String,
-    /// Who looks after it.
+    /// The person who looks after it.
     pub moderator: PersonId,
 }
 
@@ -112,9 +113,9 @@ pub struct Message {
     pub creation_date: DateTime,
     /// The text; of a photo the file name; may be empty.
     pub content: String,
-    /// Who wrote it.
+    /// The person who wrote it.
     pub creator: PersonId,
-    /// What it hangs below.
+    /// The forum or message that it hangs below.
     pub parent: Parent,
 }
 
@@ -136,7 +137,7 @@ impl Message {
     }
 }
 
-/// What a message hangs below. It also tells posts from comments.
+/// The forum or message that a message hangs below. It also tells posts from comments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
     /// The message is a post in this forum.

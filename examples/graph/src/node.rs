@@ -65,7 +65,7 @@ impl Graph for Node {
     }
 }
 
-/// What this process has used and its endpoint has sent.
+/// Resources that this process has used, and frames that its endpoint has sent.
 pub fn usage(endpoint: &Endpoint) -> UsageReport {
     let cpu = cpu_time::ProcessTime::now().as_duration();
     UsageReport {

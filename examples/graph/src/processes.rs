@@ -16,7 +16,7 @@ use crate::generate::Recipe;
 use crate::serve::{Server, Source, transport};
 use crate::store::Sharding;
 
-/// What to run.
+/// Cluster to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// This program.
@@ -32,7 +32,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Where the graph is from.
+    /// Source of the graph.
     pub fn source(&self) -> Source<'_> {
         self.data.as_deref().map_or(Source::Generated(self.recipe), Source::Folder)
     }
@@ -117,7 +117,7 @@ impl Setup {
     }
 }
 
-/// What a child does: the other side of [`Processes::start`].
+/// Runs a child: the other side of [`Processes::start`].
 ///
 /// # Errors
 /// When the shard cannot be served.

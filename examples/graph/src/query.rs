@@ -100,10 +100,10 @@ impl From<Query> for String {
     }
 }
 
-/// What a query found. As JSON it is a line of the expected answers.
+/// Answer to a query. As JSON it is a line of the expected answers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Answer {
-    /// What was asked.
+    /// The query.
     pub query: Query,
     /// The id of the person or message it was asked of.
     pub id: i64,

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::proto::GraphServer;
 use crate::store::{Graph, Part, Shard, Sharding};
 
-/// Where a shard has its part of the graph from.
+/// Source of a shard's part of the graph.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// An LDBC folder.
@@ -91,7 +91,7 @@ impl Server {
         Ok(Self { endpoint })
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     pub fn address(&self) -> &convoke::transport::Address {
         &self.endpoint.addresses()[0]
     }

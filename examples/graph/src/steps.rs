@@ -1,5 +1,6 @@
-//! The queries as steps: which shard is asked first, what a shard finds and where it points, and how the
-//! facts become rows. Pure: the three forms of a query (`forms`) differ only in who does the walking.
+//! The queries as steps: which shard is asked first, what a shard finds and where it points, and
+//! how the facts become rows. Pure: the three forms of a query (`forms`) differ only in who does
+//! the walking.
 //!
 //! | query | steps, a shard each |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | IS6 | message → … up its thread … → root post → forum → moderator's name |
 //! | IS7 | message → each reply → its author's name; message → whom the author knows |
 //!
-//! What follows at the same shard is looked up in the same step, so a step costs one request however
-//! much it asks for.
+//! Facts that follow at the same shard are looked up in the same step, so a step costs one request
+//! however much it asks for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +25,12 @@ use crate::proto::{
 use crate::query::{self, Answer, Query, RECENT_MESSAGES_MAX};
 use crate::store::{PersonRecord, Shard, Sharding};
 
-/// What a step found, and the steps it leads to, one for each shard.
+/// Facts that a step found, and the steps it leads to, one for each shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sight {
-    /// What was found.
+    /// Facts that were found.
     pub facts: Facts,
-    /// Where to go on.
+    /// Steps to go on with, by shard.
     pub next: BTreeMap<usize, Step>,
 }
 
@@ -221,7 +222,7 @@ fn name(record: &PersonRecord) -> Name {
 }
 
 impl Facts {
-    /// Whether nothing was found.
+    /// True when nothing was found.
     pub fn is_empty(&self) -> bool {
         *self == Self { depth: self.depth, ..Self::default() }
     }
@@ -241,8 +242,8 @@ impl Facts {
     }
 }
 
-/// The rows that the facts of a query make. A row of which a part is missing, for its shard was lost,
-/// is left out.
+/// The rows that the facts of a query make. A row of which a part is missing, for its shard was
+/// lost, is left out.
 pub fn assemble(query: Query, id: i64, facts: Facts) -> Answer {
     let mut names: BTreeMap<i64, Name> = BTreeMap::new();
     names.extend(facts.names.into_iter().map(|name| (name.person, name)));

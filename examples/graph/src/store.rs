@@ -1,4 +1,4 @@
-//! Where the graph is kept: a [`Shard`] holds one part of it, a [`Graph`] all of it.
+//! Store of the graph: a [`Shard`] holds one part of it, a [`Graph`] all of it.
 //!
 //! Every fact has one home. [`Sharding`] finds it by hashing the id of what the fact is about:
 //!
@@ -41,14 +41,15 @@ pub struct Shard {
     messages: BTreeMap<MessageId, MessageRecord>,
 }
 
-/// What is kept at a person's home.
+/// Facts kept at a person's home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersonRecord {
     /// The person.
     pub person: Person,
     /// The person's friends, and since when.
     pub knows: BTreeMap<PersonId, DateTime>,
-    /// What the person wrote. Iterates newest first, of equally old ones the highest id first.
+    /// Messages that the person wrote. Iterates newest first, of equally old ones the highest id
+    /// first.
     pub messages: BTreeSet<Reverse<(DateTime, MessageId)>>,
 }
 
@@ -59,7 +60,7 @@ impl PersonRecord {
     }
 }
 
-/// What is kept at a message's home.
+/// Facts kept at a message's home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRecord {
     /// The message.
@@ -75,7 +76,7 @@ pub enum Defect {
     /// A fact names something that is not in the graph.
     #[error("unknown {entity} {id}")]
     Unknown {
-        /// What it should be.
+        /// Kind of the missing thing.
         entity: Entity,
         /// Its id.
         id: i64,
@@ -83,7 +84,7 @@ pub enum Defect {
     /// Two things have one id.
     #[error("duplicate id: there already is a {entity} {id}")]
     Duplicate {
-        /// What is there already.
+        /// Kind of the thing that has the id already.
         entity: Entity,
         /// Its id.
         id: i64,
@@ -100,7 +101,7 @@ pub enum Defect {
     ReplyNotNewer {
         /// The comment.
         comment: MessageId,
-        /// What it replies to.
+        /// The message that it replies to.
         parent: MessageId,
     },
 }
@@ -248,7 +249,7 @@ impl Shard {
         csv::read(dir, part)
     }
 
-    /// Which part of the graph this is.
+    /// The part of the graph that this is.
     pub fn part(&self) -> Part {
         self.part
     }

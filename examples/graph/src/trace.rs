@@ -8,7 +8,7 @@ use convoke::{NodeId, Path};
 /// One branch of the executed tree.
 #[derive(Clone, Debug, Default)]
 pub struct Branch {
-    /// Who served it, at its last hop.
+    /// The node that served it, at its last hop.
     pub node: Option<NodeId>,
     /// Tail transfers on it.
     pub tails: u32,
@@ -52,7 +52,7 @@ pub fn tree(events: &[TraceEvent]) -> Tree {
     tree
 }
 
-/// What a manifest cost, in words.
+/// Cost of a manifest, in words.
 pub fn manifest(by: EntryBy) -> &'static str {
     match by {
         EntryBy::Elided => "manifest elided",

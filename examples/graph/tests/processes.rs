@@ -1,4 +1,5 @@
-//! Real shard processes on loopback: right answers in every form, and what is left when one is killed.
+//! Real shard processes on loopback: right answers in every form, and what is left when one is
+//! killed.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -1,5 +1,5 @@
-//! Under virtual time a query takes exactly its hops times the one-way delay, in every form; and the
-//! frames are exactly the requests, the replies, and one for each task that stays silent.
+//! Under virtual time a query takes exactly its hops times the one-way delay, in every form; and
+//! the frames are exactly the requests, the replies, and one for each task that stays silent.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

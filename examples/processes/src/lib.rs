@@ -1,4 +1,5 @@
-//! Members of a cluster as processes of their own on this machine: started, told of each other, stopped.
+//! Members of a cluster as processes of their own on this machine: started, told of each other,
+//! stopped.
 //!
 //! ```text
 //!   parent                          child
@@ -8,7 +9,8 @@
 //!   line("ready") ◀──────────────── has connected, prints so
 //!   stop, or the end of the parent ─▶ Parent::wait_for_end
 //! ```
-//! A child runs until its standard input ends: so it also ends when its parent does, however that happens.
+//! A child runs until its standard input ends: so it also ends when its parent does, however that
+//! happens.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -18,7 +18,8 @@ pub fn read<M: Message + Default>(file: &Path) -> io::Result<Option<M>> {
     }
 }
 
-/// Replaces a file. Once this returns it is on the disk; a crash leaves the old file or the new one.
+/// Replaces a file. Once this returns it is on the disk; a crash leaves the old file or the new
+/// one.
 ///
 /// # Errors
 /// When the folder cannot be written to.

@@ -1,5 +1,6 @@
-//! How a front takes items out of the stock: it changes a register by two majorities, as in CASPaxos (Rystsov,
-//! 2018), so that fronts never sell the same item twice, whichever of them fails when.
+//! How a front takes items out of the stock: it changes a register by two majorities, as in
+//! CASPaxos (Rystsov, 2018), so that fronts never sell the same item twice, whichever of them fails
+//! when.
 
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ impl Ledger {
     /// Takes an order out of the stock, unless it was taken before.
     ///
     /// # Errors
-    /// With [`Code::FailedPrecondition`] where too few are left: nothing was taken. With any other, such as
-    /// [`Code::Unavailable`], it may have been; the same order can be sent again.
+    /// With [`Code::FailedPrecondition`] where too few are left: nothing was taken. With any other,
+    /// such as [`Code::Unavailable`], it may have been; the same order can be sent again.
     pub async fn take(
         &self,
         client: &Client,

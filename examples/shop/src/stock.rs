@@ -1,7 +1,8 @@
 //! A replica of the stock: a register for each item, in a file of its own.
 //!
-//! A replica must not forget what it has promised or accepted, or two orders could take the last item. So a
-//! change is on the disk before it is answered, and a replica that comes back has what it had.
+//! A replica must not forget what it has promised or accepted, or two orders could take the last
+//! item. So a change is on the disk before it is answered, and a replica that comes back has what
+//! it had.
 
 use std::fs;
 use std::io;
@@ -31,8 +32,8 @@ impl Replica {
         Ok(Self { folder: Arc::new(Mutex::new(folder)) })
     }
 
-    /// Changes a register where `change` says so, and answers with it. Runs to its end even if nobody
-    /// waits for it any more.
+    /// Changes a register where `change` says so, and answers with it. Runs to its end even if
+    /// nobody waits for it any more.
     async fn change(
         &self,
         item: u64,

@@ -1,4 +1,5 @@
-//! The shop on a simulated network: what it answers and when, and what becomes of orders when servers fail.
+//! The shop on a simulated network: what it answers and when, and what becomes of orders when
+//! servers fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::IntoFuture;
@@ -315,7 +316,8 @@ async fn the_stock_survives_one_replica_and_waits_for_the_second() {
 #[tokio::test(start_paused = true)]
 async fn an_order_whose_answer_is_lost_is_taken_once_when_it_is_sent_again() {
     let world = World::open(8).await;
-    // The replicas hear the front and it does not hear them, from the moment of the last message on.
+    // The replicas hear the front and it does not hear them, from the moment of the last message
+    // on.
     let cut = async {
         tokio::time::sleep(ONE_WAY * 11 / 2).await;
         for replica in [21, 22, 23] {

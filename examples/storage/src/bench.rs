@@ -1,7 +1,7 @@
 //! `storage bench`: throughput, latency and processor time of every write in every form.
 //!
-//! Runs are interleaved: one run of every case, then the next of every case, so that what else the machine
-//! does falls on all alike, and ratios can be taken run by run.
+//! Runs are interleaved: one run of every case, then the next of every case, so that what else the
+//! machine does falls on all alike, and ratios can be taken run by run.
 
 mod case;
 mod load;
@@ -27,14 +27,14 @@ pub struct Effort {
     pub time: Duration,
     /// Runs of each case.
     pub runs: usize,
-    /// Which cases.
+    /// Cases to measure.
     pub only: Only,
 }
 
 /// A case and what its runs gave, in order.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What was measured.
+    /// The case.
     pub case: Case,
     /// The writes a second that were asked for, where they do not wait for each other.
     pub offered: Option<f64>,
@@ -88,8 +88,8 @@ async fn measure(client: &Client, measured: &mut [Measured], effort: &Effort) ->
     Ok(())
 }
 
-/// Warms every write in every form up, and finds what open loops are to offer: a part of what 32 callers reach
-/// that each wait for their answer.
+/// Warms every write in every form up, and finds what open loops are to offer: a part of what 32
+/// callers reach that each wait for their answer.
 async fn prepare(client: &Client, measured: &mut [Measured], time: Duration) -> Result<()> {
     let full = Load::Closed { in_flight: 32 };
     for phases in Phases::ALL {

@@ -1,4 +1,5 @@
-//! The client's side: a write in each of its forms, and a register that many clients read and write.
+//! The client's side: a write in each of its forms, and a register that many clients read and
+//! write.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ pub enum WriteError {
     /// There is no quorum.
     #[error(transparent)]
     Quorum(#[from] QuorumError),
-    /// Somebody has written with the greatest timestamp there is: a faulty writer, who has used the key up.
+    /// Somebody has written with the greatest timestamp there is: a faulty writer, who has used the
+    /// key up.
     #[error("{key:?} has the greatest timestamp there is, so nothing newer can be written")]
     NoTimestampLeft {
         /// The key.
@@ -61,7 +63,8 @@ impl Client {
     /// Writes a value of a version chosen by the caller.
     ///
     /// # Errors
-    /// [`QuorumError`] as soon as no majority can answer. Replicas may have stored the value all the same.
+    /// [`QuorumError`] as soon as no majority can answer. Replicas may have stored the value all
+    /// the same.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, replicas that have the request may have stored the value.
@@ -92,7 +95,8 @@ impl Client {
         call.deadline(self.deadline)
     }
 
-    /// Writes a value that is newer than all whose write has ended: asks a majority for its versions first.
+    /// Writes a value that is newer than all whose write has ended: asks a majority for its
+    /// versions first.
     ///
     /// # Errors
     /// [`WriteError`]; replicas may have stored the value all the same.
@@ -114,8 +118,9 @@ impl Client {
         Ok(version)
     }
 
-    /// The newest value of a key: of the last write that has ended, or of one that runs. Where a majority does
-    /// not agree on it, it is written back first, so that nobody reads an older one afterwards.
+    /// The newest value of a key: of the last write that has ended, or of one that runs. Where a
+    /// majority does not agree on it, it is written back first, so that nobody reads an older one
+    /// afterwards.
     ///
     /// # Errors
     /// [`QuorumError`] as soon as no majority can answer.

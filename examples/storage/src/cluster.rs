@@ -18,7 +18,7 @@ use convoke::NodeId;
 use convoke::quorum::{Configuration, Member, ToMember};
 use serde::{Deserialize, Serialize};
 
-/// Where every replica is.
+/// Addresses of all replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
@@ -27,21 +27,21 @@ pub struct Cluster {
     pub replicas: Vec<ReplicaAddress>,
 }
 
-/// Where one replica is.
+/// Addresses of one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaAddress {
     /// Its name: the id of its node, 1 or more.
     pub id: u64,
-    /// Where it listens.
+    /// Address at which it listens.
     pub listen: String,
-    /// Where others dial it; `listen` when absent.
+    /// Address at which others dial it; `listen` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
 }
 
 impl ReplicaAddress {
-    /// Where others dial it.
+    /// Address at which others dial it.
     pub fn dial(&self) -> &str {
         self.advertise.as_deref().unwrap_or(&self.listen)
     }
@@ -69,7 +69,8 @@ impl Cluster {
     /// Parses the text of a cluster file.
     ///
     /// # Errors
-    /// With the reason, when it is not a cluster: two replicas may have neither one id nor one address.
+    /// With the reason, when it is not a cluster: two replicas may have neither one id nor one
+    /// address.
     pub fn parse(text: &str) -> Result<Self> {
         let cluster: Self = toml::from_str(text)?;
         for replica in &cluster.replicas {

@@ -20,23 +20,23 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// A write with one echo phase, and what came of it.
 #[derive(Debug)]
 pub struct Scene {
-    /// What is played.
+    /// Title of what is played.
     pub title: &'static str,
     /// The decision; with those who had answered and failed by then.
     pub decided: Result<Decided<WriteResponse>, QuorumError>,
     /// When it was there.
     pub after: Duration,
-    /// Who has answered in the end.
+    /// Replicas that have answered in the end.
     pub answered: BTreeSet<NodeId>,
-    /// Who was lost, in the end.
+    /// Replicas that were lost, in the end.
     pub lost: BTreeSet<NodeId>,
-    /// What those say who could not answer well, though they live.
+    /// Words of those who could not answer well, though they live.
     pub refused: Vec<(NodeId, String)>,
-    /// Who stores the value, of those who live.
+    /// Replicas that store the value, of those who live.
     pub stored: BTreeSet<NodeId>,
 }
 
-/// What the paper calls the replicas.
+/// Name of a replica in the paper.
 fn name(node: NodeId) -> String {
     const NAMES: [&str; 4] = ["p", "q", "r", "s"];
     let name = usize::try_from(node.get() - 1).ok().and_then(|index| NAMES.get(index));

@@ -1,11 +1,11 @@
-//! Who leads the echo phases of a write, and how many there are.
+//! Forms of a write, by who leads its echo phases, and how many phases there are.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// Who leads the echo phases.
+/// Forms of a write, by who leads the echo phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -41,8 +41,8 @@ impl Form {
         }
     }
 
-    /// Frames of a write to `members` replicas, with all answers, when nobody fails and the client is none of
-    /// them.
+    /// Frames of a write to `members` replicas, with all answers, when nobody fails and the client
+    /// is none of them.
     pub fn frames(self, members: u64, phases: Phases) -> u64 {
         let (p, write) = (u64::from(phases.count()), 2 * members);
         match self {
@@ -74,7 +74,7 @@ impl Phases {
         }
     }
 
-    /// What the paper calls the write.
+    /// Name of the write in the paper.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "Write",

@@ -1,19 +1,20 @@
 //! A replicated register whose replicas echo each write among themselves.
 //!
-//! A client writes a value to all replicas. In an *echo phase* each replica tells all others that it has the
-//! value, and goes on once a majority has told the same; only then it answers. So an answer of one replica
-//! says that a majority has the value; after a second phase, that a majority knows so. Writes with no, one and
-//! two phases are the benchmark of a paper on all-to-all communication in Gorums, and its figures are what
-//! this program plays ([`demo`]) and measures ([`mod@bench`]).
+//! A client writes a value to all replicas. In an *echo phase* each replica tells all others that
+//! it has the value, and goes on once a majority has told the same; only then it answers. So an
+//! answer of one replica says that a majority has the value; after a second phase, that a majority
+//! knows so. Writes with no, one and two phases are the benchmark of a paper on all-to-all
+//! communication in Gorums, and its figures are what this program plays ([`demo`]) and measures
+//! ([`mod@bench`]).
 //!
 //! ```text
 //!  echo    client ─Write─▶ replicas ─cast─▶ replicas ──────────────────▶ client      2 + p delays
 //!  nested  client ─Write─▶ replicas ─EchoWrite─▶ replicas ─▶ replicas ─▶ client      2 + 2p
 //!  client  client ─Write─▶ replicas ─▶ client ─EchoWrite─▶ replicas ───▶ client      2 + 2p
 //! ```
-//! Who leads the phases is the [`form::Form`]. With `p` phases among `n` replicas the first costs
-//! `2n + p·n(n-1)` frames, the second `2n + 2p·n(n-1)`, the third `2n + 2pn`, where every frame of a phase
-//! goes through the client.
+//! The [`form::Form`] says who leads the phases. With `p` phases among `n` replicas the first costs
+//! `2n + p·n(n-1)` frames, the second `2n + 2p·n(n-1)`, the third `2n + 2pn`, where every frame of
+//! a phase goes through the client.
 //!
 //! | module | what it has |
 //! |---|---|

@@ -49,8 +49,9 @@ struct Bench {
     /// Runs of each case.
     #[arg(long, default_value_t = 10)]
     runs: usize,
-    /// Which cases: n=4, phases=1, form=echo, in_flight=32, loop=closed, share=0.8 (of an open loop). May be
-    /// given several times: a case must have all properties, of two values of one either. Default: all.
+    /// Cases to measure: n=4, phases=1, form=echo, in_flight=32, loop=closed, share=0.8 (of an open
+    /// loop). May be given several times: a case must have all properties, of two values of one
+    /// either. Default: all.
     #[arg(long)]
     only: Vec<Wanted>,
     /// Write the rows as JSON.
@@ -66,7 +67,7 @@ struct Node {
     /// The cluster file.
     #[arg(long)]
     config: PathBuf,
-    /// Which of its replicas this is.
+    /// Id of its replica that this is.
     #[arg(long)]
     id: u64,
 }
@@ -91,7 +92,7 @@ enum What {
         key: String,
         /// The value.
         value: String,
-        /// Who leads the echo phases: echo, nested or client.
+        /// Form of the write, by who leads the echo phases: echo, nested or client.
         #[arg(long, default_value = "echo")]
         form: Form,
         /// How many there are: 0, 1 or 2.

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, ReplicaAddress};
 use crate::replica::Fate;
 use crate::serve::Server;
 
-/// What to run.
+/// Cluster to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// This program.
@@ -137,7 +137,7 @@ impl Setup {
     }
 }
 
-/// What a child does: the other side of [`Processes::start`].
+/// Runs a child: the other side of [`Processes::start`].
 ///
 /// # Errors
 /// When the replica cannot be served.

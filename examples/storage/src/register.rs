@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::proto::{Key, Value, WriteResponse};
 
-/// When a value was written: by the writer's choice of a timestamp, which is greater than any it has seen.
-/// The writer decides between two that chose the same.
+/// When a value was written: by the writer's choice of a timestamp, which is greater than any it
+/// has seen. The writer decides between two that chose the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The timestamp; 0 was never written.
     pub timestamp: u64,
-    /// Who wrote it.
+    /// Number of the writer.
     pub writer: u64,
 }
 
@@ -38,8 +38,8 @@ pub struct Registers {
     keys_max: usize,
 }
 
-/// Ordered by version. A writer that gives two values one version is faulty; the greater value wins then, so
-/// that all replicas end with the same.
+/// Ordered by version. A writer that gives two values one version is faulty; the greater value wins
+/// then, so that all replicas end with the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Register {
     version: Version,
@@ -68,8 +68,8 @@ impl Registers {
         Self { by_key: BTreeMap::new(), keys_max }
     }
 
-    /// Stores a value unless there is a newer one, and says which version there is now. The same value again
-    /// changes nothing, and neither does the order in which values come.
+    /// Stores a value unless there is a newer one, and says which version there is now. The same
+    /// value again changes nothing, and neither does the order in which values come.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed then.

@@ -10,10 +10,11 @@ use crate::proto::{
 };
 use crate::register::{Refused, Registers, Version};
 
-/// Keys of a replica, at most. With values as large as messages may be, that is what bounds its memory.
+/// Keys of a replica, at most. With values as large as messages may be, that is what bounds its
+/// memory.
 pub const KEYS_MAX: usize = 1 << 20;
 
-/// What a replica does with a write, besides.
+/// Fate of a replica when it takes a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing.
@@ -38,7 +39,7 @@ impl Replica {
         Self { registers, fate, members: members.clone() }
     }
 
-    /// What its endpoint serves. It echoes among the members.
+    /// Service that its endpoint serves. It echoes among the members.
     pub fn service(self) -> StorageServer<Self> {
         let members = self.members.clone();
         StorageServer::new(self).members(members)
@@ -48,7 +49,8 @@ impl Replica {
         Ok(self.registers.lock().write(value)?)
     }
 
-    /// What every write of a client begins with.
+    /// First step of every write of a client: stores the value, and ends the process there if
+    /// that is the replica's fate.
     fn take(&self, value: Value) -> Result<Version, Status> {
         let version = self.store(value)?;
         match self.fate {
@@ -118,7 +120,7 @@ impl From<Refused> for Status {
     }
 }
 
-/// What this process has used and its endpoint has sent.
+/// Resources that this process has used, and frames that its endpoint has sent.
 pub fn usage(endpoint: &Endpoint) -> UsageReport {
     let cpu = cpu_time::ProcessTime::now().as_duration();
     UsageReport {

@@ -16,7 +16,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one of these members at its address. It needs not know where the others are before it joins them.
+    /// Starts one of these members at its address. It needs not know where the others are before it
+    /// joins them.
     ///
     /// # Errors
     /// When it cannot listen there, or is none of the members.
@@ -31,13 +32,13 @@ impl Server {
         Ok(Self { endpoint })
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     pub fn address(&self) -> &convoke::transport::Address {
         &self.endpoint.addresses()[0]
     }
 
-    /// Tells it where the others are, and connects to them, now and again after a connection was lost, for as
-    /// long as what it returns lives.
+    /// Tells it where the others are, and connects to them, now and again after a connection was
+    /// lost, for as long as what it returns lives.
     ///
     /// # Errors
     /// When an address is none.

@@ -24,8 +24,8 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Half of the width of the 95 % confidence interval of the mean, by Student's distribution: for a few runs
-/// whose deviation is only known from themselves. `None` for fewer than two values.
+/// Half of the width of the 95 % confidence interval of the mean, by Student's distribution: for a
+/// few runs whose deviation is only known from themselves. `None` for fewer than two values.
 pub fn ci95(values: &[f64]) -> Option<f64> {
     let free = values.len().checked_sub(2)?;
     let mean = mean(values);

@@ -73,7 +73,8 @@ fn latency_and_throughput(rows: &[Row]) -> Option<String> {
     (!curves.is_empty()).then(|| curves::svg(&curves, title, axes))
 }
 
-/// The end of an axis for these values: the largest, but for one in a hundred that would flatten the rest.
+/// The end of an axis for these values: the largest, but for one in a hundred that would flatten
+/// the rest.
 fn axis_end(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);

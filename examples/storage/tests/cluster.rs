@@ -49,7 +49,7 @@ impl Nodes {
         child.wait().expect("it has ended");
     }
 
-    /// Whether it went well, and what it said.
+    /// Runs a client. Returns true when it went well, with its output.
     fn client(&self, args: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
         command.arg("client").arg("--config").arg(&self.config).args(args);

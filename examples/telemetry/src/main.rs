@@ -3,9 +3,10 @@
 //! ```sh
 //! cargo run -p telemetry
 //! ```
-//! An order goes to a shop, whose task asks a bank, in a call of its own, and then hands over to a store,
-//! which answers the client. The program prints what was exported, as a tree. It keeps the spans in memory;
-//! in earnest the exporter would be that of `opentelemetry-otlp`, and the rest the same.
+//! An order goes to a shop, whose task asks a bank, in a call of its own, and then hands over to a
+//! store, which answers the client. The program prints what was exported, as a tree. It keeps the
+//! spans in memory; in earnest the exporter would be that of `opentelemetry-otlp`, and the rest the
+//! same.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ const ORDER: Method<String, String> = Method::new("shop.Shop/Order");
 const PAY: Method<String, String> = Method::new("bank.Bank/Pay");
 const SHIP: Method<String, String> = Method::new("store.Store/Ship");
 
-/// Gives the spans of an endpoint the ids of OpenTelemetry, and those the parents that came by wire.
+/// Gives the spans of an endpoint the ids of OpenTelemetry, and those the parents that came by
+/// wire.
 struct OpenTelemetry;
 
 impl Propagator for OpenTelemetry {
@@ -113,7 +115,7 @@ fn print_below(spans: &[SpanData], parent: SpanId, depth: usize) {
     }
 }
 
-/// What it is, which kind, and at which node.
+/// Name of a span, its kind, and its node.
 fn describe(span: &SpanData) -> String {
     let attribute = |key: &str| {
         let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == key);

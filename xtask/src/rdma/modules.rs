@@ -1,4 +1,4 @@
-//! Which files of kernel modules a machine needs, and in which order they load.
+//! Files of kernel modules that a machine needs, in the order in which they load.
 
 use std::collections::{BTreeMap, BTreeSet};
 

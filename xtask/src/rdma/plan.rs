@@ -1,4 +1,4 @@
-//! Which programs run in which machine, and in which order.
+//! Programs to run in each machine, and their order.
 
 use std::fmt;
 

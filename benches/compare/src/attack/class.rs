@@ -16,21 +16,25 @@ use crate::lab::BODY_BYTES;
 
 use super::raw::Reads;
 
-/// What a hostile process does.
+/// Behaviour of a hostile process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Nothing wrong: calls as fast as they are taken.
     Honest,
-    /// Nothing wrong: the same requests as [`Class::NeverGrants`], whose replies are read and granted.
+    /// Nothing wrong: the same requests as [`Class::NeverGrants`], whose replies are read and
+    /// granted.
     HonestLarge,
     /// Nothing wrong: the same requests as [`Class::NeverReads`], whose replies are read.
     HonestBulk,
-    /// First to speak: replies, manifests, failures and lost connections for the branches of the honest client.
+    /// First to speak: replies, manifests, failures and lost connections for the branches of the
+    /// honest client.
     SpeaksFirst,
-    /// A life is believed: the honest client's life under another name, with floors, cancels and fences for its calls.
+    /// A life is believed: the honest client's life under another name, with floors, cancels and
+    /// fences for its calls.
     ClaimsLife,
-    /// First to ask: requests in the name of the honest client, for calls that it has not opened yet.
+    /// First to ask: requests in the name of the honest client, for calls that it has not opened
+    /// yet.
     AsksFirst,
     /// First to fill: finished calls that are never settled.
     Records,
@@ -54,7 +58,7 @@ pub enum Class {
     Dials,
 }
 
-/// Who a hostile peer is, and whom it knows.
+/// Identity of a hostile peer, and the identities that it knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Knows {
     /// The life that it claims itself.
@@ -111,7 +115,7 @@ impl Class {
         matches!(self, Self::NeverReads | Self::HonestBulk)
     }
 
-    /// What it does with what comes, where it sends frames.
+    /// Treatment of what comes, where the process sends frames.
     pub(super) fn reads(self) -> Reads {
         match self {
             Self::NeverReads | Self::Connections => Reads::Nothing,
@@ -217,7 +221,7 @@ impl Knows {
     }
 }
 
-/// What a speaker for others says: each kind in turn.
+/// Messages of one that speaks for others: each kind in turn.
 fn speech(number: u64, root: &TaskKey) -> Message {
     let entry = || Entry::sole_reply(root.clone());
     match number % 4 {
@@ -253,7 +257,7 @@ fn speech(number: u64, root: &TaskKey) -> Message {
     }
 }
 
-/// What a small call carries, as protobuf has it: the field's tag, its length, its bytes.
+/// Request body of a small call, as protobuf has it: the field's tag, its length, its bytes.
 fn body() -> Bytes {
     let length = u8::try_from(BODY_BYTES).expect("it is small");
     [&[0x0a, length][..], &[7; BODY_BYTES]].concat().into()

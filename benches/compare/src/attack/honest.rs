@@ -34,12 +34,12 @@ impl Honest {
         Ok(Self { caller: Caller { endpoint, victim, deadline } })
     }
 
-    /// Where it listens.
+    /// Address at which the honest client listens.
     pub(super) fn address(&self) -> String {
         self.caller.endpoint.addresses()[0].to_string()
     }
 
-    /// Whether nothing is left of its calls, and nobody but the victim is connected.
+    /// True when nothing is left of its calls, and nobody but the victim is connected.
     pub(super) fn is_idle(&self) -> bool {
         let held = Held::from(self.caller.endpoint.load());
         held.is_idle() && held.connections == 1

@@ -11,7 +11,7 @@ use super::Part;
 use super::class::{Class, Knows};
 use super::raw::{Raw, Reads, dial};
 
-/// What is written at once.
+/// Bytes written at once.
 const WRITE_BYTES: usize = 16 << 10;
 /// The first of the names that hostile peers claim.
 const NODE: u64 = 6_600;

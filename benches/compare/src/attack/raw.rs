@@ -1,7 +1,7 @@
 //! A connection without manners: a socket that says what it is told, from an address of its own.
 //!
-//! It keeps the transport's rules of credit, which cost a peer its connection and nobody else anything; what it says
-//! within them is another's choice.
+//! It keeps the transport's rules of credit, which cost a peer its connection and nobody else
+//! anything; what it says within them is another's choice.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -19,12 +19,12 @@ use tokio::sync::Notify;
 
 use super::class::grant_for;
 
-/// Where hostile peers come from: what is theirs is of another share than what comes from 127.0.0.1.
+/// Address that hostile peers dial from: their share is another one than that of 127.0.0.1.
 const FROM: [u8; 4] = [127, 0, 0, 2];
 
 /// The kind of a frame of the transport that gives credit back.
 const CREDIT: u32 = 3;
-/// What a sender may have on its way at first, by the hello: control and data.
+/// Bytes that a sender may have on their way at first, by the hello: control and data.
 const WINDOWS: [u32; 2] = [64 << 10, 1 << 20];
 /// Credit goes back when so much has come.
 const RETURN_BYTES: u64 = 32 << 10;
@@ -35,7 +35,7 @@ pub(super) struct Raw {
     to: OwnedWriteHalf,
     shared: Arc<Shared>,
     out: BytesMut,
-    /// Who is at the other end.
+    /// The node at the other end.
     pub(super) peer: NodeId,
     pub(super) life: Incarnation,
 }
@@ -51,7 +51,7 @@ struct Shared {
     changed: Notify,
 }
 
-/// What a connection does with what comes.
+/// Treatment of what comes over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
     /// It leaves that in the socket.

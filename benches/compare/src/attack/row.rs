@@ -1,4 +1,4 @@
-//! What an attack did.
+//! Outcome of an attack.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::class::Class;
 /// One attack beside an honest client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttackRow {
-    /// What was done.
+    /// The class of the attack.
     pub class: Class,
     /// Frames that the hostile process has sent, or connections that it has opened.
     pub sent: u64,
@@ -31,12 +31,12 @@ pub struct AttackRow {
     pub resident_bytes_before: Option<u64>,
     /// The most of it.
     pub resident_bytes_max: Option<u64>,
-    /// What the honest client's own has grown by.
+    /// Growth of the honest client's own.
     pub client_bytes_grown: Option<u64>,
     /// The most that the victim held of each thing.
     pub held_max: Held,
-    /// Until it held nothing of it any more; null when that is not before half a minute after all must have been
-    /// forgotten.
+    /// Until it held nothing of it any more; null when that is not before half a minute after all
+    /// must have been forgotten.
     pub back_s: Option<f64>,
 }
 

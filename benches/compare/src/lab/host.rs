@@ -28,7 +28,7 @@ const BULK: Method<Vec<u8>, Vec<u8>> = Method::new("compare.Lab/Bulk");
 /// Goes on to the next host; the last answers.
 pub(crate) const HOPS: Method<Vec<u8>, Vec<u8>> = Method::new("compare.Lab/Hops");
 
-/// What a small call carries.
+/// Size of the body of a small call.
 pub(crate) const BODY_BYTES: usize = 100;
 
 const LARGE_BYTES: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What a process holds: entries in its endpoint's tables, and memory.
+//! Holdings of a process: entries in its endpoint's tables, and memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Held {
         }
     }
 
-    /// Whether nothing is left but connections.
+    /// True when nothing is left but connections.
     pub fn is_idle(&self) -> bool {
         *self == Self { connections: self.connections, ..Self::default() }
     }
@@ -96,7 +96,7 @@ impl States {
         HeldByBoth { client: self.client.held, server: self.server.held }
     }
 
-    /// What each of `count` things costs that came since `before`.
+    /// Cost of each of `count` things that came since `before`.
     pub(crate) fn each(&self, before: &Self, count: usize) -> PerOne {
         #[expect(clippy::cast_precision_loss, reason = "memory and counts are far below 2^52")]
         let each = |now: State, before: State| {
@@ -137,7 +137,7 @@ impl Remote {
         Ok(Self(Server::start(host.command(program))?))
     }
 
-    /// What goes along a chain goes on to the host at this address.
+    /// Makes the host at `next` the one to which this host hands on the requests of a chain.
     pub(crate) fn join(&mut self, next: &str) -> Result<()> {
         self.0.ask(&format!("next {next}"), "joined").map(|_| ())
     }
@@ -166,8 +166,8 @@ impl Remote {
     }
 }
 
-/// Resident memory of a process, or of this one (`self`), by Linux's `VmRSS`, which unlike `statm` needs no page
-/// size.
+/// Resident memory of a process, or of this one (`self`), by Linux's `VmRSS`, which unlike `statm`
+/// needs no page size.
 pub fn resident_bytes_of(process: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,5 +1,5 @@
-//! How a case compares with others of the same bench: the median of the ratios within each round, so that
-//! what slowed a round down falls out.
+//! How a case compares with others of the same bench: the median of the ratios within each round,
+//! so that what slowed a round down falls out.
 
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,7 @@ use crate::lab::{BODY_BYTES, ECHO, Held, HeldByBoth, Host, NEVER, PerOne, Remote
 
 use super::Part;
 
-/// What open calls cost.
+/// Cost of open calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRow {
     /// How many.
@@ -37,7 +37,8 @@ pub struct CallRow {
 /// Small calls whose rate is measured.
 const SMALL_CALLS: usize = 2_000;
 
-/// Calls opened or cancelled before the connection is given time to carry them, so that no buffer grows for it.
+/// Calls opened or cancelled before the connection is given time to carry them, so that no buffer
+/// grows for it.
 const BURST: usize = 500;
 
 pub(super) async fn measure(program: &Path, part: &Part) -> Result<CallRow> {

@@ -15,10 +15,10 @@ use super::Part;
 const SERVERS: usize = 5;
 /// Chains at once.
 const CALLERS: usize = 64;
-/// What is not worth a question: so much each server may remember for good.
+/// Calls that each server may remember for good: too few to be worth a question.
 const REMEMBERED_MAX: usize = 64;
 
-/// What chains leave behind.
+/// Traces that chains leave behind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChainRow {
     /// How many.
@@ -31,7 +31,7 @@ pub struct ChainRow {
     pub forgotten_ms: f64,
     /// The tables of the servers then, in the order of the chain.
     pub held: Vec<Held>,
-    /// What the resident memory of each server has grown by since the warm-up, right after the last chain.
+    /// Growth of the resident memory of each server since the warm-up, right after the last chain.
     pub resident_bytes_grown: Option<Vec<i64>>,
 }
 

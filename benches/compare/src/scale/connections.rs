@@ -11,7 +11,7 @@ use crate::lab::{BODY_BYTES, ECHO, Host, PerOne, Remote};
 
 use super::Part;
 
-/// What idle connections cost.
+/// Cost of idle connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionRow {
     /// How many.

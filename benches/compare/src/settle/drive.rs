@@ -27,7 +27,7 @@ pub(super) struct Load {
     pub(super) calls: u64,
 }
 
-/// What callers share.
+/// State that callers share.
 #[derive(Debug, Default)]
 struct Shared {
     counts: Arc<Counts>,

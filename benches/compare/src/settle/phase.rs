@@ -1,9 +1,9 @@
-//! What happens beside the ordinary calls.
+//! Phases: the events beside the ordinary calls.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What sets the calls of a phase apart.
+/// Phases of the measurement, each set apart by one kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -35,7 +35,7 @@ impl Phase {
         }
     }
 
-    /// What the call of this number is.
+    /// The kind of the call of this number.
     pub(super) fn kind_of(self, number: u64) -> Kind {
         match self {
             Self::NotFound if number % 100 == 99 => Kind::NotFound,

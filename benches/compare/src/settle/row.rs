@@ -1,4 +1,4 @@
-//! What a phase gave, and how it compares.
+//! Result of a phase, and how it compares.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,9 +11,9 @@ pub use super::watch::Look;
 /// One phase of one system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettleRow {
-    /// Who.
+    /// The system.
     pub system: String,
-    /// What happened.
+    /// The phase.
     pub phase: Phase,
     /// Calls that ended as they should, without the time that the server was away.
     pub per_second: f64,

@@ -30,7 +30,7 @@ pub(super) trait Subject {
 
     fn name(&self) -> &'static str;
 
-    /// Whether the system has what the phase needs.
+    /// True when the system has all that the phase needs.
     fn can(&self, phase: Phase) -> bool;
 
     fn client(&self) -> Self::Client;
@@ -41,7 +41,7 @@ pub(super) trait Subject {
     /// Starts another where the last one listened.
     fn start_again(&mut self) -> Result<()>;
 
-    /// What the server holds.
+    /// The server, watched for what it holds.
     fn server(&mut self) -> &mut Option<Watched>;
 }
 
@@ -66,7 +66,7 @@ pub(super) enum Watched {
     Other(Server),
 }
 
-/// What a server holds at one moment.
+/// Holdings of a server at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holds {
     pub(super) resident_bytes: Option<u64>,

@@ -12,7 +12,7 @@ use super::subject::{Client, Watched};
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// What callers count while they work.
+/// Counts that callers keep while they work.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Calls that ended as they should.
@@ -42,7 +42,8 @@ pub struct Look {
     pub resident_bytes: Option<u64>,
     /// Calls that the server remembers; null where the system does not say.
     pub remembered: Option<usize>,
-    /// The most that it may remember by the calls that are not settled, their rate and their round trip.
+    /// The most that it may remember by the calls that are not settled, their rate and their round
+    /// trip.
     pub allowed: Option<usize>,
 }
 

@@ -7,7 +7,7 @@ use crate::bench::Form;
 use crate::report::Row;
 
 const BAR_HEIGHT: f64 = 20.0;
-/// Where bars begin, and how long the longest is.
+/// Left end of the bars, and the length of the longest.
 const LEFT: f64 = 200.0;
 const LENGTH: f64 = 560.0;
 

@@ -8,7 +8,7 @@ use crate::report::Row;
 use crate::system::System;
 
 const HEIGHT: f64 = 260.0;
-/// Where the axes are, and how far they reach.
+/// Place of the axes, and how far they reach.
 const LEFT: f64 = 80.0;
 const LENGTH: f64 = 560.0;
 

@@ -1,4 +1,4 @@
-//! What all panels share: measures, colours, text.
+//! Measures, colours and text that all panels share.
 
 use crate::system::System;
 

@@ -22,9 +22,9 @@ use crate::control::Control;
 use crate::drive::{Client, Work};
 use crate::proto::Payload;
 
-/// What sets one transport apart from another.
+/// The differences of one transport from another.
 pub(crate) struct Wire {
-    /// Where servers listen: loopback, a port the system chooses.
+    /// Address at which servers listen: loopback, a port the system chooses.
     pub(crate) listen: &'static str,
     /// How an endpoint gets its transport.
     pub(crate) transport: Make,

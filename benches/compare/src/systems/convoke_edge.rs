@@ -1,4 +1,5 @@
-//! `convoke-edge`: a client that knows gRPC alone, that of `tonic`, calls a service of Convoke through the edge.
+//! `convoke-edge`: a client that knows gRPC alone, that of `tonic`, calls a service of Convoke
+//! through the edge.
 
 use anyhow::Result;
 use convoke::grpc::GrpcEdge;

@@ -6,6 +6,6 @@ use convoke::transport::TcpTransport;
 
 use super::convoke::{Make, Wire};
 
-/// Where it listens, and the transport with its defaults.
+/// Address to listen at, and the transport with its defaults.
 pub(crate) const WIRE: Wire =
     Wire { listen: "tcp://127.0.0.1:0", transport: Make::Plain(|| Arc::new(TcpTransport::new())) };

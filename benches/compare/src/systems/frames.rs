@@ -1,7 +1,8 @@
 //! Length-prefixed frames over any byte stream, for the systems that are nothing but that.
 //!
-//! A frame is its length (4 bytes, of all that follows), how many items it asks for (4 bytes; none for an
-//! echo), a number (8 bytes) and the payload. Both ends write as many frames at once as they have.
+//! A frame is its length (4 bytes, of all that follows), how many items it asks for (4 bytes; none
+//! for an echo), a number (8 bytes) and the payload. Both ends write as many frames at once as they
+//! have.
 
 use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};

@@ -1,5 +1,5 @@
-//! `quinn-1stream` and `quinn-stream-per-request`: frames over bare QUIC, all on one stream, or each request
-//! on a stream of its own.
+//! `quinn-1stream` and `quinn-stream-per-request`: frames over bare QUIC, all on one stream, or
+//! each request on a stream of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn client_config(certificate: CertificateDer<'static>) -> Result<ClientConfig> {
     Ok(ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)))
 }
 
-/// Where to connect and whom to trust there, in one word: `ADDRESS/CERTIFICATE`.
+/// Address to connect to and certificate to trust there, in one word: `ADDRESS/CERTIFICATE`.
 fn address(at: SocketAddr, certificate: &[u8]) -> String {
     let hex: String = certificate.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{at}/{hex}")

@@ -14,7 +14,7 @@ use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
 use crate::drive::{Client, Work};
 
-/// What is asked of the server.
+/// The service that the client calls.
 #[tarpc::service]
 pub(crate) trait Echo {
     /// Echoes.

@@ -1,5 +1,5 @@
-//! `tcp-blocking`: frames over a blocking stream of the standard library, a thread at each end. What a round
-//! trip costs without any runtime.
+//! `tcp-blocking`: frames over a blocking stream of the standard library, a thread at each end.
+//! It shows the cost of a round trip without any runtime.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -40,7 +40,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     }
 }
 
-/// What was read and not used yet.
+/// Bytes that were read and not used yet.
 #[derive(Debug, Default)]
 struct Input {
     buffer: Vec<u8>,
@@ -80,7 +80,8 @@ pub(crate) async fn measure(bencher: Bencher<'_>) -> Result<Sample> {
     bencher.windowed(BlockingPipe { stream, payload, out, input }).await
 }
 
-/// Never waits for the runtime, but in the system calls themselves: nothing else runs on its thread.
+/// Never waits for the runtime, but in the system calls themselves: nothing else runs on its
+/// thread.
 #[derive(Debug)]
 struct BlockingPipe {
     stream: TcpStream,

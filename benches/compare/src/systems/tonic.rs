@@ -1,4 +1,5 @@
-//! `tonic` and `tonic-4ch`: gRPC as most people use it, a call for each request, over one connection or four.
+//! `tonic` and `tonic-4ch`: gRPC as most people use it, a call for each request, over one
+//! connection or four.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `tonic-bidi`: numbered messages over one bidirectional stream of tonic, the way to make gRPC fast.
+//! `tonic-bidi`: numbered messages over one bidirectional stream of tonic, the way to make gRPC
+//! fast.
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::FutureExt as _;

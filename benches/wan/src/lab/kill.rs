@@ -1,4 +1,5 @@
-//! A relay dies in the middle of a run: what the others broadcast must still come to all the others.
+//! A relay dies in the middle of a run: what the others broadcast must still come to all the
+//! others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::table::SITES;
 /// How long to broadcast: the relay dies in the middle.
 const LASTS: Duration = Duration::from_secs(8);
 
-/// What is owed to the dead is given up after some seconds, and late operations come by then.
+/// Time to settle: the others give up after some seconds what they owe to the dead, and late
+/// operations come by then.
 const SETTLES: Duration = Duration::from_secs(60);
 
 impl Lab<'_> {

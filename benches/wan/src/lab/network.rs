@@ -1,4 +1,5 @@
-//! Namespaces and devices of the sites. What is made is remembered first, and removed by its own name.
+//! Namespaces and devices of the sites. What is made is remembered first, and removed by its own
+//! name.
 
 use std::process::{Command, Stdio};
 
@@ -14,16 +15,17 @@ pub(super) struct Network {
     made: Vec<String>,
 }
 
-/// What the parts of one lab are called. Two labs on one machine have different names.
+/// Names of the parts of one lab. Two labs on one machine have different names.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     id: u32,
 }
 
-/// What may wait for an uplink beside what the kernel holds back at the sender, and for a downlink.
+/// Bytes that may wait for an uplink, beside those that the kernel holds back at the sender, and
+/// for a downlink.
 pub(super) const QUEUE_BYTES: u64 = 1 << 20;
 
-/// What tbf may send at once: some packets, or a timer that is late costs throughput.
+/// Bytes that tbf may send at once: some packets, or a timer that is late costs throughput.
 const BURST_BYTES: u32 = 32 << 10;
 
 impl Names {
@@ -58,7 +60,8 @@ impl Network {
         Ok(network)
     }
 
-    /// Moves the device of each site into its namespace, and gives it address, uplink and congestion control.
+    /// Moves the device of each site into its namespace, and gives it address, uplink and
+    /// congestion control.
     pub(super) fn connect(&self, scenario: &Scenario, congestion: &str) -> anyhow::Result<()> {
         for site in 0..scenario.sites() {
             let (namespace, device) = (self.names.namespace(site), self.names.device(site));

@@ -1,4 +1,5 @@
-//! The router and the sites as processes. They end with the lab: dropped, they are killed by their own ids.
+//! The router and the sites as processes. They end with the lab: dropped, they are killed by their
+//! own ids.
 
 use std::process::Stdio;
 use std::time::Duration;

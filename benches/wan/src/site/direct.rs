@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use super::record::Recorder;
 use super::{Broadcast, ByIndex, Options};
 
-/// Enough for the longest way of the lab at its highest rate: 100 Mbit/s over a round trip of 300 ms.
+/// Enough for the longest way of the lab at its highest rate: 100 Mbit/s over a round trip
+/// of 300 ms.
 const WINDOW_BYTES: u32 = 8 << 20;
 
 #[derive(Debug)]

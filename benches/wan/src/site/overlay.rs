@@ -1,4 +1,5 @@
-//! Broadcast over the trees of a plan: the overlay as users have it, over the same transport as the direct form.
+//! Broadcast over the trees of a plan: the overlay as users have it, over the same transport as the
+//! direct form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +68,8 @@ impl OverTrees {
         Ok(())
     }
 
-    /// Broadcasts at the rate of the window until it ends, and waits until all who live have everything.
+    /// Broadcasts at the rate of the window until it ends, and waits until all who live have
+    /// everything.
     pub(crate) async fn offer(&self, window: &Window) -> anyhow::Result<Answer> {
         let before = self.overlay.counters().resent_bytes;
         let mut sent = Vec::new();

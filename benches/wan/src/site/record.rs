@@ -1,4 +1,4 @@
-//! What is in an operation, and what is counted of those that come.
+//! Contents of an operation, and counts of those that come.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ impl Recorder {
         }
     }
 
-    /// What was counted.
+    /// Ends the count and returns it.
     pub(crate) fn end(&self) -> Measured {
         let Some(counting) = self.counting.lock().take() else { return Measured::default() };
         Measured {

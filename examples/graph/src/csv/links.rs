@@ -12,9 +12,9 @@ use crate::store::Defect;
 /// A file of edges, each from one source; a source has at most one.
 pub(super) struct LinkFile {
     pub(super) table: TableFile<2>,
-    /// What the edges start at.
+    /// Kind of the things that the edges start at.
     pub(super) source: Entity,
-    /// Which of the two columns names it.
+    /// The column, of the two, that names it.
     pub(super) source_column: usize,
 }
 

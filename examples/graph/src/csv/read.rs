@@ -1,7 +1,7 @@
 //! From the files to a [`Shard`].
 //!
-//! What a message is lies scattered over several files. The edges that start at it are read first;
-//! then its own line finds them, and all of it goes into the shard at once.
+//! The parts of a message lie scattered over several files. The edges that start at it are read
+//! first; then its own line finds them, and all of it goes into the shard at once.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -222,7 +222,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the files tell about a message. Those whose home is elsewhere may lack edges.
+/// A message as far as the files tell of it. Those whose home is elsewhere may lack edges.
 struct Draft<'a> {
     kind: Entity,
     id: MessageId,

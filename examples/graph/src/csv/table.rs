@@ -15,7 +15,7 @@ pub(super) struct TableFile<const N: usize> {
 pub(super) struct Table<const N: usize> {
     lines: Lines,
     columns: [&'static str; N],
-    /// Where in a line each column is.
+    /// Position of each column in a line.
     positions: [usize; N],
     width: usize,
 }
@@ -54,11 +54,11 @@ impl<const N: usize> Table<N> {
 pub(super) struct Row<'a, const N: usize> {
     /// Its number; the header is line 1.
     pub(super) line: u64,
-    /// What is in the columns of the [`TableFile`].
+    /// Contents of the columns of the [`TableFile`].
     pub(super) fields: [Field<'a>; N],
 }
 
-/// What one line has in one column.
+/// Content of one column in one line.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
     column: &'static str,

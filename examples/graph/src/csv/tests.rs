@@ -40,7 +40,7 @@ fn error_of(file: &str, from: &str, to: &str) -> DataError {
     Graph::read(damaged(file, from, to).path()).expect_err("the folder is damaged")
 }
 
-/// Where the line is that `damaged` is expected to be refused for, and what is said of it.
+/// The line that `damaged` is expected to be refused for, and what is said of it.
 #[derive(Clone)]
 struct Case {
     file: &'static str,

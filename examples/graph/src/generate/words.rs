@@ -1,4 +1,4 @@
-//! What generated persons are called and what they say.
+//! Names of generated persons, and their words.
 
 pub(super) const FIRST_NAMES: [&str; 28] = [
     "Amina", "André", "Bjørn", "Carla", "Chen", "Dmitri", "Elif", "Fatou", "Giulia", "Hana",

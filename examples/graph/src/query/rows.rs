@@ -38,7 +38,7 @@ pub struct Profile {
     pub location_ip: String,
     /// The browser the person joined with.
     pub browser_used: String,
-    /// Where the person lives.
+    /// City that the person lives in.
     pub city: PlaceId,
     /// As the data has it.
     pub gender: String,
@@ -85,7 +85,7 @@ pub struct RecentMessage {
     pub creation_date: DateTime,
     /// The post its thread started from; itself, if it is a post.
     pub root_post: MessageId,
-    /// Who wrote that post.
+    /// The person who wrote that post.
     pub root_author: PersonId,
     /// Their given name.
     pub root_author_first_name: String,
@@ -195,7 +195,7 @@ pub struct ForumOfMessage {
     pub forum: ForumId,
     /// Its title.
     pub title: String,
-    /// Who looks after it.
+    /// The person who looks after it.
     pub moderator: PersonId,
     /// Their given name.
     pub moderator_first_name: String,
@@ -228,13 +228,13 @@ pub struct Reply {
     pub content: String,
     /// When it was written.
     pub creation_date: DateTime,
-    /// Who wrote it.
+    /// The person who wrote it.
     pub author: PersonId,
     /// Their given name.
     pub author_first_name: String,
     /// Their family name.
     pub author_last_name: String,
-    /// Whether they are a friend of who wrote the message; nobody is their own friend.
+    /// True when they are a friend of the author of the message; nobody is their own friend.
     pub knows_original_author: bool,
 }
 

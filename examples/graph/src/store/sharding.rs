@@ -1,4 +1,4 @@
-//! Which shard is the home of what.
+//! Homes of facts: the shard that keeps each of them.
 
 use std::num::NonZeroUsize;
 
@@ -70,7 +70,7 @@ impl Part {
     /// Everything: the only part when there is one shard.
     pub const WHOLE: Self = Self { index: 0, sharding: Sharding::over(NonZeroUsize::MIN) };
 
-    /// What the shard with this number holds, or `None` if there is no such shard.
+    /// The part that the shard with this number holds, or `None` if there is no such shard.
     pub fn new(index: usize, sharding: Sharding) -> Option<Self> {
         (index < sharding.shards()).then_some(Self { index, sharding })
     }
@@ -90,22 +90,22 @@ impl Part {
         self.sharding
     }
 
-    /// Whether the person's home is here.
+    /// True when the person's home is here.
     pub fn has_person(self, id: PersonId) -> bool {
         self.sharding.of_person(id) == self.index
     }
 
-    /// Whether the home of the edge from the person to their city is here.
+    /// True when the home of the edge from the person to their city is here.
     pub fn has_city_of(self, person: PersonId) -> bool {
         self.sharding.of_city_of(person) == self.index
     }
 
-    /// Whether the message's home is here.
+    /// True when the message's home is here.
     pub fn has_message(self, id: MessageId) -> bool {
         self.sharding.of_message(id) == self.index
     }
 
-    /// Whether the forum's home is here.
+    /// True when the forum's home is here.
     pub fn has_forum(self, id: ForumId) -> bool {
         self.sharding.of_forum(id) == self.index
     }

@@ -1,4 +1,4 @@
-//! What is measured: the product of replicas, phases, forms and loads.
+//! Cases to measure: the product of replicas, phases, forms and loads.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub struct Case {
     pub members: u64,
     /// Echo phases.
     pub phases: Phases,
-    /// Who leads them.
+    /// The form, by who leads them.
     pub form: Form,
     /// How the replicas are kept busy.
     pub load: Load,
@@ -68,7 +68,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Which cases are wanted: those of which each property is among the values asked for, if any were.
+/// Cases that are wanted: those of which each property is among the values asked for, if any were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Only(Vec<Wanted>);
 
@@ -85,7 +85,7 @@ impl Only {
         Self(wanted)
     }
 
-    /// Whether a case is wanted.
+    /// True when a case is wanted.
     pub fn includes(&self, case: &Case) -> bool {
         let properties = properties(case);
         self.0.iter().all(|wanted| {

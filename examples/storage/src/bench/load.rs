@@ -15,7 +15,7 @@ use crate::statistics::quantile;
 
 use super::{Case, Load, Run};
 
-/// What was counted while writes ran.
+/// Counts kept while writes ran.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Of those that succeeded, in microseconds.
@@ -79,8 +79,9 @@ async fn closed(
     Ok(())
 }
 
-/// So many writes a second, whoever waits. Those of a millisecond begin together, since no timer is finer, and
-/// count from then; where the client itself is late by more than that, from when they should have begun.
+/// So many writes a second, whoever waits. Those of a millisecond begin together, since no timer is
+/// finer, and count from then; where the client itself is late by more than that, from when they
+/// should have begun.
 async fn open(
     client: &Client,
     case: Case,
@@ -118,8 +119,8 @@ async fn open(
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// Writes of an open loop that may be under way: far more than pile up while the replicas keep up. Beyond, all
-/// that is learnt is that they do not.
+/// Writes of an open loop that may be under way: far more than pile up while the replicas keep up.
+/// Beyond, all that is learnt is that they do not.
 const UNDER_WAY_MAX: usize = 4096;
 
 /// Keys of an open loop. A closed one has one for each caller.
@@ -145,11 +146,11 @@ async fn write(client: &Client, case: Case, key: u64, begun: Instant, tally: &Re
     }
 }
 
-/// What is written, beside key and version.
+/// Size of the value written, beside key and version.
 const VALUE_BYTES: usize = 16;
 
-/// Of all replicas and this process. Its own requests are not in it: those before the count are in both, the
-/// others in neither.
+/// Of all replicas and this process. Its own requests are not in it: those before the count are in
+/// both, the others in neither.
 async fn total_usage(client: &Client) -> Result<UsageReport> {
     let storage = StorageClient::new(client.endpoint());
     let own_before = usage(client.endpoint());
@@ -181,7 +182,8 @@ impl Tally {
         sorted.sort_by(f64::total_cmp);
         let operations = sorted.len() as u64;
         let each = |total: u64| total as f64 / operations.max(1) as f64;
-        // Between the two counts this process has also asked for the first, and each replica answered it.
+        // Between the two counts this process has also asked for the first, and each replica
+        // answered it.
         let counting = 2 * members as u64;
         let frames = after.frames_sent.saturating_sub(before.frames_sent + counting);
         Run {

@@ -1,4 +1,4 @@
-//! What is reported: the runs of a case together.
+//! Rows of the report: the runs of a case together.
 
 use serde::Serialize;
 
@@ -14,7 +14,8 @@ pub struct Run {
     pub operations: u64,
     /// Writes that failed.
     pub failed: u64,
-    /// Writes of an open loop that were not begun, because thousands were under way: it is overloaded.
+    /// Writes of an open loop that were not begun, because thousands were under way: it is
+    /// overloaded.
     pub not_begun: u64,
     /// Median latency in microseconds; none when nothing succeeded.
     pub median_us: Option<f64>,
@@ -28,14 +29,15 @@ pub struct Run {
     pub frames_per_op: f64,
 }
 
-/// The runs of a case. A number is the mean of the runs; `.._ci95` is half of its 95 % confidence interval.
+/// The runs of a case. A number is the mean of the runs; `.._ci95` is half of its 95 % confidence
+/// interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Replicas.
     pub n: u64,
     /// Echo phases.
     pub phases: Phases,
-    /// Who leads them.
+    /// The form, by who leads them.
     pub form: Form,
     /// `closed` or `open`.
     #[serde(rename = "loop")]
@@ -66,11 +68,12 @@ pub struct Row {
     pub failed: u64,
     /// Writes of an open loop that were not begun, in all runs.
     pub not_begun: u64,
-    /// Writes a second against the nested form under the same load: median of the ratios run by run.
+    /// Writes a second against the nested form under the same load: median of the ratios run by
+    /// run.
     pub per_second_to_nested: Option<f64>,
     /// Processor time against the nested form, likewise.
     pub cpu_to_nested: Option<f64>,
-    /// What each run gave.
+    /// Results of each run.
     pub runs: Vec<Run>,
 }
 

@@ -1,4 +1,4 @@
-//! What the figures share: the frame, the axes, colours and text.
+//! Frame, axes, colours and text that the figures share.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(super) const LEFT: f64 = 80.0;
 pub(super) const TOP: f64 = 60.0;
 pub(super) const RIGHT: f64 = 640.0;
 pub(super) const BOTTOM: f64 = 360.0;
-/// Where the legend begins.
+/// Left edge of the legend.
 const LEGEND: f64 = RIGHT + 30.0;
 
 /// A figure being drawn.

@@ -5,7 +5,7 @@ use crate::form::{Form, Phases};
 use super::axis_end;
 use super::chart::{BOTTOM, Chart, LEFT, RIGHT, TOP, colour, dashes};
 
-/// Where something was measured.
+/// Point of a curve: a value `y`, measured at `x`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) x: f64,
@@ -20,7 +20,8 @@ pub(super) struct Curve {
     pub(super) points: Vec<Point>,
 }
 
-/// The curves over axes that begin at zero. What lies far above the rest is drawn at the upper edge.
+/// The curves over axes that begin at zero. What lies far above the rest is drawn at the upper
+/// edge.
 pub(super) fn svg(curves: &[Curve], title: &str, axes: [&str; 2]) -> String {
     let mut chart = Chart::new(title, axes);
     let points = || curves.iter().flat_map(|curve| &curve.points);

@@ -1,5 +1,5 @@
-//! Clients that write and read one key at once, while replicas crash: the register is atomic. Every read and
-//! write has a version, and none that begins after another has ended has an older one.
+//! Clients that write and read one key at once, while replicas crash: the register is atomic. Every
+//! read and write has a version, and none that begins after another has ended has an older one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -68,7 +68,8 @@ async fn play(seed: u64) -> Vec<Operation> {
     history.take()
 }
 
-/// Some ways to replicas are so slow that a write is under way there while others read several times.
+/// Some ways to replicas are so slow that a write is under way there while others read several
+/// times.
 fn draw_latencies(world: &World, seed: u64) {
     let jitter = Duration::from_millis(5);
     let conditions = |latency| Conditions { latency, jitter, ..Conditions::default() };
@@ -105,8 +106,8 @@ async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
     let world = World::start(1, 5).await;
     let (writer, one, other) =
         (world.client(1_000).await, world.client(1_001).await, world.client(1_002).await);
-    // The write is at replica 1 at once and elsewhere much later. Who reads first hears of 1, 2 and 3 first,
-    // who reads then of 3, 4 and 5.
+    // The write is at replica 1 at once and elsewhere much later. Who reads first hears of 1, 2 and
+    // 3 first, who reads then of 3, 4 and 5.
     world.network.default_latency(Duration::from_millis(1));
     let slow = [(1_000, 2..=5), (1_001, 4..=5), (1_002, 1..=2)];
     for (client, replicas) in slow {
@@ -125,7 +126,8 @@ async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
     assert_eq!(read, [b"heron", b"heron"]);
 }
 
-/// As ABD's proof has it: versions agree with the order of operations in time, and writes with each other.
+/// As ABD's proof has it: versions agree with the order of operations in time, and writes with each
+/// other.
 fn check(history: &[Operation]) {
     for first in history {
         for second in history.iter().filter(|second| second.begun > first.ended) {
