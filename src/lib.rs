@@ -218,6 +218,7 @@ pub use convoke_transport_rdma as rdma;
 
 /// Transports, the traits by which others are written, and addresses.
 pub mod transport {
+    pub use convoke_core::transport::mem::{MemTransport, MemTransportBuilder};
     pub use convoke_core::transport::{
         ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
         Counters, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,

@@ -1,4 +1,7 @@
-//! Traits of transports, from [`convoke_transport`]: the only seam to a network.
+//! Traits of transports, from [`convoke_transport`]: the only seam to a network; and [`mem`], the
+//! transport within one process.
+
+pub mod mem;
 
 #[cfg(feature = "conformance")]
 pub use convoke_transport::conformance;

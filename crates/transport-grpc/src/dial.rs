@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_transport::id::NodeId;
-use convoke_transport::parts::{Admission, Greeting, Lifetime};
+use convoke_transport::parts::{Admission, Greeting, Lifetime, Pipe, PipeConnection};
 use convoke_transport::{Address, Connection, DialError, Sink, sockets};
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -16,7 +16,7 @@ use tonic::{Request, Status, Streaming};
 
 use crate::codec::BytesCodec;
 use crate::config::Config;
-use crate::connection::{GrpcConnection, Pipe};
+use crate::connection::Outgoing;
 use crate::handshake::{self, PATH};
 use crate::hello;
 use crate::http2::{self, Http2};
@@ -69,7 +69,7 @@ async fn shake_hands(
         .await
         .map_err(|error| because(format!("it does not speak HTTP/2: {error}")))?;
     let mine = handshake::greeting(config, &*sink, local.ip());
-    let pipe = Pipe::greeting(hello::encode(&mine));
+    let pipe = Pipe::new(Some(hello::encode(&mine)));
     let mut goodbye = Goodbye { pipe: &pipe, text: Some("the dial was given up".into()) };
     let (incoming, first) =
         exchange(config, http2.clone(), address, &pipe).await.map_err(because)?;
@@ -98,7 +98,7 @@ fn open(
     expected: Option<NodeId>,
     pipe: &Arc<Pipe>,
     sink: &Arc<dyn Sink>,
-) -> Result<(Lifetime<GrpcConnection>, Terms), Refusal> {
+) -> Result<(Lifetime<PipeConnection>, Terms), Refusal> {
     let theirs = hello::decode(hello).map_err(|error| Refusal::Because(error.to_string()))?;
     let found = theirs.hello.node;
     if let Some(expected) = expected.filter(|expected| *expected != found) {
@@ -123,7 +123,7 @@ async fn exchange(
         .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
     grpc.ready().await.map_err(|error| error.to_string())?;
-    let request = Request::new(pipe.outgoing());
+    let request = Request::new(Outgoing(Arc::clone(pipe)));
     let codec = BytesCodec::of_a_connection();
     let response = grpc.streaming(request, PathAndQuery::from_static(PATH), codec).await;
     let mut incoming = response.map_err(|status| in_words(&status))?.into_inner();

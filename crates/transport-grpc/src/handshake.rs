@@ -9,14 +9,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use convoke_transport::Sink;
 use convoke_transport::parts::{
-    Admission, Greeting, Inbound, Lifetime, Opening, RefusedHere, keep_alive_interval,
+    Admission, Greeting, Inbound, Lifetime, Opening, Pipe, PipeConnection, RefusedHere,
+    keep_alive_interval,
 };
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
 use crate::SCHEME;
 use crate::config::Config;
-use crate::connection::{Answering, GrpcConnection, Pipe};
+use crate::connection::{Answering, Outgoing};
 use crate::hello;
 use crate::reader::{self, Terms};
 use crate::serve::Ends;
@@ -36,12 +37,12 @@ pub(crate) fn open(
     (is_dialler, remote): (bool, IpAddr),
     pipe: &Arc<Pipe>,
     sink: &Arc<dyn Sink>,
-) -> Result<Lifetime<GrpcConnection>, String> {
+) -> Result<Lifetime<PipeConnection>, String> {
     let remote = Some(remote.to_string().into());
     let opening = Opening { mine, theirs, is_dialler, scheme: SCHEME, principal: None, remote };
     let link = opening.link();
     let share = admission.share(link.peer_name());
-    let connection = GrpcConnection::new(link, Arc::clone(pipe), &config.limits(theirs), share);
+    let connection = PipeConnection::new(link, Arc::clone(pipe), &config.limits(theirs), share);
     opening.show(connection, sink, None).map_err(|RefusedHere(text)| text)
 }
 
@@ -68,10 +69,10 @@ pub(crate) async fn accept(
         Status::invalid_argument(error.refusal_text().unwrap_or_else(|| error.to_string()))
     })?;
     let mine = greeting(config, &*sink, ends.local.ip());
-    let pipe = Pipe::greeting(hello::encode(&mine));
+    let pipe = Pipe::new(Some(hello::encode(&mine)));
     let role = (false, ends.remote.ip());
     let opened = open((config, admission), (&mine, &theirs), role, &pipe, &sink);
     let lifetime = opened.map_err(Status::failed_precondition)?;
     reader::start(lifetime, incoming, terms(config, &mine, &theirs), ());
-    Ok(Answering(pipe.outgoing()))
+    Ok(Answering(Outgoing(pipe)))
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::parts::{Ends, Inbound, Life, LifeTerms, Lifetime, Verdict, keep_alive};
-use convoke_transport::{CloseReason, Connection};
-use tokio::time::{Instant, sleep_until, timeout};
+use convoke_transport::Connection;
+use convoke_transport::parts::{
+    Inbound, Life, LifeTerms, Lifetime, Lost, Messages, PipeConnection, keep_alive, read_messages,
+};
+use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming};
-
-use crate::connection::GrpcConnection;
 
 /// Agreement of the two ends, as far as receiving and keeping alive goes.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Terms {
 
 /// Carries frames from now on. `kept` lives as long as the connection does.
 pub(crate) fn start(
-    mut lifetime: Lifetime<GrpcConnection>,
+    mut lifetime: Lifetime<PipeConnection>,
     incoming: Streaming<Bytes>,
     terms: Terms,
     kept: impl Send + 'static,
@@ -36,10 +36,10 @@ pub(crate) fn start(
     let alive = tokio::spawn(async move { keep_alive(&*connection, interval).await });
     lifetime.accompany(alive.abort_handle());
     let life = Life::new(lifetime, terms.life, Instant::now());
-    let reader = Reader { life, incoming, inbound: terms.inbound };
     tokio::spawn(async move {
-        let incoming = reader.run().await;
-        linger(incoming, terms.life.close_grace).await;
+        let mut incoming = Incoming(incoming);
+        read_messages(life, terms.inbound, &mut incoming).await;
+        linger(incoming.0, terms.life.close_grace).await;
         drop(kept);
     });
     handle
@@ -62,74 +62,15 @@ pub(crate) async fn linger(mut incoming: Streaming<Bytes>, grace: Duration) {
     let _ = timeout(grace, drained).await;
 }
 
-struct Reader {
-    life: Life<GrpcConnection>,
-    incoming: Streaming<Bytes>,
-    inbound: Inbound,
-}
+/// The messages of the other end.
+struct Incoming(Streaming<Bytes>);
 
-enum Event {
-    Signal,
-    Message(Result<Option<Bytes>, Status>),
-    Timer,
-}
-
-impl Reader {
-    /// Answers what is left to [`linger`] over.
-    async fn run(mut self) -> Streaming<Bytes> {
-        let connection = Arc::clone(self.life.lifetime().connection());
-        let mut timer = std::pin::pin!(sleep_until(self.life.deadline()));
-        let reason = loop {
-            let event = tokio::select! {
-                biased;
-                () = connection.signalled() => Event::Signal,
-                message = self.incoming.message() => Event::Message(message),
-                () = timer.as_mut() => Event::Timer,
-            };
-            let end = match event {
-                Event::Message(message) => self.on_message(message),
-                Event::Signal => {
-                    self.life.on_signal(Instant::now());
-                    None
-                }
-                Event::Timer => self.life.on_timer(Instant::now()),
-            };
-            if let Some(reason) = end {
-                break reason;
-            }
-            if timer.is_elapsed() || self.life.deadline() < timer.deadline() {
-                timer.as_mut().reset(self.life.deadline());
-            }
-        };
-        self.life.end(reason);
-        self.incoming
-    }
-
-    fn on_message(&mut self, message: Result<Option<Bytes>, Status>) -> Option<CloseReason> {
-        let lost = match message {
-            Ok(Some(message)) => {
-                self.life.lifetime().connection().counts().read(message.len());
-                return self.on_bytes(message);
-            }
-            Err(status) if is_fault(&status) => {
-                let reason = CloseReason::Fault(status.message().to_owned());
-                return Some(self.life.end_at_once(reason));
-            }
-            Ok(None) => "it was closed without a goodbye".into(),
-            Err(status) => describe(&status),
-        };
-        Some(self.life.end_by_network(lost, Instant::now()))
-    }
-
-    fn on_bytes(&mut self, mut message: Bytes) -> Option<CloseReason> {
-        let stop = match self.life.on_bytes(Instant::now()) {
-            Verdict::End(reason) => return Some(reason),
-            Verdict::Drop => None,
-            Verdict::Deliver => {
-                self.inbound.deliver(&mut message, usize::MAX, self.life.lifetime()).stop
-            }
-        };
-        self.life.delivered(stop, Instant::now())
+impl Messages for Incoming {
+    async fn next(&mut self) -> Result<Option<Bytes>, Lost> {
+        self.0.message().await.map_err(|status| match is_fault(&status) {
+            true => Lost::Fault(status.message().to_owned()),
+            false => Lost::Network(describe(&status)),
+        })
     }
 }
 

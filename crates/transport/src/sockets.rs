@@ -40,12 +40,16 @@ pub fn of_socket(scheme: &str, socket: SocketAddr) -> Address {
 /// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
 ///
 /// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
+/// So is an address of this process alone, `mem://`.
 pub fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
     let local = local.to_canonical();
     addresses.iter().filter_map(|address| advertise(address, local)).collect()
 }
 
 fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
+    if address.scheme() == "mem" {
+        return None;
+    }
     let Some(listening) = unspecified(address) else { return Some(address.clone()) };
     if (listening.is_ipv4() && local.is_ipv6()) || local.is_unspecified() {
         return None;
@@ -70,7 +74,8 @@ mod tests {
 
     #[test]
     fn an_address_of_every_interface_becomes_the_local_one() {
-        let given = addresses(&["grpc://0.0.0.0:70", "tcp://[::]:71", "tcp://10.1.1.1:72"]);
+        let texts = ["grpc://0.0.0.0:70", "mem://here", "tcp://[::]:71", "tcp://10.1.1.1:72"];
+        let given = addresses(&texts);
         let v4 = advertised(&given, "192.168.0.5".parse().unwrap());
         let expected = ["grpc://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"];
         assert_eq!(v4, addresses(&expected));

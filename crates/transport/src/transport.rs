@@ -123,6 +123,7 @@ fn to_add(address: &Address) -> String {
         "quic" => ("QuicTransport::new(identity)", "quic"),
         "grpc" => ("GrpcTransport::new()", "grpc"),
         "rdma" => ("RdmaTransport::open(device)?", "rdma"),
+        "mem" => return "add `.transport(MemTransport::new())` to the endpoint".into(),
         _ => return "add one with this scheme by `EndpointBuilder::transport`".into(),
     };
     format!("add `.transport({line})` to the endpoint, of the feature `{feature}`")

@@ -1,0 +1,90 @@
+//! The transport within one process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke_core::transport::mem::MemTransport;
+use convoke_core::transport::{Address, DialError, ListenError, Transport};
+use convoke_core::{Context, Endpoint, Method, Service, Status};
+use convoke_transport::conformance::{self, Recorder, Setup};
+
+fn setup(transport: &MemTransport) -> Setup {
+    Setup {
+        listening: Arc::new(transport.clone()),
+        dialling: Arc::new(transport.clone()),
+        listen: "mem://node:0".parse().expect("it is an address"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn it_keeps_the_promises_of_a_transport() {
+    let transport = MemTransport::new();
+    conformance::all(|| setup(&transport)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed() {
+    let builder = MemTransport::builder().keep_alive_interval(Duration::from_millis(100));
+    let transport = builder.keep_alive_timeout(Duration::from_millis(500)).build();
+    let transport = transport.expect("the settings go together");
+    conformance::a_hung_process_is_noticed(|| setup(&transport)).await;
+}
+
+#[tokio::test]
+async fn a_name_has_one_listener_and_is_free_when_that_is_closed() {
+    let (transport, sink) = (MemTransport::new(), Arc::new(Recorder::new(1)));
+    let name: Address = "mem://one of this test".parse().expect("it is an address");
+    let listener = transport.listen(&name, Arc::clone(&sink) as _).await.expect("it is free");
+    assert_eq!(listener.local_address(), name);
+    let second = transport.listen(&name, Arc::clone(&sink) as _).await;
+    assert!(matches!(second, Err(ListenError::Bind { .. })), "{second:?}");
+    listener.close();
+    let again = transport.listen(&name, Arc::clone(&sink) as _).await.expect("it is free again");
+    drop(listener);
+    let other = Arc::new(Recorder::new(2));
+    let dialled = transport.dial(&name, None, Arc::clone(&other) as _).await;
+    assert!(dialled.is_ok(), "the drop of the first does not close the second: {dialled:?}");
+    drop(again);
+    let dialled = transport.dial(&name, None, other).await;
+    assert!(matches!(dialled, Err(DialError::Unreachable { .. })), "{dialled:?}");
+}
+
+/// It hangs rather than refuses, so the dial has to end by itself.
+#[tokio::test]
+async fn a_listener_whose_runtime_has_ended_is_unreachable() {
+    let sink = Arc::new(Recorder::new(1));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+    let runtime = runtime.expect("the system gives a runtime");
+    let listening = MemTransport::new();
+    let name: Address = "mem://gone:0".parse().expect("it is an address");
+    let listen = listening.listen(&name, Arc::clone(&sink) as _);
+    let listener = runtime.spawn(listen).await.expect("it runs").expect("it is free");
+    runtime.shutdown_background();
+    let transport = MemTransport::builder().handshake_timeout(Duration::from_millis(200));
+    let transport = transport.build().expect("the settings go together");
+    let other = Arc::new(Recorder::new(2));
+    let dialled = transport.dial(&listener.local_address(), None, other).await;
+    let is_given_up =
+        matches!(dialled, Err(DialError::Unreachable { .. } | DialError::Timeout { .. }));
+    assert!(is_given_up, "{dialled:?}");
+}
+
+/// Several endpoints in one program: no socket, no port.
+#[tokio::test]
+async fn endpoints_of_one_program_call_each_other() {
+    const GREET: Method<String, String> = Method::new("test.Greeter/Greet");
+    let greet = |name: String, _: Context| async move { Ok::<_, Status>(format!("hello, {name}")) };
+    let endpoint = || Endpoint::builder().transport(MemTransport::new());
+    let server = endpoint()
+        .listen("mem://greeter:0")
+        .serve(Service::new().unary(GREET, greet))
+        .start()
+        .await
+        .expect("the name is free");
+    let client = endpoint().start().await.expect("it needs nothing");
+    let peer = client.connect(server.addresses()).await.expect("it listens");
+    let reply = client.call(GREET, "Ada".into()).to(peer).await.expect("it answers");
+    assert_eq!(reply, "hello, Ada");
+    client.shutdown(Duration::from_secs(5)).await;
+    server.shutdown(Duration::from_secs(5)).await;
+}
