@@ -101,7 +101,7 @@ fn all_properties_hold_when_copies_come_as_late_as_anything_is_remembered() {
 
 /// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the
 /// faults of the cores have tests of their own beside them.
-const ONCE_FAULTY: [(Kind, u64); 21] = [
+const ONCE_FAULTY: [(Kind, u64); 22] = [
     (Kind::SlowParentLink, 587_081_440_069_809),
     (Kind::SlowParentLink, 900_000_198_767),
     (Kind::Storm, 900_000_570_608),
@@ -114,6 +114,7 @@ const ONCE_FAULTY: [(Kind, u64); 21] = [
     (Kind::Storm, 2_000_000_016_977),
     (Kind::Storm, 3_000_000_007_992),
     (Kind::Liars, 3_360),
+    (Kind::Storm, 8_000_000_163_428),
     (Kind::Liars, 4_711),
     (Kind::Crashes, 5_000_000_009_712),
     (Kind::Crashes, 5_000_000_015_268),

@@ -8,7 +8,7 @@ use crate::share::Pool;
 use crate::time::Timestamp;
 use crate::wire::Cause;
 
-use super::origins::{Origin, OriginIndex, Ring};
+use super::origins::{Origin, OriginIndex};
 use super::records::{Accounts, Over, Record, State};
 use super::{Place, RingIndex, Visits};
 
@@ -169,7 +169,7 @@ impl Visits {
             self.ask_if_old(now, index, links);
         }
         self.arm_ring(index);
-        self.forget_ring(index, links);
+        self.forget_ring(now, index, links);
     }
 
     /// Stops what is late of one call, and forgets what can be.
@@ -191,7 +191,7 @@ impl Visits {
             self.timers.push(at, (ring, seq));
             self.sweep_timers(links);
         }
-        self.forget_ring(ring, links);
+        self.forget_ring(now, ring, links);
     }
 
     /// Drops timers of what has been settled since, once they are the most.
@@ -209,11 +209,20 @@ impl Visits {
         self.timers.sweep(armed.into_iter());
     }
 
-    fn forget_ring(&mut self, index: RingIndex, links: &mut Links) {
-        let is_empty = |ring: &Ring| ring.records.is_empty() && ring.stubs.len() == 0;
-        if self.origins.ring(index).is_some_and(is_empty)
-            && let Some(ring) = self.origins.remove_ring(index)
-        {
+    /// Drops a ring that nothing is in, unless the answer to a question may still come: a new ring
+    /// would take it for the answer to its own.
+    fn forget_ring(&mut self, now: Timestamp, index: RingIndex, links: &mut Links) {
+        let timeout = self.limits.keep_alive_timeout;
+        let Some(ring) = self.origins.ring_mut(index) else { return };
+        if !ring.records.is_empty() || ring.stubs.len() > 0 {
+            return;
+        }
+        if let Some(at) = ring.asked.open_until(links, timeout).filter(|at| now < *at) {
+            if ring.armed_at.is_none_or(|armed_at| at < armed_at) {
+                ring.armed_at = Some(at);
+                self.timers.push(at, (index, 0));
+            }
+        } else if let Some(ring) = self.origins.remove_ring(index) {
             links.shares_mut().give(ring.payer, Pool::Records, 1);
         }
     }

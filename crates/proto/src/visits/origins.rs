@@ -58,12 +58,24 @@ pub(super) struct Asked {
     pub(super) at: Option<Timestamp>,
     /// Questions since the last answer: each makes the next wait twice as long.
     pub(super) unanswered: u32,
-    /// The connection over which a node other than the initiator was asked and has not answered.
-    pub(super) over: Option<LinkId>,
+    /// Question to a node other than the initiator that it has not answered.
+    pub(super) open: Option<Question>,
     /// Calls over that were left after the answer.
     pub(super) left: usize,
     /// The number at which the answer ended, if there was more to say.
     pub(super) next: Option<u64>,
+}
+
+/// A question that is to be told from those before it when its answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    /// The connection over which it was asked.
+    pub(super) over: LinkId,
+    /// The number from which on it asks.
+    pub(super) from: u64,
+    /// When it was asked, the first time if it was asked again: its answer says nothing of what
+    /// came later.
+    pub(super) since: Timestamp,
 }
 
 /// When to ask again while more is remembered than is worth a question: soon after an answer that

@@ -20,7 +20,7 @@ use crate::wire::{Ask, Cause, Header, Message, Settled, Statement};
 use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
-use super::origins::{Asked, OriginIndex, RingName};
+use super::origins::{Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
 use super::{RingIndex, Visits};
 
@@ -270,18 +270,17 @@ impl Visits {
         let Some(ring) = self.origins.ring_mut(index) else { return };
         let Some(link) = links.to_life(ring.name.sender) else { return };
         // One question at a time: which of them an answer is to, and so what it is about, would not
-        // be known. One that found no room is asked again: no connection lives with an answer that
-        // late.
-        let keep_alive_timeout = self.limits.keep_alive_timeout;
-        let is_late = ring.asked.at.is_none_or(|at| now.since(at) >= keep_alive_timeout);
-        if ring.asked.over.is_some_and(|link| links.is_up(link)) && !is_late {
+        // be known.
+        if ring.asked.open_until(links, self.limits.keep_alive_timeout).is_some_and(|at| now < at) {
             return;
         }
         ring.asked.ask(now);
-        ring.asked.over = Some(link);
-        let from = ring.asked.next.take().or_else(|| ring.records.first_seq());
+        let from = ring.asked.next.take().or_else(|| ring.records.first_seq()).unwrap_or(0);
+        let again = ring.asked.open.filter(|asked| (asked.over, asked.from) == (link, from));
+        let since = again.map_or(now, |asked| asked.since);
+        ring.asked.open = Some(Question { over: link, from, since });
         let RingName { life, sender } = ring.name;
-        self.send_ask(sender, life, from.unwrap_or(0), links);
+        self.send_ask(sender, life, from, links);
     }
 
     fn send_ask(&mut self, whom: NodeLife, life: Incarnation, from: u64, links: &Links) {
@@ -347,9 +346,8 @@ impl Visits {
             } else {
                 let name = RingName { life: *origin, sender: by.sender() };
                 let Some(ring) = self.origins.find_ring(name) else { continue };
-                let Some(asked_at) =
-                    self.origins.ring_mut(ring).and_then(|r| r.asked.take(by.link))
-                else {
+                let asked_at = self.origins.ring_mut(ring);
+                let Some(asked_at) = asked_at.and_then(|of| of.asked.take(by.link, *from)) else {
                     continue;
                 };
                 gaps.for_each(|gap| self.make_stubs(now, (ring, asked_at), gap, links));
@@ -375,10 +373,17 @@ impl Asked {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
+    /// Until when the answer to the open question may come. A connection that brings nothing for a
+    /// keep-alive timeout ends, so none lives with a question and an answer that late.
+    pub(super) fn open_until(&self, links: &Links, timeout: Duration) -> Option<Timestamp> {
+        let asked = self.open.filter(|asked| links.is_up(asked.over))?;
+        Some(self.at.unwrap_or(asked.since) + 2 * timeout)
+    }
+
     /// When the question was asked that an answer over this connection is to.
-    fn take(&mut self, link: LinkId) -> Option<Timestamp> {
-        self.over.take_if(|over| *over == link)?;
-        self.at
+    fn take(&mut self, link: LinkId, from: u64) -> Option<Timestamp> {
+        let asked = self.open.take_if(|asked| (asked.over, asked.from) == (link, from))?;
+        Some(asked.since)
     }
 
     /// An answer came. One that is as long as it may be is not all there is to say.

@@ -616,7 +616,7 @@ fn a_stub_is_of_a_task_and_not_of_its_call() {
 #[test]
 fn the_word_of_a_node_that_sent_nothing_is_not_believed() {
     let (mut mesh, call, copy, _) = chain();
-    let lie = statement(&mesh, 0, u64::MAX, Vec::new());
+    let lie = statement(&mesh, call.seq, u64::MAX, Vec::new());
     settle(&mut mesh, 4, 3, lie.clone());
     let far = CallId { seq: 1 << 40, ..call };
     send(&mut mesh, 4, 3, frame(far, "/9/0", request(Key(1), in_the_name_of(1), 0))).unwrap();
@@ -642,7 +642,10 @@ fn an_answer_is_not_about_requests_that_came_after_the_question() {
     mesh.answer("/0/1", b"");
     mesh.wire.clear();
     assert_eq!(remembered(&mesh, 3), 2);
-    let all = statement(&mesh, 0, u64::MAX, Vec::new());
+    let to_another_question = statement(&mesh, 0, u64::MAX, Vec::new());
+    settle(&mut mesh, 2, 3, to_another_question);
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (2, 0));
+    let all = statement(&mesh, copy.header.call.seq, u64::MAX, Vec::new());
     settle(&mut mesh, 2, 3, all.clone());
     assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (1, 1));
     settle(&mut mesh, 2, 3, all);
