@@ -281,23 +281,6 @@ impl<O: Outbox> Node<O> {
         result
     }
 
-    /// As [`Self::handle_bytes`], of a frame that was read already.
-    ///
-    /// # Errors
-    /// As [`Self::handle_bytes`].
-    pub fn handle_frame(
-        &mut self,
-        now: Timestamp,
-        link: LinkId,
-        mut frame: Frame,
-    ) -> Result<(), Fault> {
-        self.observe(now);
-        let Some(by) = self.links.arrival(link) else { return Ok(()) };
-        let result = self.dispatch(now, by, &mut frame);
-        self.pump(now);
-        result
-    }
-
     /// Time passes.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.observe(now);

@@ -48,12 +48,8 @@ pub struct Queue(VecDeque<Transmit>);
 /// A frame on its way to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The peer.
-    pub to: NodeId,
-    /// The connection to it.
-    pub link: LinkId,
-    /// Which lane of that.
-    pub lane: Lane,
+    /// Where it goes.
+    pub to: Destination,
     /// The frame.
     pub frame: Frame,
 }
@@ -65,13 +61,8 @@ impl Queue {
 }
 
 impl Outbox for Queue {
-    fn send(
-        &mut self,
-        _: Timestamp,
-        Destination { to, link, lane }: Destination,
-        frame: &mut Frame,
-    ) -> Result<(), Rejected> {
-        self.0.push_back(Transmit { to, link, lane, frame: frame.take() });
+    fn send(&mut self, _: Timestamp, to: Destination, frame: &mut Frame) -> Result<(), Rejected> {
+        self.0.push_back(Transmit { to, frame: frame.take() });
         Ok(())
     }
 }

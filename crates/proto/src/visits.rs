@@ -46,7 +46,7 @@ use crate::{Arrival, Fault, Outbound, admission};
 pub use commands::Branch;
 use origins::{OriginIndex, Origins, RingName};
 pub(crate) use records::RingIndex;
-use records::{Name, NameRef, Quiet, Record, State, refused_entry};
+use records::{Name, NameRef, Quiet, Record, State, by, refused_entry};
 use refusal::Refusal;
 use refusals::Refusals;
 use route::Dial;
@@ -409,11 +409,11 @@ impl Visits {
     }
 
     fn record(&self, (ring, name): &Place) -> Option<&Record> {
-        self.origins.ring(*ring)?.records.get(name)
+        self.origins.ring(*ring)?.records.get(by(name))
     }
 
     fn record_mut(&mut self, (ring, name): &Place) -> Option<&mut Record> {
-        self.origins.ring_mut(*ring)?.records.get_mut(name)
+        self.origins.ring_mut(*ring)?.records.get_mut(by(name))
     }
 
     /// The records of a call, whoever sent their requests.
@@ -442,7 +442,7 @@ impl Visits {
 
     /// A task that is about to say something.
     fn speaking_mut(&mut self, (ring, name): &Place) -> Option<&mut Task> {
-        let record = self.origins.ring_mut(*ring)?.records.get_mut(name)?;
+        let record = self.origins.ring_mut(*ring)?.records.get_mut(by(name))?;
         record.speaking(&self.limits, &mut self.spare)
     }
 
@@ -453,7 +453,7 @@ impl Visits {
             return self.records_of(call).any(|(_, record)| record.task == name.1);
         }
         ring.and_then(|ring| self.origins.ring(ring)).is_some_and(|ring| {
-            ring.records.get(name).is_some()
+            ring.records.get(by(name)).is_some()
                 || (ring.stubs.len() > 0 && ring.stubs.contains(name.0, self.stub_name(name)))
         })
     }
@@ -499,7 +499,7 @@ impl Visits {
     /// True when the handler of a task has not ended and has not been stopped.
     pub(crate) fn is_running(&self, task: &TaskRef) -> bool {
         let ring = self.origins.ring(task.ring);
-        ring.and_then(|ring| ring.records.find(task.name())).is_some_and(Record::is_running)
+        ring.and_then(|ring| ring.records.get(task.name())).is_some_and(Record::is_running)
     }
 
     /// All that is known of a task, as text: to see whether something changed it.

@@ -66,13 +66,13 @@ impl Visits {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
         let bytes = payload.len();
         let fits = bytes <= message_bytes_max && cost(bytes) <= unscheduled_bytes;
-        let record = self.origins.ring(task.ring).and_then(|ring| ring.records.find(task.name()));
+        let record = self.origins.ring(task.ring).and_then(|ring| ring.records.get(task.name()));
         let record = record.filter(|record| fits && record.is_quiet());
         let me = (self.me.node, &task.task);
         let way = record.map(|record| self.way_up(now, (task.ring, record), me, links));
         if let Some(Ok(way)) = way
             && let Some(ring) = self.origins.ring_mut(task.ring)
-            && let Some(record) = ring.records.find_mut(task.name())
+            && let Some(record) = ring.records.get_mut(task.name())
         {
             let (_, accounts) = record.end(Over::Answered(way.reply_path(links)));
             if self.note_over(now, (task.ring, task.call.seq), accounts, links) {

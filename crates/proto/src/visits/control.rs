@@ -22,7 +22,7 @@ use crate::wire::{
 };
 use crate::{Arrival, Outbound};
 
-use super::records::{Over, Record, State, refused_entry};
+use super::records::{Over, Record, State, by, refused_entry};
 use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 impl Visits {
@@ -98,7 +98,7 @@ impl Visits {
     fn places(&self, call: CallId, task: &TaskKey, key: Key) -> Vec<Place> {
         let name = (call.seq, task.clone(), key);
         let rings = self.origins.rings_of(call.origin);
-        let there = rings.filter(|(_, ring)| ring.records.get(&name).is_some());
+        let there = rings.filter(|(_, ring)| ring.records.get(by(&name)).is_some());
         there.map(|(ring, _)| (ring, name.clone())).collect()
     }
 

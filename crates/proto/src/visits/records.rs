@@ -353,15 +353,7 @@ impl Records {
         }
     }
 
-    pub(super) fn get(&self, (seq, task, key): &Name) -> Option<&Record> {
-        self.find((*seq, task, *key))
-    }
-
-    pub(super) fn get_mut(&mut self, (seq, task, key): &Name) -> Option<&mut Record> {
-        self.find_mut((*seq, task, *key))
-    }
-
-    pub(super) fn find(&self, name: NameRef<'_>) -> Option<&Record> {
+    pub(super) fn get(&self, name: NameRef<'_>) -> Option<&Record> {
         match self.position(name) {
             Ok(place) => Some(&self.recent[place]).filter(|record| record.is_there()),
             Err(_) if self.old.is_empty() => None,
@@ -369,7 +361,7 @@ impl Records {
         }
     }
 
-    pub(super) fn find_mut(&mut self, name: NameRef<'_>) -> Option<&mut Record> {
+    pub(super) fn get_mut(&mut self, name: NameRef<'_>) -> Option<&mut Record> {
         match self.position(name) {
             Ok(place) => Some(&mut self.recent[place]).filter(|record| record.is_there()),
             Err(_) if self.old.is_empty() => None,
@@ -387,8 +379,7 @@ impl Records {
 
     /// Takes a record out.
     pub(super) fn remove(&mut self, name: &Name) -> Option<Record> {
-        let (seq, task, key) = name;
-        let Ok(place) = self.position((*seq, task, *key)) else { return self.old.remove(name) };
+        let Ok(place) = self.position(by(name)) else { return self.old.remove(name) };
         let taken = self.take(place);
         self.trim();
         taken
@@ -523,6 +514,10 @@ impl Records {
         let first = self.recent.front().map_or(0, |record| record.seq);
         usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX)
     }
+}
+
+pub(super) fn by((seq, task, key): &Name) -> NameRef<'_> {
+    (*seq, task, *key)
 }
 
 fn owned((seq, task, key): NameRef<'_>) -> Name {

@@ -42,18 +42,6 @@ pub(super) struct Upward {
     message: Message,
 }
 
-/// The next step to the initiator.
-enum Step {
-    /// It is there.
-    Direct(LinkId),
-    /// Through the node that sent the request.
-    Relay(NodeId),
-    /// It is being dialled.
-    Wait,
-    /// There is no way at all.
-    Nowhere,
-}
-
 /// Reason why a message for the initiator cannot leave now.
 pub(super) enum Blocked {
     /// The initiator is being dialled, or can be.
@@ -147,30 +135,29 @@ impl Visits {
         (from, task): (NodeId, &TaskKey),
         links: &Links,
     ) -> Result<WayUp, Blocked> {
-        let origin = self.origins.get(record.origin).name.node;
+        let (to, link) = self.next_step(now, ring, record, links)?;
         let is_own = from == self.me.node;
-        match self.next_step(now, ring, record, links) {
-            Step::Direct(link) => {
-                // Who answers over the connection that a root request came by need not prove that
-                // it holds the task.
-                let is_proven = is_own && link == record.link && admission::opens_root(task);
-                let relayed_from = (!is_own).then_some(from);
-                Ok(WayUp { to: origin, link: Some(link), relayed_from, shows_key: !is_proven })
-            }
-            Step::Relay(to) => {
-                Ok(WayUp { to, link: None, relayed_from: Some(from), shows_key: true })
-            }
-            Step::Wait => Err(Blocked::Dialling(origin)),
-            Step::Nowhere => Err(Blocked::Nowhere),
-        }
+        // Who answers over the connection that a root request came by need not prove that it holds
+        // the task.
+        let is_proven = is_own && link == Some(record.link) && admission::opens_root(task);
+        let relayed_from = (!is_own || link.is_none()).then_some(from);
+        Ok(WayUp { to, link, relayed_from, shows_key: !is_proven })
     }
 
-    /// The way that a task took at its first output, and another once that is broken.
-    fn next_step(&self, now: Timestamp, ring: RingIndex, record: &Record, links: &Links) -> Step {
+    /// The node that is next on the way to the initiator: the initiator and the connection to it, or
+    /// one that relays. It is the way that a task took at its first output, and another once that is
+    /// broken.
+    fn next_step(
+        &self,
+        now: Timestamp,
+        ring: RingIndex,
+        record: &Record,
+        links: &Links,
+    ) -> Result<(NodeId, Option<LinkId>), Blocked> {
         let origin = self.origins.get(record.origin);
         let (name, gave_up) = (origin.name, origin.gave_up_dialling);
         if self.dials.contains_key(&name.node) {
-            return Step::Wait; // Behind what waits already.
+            return Err(Blocked::Dialling(name.node)); // Behind what waits already.
         }
         let fixed = match &record.state {
             State::Running(task) => task.route.filter(|link| links.is_up(*link)),
@@ -178,7 +165,7 @@ impl Visits {
         };
         let known = fixed.or_else(|| self.came_by(ring, record, links));
         if let Some(link) = known.or_else(|| links.to_life(name)) {
-            return Step::Direct(link);
+            return Ok((name.node, Some(link)));
         }
         let may_dial = !gave_up
             && match self.limits.reply_dial {
@@ -187,7 +174,7 @@ impl Visits {
                 ReplyDial::Anybody => true,
             };
         if may_dial && links.way(now, name.node) == Way::Dialable {
-            return Step::Wait;
+            return Err(Blocked::Dialling(name.node));
         }
         // Through the sender of the highest task here that is above this one: each step leads to
         // one that is higher still, so frames cannot go in circles.
@@ -202,8 +189,8 @@ impl Visits {
         // down again.
         let is_way = |sender: NodeId| sender != name.node && links.current(sender).is_some();
         match highest.filter(|(_, sender)| is_way(*sender)) {
-            Some((_, sender)) => Step::Relay(sender),
-            None => Step::Nowhere,
+            Some((_, sender)) => Ok((sender, None)),
+            None => Err(Blocked::Nowhere),
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use convoke_proto::address::Address;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::link::{Lane, Link};
-use convoke_proto::outbox::Transmit;
+use convoke_proto::outbox::{Destination, Transmit};
 use convoke_proto::wire::{Cause, Executed, Frame, Message};
 
 use crate::invariants::Observation;
@@ -20,7 +20,7 @@ use super::host::{listens, place_of};
 
 impl World {
     pub(super) fn transmit(&mut self, from: Place, transmit: Transmit) {
-        let Transmit { to, link, lane, frame } = transmit;
+        let Transmit { to: Destination { to, link, lane }, frame } = transmit;
         let node = self.hosts[from].node.as_ref();
         let Some(link) = node.and_then(|node| node.links().nonce(link)) else { return };
         if self.scenario.liars.contains(&from) {

@@ -69,7 +69,7 @@ fn request() -> Message {
 }
 
 fn take(node: &mut Node, link: LinkId, header: Header, message: Message) {
-    node.handle_frame(NOW, link, Frame::new(header, message)).unwrap();
+    node.handle_bytes(NOW, link, Frame::new(header, message).to_bytes()).unwrap();
 }
 
 fn drain(node: &mut Node) -> (Vec<Transmit>, Vec<NodeEvent>) {
@@ -151,7 +151,7 @@ fn with_branches_at_two(count: u32) -> (Node, TaskRef, LinkId, LinkId) {
     }
     server.handle_yield(NOW, &parent);
     let (sent, _) = drain(&mut server);
-    let used = sent.iter().find(|transmit| transmit.to == id(2)).unwrap().link;
+    let used = sent.iter().map(|sent| sent.to).find(|to| to.to == id(2)).unwrap().link;
     let spare = both.into_iter().find(|link| *link != used).unwrap();
     (server, parent, used, spare)
 }
@@ -227,7 +227,7 @@ fn the_marks_of_one_peer_are_bounded_and_its_tasks_are_stopped_all_the_same() {
         let cancel = Cancel { reason: CancelReason::Caller, budget_us: 1_000_000 };
         let header = header(1, 1, task(&[at]));
         let frame = Frame::keyed(header, KEY, Message::Cancel(cancel));
-        server.handle_frame(NOW, one, frame).unwrap();
+        server.handle_bytes(NOW, one, frame.to_bytes()).unwrap();
         (server.visits().remembered_count(), drain(&mut server).1)
     };
     for at in 0..2_000 {

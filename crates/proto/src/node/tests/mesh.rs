@@ -11,6 +11,7 @@ use crate::id::LinkNonce;
 use crate::key::Key;
 use crate::link::Hello;
 use crate::link::Lane;
+use crate::outbox::Destination;
 use crate::visits::{Branch, Start};
 use crate::wire::{About, Cast, Cause, Digest};
 
@@ -198,7 +199,7 @@ impl Mesh {
         node.take_starts(&mut starts);
         self.starts.extend(starts.into_iter().map(|start| (at, start)));
         let events: Vec<NodeEvent> = std::iter::from_fn(|| node.poll_event()).collect();
-        for Transmit { to, link, lane, frame } in transmits {
+        for Transmit { to: Destination { to, link, lane }, frame } in transmits {
             let link = self.name_of(at, link);
             self.wire.push_back((at, Sent { to, link, lane, frame }));
         }
@@ -257,7 +258,7 @@ impl Mesh {
     pub(super) fn take(&mut self, (at, link): (u64, LinkNonce), frame: Frame) -> Result<(), Fault> {
         let now = self.now;
         let Some(link) = self.ends.get(&(at, link)).copied() else { return Ok(()) };
-        self.with(at, |node| node.handle_frame(now, link, frame))
+        self.with(at, |node| node.handle_bytes(now, link, frame.to_bytes()))
     }
 
     /// Takes the frames of a kind off the wire.

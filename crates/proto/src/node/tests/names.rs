@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::mesh::{Mesh, branch, cast, id, millis, open_one};
-use super::strangers::{KEY, in_the_name_of, keyed, request, send};
+use super::strangers::{KEY, frame, in_the_name_of, request, send};
 use crate::Outbound;
 use crate::call::{CallEvent, CallOptions};
 use crate::id::CallId;
@@ -60,7 +60,7 @@ fn no_word_of_a_stranger_dials_by_name() {
     let mut mesh = resolving(&limits);
     // A request in the name of a node that nobody knows: the reply is for that one.
     let call = CallId { origin: Incarnation::of_random(0x900), seq: 1 };
-    let frame = keyed(call, "/0/0", KEY, request(KEY, in_the_name_of(9), 1));
+    let frame = frame(call, "/0/0", request(KEY, in_the_name_of(9), 1));
     assert_eq!(send(&mut mesh, 2, 1, frame), Ok(()));
     mesh.answer("/0/0", b"for node 9");
     let now = mesh.now;

@@ -13,7 +13,7 @@ use crate::id::CallId;
 use crate::key::Key;
 use crate::wire::{
     Ask, Asked, Credit, Credited, Executed, Item, ItemKind, LinkDown, Probe, Reply, ReplyRoute,
-    Settled, Status, TaskStatus,
+    Settled, Statement, Status, TaskStatus,
 };
 
 /// Statements that a node makes upward of a task, but for STATUS.
@@ -298,7 +298,8 @@ fn what_goes_straight_to_its_receiver_is_not_relayed() {
     let cast = Message::Cast(super::mesh::cast(0, b""));
     let item = Item { kind: ItemKind::End { count: 0 }, part: None, payload: Bytes::new() };
     let ask = Message::Ask(Ask { origins: vec![(call.origin, 0)] });
-    let settled = Message::Settled(Settled { statements: Vec::new() });
+    let nothing = Statement { origin: call.origin, from: 0, to: 0, exceptions: Vec::new() };
+    let settled = Message::Settled(Settled { statements: vec![nothing] });
     let routes = [ReplyRoute::Sender, in_the_name_of(1)];
     let requests = routes.map(|route| request(Key(1), route, 0));
     for message in [cancel(), cast, Message::Item(item), ask, settled].into_iter().chain(requests) {

@@ -94,7 +94,7 @@ fn check(records: &Records, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!((records.len(), records.is_empty()), (model.len(), model.is_empty()));
     prop_assert_eq!(records.iter().count(), model.len());
     for (name, (since, is_over)) in model {
-        let record = records.get(name);
+        let record = records.get(by(name));
         prop_assert!(record.is_some(), "{:?} is not there", name);
         let record = record.unwrap();
         prop_assert_eq!((record.name(), record.since), (name.clone(), *since));
@@ -126,7 +126,7 @@ proptest! {
                     model.insert(name, (at(now), is_over));
                 }
                 Step::End => {
-                    let (there, expected) = (records.get_mut(&name), model.get_mut(&name));
+                    let (there, expected) = (records.get_mut(by(&name)), model.get_mut(&name));
                     prop_assert_eq!(there.is_some(), expected.is_some());
                     if let (Some(record), Some((_, is_over))) = (there, expected) {
                         record.state = over();
@@ -177,7 +177,7 @@ proptest! {
         let (maker, mut records) = (Maker::new(), Records::default());
         for (now, (step, name)) in (0..).zip(steps) {
             match step {
-                Step::Insert { is_over } if records.get(&name).is_none() => {
+                Step::Insert { is_over } if records.get(by(&name)).is_none() => {
                     records.insert(maker.record(name, at(now), is_over));
                 }
                 Step::Age { back } => {
