@@ -273,11 +273,6 @@ impl MethodTable {
         self.authorize = authorize;
     }
 
-    /// True when somebody is asked before a handler starts.
-    pub(crate) fn has_rule(&self) -> bool {
-        self.authorize.is_some()
-    }
-
     /// The rule and the method's name, where both exist.
     pub(crate) fn rule(&self, id: MethodId) -> Option<(&Authorize, &'static str)> {
         let authorize = self.authorize.as_ref()?;

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::carrier::{self, REFERENCE_BYTES_MAX};
 use crate::error::{Code, Status};
-use crate::server::{Caller, HandlerFuture, HandlerResult, TaskHandle};
+use crate::server::{Authorize, Caller, HandlerFuture, HandlerResult, TaskHandle};
 use crate::transport::BoxFuture;
 
 use super::gate::GateKey;
@@ -66,8 +66,10 @@ impl Driver {
     /// Gives a handler that may start to `run`, with the gate that it has passed. One that may not
     /// run fails; one of an ordered method waits while an earlier one of the same peer runs.
     pub(super) fn admit(self: &Arc<Self>, start: Start, run: impl FnOnce(Start, Option<GateKey>)) {
-        if self.methods.has_rule()
-            && let Some(denied) = self.denial(&start)
+        // Asked on the thread that brought the request, so that the connection it came over is still
+        // known.
+        if let Some((authorize, method)) = self.methods.rule(start.method)
+            && let Some(denied) = self.denial(&start, authorize, method)
         {
             return self.with_node(|node, now| node.fail(now, &start.task, denied));
         }
@@ -80,10 +82,13 @@ impl Driver {
         }
     }
 
-    /// Asks the rule, if there is one, on the thread that brought the request: so that the
-    /// connection it came over is still known.
-    fn denial(&self, start: &Start) -> Option<TaskFailure> {
-        let (authorize, method) = self.methods.rule(start.method)?;
+    /// Failure of a task whose caller the rule denies.
+    fn denial(
+        &self,
+        start: &Start,
+        authorize: &Authorize,
+        method: &'static str,
+    ) -> Option<TaskFailure> {
         let caller = self.caller(start);
         let asked = std::panic::catch_unwind(AssertUnwindSafe(|| authorize(&caller, method)));
         if matches!(asked, Ok(true)) {

@@ -29,7 +29,6 @@ impl Job {
     fn run(self) {
         let Self { driver, start, gate } = self;
         let _runtime = driver.runtime.enter();
-        let _scope = FlushScope::enter();
         driver.run_handler(start, gate);
     }
 }
@@ -80,7 +79,6 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     };
     // Whoever brought the requests may be outside the runtime that the handlers expect.
     let runtime = driver.runtime.enter();
-    let scope = FlushScope::enter();
     let mut left = IN_A_ROW_MAX;
     for start in starts.drain(..) {
         driver.admit(start, |start, gate| driver.run_handler(start, gate));
@@ -91,7 +89,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
             job.run();
         }
     }
-    drop((scope, runtime));
+    drop(runtime);
     QUEUE.with_borrow_mut(|queue| queue.room = starts);
     drain();
 }
@@ -190,15 +188,17 @@ fn send_answers() -> bool {
     has_some
 }
 
-/// Handlers are being started on this thread, until it is dropped.
-struct Draining;
+/// Handlers are being started on this thread, until it is dropped. What they send is flushed then.
+struct Draining {
+    _scope: FlushScope,
+}
 
 impl Draining {
     /// `None` while another is.
     fn begin() -> Option<Self> {
         let begun = QUEUE.with_borrow_mut(|queue| !std::mem::replace(&mut queue.is_draining, true));
         // Not `then_some`: one that is made and dropped would end the draining of the other.
-        if begun { Some(Self) } else { None }
+        if begun { Some(Self { _scope: FlushScope::enter() }) } else { None }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::id::{NodeId, NodeLife};
 use convoke_proto::mailbox::{
-    Announce, CallName, JoinRefusal, MailKey, MailReader, SpaceRefusal, Tag,
+    Announce, CallName, JoinRefusal, MailKey, MailReader, Mailboxes, SpaceRefusal, Tag,
 };
 use convoke_proto::mutant::{self, Mutant};
 use convoke_proto::node::Reach;
@@ -262,9 +262,7 @@ impl CastSpace {
         sequence: u64,
         lifetime: Duration,
     ) -> Result<CastPort, JoinRefusal> {
-        let key = self.key(view, sequence);
-        let join = |node: &mut Node| node.mailboxes_mut().join(key);
-        CastPort::open(&self.driver, key, None, lifetime, join)
+        self.port((view, sequence), lifetime, Mailboxes::join)
     }
 
     /// As [`Self::open`], also of a tag that had one: for who says again what was said by it.
@@ -277,8 +275,17 @@ impl CastSpace {
         sequence: u64,
         lifetime: Duration,
     ) -> Result<CastPort, JoinRefusal> {
+        self.port((view, sequence), lifetime, Mailboxes::join_again)
+    }
+
+    fn port(
+        &self,
+        (view, sequence): (u64, u64),
+        lifetime: Duration,
+        join: impl FnOnce(&mut Mailboxes, MailKey) -> Result<(), JoinRefusal>,
+    ) -> Result<CastPort, JoinRefusal> {
         let key = self.key(view, sequence);
-        let join = |node: &mut Node| node.mailboxes_mut().join_again(key);
+        let join = |node: &mut Node| join(node.mailboxes_mut(), key);
         CastPort::open(&self.driver, key, None, lifetime, join)
     }
 
