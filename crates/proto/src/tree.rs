@@ -222,18 +222,21 @@ impl Tree {
 
     fn take_room(&mut self, path: &Path) -> Result<(), TreeFault> {
         let root = path.indices().next().ok_or(TreeFault::Contradiction)?;
-        let of_root = self.of_root.entry(root).or_default();
-        let free = u64::from(self.branches_max).saturating_sub(self.ever);
-        let is_root = *of_root == 0;
-        // Its own place is each root's from the start.
-        let is_alone = self.root_count == 1 || mutant::is(Mutant::BoundsShared);
-        let has_room = is_root || is_alone || *of_root < free;
-        if free == 0 || !has_room {
+        if !self.has_room(root) {
             return Err(TreeFault::TooManyBranches);
         }
-        *of_root += 1;
+        *self.of_root.entry(root).or_default() += 1;
         self.ever += 1;
         Ok(())
+    }
+
+    /// True when one more branch at or below a root branch has room in the call.
+    pub fn has_room(&self, root: u32) -> bool {
+        let of_root = self.of_root.get(&root).copied().unwrap_or_default();
+        let free = u64::from(self.branches_max).saturating_sub(self.ever);
+        // Its own place is each root's from the start.
+        let is_alone = self.root_count == 1 || mutant::is(Mutant::BoundsShared);
+        free > 0 && (of_root == 0 || is_alone || of_root < free)
     }
 
     /// Records the node that a branch was sent to, as its sender says, unless something later is

@@ -467,17 +467,19 @@ impl Call {
         }
     }
 
-    /// Gives up a branch, where its root asks for more of the call than is its share (`trust.md`
-    /// T10): others below the same root go on with what they have.
+    /// Gives up what is at and below a branch that asks for more of the call than its root may have
+    /// (`trust.md` T10), or below the nearest known one where there was no room for it. What is
+    /// beside it goes on, also where the branch itself is over.
     fn exhaust(&mut self, now: Timestamp, path: &Path) {
-        let is_owing = |path: &Path| self.tree.get(path).is_some_and(Branch::is_unsettled);
-        let Some(owing) = path.prefixes().filter(is_owing).last() else { return };
-        let hop = self.tree.get(&owing).map_or(0, |branch| branch.hop);
-        if self.end.is_none() {
-            self.fail(&key(owing.clone(), hop), Cause::ResourceExhausted, Executed::Maybe);
-            self.cancel_branch(now, &owing, CancelReason::ResourceExhausted);
+        let is_known = |path: &Path| self.tree.get(path).is_some();
+        let Some(top) = path.prefixes().filter(is_known).last() else { return };
+        let hop = self.tree.get(&top).map_or(0, |branch| branch.hop);
+        if self.end.is_none()
+            && self.fail(&key(top.clone(), hop), Cause::ResourceExhausted, Executed::Maybe)
+        {
+            self.cancel_branch(now, &top, CancelReason::ResourceExhausted);
         }
-        self.tree.give_up(&owing);
+        self.tree.give_up(&top);
     }
 
     /// Fails a branch whose reply cannot be taken.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::address::Address;
+use convoke_proto::call::End;
 use convoke_proto::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::link::{Hello, Lane};
@@ -633,7 +634,7 @@ impl World {
         // With its last branch settled a call may be forgotten whole; and carried entries are true.
         let call = frame.header.call;
         let may_change = self.brings_word(&frame)
-            || self.is_part_of(call, &frame) && self.is_exhausted(to, call)
+            || self.is_part_of(call, &frame) && self.is_exhausted(to, &frame.header)
             || self.is_part_of(call, &frame)
                 && !self.hosts[to].node.as_ref().is_some_and(|node| node.initiator().is_kept(call));
         let changed = before.iter().try_for_each(|((of, what), state)| {
@@ -743,12 +744,14 @@ impl World {
         })
     }
 
-    /// True when a branch of a call asked too much of it: then what is beside it below the same
-    /// root is given up, too (`trust.md` section 8).
-    fn is_exhausted(&self, at: Place, call: CallId) -> bool {
-        let call = self.hosts[at].node.as_ref().and_then(|node| node.call(call));
-        let mut failures = call.into_iter().flat_map(|call| call.failures());
-        failures.any(|failure| failure.cause == Cause::ResourceExhausted)
+    /// True when a root branch has used up what it may have of a call: then a branch of it for which
+    /// there is no room gives up what is beside it (`trust.md` section 8).
+    fn is_exhausted(&self, at: Place, header: &Header) -> bool {
+        let call = self.hosts[at].node.as_ref().and_then(|node| node.call(header.call));
+        let root = header.task.path.indices().next();
+        call.zip(root).is_some_and(|(call, root)| {
+            call.end() == Some(End::Exhausted) || !call.tree().has_room(root)
+        })
     }
 
     /// True when a branch is neither a liar's nor above one of a liar's.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one, root_branch};
+use super::strangers::{closing, fail, keyed, send};
 use crate::call::CallOptions;
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
@@ -12,8 +13,8 @@ use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
 use crate::wire::{
-    Asked, Cancel, CancelReason, Cause, Entry, Executed, Header, LinkDown, Outcome, Probe, Reply,
-    ReplyRoute, Request, TASKS_MAX,
+    Asked, Cancel, CancelReason, Cause, Entry, Executed, Header, LinkDown, Manifest, Outcome,
+    Probe, Reply, ReplyRoute, Request, TASKS_MAX,
 };
 
 const NOW: Timestamp = Timestamp::ZERO;
@@ -391,4 +392,24 @@ fn words_of_failures_are_bounded_by_shares_of_root_branches() {
     assert_eq!((with.len(), without.len()), (9, 20));
     assert!(with.iter().all(|failure| failure.details.len() == 100_000));
     assert!(without.iter().all(|f| f.details.is_empty() && f.cause == Cause::Application));
+}
+
+/// The branch that asks for too much may be over: the ones beside it go on all the same.
+#[test]
+fn a_failed_branch_that_claims_too_many_children_ends_nothing_beside_it() {
+    let (mut mesh, call) = Mesh::calling(4, &[2, 3]);
+    mesh.delegate("/0", &[3, 4]);
+    let ((_, parent), now) = (mesh.task("/0"), mesh.now);
+    mesh.with(2, |node| node.handle_yield(now, &parent));
+    mesh.deliver_all();
+    let liar = mesh.key_of(call, "/0/1");
+    send(&mut mesh, 4, 1, keyed(call, "/0/1", liar, fail(None, Executed::Yes))).unwrap();
+    let own = Some(Entry { children: u32::MAX, ..closing("/0/1") });
+    let claim = Message::Manifest(Manifest { own, inherited: Vec::new() });
+    send(&mut mesh, 4, 1, keyed(call, "/0/1", liar, claim)).unwrap();
+    mesh.answer("/0/0", b"");
+    mesh.answer("/1", b"");
+    mesh.finish("/0");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call)[1..], ["reply /0/0", "reply /1", "Partial"]);
 }
