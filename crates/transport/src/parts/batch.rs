@@ -34,7 +34,6 @@ struct Part {
 
 impl Batch {
     /// Adds bytes that complete `completes` when written.
-    #[inline]
     pub fn push(&mut self, bytes: Bytes, completes: Completed) {
         debug_assert!(!bytes.is_empty(), "an empty part would never be advanced over");
         self.parts.push_back(Part { bytes, completes });
@@ -44,7 +43,6 @@ impl Batch {
     ///
     /// # Panics
     /// When it has fewer.
-    #[inline]
     pub fn advance(&mut self, mut count: usize) -> Completed {
         let mut completed = Completed::default();
         while count > 0 {
@@ -71,13 +69,11 @@ impl Batch {
     }
 
     /// True when all of it is written.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// Points `slices` at the front; answers how many it used.
-    #[inline]
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let used = self.parts.len().min(SLICES_MAX);
         for (slice, part) in slices.iter_mut().zip(&self.parts) {

@@ -83,7 +83,6 @@ impl Words {
         if windows.is_some() { Self::WITH_CREDIT } else { Self::WITHOUT_CREDIT }
     }
 
-    #[inline]
     fn kind(self, number: u32) -> Result<Kind, Fault> {
         Ok(match number {
             0 => Kind::Last,
@@ -96,7 +95,6 @@ impl Words {
         })
     }
 
-    #[inline]
     fn number(self, kind: Kind) -> u32 {
         match kind {
             Kind::Last => 0,
@@ -139,19 +137,16 @@ impl Head {
     ///
     /// # Panics
     /// When `len` is above [`LENGTH_MAX`].
-    #[inline]
     pub fn chunk(lane: Lane, is_last: bool, len: usize) -> Self {
         Self::of(if is_last { Kind::Last } else { Kind::More }, lane, len)
     }
 
-    #[inline]
     fn of(kind: Kind, lane: Lane, len: usize) -> Self {
         let len = u32::try_from(len).expect("chunk sizes are checked against LENGTH_MAX");
         Self { kind, lane, len }
     }
 
     /// The word.
-    #[inline]
     pub fn encode(self, words: Words) -> [u8; WORD_BYTES] {
         debug_assert!(self.len <= LENGTH_MAX);
         let kind = words.number(self.kind);
@@ -163,7 +158,6 @@ impl Head {
     ///
     /// # Errors
     /// [`Fault`] for a word that nobody sends.
-    #[inline]
     pub fn decode(word: [u8; WORD_BYTES], words: Words) -> Result<Self, Fault> {
         let word = u32::from_le_bytes(word);
         let kind = words.kind(word >> KIND_SHIFT)?;
@@ -190,7 +184,6 @@ impl Head {
     }
 
     /// Credit of the lane that the chunk uses: all its bytes on the wire.
-    #[inline]
     fn cost(self) -> u32 {
         const WORD: u32 = u32::BITS / u8::BITS;
         self.len + WORD
@@ -251,7 +244,6 @@ pub trait Input: Buf + std::ops::Deref<Target = [u8]> {
 
 /// What was read of a stream.
 impl Input for BytesMut {
-    #[inline]
     fn is_whole(&self) -> bool {
         false
     }
@@ -264,12 +256,10 @@ impl Input for BytesMut {
 
 /// A message.
 impl Input for Bytes {
-    #[inline]
     fn is_whole(&self) -> bool {
         true
     }
 
-    #[inline]
     fn take(&mut self, len: usize) -> Bytes {
         self.split_to(len)
     }
@@ -325,7 +315,6 @@ impl Decoder {
         total.saturating_sub(input.len()).max(1)
     }
 
-    #[inline]
     fn check(&self, head: Head) -> Result<(), Fault> {
         if !matches!(head.kind, Kind::Last | Kind::More) {
             return Ok(());

@@ -10,7 +10,6 @@ pub struct Count(AtomicU64);
 
 impl Count {
     /// Adds to it; nothing costs nothing.
-    #[inline]
     pub fn add(&self, count: u64) {
         if count > 0 {
             self.0.fetch_add(count, Ordering::Relaxed);
@@ -18,7 +17,6 @@ impl Count {
     }
 
     /// Its present value.
-    #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -39,14 +37,12 @@ pub struct LiveCounters {
 
 impl LiveCounters {
     /// Counts a read of so many bytes.
-    #[inline]
     pub fn read(&self, bytes: usize) {
         self.reads.add(1);
         self.bytes_received.add(bytes as u64);
     }
 
     /// Counts a write of so many bytes.
-    #[inline]
     pub fn wrote(&self, bytes: usize) {
         self.writes.add(1);
         self.bytes_sent.add(bytes as u64);

@@ -28,7 +28,6 @@ impl SendCredit {
     }
 
     /// Uses `bytes`; `false` when there are not as many, and then nothing is used.
-    #[inline]
     pub fn take(&mut self, bytes: usize) -> bool {
         match u32::try_from(bytes).ok().and_then(|bytes| self.available.checked_sub(bytes)) {
             Some(rest) => {
@@ -43,7 +42,6 @@ impl SendCredit {
     ///
     /// # Errors
     /// [`Fault::CreditExcess`] when that is more than was used.
-    #[inline]
     pub fn give_back(&mut self, bytes: u32) -> Result<(), Fault> {
         let available = self.available.checked_add(bytes).filter(|sum| *sum <= self.window);
         self.available = available.ok_or(Fault::CreditExcess(self.lane))?;
@@ -81,7 +79,6 @@ impl ReceiveCredit {
 
     /// The sink took `cost` of what arrived. Answers what to give back to the peer now, if
     /// anything.
-    #[inline]
     pub fn take(&mut self, cost: u32) -> Option<u32> {
         debug_assert!(self.taken + cost <= self.used, "only what arrived is taken");
         self.taken += cost;

@@ -31,7 +31,6 @@ pub enum Duty<D> {
 
 impl<D> Duty<D> {
     /// Takes it along, if it is at home.
-    #[inline]
     pub fn take_home(&mut self) -> Option<D> {
         match std::mem::replace(self, Self::Away) {
             Self::Home(duty) => Some(duty),
@@ -66,13 +65,11 @@ impl<D> Duty<D> {
     }
 
     /// True when nobody writes.
-    #[inline]
     pub fn is_home(&self) -> bool {
         matches!(self, Self::Home(_))
     }
 
     /// True when nothing is written any more.
-    #[inline]
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone)
     }

@@ -6,7 +6,6 @@ use crate::Lane;
 pub const LANES: [Lane; 2] = [Lane::Control, Lane::Data];
 
 /// Index of a lane into a pair kept per lane.
-#[inline]
 pub const fn index(lane: Lane) -> usize {
     match lane {
         Lane::Control => 0,

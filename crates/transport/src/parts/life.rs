@@ -88,7 +88,6 @@ impl<C: Carrier> Life<C> {
     }
 
     /// The connection and its sink.
-    #[inline]
     pub fn lifetime(&self) -> &Lifetime<C> {
         &self.lifetime
     }
@@ -116,7 +115,6 @@ impl<C: Carrier> Life<C> {
     }
 
     /// Bytes came, which nobody has looked at.
-    #[inline]
     pub fn on_bytes(&mut self, now: Instant) -> Verdict {
         match &self.ending {
             Some(ending) if ending.deadline <= now => Verdict::End(self.end_of_grace(ending)),
@@ -132,7 +130,6 @@ impl<C: Carrier> Life<C> {
 
     /// What came has been delivered, and `stop` was found in it. The time is taken again, since
     /// that which the sink takes is not the peer's.
-    #[inline]
     pub fn delivered(&mut self, stop: Option<Stop>, now: Instant) -> Option<CloseReason> {
         self.last_heard = now;
         match stop? {

@@ -69,19 +69,16 @@ impl<C: Ends> Lifetime<C> {
     }
 
     /// The connection.
-    #[inline]
     pub fn connection(&self) -> &Arc<C> {
         &self.connection
     }
 
     /// The connection as the sink is shown it.
-    #[inline]
     pub fn handle(&self) -> &Arc<dyn Connection> {
         &self.handle
     }
 
     /// The sink of its frames.
-    #[inline]
     pub fn sink(&self) -> &dyn Sink {
         &*self.sink
     }

@@ -60,14 +60,12 @@ impl Outbound {
     }
 
     /// Those for whom it may matter that a batch was filled.
-    #[inline]
     pub fn take_writable(&mut self) -> Wakers {
         let queue = &self.queue;
         self.waiters.take_writable(|lane| queue.is_worth_waking(lane))
     }
 
     /// Those who wait for everything to be sent, when nothing is left in the queue.
-    #[inline]
     pub fn take_flushed(&mut self) -> Wakers {
         if self.queue.is_empty() {
             return std::mem::take(&mut self.waiters.flush);

@@ -64,7 +64,6 @@ impl SendAccount {
     }
 
     /// Bytes wait in the lane: of a frame that was admitted, or the transport's own.
-    #[inline]
     pub fn add(&mut self, lane: Lane, bytes: usize) {
         self.queued[index(lane)] += bytes;
     }
@@ -76,14 +75,12 @@ impl SendAccount {
     }
 
     /// Bytes leave the lane, to be written.
-    #[inline]
     pub fn leave(&mut self, lane: Lane, bytes: usize) {
         self.queued[index(lane)] -= bytes;
         self.leaving += bytes;
     }
 
     /// Bytes that had left are written, and give their room back.
-    #[inline]
     pub fn written(&mut self, bytes: usize) {
         self.leaving = self.leaving.saturating_sub(bytes);
         self.share.shrink(self.bytes());
@@ -113,13 +110,11 @@ impl SendAccount {
     }
 
     /// Bytes that wait in the lane.
-    #[inline]
     pub fn queued(&self, lane: Lane) -> usize {
         self.queued[index(lane)]
     }
 
     /// True when nothing waits.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.queued == [0; 2]
     }
@@ -134,12 +129,10 @@ impl SendAccount {
 
     /// True when those who wait for the lane should be woken: at half the soft bound, so that they
     /// do not come for every frame.
-    #[inline]
     pub fn is_worth_waking(&self, lane: Lane) -> bool {
         self.queued[index(lane)] <= self.limits.lanes[index(lane)].soft_bytes / 2
     }
 
-    #[inline]
     fn bytes(&self) -> usize {
         self.queued[0] + self.queued[1] + self.leaving
     }

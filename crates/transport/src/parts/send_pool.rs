@@ -51,7 +51,6 @@ impl SendPool {
     }
 
     /// Bytes that count now.
-    #[inline]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -60,8 +59,8 @@ impl SendPool {
 impl SendShare {
     /// Asks for room, so that the connection has `bytes` in all. False when that is above its
     /// share; then nothing has changed.
-    #[inline]
     #[must_use]
+    #[inline]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let charge = charge_of(bytes);
         let Some(more) = charge.checked_sub(self.charged).filter(|more| *more > 0) else {
@@ -81,7 +80,6 @@ impl SendShare {
     }
 
     /// Gives room back: the connection has `bytes` in all, no more than before.
-    #[inline]
     pub fn shrink(&mut self, bytes: usize) {
         let charge = charge_of(bytes);
         if charge < self.charged {

@@ -95,7 +95,6 @@ impl SendQueue {
     ///
     /// # Errors
     /// [`NotWritable`]; then `write` was not called.
-    #[inline]
     pub fn append(
         &mut self,
         lane: Lane,
@@ -182,7 +181,6 @@ impl SendQueue {
     /// its room back.
     ///
     /// Control comes first, but data always gets a block in, so that neither starves.
-    #[inline]
     pub fn fill(&mut self, batch: &mut Batch) {
         debug_assert!(batch.is_empty());
         if matches!(self.ending, Ending::Finished) {
@@ -203,7 +201,6 @@ impl SendQueue {
     }
 
     /// True when everything appended is in a batch or beyond.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.account.is_empty()
     }
@@ -219,7 +216,6 @@ impl SendQueue {
     }
 
     /// See [`SendAccount::is_worth_waking`].
-    #[inline]
     pub fn is_worth_waking(&self, lane: Lane) -> bool {
         self.account.is_worth_waking(lane)
     }
@@ -229,7 +225,6 @@ impl SendQueue {
         self.account.clear();
     }
 
-    #[inline]
     fn fill_own(&mut self, batch: &mut Batch) {
         if self.credit_due != [0; 2] || self.is_keep_alive_due {
             self.fill_due(batch);
@@ -308,7 +303,6 @@ impl LaneQueue {
     }
 
     /// Bytes of a frame with the words of its chunks.
-    #[inline]
     fn bytes_of(&self, len: usize) -> usize {
         if len <= self.chunk_bytes_max {
             return len + WORD_BYTES;
@@ -328,7 +322,6 @@ impl LaneQueue {
     }
 
     /// Encodes a frame of one chunk into the open block.
-    #[inline]
     fn put_written(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
         self.begin_small(len);
         let word = chunk::head(self.lane, true, len);
@@ -337,7 +330,6 @@ impl LaneQueue {
     }
 
     /// Makes room for a frame of one chunk in the open block.
-    #[inline]
     fn begin_small(&mut self, len: usize) {
         if self.open.len() + len > self.chunk_bytes_max {
             self.seal();
@@ -369,7 +361,6 @@ impl LaneQueue {
     }
 
     /// Moves blocks into `batch` until `budget` bytes are reached or the credit ends.
-    #[inline]
     fn fill(&mut self, batch: &mut Batch, budget: usize) -> usize {
         let mut moved = 0;
         while moved < budget {
@@ -386,7 +377,6 @@ impl LaneQueue {
         moved
     }
 
-    #[inline]
     fn next_block(&mut self) -> Option<Block> {
         if self.sealed.is_empty() {
             self.seal();
@@ -396,7 +386,6 @@ impl LaneQueue {
         if may_go { self.sealed.pop_front() } else { None }
     }
 
-    #[inline]
     fn seal(&mut self) {
         if !self.open.is_empty() {
             self.block_bytes = self.open.len();

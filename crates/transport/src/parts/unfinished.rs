@@ -16,7 +16,6 @@ impl Drop for Unfinished<'_> {
 
 /// Appends a frame: `word`, then `len` bytes, which `write` fills. When that panics, nothing is
 /// appended.
-#[inline]
 pub fn put_written(
     buffer: &mut BytesMut,
     word: &[u8],

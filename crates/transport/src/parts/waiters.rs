@@ -18,13 +18,11 @@ impl Wakers {
     }
 
     /// True when no task waits.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Takes over the tasks of `other`.
-    #[inline]
     pub fn append(&mut self, other: &mut Self) {
         if !other.0.is_empty() {
             self.0.append(&mut other.0);
@@ -32,7 +30,6 @@ impl Wakers {
     }
 
     /// Wakes them all. To be called without any lock: a waker may run anything.
-    #[inline]
     pub fn wake(self) {
         if !self.0.is_empty() {
             self.0.into_iter().for_each(Waker::wake);
@@ -57,7 +54,6 @@ pub struct Waiters {
 
 impl Waiters {
     /// Those of the lanes of which `is_worth_waking` says so.
-    #[inline]
     pub fn take_writable(&mut self, is_worth_waking: impl Fn(Lane) -> bool) -> Wakers {
         let mut woken = Wakers::default();
         for lane in LANES {
