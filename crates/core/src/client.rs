@@ -23,12 +23,11 @@ use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
-use crate::seam::CallBuilderSeam;
 use crate::telemetry::CallProbe;
 
 pub use awaited::Awaited;
 use call::begin;
-pub use call::{Call, Outcome, Progress, Reply, Way};
+pub use call::{Call, CallSeam, Outcome, Progress, Reply};
 pub use common::{Client, Outgoing};
 #[cfg(feature = "tower")]
 pub use service::PeerService;
@@ -221,6 +220,23 @@ struct Begun {
     opening: Opening,
     probe: CallProbe,
     is_read_only: bool,
+}
+
+/// More news of the call that a [`CallBuilder`] opens.
+pub trait CallBuilderSeam: Sized {
+    /// Tells also of branches that end without a reply, as [`Progress::Silent`].
+    #[must_use]
+    fn tell_silent(self) -> Self;
+
+    /// Tells also of branches whose request was handed to a connection, as [`Progress::Sent`].
+    /// Those at this node itself are not told of.
+    #[must_use]
+    fn tell_sent(self) -> Self;
+
+    /// Does not end a branch by what the task above it says of it, such as that its node cannot be
+    /// reached: it may live and answer.
+    #[must_use]
+    fn ignore_hearsay(self) -> Self;
 }
 
 impl<Resp> CallBuilderSeam for CallBuilder<Resp> {

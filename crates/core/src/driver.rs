@@ -16,20 +16,27 @@ mod flush;
 mod gate;
 mod handler;
 mod held;
+mod hold;
 mod load;
+mod methods;
 mod outlet;
 mod parked;
+#[cfg(feature = "tower")]
+mod passage;
 mod peers;
 mod promise;
 mod proof;
+mod reconnect;
 mod run_queue;
 mod sink;
+mod stopper;
+mod task;
 mod waiters;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,9 +58,8 @@ use crate::carrier::{self, BodyCarrier, Carried};
 use crate::health::Health;
 use crate::packing::Packing;
 use crate::resolve::Resolver;
-use crate::server::MethodTable;
 use crate::telemetry::Telemetry;
-use crate::transport::{Address, Connection, Transport};
+use crate::transport::{Address, Connection, Lane, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
@@ -63,17 +69,22 @@ use drain::Aftermath;
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use gate::Gates;
-pub(crate) use handler::Stopper;
 use held::HeldCancels;
 pub use load::Load;
+#[cfg(feature = "tower")]
+pub(crate) use methods::StartHandler;
+pub(crate) use methods::{HandlerFuture, MethodEntry, MethodTable};
 use outlet::Outlet;
 use parked::Parked;
+#[cfg(feature = "tower")]
+pub(crate) use passage::Passage;
 pub use peers::PeerState;
 use peers::Peers;
 use promise::Promise;
 use proof::Proofs;
-pub(crate) use proof::Unwanted;
-pub(crate) use run_queue::answer_later;
+pub use reconnect::KeepConnected;
+pub(crate) use stopper::Stopper;
+pub(crate) use task::{HandlerResult, TaskHandle};
 
 /// The node of an endpoint.
 pub(crate) type Node = convoke_proto::node::Node<Outlet>;
@@ -222,8 +233,7 @@ impl Driver {
         });
         #[cfg(feature = "metrics")]
         if driver.telemetry.meters.is_some() {
-            let every = Duration::from_secs(1);
-            driver.runtime.spawn(crate::telemetry::publish_until_gone(driver.me.clone(), every));
+            driver.runtime.spawn(run_meters(driver.me.clone(), Duration::from_secs(1)));
         }
         driver.runtime.spawn(run_timer(driver.me.clone(), driver.start, driver.timer.clone()));
         driver.runtime.spawn(run_flusher(driver.me.clone(), driver.flusher.clone()));
@@ -299,6 +309,14 @@ impl Driver {
         state.connections().get(link).map(|attached| attached.connection.clone())
     }
 
+    /// Ready while the connection to a node has room for requests, or while there is none.
+    pub(crate) fn poll_writable(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+        match self.connection_to(node) {
+            Some(connection) => connection.poll_writable(Lane::Data, cx),
+            None => Poll::Ready(()),
+        }
+    }
+
     /// Open branches of this node's calls at another.
     pub(crate) fn open_at(&self, node: NodeId) -> usize {
         self.state.lock().node.open_at(node)
@@ -355,14 +373,6 @@ impl Driver {
         self.carrier.lock().take()
     }
 
-    /// Runs a future beside the endpoint, on its runtime.
-    pub(crate) fn spawn(
-        &self,
-        future: impl Future<Output = ()> + Send + 'static,
-    ) -> tokio::task::JoinHandle<()> {
-        self.runtime.spawn(future)
-    }
-
     /// True when no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
@@ -390,17 +400,20 @@ impl Driver {
         stoppers.values().for_each(|stopper| stopper.stop());
     }
 
-    /// Sample for metrics.
+    /// Samples the metrics that are not counted as they happen.
     #[cfg(feature = "metrics")]
-    pub(crate) fn seen(&self) -> crate::telemetry::Seen {
+    pub(crate) fn sample_metrics(&self) {
+        let Some(meters) = &self.telemetry.meters else { return };
         let state = self.state.lock();
-        crate::telemetry::Seen {
+        let seen = crate::telemetry::Seen {
             calls: state.node.initiator().open_count(),
             tasks: state.node.visits().running_count(),
             waiting: state.gates.waiting_count(),
             ignored: state.node.ignored(),
             connections: state.connections().iter().map(|open| open.connection.clone()).collect(),
-        }
+        };
+        drop(state);
+        meters.sample(seen);
     }
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
@@ -453,6 +466,17 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.flusher.wake();
+    }
+}
+
+/// Samples metrics every `interval` for as long as the endpoint lives.
+#[cfg(feature = "metrics")]
+async fn run_meters(driver: Weak<Driver>, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
+    loop {
+        ticks.tick().await;
+        let Some(driver) = driver.upgrade() else { return };
+        driver.sample_metrics();
     }
 }
 

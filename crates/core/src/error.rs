@@ -8,7 +8,7 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::{NodeId, Path};
 use convoke_proto::initiator::OpenError;
 use convoke_proto::limits::LimitsError;
-use convoke_proto::task::SendError;
+use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 
 use crate::transport::{AddressError, DialError, ListenError};
@@ -75,21 +75,9 @@ impl Status {
         &self.details
     }
 
-    pub(crate) fn cause(&self) -> Cause {
-        self.cause
-    }
-
-    pub(crate) fn executed(&self) -> Executed {
-        self.executed
-    }
-
-    pub(crate) fn aborts_children(&self) -> bool {
-        self.aborts_children
-    }
-
     /// A task's end as middleware sees it; turned back it is the same.
     #[cfg(feature = "tower")]
-    pub(crate) fn of_failure(failure: convoke_proto::task::TaskFailure) -> Self {
+    pub(crate) fn of_failure(failure: TaskFailure) -> Self {
         let code = match failure.cause {
             Cause::Application => Code::from_number(failure.code),
             Cause::BadRequest => Code::InvalidArgument,
@@ -122,6 +110,19 @@ impl From<SendError> for Status {
             _ => Code::ResourceExhausted,
         };
         Self { cause: refusal.cause(), ..Self::new(code, refusal.to_string()) }
+    }
+}
+
+impl From<Status> for TaskFailure {
+    fn from(status: Status) -> Self {
+        Self {
+            cause: status.cause,
+            executed: status.executed,
+            code: status.code as u32,
+            text: status.message,
+            details: status.details,
+            aborts_children: status.aborts_children,
+        }
     }
 }
 

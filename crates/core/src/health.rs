@@ -28,7 +28,6 @@ use tokio::sync::watch;
 
 use crate::error::{Code, Status};
 use crate::method::Method;
-use crate::server::{Context, Finish, Service, Task};
 
 /// Asks once for the state of a service. Answered with [`Code::NotFound`] by a node that does not
 /// know it.
@@ -82,15 +81,16 @@ pub enum ServingState {
 #[derive(Clone, Debug)]
 pub struct Health(Arc<watch::Sender<Board>>);
 
+/// All that was said.
 #[derive(Debug)]
-struct Board {
+pub(crate) struct Board {
     services: BTreeMap<String, ServingState>,
     /// The node shuts down: nothing can be used, whatever was said.
-    is_stopping: bool,
+    pub(crate) is_stopping: bool,
 }
 
 impl Board {
-    fn state(&self, service: &str) -> Option<ServingState> {
+    pub(crate) fn state(&self, service: &str) -> Option<ServingState> {
         let said = self.services.get(service).copied();
         said.map(|state| if self.is_stopping { ServingState::NotServing } else { state })
     }
@@ -132,47 +132,15 @@ impl Health {
         self.0.send_modify(|board| board.is_stopping = true);
     }
 
-    /// The methods [`CHECK`] and [`WATCH`].
-    pub(crate) fn service(&self) -> Service {
-        let (check, watch) = (self.clone(), self.clone());
-        Service::new()
-            .unary(CHECK, move |request, _: Context| {
-                let reply = check.check(&request.service);
-                async move { reply }
-            })
-            .tree(WATCH, move |request, task| watch_service(watch.0.subscribe(), request, task))
+    /// States as they change, for who watches them.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Board> {
+        self.0.subscribe()
     }
 
-    fn check(&self, service: &str) -> Result<HealthReply, Status> {
+    pub(crate) fn check(&self, service: &str) -> Result<HealthReply, Status> {
         let state = self.state(service);
         let text = "the node does not know the service: see Health::set";
         let state = state.ok_or_else(|| Status::new(Code::NotFound, text))?;
         Ok(HealthReply { state: state.into() })
     }
-}
-
-async fn watch_service(
-    mut board: watch::Receiver<Board>,
-    request: HealthRequest,
-    task: Task<HealthReply>,
-) -> Result<Finish, Status> {
-    let mut stream = task.stream()?;
-    let mut told = None;
-    loop {
-        let (state, is_stopping) = {
-            let board = board.borrow_and_update();
-            let state = board.state(&request.service).unwrap_or(ServingState::ServiceUnknown);
-            (state, board.is_stopping)
-        };
-        if told != Some(state) {
-            stream.send(&HealthReply { state: state.into() }).await?;
-            told = Some(state);
-        }
-        // The sender is gone with the endpoint, which no handler outlives.
-        if is_stopping || board.changed().await.is_err() {
-            break;
-        }
-    }
-    drop(stream);
-    Ok(task.finish())
 }

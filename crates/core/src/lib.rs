@@ -50,6 +50,7 @@
 
 #![forbid(unsafe_code)]
 
+mod caller;
 pub mod carrier;
 mod client;
 pub mod details;
@@ -70,15 +71,17 @@ mod server;
 mod telemetry;
 mod trace_context;
 pub mod transport;
+mod way;
 
 /// The protobuf library whose messages are [`Payload`]s.
 pub use prost;
 
+pub use caller::Caller;
 #[cfg(feature = "tower")]
 pub use client::PeerService;
 pub use client::{
     Awaited, Call, CallBuilder, Client, Invocation, Outcome, Outgoing, Reply, RequestStream,
-    StreamBuilder, StreamInvocation, Way,
+    StreamBuilder, StreamInvocation,
 };
 pub use convoke_proto as proto;
 pub use convoke_proto::call::End;
@@ -91,8 +94,8 @@ pub use convoke_proto::node::Reach;
 pub use convoke_proto::task::SendError;
 pub use convoke_proto::wire::{Cause, Digest, Executed};
 pub use convoke_proto::{id, time, wire};
-pub use driver::{Load, PeerState};
-pub use endpoint::{Endpoint, EndpointBuilder, KeepConnected};
+pub use driver::{KeepConnected, Load, PeerState};
+pub use endpoint::{Endpoint, EndpointBuilder};
 pub use error::{CallError, Code, ConnectError, StartError, Status};
 #[cfg(feature = "json")]
 pub use json::Json;
@@ -104,7 +107,7 @@ pub use packing::Compression;
 pub use peer::{Peer, ToPeers};
 pub use resolve::{BoxError, Resolve};
 pub use server::{
-    Caller, CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, FromRequest, Handler,
+    CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, FromRequest, Handler,
     IntoService, Items, ItemsError, ReceivedCast, Refused, ReplyStream, Service, ServiceOf, Task,
     Waiting,
 };
@@ -114,3 +117,4 @@ pub use server::{Handled, HandlerService, Incoming};
 pub use telemetry::Propagator;
 pub use trace_context::{TraceContext, TraceContextError};
 pub use transport::Principal;
+pub use way::Way;

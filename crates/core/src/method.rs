@@ -12,10 +12,9 @@ use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::wire::Extension;
 
 use crate::message::Payload;
-use crate::server::Items;
 use convoke_proto::metadata::{self, Oversize};
 
-pub use raw::RawMessage;
+pub use raw::{RawMessage, RequestSeam};
 
 /// A method that takes a `Req` and is answered with `Resp`s, whoever sends them.
 ///
@@ -94,6 +93,12 @@ impl<Req, Resp> Method<Req, Resp> {
     pub const fn is_idempotent(&self) -> bool {
         self.is_idempotent || self.is_read_only
     }
+
+    /// A request of this method with an encoded message; none where its items follow.
+    pub(crate) fn request_of(&self, payload: Bytes) -> Request<Resp> {
+        let request = Request::of(self.id, self.name, self.is_read_only, payload);
+        Request { is_idempotent: self.is_idempotent(), ..request }
+    }
 }
 
 impl<Req: Payload, Resp> Method<Req, Resp> {
@@ -103,17 +108,7 @@ impl<Req: Payload, Resp> Method<Req, Resp> {
         reason = "callers give the message away, as to any call"
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
-        let payload = message.to_bytes();
-        let request = Request::of(self.id(), self.name, self.is_read_only, payload);
-        Request { is_idempotent: self.is_idempotent(), ..request }
-    }
-}
-
-impl<Req: Payload, Resp> Method<Items<Req>, Resp> {
-    /// The request of a method that takes a stream, which its items follow.
-    pub(crate) fn stream_request(&self) -> Request<Resp> {
-        let request = Request::of(self.id(), self.name, self.is_read_only, Bytes::new());
-        Request { is_idempotent: self.is_idempotent(), ..request }
+        self.request_of(message.to_bytes())
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::driver::{Driver, PeerState};
-use crate::endpoint::{Endpoint, KeepConnected};
+use crate::driver::{Driver, KeepConnected, PeerState};
+use crate::endpoint::Endpoint;
 use crate::peer::Peer;
 
 /// A pool of peers that serve the same, of which each call asks one. Cheap to clone; clones share
@@ -133,7 +133,6 @@ impl OneOf {
         }
         // Of an endpoint that has stopped nothing is asked any more.
         let Some(driver) = self.0.driver.upgrade() else { return Ok(()) };
-        let endpoint = Endpoint::within(driver);
         let mut members = self.0.members.write();
         let mut before = std::mem::take(&mut *members);
         members.extend(peers.into_iter().map(|peer| {
@@ -141,8 +140,8 @@ impl OneOf {
                 Some(index) => Member { peer, ..before.swap_remove(index) },
                 None => Member {
                     peer,
-                    state: endpoint.watch_peer(peer),
-                    _kept: endpoint.keep_connected(peer),
+                    state: driver.watch_peer(peer.node()),
+                    _kept: driver.keep_connected(peer.node()),
                 },
             }
         }));

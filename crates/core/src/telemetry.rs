@@ -11,27 +11,24 @@ mod span;
 
 use std::marker::PhantomData;
 
-use crate::client::Way;
-use crate::driver::{Driver, Unwanted};
-use crate::method::Request;
-use crate::peer::Peer;
-use crate::server::HandlerResult;
-#[cfg(feature = "metrics")]
-use crate::server::MethodTable;
-use crate::trace_context::TraceContext;
-use crate::transport::{CloseReason, Connection, Link};
 use convoke_proto::call::End;
 use convoke_proto::failure::Failure;
-use convoke_proto::id::CallId;
 #[cfg(feature = "metrics")]
-use convoke_proto::id::NodeId;
-
+use convoke_proto::id::MethodId;
+use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::task::TaskFailure;
+use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Extension, Frame};
 
+use crate::method::Request;
+use crate::peer::Peer;
+use crate::trace_context::TraceContext;
+use crate::transport::{CloseReason, Connection, Link};
+use crate::way::Way;
+
 #[cfg(feature = "metrics")]
-pub(crate) use meters::{Meters, Seen, publish, publish_until_gone};
+pub(crate) use meters::{Meters, Seen};
 #[cfg(feature = "tracing-spans")]
 pub use span::Propagator;
 
@@ -51,8 +48,13 @@ pub(crate) struct Telemetry {
 impl Telemetry {
     /// Counts, if it should, what these methods do.
     #[cfg(feature = "metrics")]
-    pub(crate) fn with_meters(mut self, has: bool, node: NodeId, methods: &MethodTable) -> Self {
-        self.meters = has.then(|| std::sync::Arc::new(Meters::new(node, methods.names())));
+    pub(crate) fn with_meters(
+        mut self,
+        has: bool,
+        node: NodeId,
+        methods: impl Iterator<Item = (MethodId, &'static str)>,
+    ) -> Self {
+        self.meters = has.then(|| std::sync::Arc::new(Meters::new(node, methods)));
         self
     }
 
@@ -64,10 +66,10 @@ impl Telemetry {
     }
 
     /// A connection was not taken.
-    pub(crate) fn on_refused(&self, link: &Link, unwanted: Unwanted) {
+    pub(crate) fn on_refused(&self, link: &Link, reason: &'static str) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_refused(link, unwanted));
-        let _ = (link, unwanted);
+        self.meters.iter().for_each(|meters| meters.on_refused(link, reason));
+        let _ = (link, reason);
     }
 
     /// A connection has ended.
@@ -120,8 +122,11 @@ pub(crate) struct CallProbe {
 )]
 impl CallProbe {
     /// A call is about to be opened. Its requests become part of the trace.
-    pub(crate) fn begin<Resp>(driver: &Driver, branches: &mut [(Peer, Request<Resp>)]) -> Self {
-        let (telemetry, me) = (&driver.telemetry, driver.identity().node);
+    pub(crate) fn begin<Resp>(
+        telemetry: &Telemetry,
+        me: NodeId,
+        branches: &mut [(Peer, Request<Resp>)],
+    ) -> Self {
         let _ = (telemetry, me, &branches);
         Self {
             #[cfg(feature = "tracing-spans")]
@@ -231,14 +236,20 @@ pub(crate) struct TaskProbe {
     expect(clippy::unused_self, reason = "without the features there is nothing to record")
 )]
 impl TaskProbe {
-    /// A handler is about to start.
-    pub(crate) fn begin(driver: &Driver, method: &'static str, start: &Start) -> Self {
-        let _ = (driver, method, start);
+    /// A handler is about to start at the node `me`.
+    pub(crate) fn begin(
+        telemetry: &Telemetry,
+        me: NodeId,
+        method: &'static str,
+        start: &Start,
+        now: impl Fn() -> Timestamp,
+    ) -> Self {
+        let _ = (telemetry, me, method, start, &now);
         Self {
             #[cfg(feature = "tracing-spans")]
-            span: span::TaskSpan::begin(driver, method, start),
+            span: span::TaskSpan::begin(&telemetry.propagation, me, method, start, now),
             #[cfg(feature = "metrics")]
-            meter: driver.telemetry.meters.as_ref().and_then(|meters| meters.task(start.method)),
+            meter: telemetry.meters.as_ref().and_then(|meters| meters.task(start.method)),
         }
     }
 
@@ -252,21 +263,18 @@ impl TaskProbe {
     }
 
     /// The handler has ended by itself.
-    pub(crate) fn finished(&self, result: &HandlerResult) {
-        match result {
-            HandlerResult::Finished | HandlerResult::Replied(_) => {
-                self.end(TaskEnd::Finished, None)
-            }
-            HandlerResult::Failed(failure) => {
-                let end = match failure.cause {
-                    Cause::Panicked => TaskEnd::Panicked,
-                    Cause::Dropped => TaskEnd::Stopped,
-                    _ => TaskEnd::Failed,
-                };
-                self.end(end, Some(failure));
-            }
-            HandlerResult::Deferred(_) => {}
-        }
+    pub(crate) fn finished(&self) {
+        self.end(TaskEnd::Finished, None);
+    }
+
+    /// The handler has failed.
+    pub(crate) fn failed(&self, failure: &TaskFailure) {
+        let end = match failure.cause {
+            Cause::Panicked => TaskEnd::Panicked,
+            Cause::Dropped => TaskEnd::Stopped,
+            _ => TaskEnd::Failed,
+        };
+        self.end(end, Some(failure));
     }
 
     /// The handler is gone. Unless it has ended, it was stopped.

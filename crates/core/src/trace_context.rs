@@ -9,7 +9,6 @@ use std::str::FromStr;
 use convoke_proto::wire::{Extension, extension};
 
 use crate::method::Request;
-use crate::server::Context;
 
 /// A position in a distributed trace, as the header `traceparent` of W3C Trace Context has it.
 ///
@@ -181,16 +180,6 @@ impl<Resp> Request<Resp> {
         if TraceContext::among(&self.extensions).is_none() {
             self.extensions.push(context.to_extension());
         }
-    }
-}
-
-impl Context {
-    /// Place of the task in a distributed trace, which its delegations carry and which other
-    /// systems should be given. It names the task's own span where the endpoint records one
-    /// (feature `tracing-spans`), else the span that the request came with. `None` when it came
-    /// with none.
-    pub fn trace_context(&self) -> Option<TraceContext> {
-        self.span_context().or_else(|| TraceContext::among(self.extensions()))
     }
 }
 

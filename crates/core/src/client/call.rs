@@ -21,8 +21,8 @@ use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
-use crate::seam::CallSeam;
 use crate::telemetry::CallProbe;
+use crate::way::Way;
 
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
@@ -56,18 +56,6 @@ impl Outcome {
     pub fn is_complete(&self) -> bool {
         self.end == End::Complete
     }
-}
-
-/// The way a reply came. A sender that is named by a certificate is as sure as its connection; one
-/// whose reply was relayed is what the relay says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// From a task of this very node.
-    Local,
-    /// Over a connection with its sender.
-    Direct,
-    /// Through another node of the tree, for want of a connection with its sender.
-    Relayed,
 }
 
 /// One reply, or one item of a streamed reply.
@@ -282,6 +270,13 @@ impl<Resp: Payload> Call<Resp> {
     }
 }
 
+/// News of a [`Call`], one by one.
+pub trait CallSeam<Resp> {
+    /// Next news of the call; `None` at the end, which [`Call::end`] then names. For those who
+    /// count members rather than replies; failures seen so are not in the outcome.
+    fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>>;
+}
+
 impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {
@@ -332,8 +327,9 @@ pub(super) fn begin<Resp>(
     branches: &mut [(Peer, Request<Resp>)],
 ) -> CallProbe {
     let (driver, packing) = (endpoint.driver(), &endpoint.driver().packing);
-    let probe = CallProbe::begin(driver, branches);
-    carrier::carry(driver.identity().node, |to, body| driver.offer(to, body), branches);
+    let me = driver.identity().node;
+    let probe = CallProbe::begin(&driver.telemetry, me, branches);
+    carrier::carry(me, |to, body| driver.offer(to, body), branches);
     for (peer, request) in branches {
         packing.accept_replies(&mut request.extensions);
         if peer.epoch() != 0 {

@@ -7,7 +7,7 @@ use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
-use crate::transport::{BoxFuture, Lane};
+use crate::transport::BoxFuture;
 
 use super::Client;
 
@@ -45,10 +45,7 @@ where
     type Future = BoxFuture<Result<Resp, CallError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        match self.client.endpoint().driver().connection_to(self.peer.node()) {
-            Some(connection) => connection.poll_writable(Lane::Data, cx).map(Ok),
-            None => Poll::Ready(Ok(())),
-        }
+        self.client.endpoint().driver().poll_writable(self.peer.node(), cx).map(Ok)
     }
 
     fn call(&mut self, request: Request<Resp>) -> Self::Future {

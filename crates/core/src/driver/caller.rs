@@ -17,9 +17,9 @@ use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use smallvec::SmallVec;
 
-use crate::client::Way;
 use crate::error::CallError;
 use crate::transport::{Connection, Lane};
+use crate::way::Way;
 
 use super::promise::{Guard, Promiser, Turn};
 use super::{Aftermath, Attached, Driver, FlushScope, Node, State};

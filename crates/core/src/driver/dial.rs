@@ -39,9 +39,18 @@ impl Driver {
         });
     }
 
+    /// Makes sure there is a connection to a node.
+    pub(crate) async fn warm_up(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+        if node == self.identity.node || self.connection_to(node).is_some() {
+            return Ok(());
+        }
+        let known = self.with_node(|core, _| core.links().addresses(node));
+        self.dial_by_name(node, known).await
+    }
+
     /// Dials a node at its known addresses in turn and, when there is none or all fail, at those
     /// that the resolver finds.
-    pub(crate) async fn dial_by_name(
+    async fn dial_by_name(
         self: &Arc<Self>,
         node: NodeId,
         known: Vec<Address>,

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use convoke_proto::id::NodeId;
 use parking_lot::Mutex;
 
-use crate::endpoint::KeepConnected;
 use crate::transport::{Address, CloseReason, Listener};
 
 use super::Driver;
+use super::reconnect::KeepConnected;
 
 /// Listeners of an endpoint.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Driver {
     }
 
     /// Keeps a connection up until the endpoint closes or the node is forgotten.
-    pub(crate) fn keep_connection(&self, node: NodeId, kept: KeepConnected) {
+    pub(super) fn keep_connection(&self, node: NodeId, kept: KeepConnected) {
         self.doors.kept.lock().insert(node, kept);
     }
 

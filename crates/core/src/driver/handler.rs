@@ -5,54 +5,25 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed};
-use parking_lot::Mutex;
 
+use crate::caller::{Authorize, Caller};
 use crate::carrier::{self, REFERENCE_BYTES_MAX};
 use crate::error::{Code, Status};
-use crate::server::{Authorize, Caller, HandlerFuture, HandlerResult, TaskHandle};
 use crate::transport::BoxFuture;
 
+use super::flush::FlushScope;
 use super::gate::GateKey;
+use super::methods::HandlerFuture;
 use super::run_queue;
-use super::{Driver, FlushScope, State};
-
-/// Tells a running handler to stop: its future is dropped at the next chance.
-#[derive(Debug, Default)]
-pub(crate) struct Stopper {
-    is_stopped: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Stopper {
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Acquire)
-    }
-
-    /// True when it is stopped; otherwise keeps the waker.
-    pub(crate) fn poll_stopped(&self, cx: &Context<'_>) -> bool {
-        *self.waker.lock() = Some(cx.waker().clone());
-        self.is_stopped()
-    }
-
-    pub(super) fn stop(&self) {
-        if let Some(waker) = self.stop_later() {
-            waker.wake();
-        }
-    }
-
-    /// Stops, leaving it to the caller to wake.
-    pub(super) fn stop_later(&self) -> Option<Waker> {
-        self.is_stopped.store(true, Ordering::Release);
-        self.waker.lock().take()
-    }
-}
+use super::stopper::Stopper;
+use super::task::{HandlerResult, TaskHandle};
+use super::{Driver, State};
 
 /// A handler under way.
 struct Running {
@@ -198,11 +169,12 @@ impl Driver {
             return Box::pin(async { HandlerResult::Failed(not_begun(status)) });
         }
         Box::pin(async move {
-            let payload = match carrier.body(handle.from(), reference).await {
+            let payload = match carrier.body(handle.start().from, reference).await {
                 Ok(payload) => payload,
                 Err(error) => return HandlerResult::Failed(not_begun(error.into())),
             };
-            let method = driver.methods.get(handle.method()).expect("its task was started by it");
+            let method =
+                driver.methods.get(handle.start().method).expect("its task was started by it");
             (method.start)(handle, payload).await
         })
     }
@@ -272,17 +244,4 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> TaskFailure {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text, "a handler panicked");
     TaskFailure::new(Cause::Panicked, Executed::Yes, text.unwrap_or_default())
-}
-
-impl From<Status> for TaskFailure {
-    fn from(status: Status) -> Self {
-        Self {
-            cause: status.cause(),
-            executed: status.executed(),
-            code: status.code() as u32,
-            text: status.message().to_owned(),
-            details: status.details().clone(),
-            aborts_children: status.aborts_children(),
-        }
-    }
 }

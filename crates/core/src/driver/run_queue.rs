@@ -10,12 +10,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_proto::task::TaskFailure;
+use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 
-use crate::server::{self, TaskHandle};
+use crate::error::Status;
 
+use super::flush::FlushScope;
 use super::gate::GateKey;
-use super::{Driver, FlushScope};
+use super::{Driver, Node};
 
 /// A handler to be started.
 struct Job {
@@ -143,12 +146,16 @@ impl Queue {
 
 /// Leaves the reply that ends a task to be sent with others, if handlers are being started on this
 /// thread; otherwise gives it back.
-pub(crate) fn answer_later(handle: &TaskHandle, payload: Bytes) -> Result<(), Bytes> {
+pub(super) fn answer_later(
+    driver: &Arc<Driver>,
+    task: &TaskRef,
+    payload: Bytes,
+) -> Result<(), Bytes> {
     let is_full = QUEUE.with_borrow_mut(|queue| {
         if !queue.is_draining {
             return Err(payload);
         }
-        let (driver, task) = (handle.driver().clone(), handle.task().clone());
+        let (driver, task) = (driver.clone(), task.clone());
         queue.answer_bytes += payload.len();
         queue.answers.push(Answer { driver, task, payload });
         Ok(queue.answer_bytes >= ANSWER_BYTES_MAX)
@@ -157,6 +164,13 @@ pub(crate) fn answer_later(handle: &TaskHandle, payload: Bytes) -> Result<(), By
         send_answers();
     }
     Ok(())
+}
+
+/// Sends the only reply of a task.
+pub(super) fn answer(node: &mut Node, now: Timestamp, task: &TaskRef, payload: Bytes) {
+    if let Err(refusal) = node.answer(now, task, payload) {
+        node.fail(now, task, TaskFailure::from(Status::from(refusal)));
+    }
 }
 
 /// True when there were any.
@@ -170,7 +184,7 @@ fn send_answers() -> bool {
         let driver = of_driver[0].driver.clone();
         driver.with_state(|state, now, aftermath| {
             for Answer { task, payload, .. } in of_driver {
-                server::answer(&mut state.node, now, task, std::mem::take(payload));
+                answer(&mut state.node, now, task, std::mem::take(payload));
                 // Parts of it that were spawned may have begun to wait since its handler ended.
                 if !state.stream_wakers.is_empty() {
                     let waiting = state.stream_wakers.remove(task);

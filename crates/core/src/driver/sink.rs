@@ -105,6 +105,6 @@ impl Driver {
             Unwanted::ShuttingDown => tracing::debug!(%peer, scheme, reason, "connection refused"),
             _ => tracing::warn!(%peer, scheme, reason, "connection refused: {unwanted}"),
         }
-        self.telemetry.on_refused(link, unwanted);
+        self.telemetry.on_refused(link, reason);
     }
 }

@@ -8,7 +8,6 @@ use convoke_proto::id::MethodId;
 use convoke_proto::wire::Extension;
 
 use crate::message::{DecodeError, Payload};
-use crate::seam::RequestSeam;
 
 use super::Request;
 
@@ -112,6 +111,14 @@ impl Request<RawMessage> {
     pub fn deadline_set(&self) -> Option<Duration> {
         self.deadline
     }
+}
+
+/// Extensions of a [`Request`].
+pub trait RequestSeam: Sized {
+    /// Adds an extension as it goes over the wire, such as the
+    /// [trace context](convoke_proto::wire::extension::TRACE_CONTEXT) a gateway was given.
+    #[must_use]
+    fn raw_extension(self, extension: Extension) -> Self;
 }
 
 impl RequestSeam for Request<RawMessage> {

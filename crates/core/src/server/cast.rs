@@ -89,7 +89,7 @@ impl Context {
     /// # Errors
     /// As [`Self::casts`].
     pub fn casts_for_parent(&self) -> Result<CastPort, JoinRefusal> {
-        let (driver, start) = (&self.handle.driver, &self.handle.start);
+        let (driver, start) = (self.driver(), self.handle.start());
         let call = start.task.call;
         let origin = NodeLife { node: start.origin, life: call.origin };
         let key = MailKey::Call(CallName { origin, seq: call.seq });
@@ -99,7 +99,7 @@ impl Context {
 
     /// The node that serves the task.
     pub fn node(&self) -> NodeId {
-        self.handle.driver.identity().node
+        self.driver().identity().node
     }
 
     /// True when the request was sent by the initiator of the call itself, not delegated.

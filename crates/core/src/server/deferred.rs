@@ -8,11 +8,11 @@ use std::task::Poll;
 use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 
-use crate::driver::Stopper;
+use crate::driver::{HandlerResult, Stopper};
 use crate::error::Status;
 use crate::message::Payload;
 
-use super::{Finish, HandlerResult, Task};
+use super::{Finish, Task};
 
 /// A task that is answered later, from anywhere; see [`Task::defer`].
 ///

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
 
 use smallvec::SmallVec;
@@ -12,9 +11,8 @@ use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
-use crate::transport::Lane;
 
-use super::{Finish, Task, TaskHandle};
+use super::{Finish, Task};
 
 /// Opens the branches of [`Task::fan_out`], then finishes the task.
 ///
@@ -73,24 +71,12 @@ impl<Resp: Payload> Future for FanOut<Resp> {
         let Self { task, branches } = &mut *self;
         let handle = task.as_ref().expect("it is polled until it resolves").handle();
         while let Some((peer, _)) = branches.as_slice().first() {
-            ready!(poll_writable(handle, *peer, cx));
+            ready!(handle.driver().poll_writable(peer.node(), cx));
             let (peer, request) = branches.next().expect("it was just looked at");
             handle.delegate_even_if_dead(&request, peer)?;
         }
         let task = task.take().expect("it was there above");
         Poll::Ready(Ok(task.finish()))
-    }
-}
-
-/// Ready while the connection to a peer has room, or while there is none.
-pub(super) fn poll_writable(
-    handle: &Arc<TaskHandle>,
-    peer: Peer,
-    cx: &mut TaskContext<'_>,
-) -> Poll<()> {
-    match handle.driver().connection_to(peer.node()) {
-        Some(connection) => connection.poll_writable(Lane::Data, cx),
-        None => Poll::Ready(()),
     }
 }
 

@@ -12,10 +12,9 @@ use convoke_proto::task::{ItemsFailure, NextItem, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 use futures_core::Stream;
 
+use crate::driver::TaskHandle;
 use crate::error::{Code, Status};
 use crate::message::{DecodeError, Payload};
-
-use super::TaskHandle;
 
 /// The items of a streamed request, as a handler takes them: read with [`Items::next`], or as a
 /// `Stream`. A method whose `.proto` says `stream` before its request is a
@@ -131,12 +130,6 @@ impl<Req> fmt::Debug for Items<Req> {
     }
 }
 
-impl TaskHandle {
-    fn drop_items(&self) {
-        self.driver.with_node(|node, now| node.drop_items(now, self.task()));
-    }
-}
-
 /// Input of a handler: a message, or [`Items`]. Implemented for all [`Payload`]s.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a handler can take",
@@ -191,7 +184,7 @@ pub(super) fn take<Req: FromRequest>(
     payload: Bytes,
 ) -> Result<Req, TaskFailure> {
     let refusal = |text: &str| TaskFailure::new(Cause::BadRequest, Executed::No, text);
-    match (Req::IS_STREAMED, handle.start.has_items) {
+    match (Req::IS_STREAMED, handle.start().has_items) {
         (true, false) => Err(refusal("the method takes a stream of requests: call_stream")),
         (false, true) => Err(refusal("the method takes one request, and no stream of them")),
         _ => Req::from_request(Arrived { handle, payload })

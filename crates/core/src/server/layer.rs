@@ -7,27 +7,23 @@
 //! future: what stops a handler stops its middleware, and where nothing is layered nothing is
 //! added.
 
-use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
 use convoke_proto::task::TaskFailure;
-use convoke_proto::wire::Executed;
 use parking_lot::Mutex;
 use tower_layer::Layer;
 
-use crate::driver::Stopper;
+use crate::driver::{HandlerResult, MethodEntry, Passage, StartHandler, Stopper, TaskHandle};
 use crate::error::{Code, Status};
 use crate::message::Payload;
 use crate::transport::BoxFuture;
 
-use super::{Context, HandlerResult, MethodEntry, Service, StartHandler, TaskHandle};
+use super::{Context, Service};
 
 /// A request on its way to its handler, as middleware sees it.
 pub struct Incoming {
@@ -118,9 +114,9 @@ impl tower_service::Service<Incoming> for HandlerService {
         // Within the future, so that a panic is the task's and not that of whoever calls.
         Box::pin(async move {
             let passage = &context.handle.passage;
-            passage.stage.store(BEGUN, Ordering::Release);
+            passage.begin();
             let result = handler(context.handle.clone(), payload).await;
-            passage.stage.store(ENDED, Ordering::Release);
+            passage.end();
             match result {
                 HandlerResult::Replied(payload) => Ok(Handled(End::Replied(payload))),
                 HandlerResult::Finished => Ok(Handled(End::Finished)),
@@ -197,37 +193,19 @@ fn failure(passage: &Passage, error: &(dyn Error + 'static)) -> TaskFailure {
     let status = std::iter::successors(Some(error), |error| (*error).source())
         .find_map(|error| error.downcast_ref::<Status>().cloned())
         .unwrap_or_else(|| Status::new(Code::Unavailable, error.to_string()));
-    let mut failure = TaskFailure::from(status);
-    match passage.stage.load(Ordering::Acquire) {
-        ENDED => {} // Its own word counts: it may have refused to run.
-        BEGUN => failure.executed = Executed::Maybe,
-        _ => failure.executed = Executed::No,
-    }
-    failure
+    let failure = TaskFailure::from(status);
+    TaskFailure { executed: passage.executed(failure.executed), ..failure }
 }
-
-/// Progress of a request through the middleware, and the values that this left for the handler.
-#[derive(Default)]
-pub(super) struct Passage {
-    stage: AtomicU8,
-    values: Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-}
-
-/// The stages after the first, in which the handler is not reached.
-const BEGUN: u8 = 1;
-const ENDED: u8 = 2;
 
 impl Context {
     /// Keeps a value with the task, one per type, and gives back the one before: how middleware
     /// tells a handler who the caller is, for example.
     pub fn insert<T: Send + Sync + 'static>(&self, value: T) -> Option<Arc<T>> {
-        let old = self.handle.passage.values.lock().insert(TypeId::of::<T>(), Arc::new(value));
-        old.and_then(|old| old.downcast().ok())
+        self.handle.passage.insert(value)
     }
 
     /// The value of this type that was kept with the task.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let value = self.handle.passage.values.lock().get(&TypeId::of::<T>()).cloned();
-        value.and_then(|value| value.downcast().ok())
+        self.handle.passage.get()
     }
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use convoke_proto::task::SendError;
 
+use crate::driver::TaskHandle;
 use crate::message::Payload;
-
-use super::TaskHandle;
 
 /// Sends the items of one streamed reply. Dropping it ends the stream.
 pub struct ReplyStream<Resp> {
@@ -33,7 +32,7 @@ impl<Resp: Payload> ReplyStream<Resp> {
     pub async fn send(&mut self, item: &Resp) -> Result<(), SendError> {
         let (handle, index) = (&self.handle, self.index);
         let payload = handle.packed(item.to_bytes());
-        handle.driver.check_size(&payload)?;
+        handle.driver().check_size(&payload)?;
         poll_fn(|cx| {
             handle.poll_stream(cx, |node, _, task| {
                 Ok(node.has_stream_credit(task, index)?.then_some(()))

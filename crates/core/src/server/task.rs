@@ -5,21 +5,16 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use convoke_proto::task::SendError;
-use convoke_proto::time::Timestamp;
-use convoke_proto::visits::Branch;
-use convoke_proto::wire::Extension;
 
-use crate::driver::Stopper;
+use crate::driver::{HandlerResult, Stopper, TaskHandle};
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
 use crate::peer::Peer;
 
-use super::fan_out::poll_writable;
+use super::Context;
 use super::stream::ReplyStream;
-use super::{Context, HandlerResult, TaskHandle};
 
 /// One task of a tree call, answered with `Resp`s: it replies to the initiator, any number of
 /// times, and opens branches at other nodes, whose tasks reply to the initiator in turn.
@@ -153,7 +148,7 @@ impl<Resp: Payload> Task<Resp> {
     /// [`SendError::Ended`] when the task has been stopped.
     pub fn stream(&self) -> Result<ReplyStream<Resp>, SendError> {
         let handle = self.handle();
-        let index = handle.driver.with_node(|node, now| node.stream(now, handle.task()))?;
+        let index = handle.driver().with_node(|node, now| node.stream(now, handle.task()))?;
         Ok(ReplyStream::new(handle.clone(), index))
     }
 
@@ -172,7 +167,7 @@ impl<Resp: Payload> Task<Resp> {
         request: Request<Resp>,
     ) -> Result<(), Refused<Resp>> {
         let (handle, peer) = (self.handle(), peer.into());
-        poll_fn(|cx| poll_writable(handle, peer, cx)).await;
+        poll_fn(|cx| handle.driver().poll_writable(peer.node(), cx)).await;
         handle.delegate(&request, peer).map_err(|reason| Refused { reason, request })
     }
 
@@ -200,49 +195,5 @@ impl<Resp> Task<Resp> {
 impl<Resp> fmt::Debug for Task<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Task").field(self.context.task()).finish()
-    }
-}
-
-/// The extensions of a request to a peer, which may be asked as a member of a configuration.
-/// Without an epoch of its own a branch inherits that of its task.
-fn with_epoch(mut extensions: Vec<Extension>, peer: Peer) -> Vec<Extension> {
-    if peer.epoch() != 0 {
-        extensions.push(Extension::epoch(peer.epoch()));
-    }
-    extensions
-}
-
-impl TaskHandle {
-    fn reply(&self, payload: Bytes) -> Result<(), SendError> {
-        let payload = self.packed(payload);
-        self.output(|node, now| node.reply(now, self.task(), payload))
-    }
-
-    fn delegate<Resp>(&self, request: &Request<Resp>, peer: Peer) -> Result<(), SendError> {
-        if let Some((size, limit)) = request.too_large(usize::MAX) {
-            return Err(SendError::TooLarge { size, limit });
-        }
-        let payload = self.driver.packing.pack_request(peer.node(), request.payload.clone());
-        let branch = |now: Timestamp| Branch {
-            to: peer.node(),
-            method: request.method,
-            payload,
-            extensions: with_epoch(self.probe.extensions_of(&request.extensions), peer),
-            deadline: request.deadline.map(|budget| now + budget),
-        };
-        self.output(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())
-    }
-
-    pub(super) fn delegate_even_if_dead<Resp>(
-        &self,
-        request: &Request<Resp>,
-        peer: Peer,
-    ) -> Result<(), SendError> {
-        match self.delegate(request, peer) {
-            Err(SendError::NodeDead) => {
-                self.output(|node, now| node.delegate_to_dead(now, self.task(), peer.node()))
-            }
-            result => result,
-        }
     }
 }

@@ -5,24 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
-
 use convoke_proto::wire::{Executed, Frame, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::client::Way;
-use crate::driver::{Driver, Unwanted};
 use crate::method::Request;
 use crate::peer::Peer;
 use crate::transport::{CloseReason, Connection, Counters, Link};
+use crate::way::Way;
 
 use super::{CallEnd, TaskEnd};
 
@@ -132,11 +128,11 @@ impl Meters {
         metrics::counter!("convoke_connections_opened_total", &labels).increment(1);
     }
 
-    pub(super) fn on_refused(&self, link: &Link, unwanted: Unwanted) {
+    pub(super) fn on_refused(&self, link: &Link, reason: &'static str) {
         let labels = [
             ("node", self.node.clone()),
             ("scheme", link.scheme.to_owned()),
-            ("reason", unwanted.name().to_owned()),
+            ("reason", reason.to_owned()),
         ];
         metrics::counter!("convoke_connections_refused_total", &labels).increment(1);
     }
@@ -177,7 +173,7 @@ impl Meters {
 
     /// Takes what is sampled. Counters of connections never fall: those that ended are kept.
     #[expect(clippy::cast_precision_loss, reason = "counts of what is open are small")]
-    fn sample(&self, seen: Seen) {
+    pub(crate) fn sample(&self, seen: Seen) {
         let Seen { calls, tasks, waiting, ignored, connections } = seen;
         self.sampled.calls_open.set(calls as f64);
         self.sampled.tasks_running.set(tasks as f64);
@@ -201,23 +197,6 @@ pub(crate) struct Seen {
     pub(crate) waiting: usize,
     pub(crate) ignored: IgnoredCounts,
     pub(crate) connections: Vec<Arc<dyn Connection>>,
-}
-
-/// Samples now.
-pub(crate) fn publish(driver: &Driver) {
-    if let Some(meters) = &driver.telemetry.meters {
-        meters.sample(driver.seen());
-    }
-}
-
-/// Samples every `interval` for as long as the endpoint lives.
-pub(crate) async fn publish_until_gone(driver: Weak<Driver>, interval: Duration) {
-    let mut ticks = tokio::time::interval(interval);
-    loop {
-        ticks.tick().await;
-        let Some(driver) = driver.upgrade() else { return };
-        publish(&driver);
-    }
 }
 
 /// One call, from its opening.

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::task::TaskFailure;
+use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use crate::driver::Driver;
 use crate::method::Request;
 use crate::peer::Peer;
 use crate::trace_context::TraceContext;
@@ -130,9 +130,15 @@ pub(super) struct TaskSpan {
 }
 
 impl TaskSpan {
-    pub(super) fn begin(driver: &Driver, method: &'static str, start: &Start) -> Self {
+    pub(super) fn begin(
+        propagation: &Propagation,
+        me: NodeId,
+        method: &'static str,
+        start: &Start,
+        now: impl Fn() -> Timestamp,
+    ) -> Self {
         // The fields are made only if somebody wants the span, the time among them.
-        let remaining_ms = || start.deadline.since(driver.now()).as_millis();
+        let remaining_ms = || start.deadline.since(now()).as_millis();
         // Its parent is at another node, not what this thread happens to be in.
         let span = info_span!(
             target: "convoke",
@@ -142,7 +148,7 @@ impl TaskSpan {
             otel.kind = "server",
             otel.status_code = Empty,
             method,
-            node = %driver.identity().node,
+            node = %me,
             peer = %start.from,
             initiator = %start.origin,
             call = ?start.task.call,
@@ -154,11 +160,7 @@ impl TaskSpan {
             parent_id = Empty,
         );
         let parent = TraceContext::among(&start.extensions);
-        let context = if span.is_disabled() {
-            None
-        } else {
-            driver.telemetry.propagation.begin(&span, parent)
-        };
+        let context = if span.is_disabled() { None } else { propagation.begin(&span, parent) };
         Self { span, context, is_over: AtomicBool::new(false) }
     }
 

@@ -1,18 +1,17 @@
 //! Connections that are kept up: dialled before they are needed, and again when they are lost.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use convoke_proto::id::NodeId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::driver::{Driver, PeerState};
-use crate::peer::Peer;
+use super::Driver;
+use super::peers::PeerState;
 
-use super::Endpoint;
-
-/// Keeps a connection up until it is dropped; see [`Endpoint::keep_connected`].
+/// Keeps a connection up until it is dropped; see
+/// [`Endpoint::keep_connected`](crate::Endpoint::keep_connected).
 #[derive(Debug)]
 #[must_use = "the connection is kept up as long as this lives"]
 pub struct KeepConnected(AbortHandle);
@@ -23,33 +22,21 @@ impl Drop for KeepConnected {
     }
 }
 
-impl Endpoint {
-    /// Reachability of `peer`, as a value whose changes can be waited for. This node
-    /// itself is always [`PeerState::Connected`].
-    pub fn watch_peer(&self, peer: impl Into<Peer>) -> watch::Receiver<PeerState> {
-        self.driver().watch_peer(peer.into().node())
+impl Driver {
+    /// Dials a node now, and again whenever its connection is lost.
+    pub(crate) fn keep_connected(&self, node: NodeId) -> KeepConnected {
+        let keeping = keep(self.me.clone(), node, self.watch_peer(node));
+        KeepConnected(self.runtime.spawn(keeping).abort_handle())
     }
 
-    /// Dials `peer` now, and again whenever its connection is lost, until what this returns is
-    /// dropped or the endpoint stops. Between failed attempts it waits as `Limits::backoff_min` and
-    /// `backoff_max` say, doubling, with jitter. Without it a peer is dialled when it is next
-    /// needed.
-    pub fn keep_connected(&self, peer: impl Into<Peer>) -> KeepConnected {
-        let (driver, peer) = (Arc::downgrade(self.driver()), peer.into());
-        let state = self.watch_peer(peer);
-        KeepConnected(self.driver().spawn(keep(driver, peer.node(), state)).abort_handle())
-    }
-}
-
-impl Endpoint {
     /// Keeps connections to these nodes up as long as the endpoint lives, and waits until each was
     /// dialled once.
-    pub(super) async fn keep_all_connected(&self, nodes: &[NodeId]) {
+    pub(crate) async fn keep_all_connected(&self, nodes: &[NodeId]) {
         let mut states: Vec<_> = nodes
             .iter()
             .map(|node| {
-                let state = self.watch_peer(node);
-                self.driver().keep_connection(*node, self.keep_connected(node));
+                let state = self.watch_peer(*node);
+                self.keep_connection(*node, self.keep_connected(*node));
                 state
             })
             .collect();
@@ -79,8 +66,9 @@ async fn keep(driver: Weak<Driver>, node: NodeId, mut state: watch::Receiver<Pee
             return;
         }
         let limits = driver.limits.clone();
-        let seed = driver.identity().incarnation.0 ^ node.get();
-        let dialled = Endpoint::within(driver).warm_up(node).await;
+        let seed = driver.identity.incarnation.0 ^ node.get();
+        let dialled = driver.warm_up(node).await;
+        drop(driver);
         match dialled {
             Ok(()) => failures = 0,
             Err(error) => {
