@@ -218,11 +218,10 @@ impl<O: Outbox> Node<O> {
         let (id, waiting) = self.links.handle_up(now, link);
         name(&mut self.outbox, id);
         for (since, mut outbound) in waiting {
-            if let Some(budget_us) = budget_of(&mut outbound.frame.message) {
-                // Rounded up: no branch gets more time than its parent has.
-                let waited = now.since(since).as_nanos().div_ceil(1_000);
-                *budget_us = budget_us.saturating_sub(u64::try_from(waited).unwrap_or(u64::MAX));
-            }
+            // Rounded up: no branch gets more time than its parent has.
+            let waited_us = now.since(since).as_nanos().div_ceil(1_000);
+            let waited_us = u64::try_from(waited_us).unwrap_or(u64::MAX);
+            take_time(&mut outbound.frame.message, waited_us);
             self.send(now, outbound);
         }
         self.visits.handle_dial_over(now, link.peer.node, &mut self.links);
@@ -443,15 +442,21 @@ impl<O: Outbox> Node<O> {
     }
 }
 
-/// Rest of the call's time, in a message that says so: it runs while the message waits.
-fn budget_of(message: &mut Message) -> Option<&mut u64> {
-    match message {
-        Message::Request(request) => Some(&mut request.budget_us),
-        Message::Cancel(cancel) => Some(&mut cancel.budget_us),
-        Message::Probe(probe) => Some(&mut probe.budget_us),
-        Message::Cast(cast) => Some(&mut cast.budget_us),
-        _ => None,
-    }
+/// Takes the time that a message has waited off the rest of the time that it speaks of. A request
+/// has two: its own, and then that of its call.
+fn take_time(message: &mut Message, waited_us: u64) {
+    let budget_us = match message {
+        Message::Request(request) => {
+            let beyond = waited_us.saturating_sub(request.budget_us);
+            request.outlasted_us = request.outlasted_us.saturating_sub(beyond);
+            &mut request.budget_us
+        }
+        Message::Cancel(cancel) => &mut cancel.budget_us,
+        Message::Probe(probe) => &mut probe.budget_us,
+        Message::Cast(cast) => &mut cast.budget_us,
+        _ => return,
+    };
+    *budget_us = budget_us.saturating_sub(waited_us);
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::super::*;
-use super::mesh::{Mesh, branch, cast, id, millis};
-use crate::call::CallOptions;
+use super::mesh::{Mesh, branch, cast, id, millis, root_branch};
+use crate::call::{CallOptions, RootBranch};
 use crate::mailbox::{CallName, MailKey};
 
 #[test]
@@ -177,6 +177,20 @@ fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
     mesh.connect(1, 2);
     let Message::Request(request) = &mesh.wire[0].1.frame.message else { panic!("no request") };
     assert_eq!(request.budget_us, 10_000_000 - 2, "rounded towards less");
+}
+
+/// Found by the simulation: a server remembered the branch for longer than its call had time.
+#[test]
+fn a_branch_that_waited_beyond_its_own_time_has_waited_in_that_of_its_call() {
+    let mut mesh = Mesh::dialling();
+    let own = RootBranch { budget: Some(millis(100)), ..root_branch(2) };
+    let opening = Opening { budget: None, options: CallOptions::default(), branches: [own].into() };
+    let now = mesh.now;
+    mesh.with(1, |node| node.open(now, opening)).unwrap();
+    mesh.now = mesh.now + millis(1_000);
+    mesh.connect(1, 2);
+    let Message::Request(request) = &mesh.wire[0].1.frame.message else { panic!("no request") };
+    assert_eq!((request.budget_us, request.outlasted_us), (0, 9_000_000));
 }
 
 /// Found by the simulation: marks outlived their calls by the time that a dial had taken.
