@@ -73,6 +73,7 @@ struct Open {
     peer: NodeLife,
     nonce: LinkNonce,
     share: PeerIndex,
+    up_since: Timestamp,
     /// When it was last told which calls are settled.
     answered_at: Option<Timestamp>,
     ignored: Ignored,
@@ -134,7 +135,14 @@ impl Links {
         let mut shares = Shares::new(limits);
         let share = shares.connect(PeerName::Node(me.node));
         let ignored = Ignored::default();
-        let to_itself = Open { peer: me, nonce: LinkNonce(0), share, answered_at: None, ignored };
+        let to_itself = Open {
+            peer: me,
+            nonce: LinkNonce(0),
+            share,
+            up_since: Timestamp::ZERO,
+            answered_at: None,
+            ignored,
+        };
         Self {
             me,
             open: vec![(0, Some(to_itself))],
@@ -235,7 +243,8 @@ impl Links {
         let peer = NodeLife { node: link.peer.node, life: link.peer.incarnation };
         let share = self.shares.connect(link.peer_name());
         let (nonce, ignored) = (link.nonce, Ignored::default());
-        let id = self.insert(Open { peer, nonce, share, answered_at: None, ignored });
+        let id =
+            self.insert(Open { peer, nonce, share, up_since: now, answered_at: None, ignored });
         let neighbour = self.neighbours.entry(peer.node).or_default();
         if neighbour.incarnation != Some(peer.life) {
             neighbour.incarnation = Some(peer.life);
@@ -571,6 +580,10 @@ impl LinkView for Links {
 
     fn nonce(&self, link: LinkId) -> Option<LinkNonce> {
         self.nonce(link)
+    }
+
+    fn up_since(&self, link: LinkId) -> Option<Timestamp> {
+        self.get(link).map(|open| open.up_since)
     }
 
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool {

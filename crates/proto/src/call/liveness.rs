@@ -35,6 +35,8 @@ pub(crate) trait LinkView {
     fn is_up(&self, link: LinkId) -> bool;
     /// The name that both ends have for a connection that is up.
     fn nonce(&self, link: LinkId) -> Option<LinkNonce>;
+    /// When this connection came up, if it still is.
+    fn up_since(&self, link: LinkId) -> Option<Timestamp>;
     /// True when this connection to `node` was open and has ended.
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
     /// True when `node` is being dialled, and so nothing has left for it yet.
@@ -63,6 +65,8 @@ pub(super) struct Liveness {
     worry_interval: Duration,
     worry_at: Timestamp,
     opened_at: Timestamp,
+    /// A connection over which nothing comes for longer is lost.
+    delay_max: Duration,
     last_seen: Timestamp,
     /// By which connection, and to which life of the node, the request of a root branch left.
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
@@ -96,6 +100,7 @@ impl Liveness {
             worry_interval: limits.worry_min,
             worry_at: now + limits.worry_min,
             opened_at: now,
+            delay_max: limits.keep_alive_timeout,
             last_seen: now,
             root_links: BTreeMap::new(),
             fence_allowed: BTreeSet::new(),
@@ -441,7 +446,7 @@ impl Call {
             TaskStatus::Closed { entry, .. } if entry.task != *task => {}
             TaskStatus::Closed { entry, replies_by } => {
                 self.apply_entry(now, entry, EntryBy::Recovered);
-                if self.is_way_spent(&by, *replies_by, links) {
+                if self.is_way_spent(now, &by, *replies_by, links) {
                     self.fail_missing(task);
                 }
             }
@@ -504,19 +509,34 @@ impl Call {
     }
 
     /// True when nothing can come any more by the way a task says its replies left.
-    fn is_way_spent(&self, by: &Arrival, way: ReplyPath, links: &dyn LinkView) -> bool {
+    fn is_way_spent(
+        &self,
+        now: Timestamp,
+        by: &Arrival,
+        way: ReplyPath,
+        links: &dyn LinkView,
+    ) -> bool {
         match way {
             ReplyPath::Link(nonce) => {
                 links.nonce(by.link) == Some(nonce) || links.is_dead(by.from, nonce)
             }
-            // A STATUS that was relayed came behind the replies.
-            // A relay that was lost before may have come back without a connection to this node.
+            // A STATUS that was relayed came behind the replies, unless those took another way to
+            // here while there was no connection to the last relay. A relay that was lost before
+            // may have come back without a connection to this node.
             ReplyPath::Relay(relay) => {
                 let lost_at = links.lost_at(relay);
-                by.via != by.from || lost_at.is_some_and(|at| at >= self.liveness.opened_at)
+                by.via != by.from && self.has_one_way(now, by.link, links)
+                    || lost_at.is_some_and(|at| at >= self.liveness.opened_at)
             }
             ReplyPath::Nowhere => true,
         }
+    }
+
+    /// True when nothing of the call can be on its way that was sent before this connection came up:
+    /// it is older than the call, or as old as what is delayed without its connection being lost.
+    fn has_one_way(&self, now: Timestamp, link: LinkId, links: &dyn LinkView) -> bool {
+        let Liveness { opened_at, delay_max, .. } = self.liveness;
+        links.up_since(link).is_some_and(|at| at <= opened_at || at + delay_max <= now)
     }
 
     fn fail_missing(&mut self, task: &TaskKey) {

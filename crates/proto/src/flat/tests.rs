@@ -43,6 +43,9 @@ impl LinkView for Connected {
     fn nonce(&self, _: LinkId) -> Option<LinkNonce> {
         Some(NONCE)
     }
+    fn up_since(&self, _: LinkId) -> Option<Timestamp> {
+        Some(Timestamp::ZERO)
+    }
     fn is_dead(&self, _: NodeId, _: LinkNonce) -> bool {
         false
     }

@@ -55,6 +55,37 @@ fn a_reply_finds_its_way_back_through_a_node_twice() {
     assert_eq!(mesh.told(1, call), ["reply /0/0/0/0", "Complete"]);
 }
 
+/// Found by the simulation (partitions, seed 9600000087519): a relay that had met the initiator
+/// meanwhile brought a STATUS before the reply that it had passed on by another.
+#[test]
+fn a_status_by_a_new_connection_of_a_relay_loses_no_reply_that_took_another_way() {
+    let (mut mesh, call) = hidden_client();
+    for (path, to) in [("/0", 3), ("/0/0", 4)] {
+        mesh.delegate(path, &[to]);
+        mesh.finish(path);
+        mesh.deliver_all();
+    }
+    let ((_, task), now) = (mesh.task("/0/0/0"), mesh.now);
+    mesh.with(4, |node| {
+        node.reply(now, &task, Bytes::from_static(b"slow")).unwrap();
+        node.handle_yield(now, &task);
+    });
+    mesh.deliver(0);
+    let slow = mesh.hold_back("REPLY");
+    assert_eq!((slow.len(), slow[0].1.to), (1, id(2)));
+    mesh.now = mesh.now + millis(1);
+    mesh.connect(1, 3);
+    mesh.answer("/0/0/0", b"fast");
+    for _ in 0..5 {
+        mesh.deliver_all();
+        mesh.pass(millis(500));
+    }
+    assert_eq!(mesh.told(1, call), ["reply /0/0/0"], "it may still come");
+    mesh.wire.extend(slow);
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0/0", "Complete"]);
+}
+
 #[test]
 fn credit_goes_down_the_way_the_reply_came_up() {
     let (mut mesh, call) = hidden_client();
