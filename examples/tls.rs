@@ -18,7 +18,7 @@ const ERASE: Method<String, String> = Method::new("vault.Vault/Erase");
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// Whoever issues the certificates of a cluster; its own is what all nodes trust.
+/// Authority that issues the certificates of a cluster; its own is what all nodes trust.
 fn authority() -> Result<Authority, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

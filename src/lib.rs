@@ -296,8 +296,8 @@ macro_rules! requires_quorum {
 macro_rules! requires_quorum {
     () => {
         compile_error!(
-            "this service has methods for configurations (`quorum`, `multicast` or `echo_phases`): turn on \
-             the feature `quorum` of the crate `convoke`"
+            "this service has methods for configurations (`quorum`, `multicast` or `echo_phases`): \
+             turn on the feature `quorum` of the crate `convoke`"
         );
     };
 }

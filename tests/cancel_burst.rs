@@ -1,4 +1,4 @@
-//! Whoever gives up many calls at once loses none of the others.
+//! A caller that gives up many calls at once loses none of the others.
 
 #![cfg(feature = "tcp")]
 

@@ -67,7 +67,7 @@ pub struct Arguments {
 #[derive(Clone, Debug, Args)]
 pub struct Part {
     class: Class,
-    /// Whom it attacks.
+    /// Address that it attacks.
     victim: String,
     /// Address at which the honest client listens.
     client: String,

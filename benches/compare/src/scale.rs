@@ -63,9 +63,9 @@ pub struct Part {
 enum Kind {
     Connections,
     Calls,
-    /// Of which the client knows all servers.
+    /// Chains of which the client knows all servers.
     Chains,
-    /// Of which it knows the first alone.
+    /// Chains of which it knows the first server alone.
     BlindChains,
 }
 

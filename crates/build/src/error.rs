@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why nothing was generated.
+/// Reason why nothing was generated.
 ///
 /// `Debug` reads as `Display` does, because that is what a build script's `main` prints.
 #[derive(Clone, thiserror::Error)]
@@ -36,13 +36,13 @@ pub enum Error {
     /// Two things would have the same name in Rust: rename one.
     #[error("{message}")]
     NameClash {
-        /// Which.
+        /// The defect.
         message: String,
     },
     /// The messages cannot be generated: a setting contradicts the files.
     #[error("cannot generate messages: {message}")]
     Messages {
-        /// Why.
+        /// Reason.
         message: String,
     },
     /// There is no folder to write to: neither `OUT_DIR`, which build scripts have, nor
@@ -54,7 +54,7 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         message: String,
     },
 }

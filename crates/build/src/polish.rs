@@ -78,10 +78,10 @@ fn check_names(
         let Some((name, kind)) = type_name(item) else { continue };
         if let Some(other) = seen.insert(name.to_string(), kind) {
             let message = format!(
-                "package `{package}`: `{name}` would be the name of {other} and of {kind}. A service \
-                 `Graph` makes `Graph`, `GraphServer`, `GraphClient`, the module `graph` and, for \
-                 configurations, `GraphMembers`; a message with others inside makes a module too: rename \
-                 one in the .proto file"
+                "package `{package}`: `{name}` would be the name of {other} and of {kind}. A \
+                 service `Graph` makes `Graph`, `GraphServer`, `GraphClient`, the module `graph` \
+                 and, for configurations, `GraphMembers`; a message with others inside makes a \
+                 module too: rename one in the .proto file"
             );
             return Err(Error::NameClash { message });
         }
@@ -98,8 +98,8 @@ fn check_methods(package: &str, item: &Item) -> Result<(), Error> {
         let name = &method.sig.ident;
         if seen.insert(name, ()).is_some() {
             let message = format!(
-                "package `{package}`: two methods of `{}` would be called `{name}`: rename one in the \
-                 .proto file",
+                "package `{package}`: two methods of `{}` would be called `{name}`: rename one in \
+                 the .proto file",
                 service.ident
             );
             return Err(Error::NameClash { message });

@@ -1,4 +1,5 @@
-//! The generated code of `testdata/graph.proto`, compiled under strict lints and run in one process.
+//! The generated code of `testdata/graph.proto`, compiled under strict lints and run in one
+//! process.
 
 #![deny(
     warnings,

@@ -1,4 +1,4 @@
-//! What the generator says of files it cannot use: the place, the subject, what to do.
+//! Errors of the generator for files it cannot use: the place, the subject, what to do.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn relative(error: Error, folder: &Path) -> Error {
     }
 }
 
-/// What is said of a file with this body.
+/// Error for a file with this body.
 fn complaint(body: &str) -> String {
     let head =
         "syntax = \"proto3\";\npackage p;\nimport \"convoke/options.proto\";\nmessage M {}\n";
@@ -112,8 +112,8 @@ fn an_option_of_another_version_is_an_error() {
         ),
     ])
     .unwrap_err();
-    let expected = "a.proto:2:13: p.S/A: this version does not know the option `convoke.later`: see \
-                    convoke/options.proto";
+    let expected = "a.proto:2:13: p.S/A: this version does not know the option `convoke.later`: \
+                    see convoke/options.proto";
     assert_eq!(error.to_string(), expected);
 }
 
@@ -136,7 +136,7 @@ fn an_unordered_method_of_an_ordered_service_is_refused() {
     assert!(said.starts_with("a.proto:6:1: p.S/A: `ordered_service` orders all"), "{said}");
 }
 
-/// What is said of a method with these options, from its name on.
+/// Error for a method with these options, from its name on.
 fn complaint_of(signature: &str, options: &[(&str, &str)]) -> String {
     let options =
         options.iter().map(|(name, value)| format!("option (convoke.{name}) = {value}; "));
@@ -152,7 +152,8 @@ fn echo_phases_are_from_one_to_sixteen() {
     for count in [0, 17, 4_000_000_000_u32] {
         let said = complaint_of("A(M) returns (N)", &[("echo_phases", &count.to_string())]);
         let expected = format!(
-            "`echo_phases` is {count}, and must be from 1 to 16; without the option the reply leaves at once"
+            "`echo_phases` is {count}, and must be from 1 to 16; without the option the reply \
+             leaves at once"
         );
         assert_eq!(said, expected);
     }

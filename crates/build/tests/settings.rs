@@ -1,4 +1,4 @@
-//! What each setting of the builder changes in the output.
+//! Changes that each setting of the builder makes in the output.
 
 use std::fs;
 use std::path::Path;

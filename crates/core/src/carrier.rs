@@ -53,7 +53,7 @@ pub trait BodyCarrier: Send + Sync + fmt::Debug {
 pub struct Carried {
     /// Name by which its receivers find it, at most [`REFERENCE_BYTES_MAX`] bytes.
     pub reference: Bytes,
-    /// For whom; the others get it in their requests.
+    /// Nodes that it is brought to; the others get it in their requests.
     pub nodes: Vec<NodeId>,
 }
 

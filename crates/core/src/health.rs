@@ -40,7 +40,7 @@ pub const CHECK: Method<HealthRequest, HealthReply> =
 pub const WATCH: Method<HealthRequest, HealthReply> =
     Method::new("convoke.Health/Watch").read_only();
 
-/// Of which service.
+/// A question after the health of one service.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct HealthRequest {
     /// Its name, as in `package.Service`; empty for the whole node.

@@ -1,5 +1,5 @@
-//! Bytes of replies that a peer has a node hold by asking for much and granting or reading nothing: counted, under a
-//! paused clock.
+//! Bytes of replies that a peer has a node hold by asking for much and granting or reading nothing:
+//! counted, under a paused clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

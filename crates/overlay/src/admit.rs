@@ -1,4 +1,5 @@
-//! Which rates to let in when the sites want more than is sustainable. (ShallowForest, section 5.1)
+//! Choice of the rates to let in when the sites want more than is sustainable. (ShallowForest,
+//! section 5.1)
 //!
 //! Departs from the paper, which solves a linear program whose vertices starve some sites: the
 //! largest total has a closed form, and among the vectors that reach it the fair one is found by

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 const REFERENCE_BYTES: usize = 4 + 8 + 32;
 
-/// Which body.
+/// Name of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reference {
     life: Life,

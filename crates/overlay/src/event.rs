@@ -37,7 +37,7 @@ pub enum LinkEvent {
     Writable,
 }
 
-/// Which lane of a connection a frame takes.
+/// Lane of a connection that a frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransmitKind {
     /// Small and urgent: must not wait behind data.
@@ -49,9 +49,9 @@ pub enum TransmitKind {
 /// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// To whom. Its link is up.
+    /// Receiver. Its link is up.
     pub to: Site,
-    /// By which lane. Frames to one site need no order, not even within a lane.
+    /// Its lane. Frames to one site need no order, not even within a lane.
     pub kind: TransmitKind,
     /// The frame: its head is to be encoded, its payload is shared.
     pub frame: Frame,
@@ -63,14 +63,14 @@ pub struct Transmit {
 pub enum Event {
     /// An operation of another site has come, all of it. Exactly once.
     Delivered {
-        /// Which.
+        /// The operation.
         op: OpId,
         /// Payload that it carries.
         payload: Payload,
     },
     /// A site has all of an operation of this one.
     Acked {
-        /// Which.
+        /// The operation.
         op: OpId,
         /// Site that has it.
         by: Site,
@@ -79,7 +79,7 @@ pub enum Event {
     },
     /// Nothing more will come of an operation of this site: all others have it, but for `missed`.
     AllAcked {
-        /// Which.
+        /// The operation.
         op: OpId,
         /// Sites it is not owed to any more: they were gone, or did not acknowledge, for too long.
         missed: SiteSet,
@@ -92,7 +92,7 @@ pub enum Event {
         relay: Site,
         /// Site that says so; this site, too.
         by: Site,
-        /// Why.
+        /// Reason.
         evidence: Evidence,
     },
     /// It does not suspect it any more.
@@ -106,7 +106,7 @@ pub enum Event {
     /// without them is for [`OverlayNode::set_contingency`](crate::OverlayNode::set_contingency),
     /// unless it has been given before.
     RelaysFail {
-        /// Which.
+        /// The relays.
         relays: SiteSet,
     },
     /// The plan needs more bytes on their way than [`Limits::memory_bytes_max`](crate::Limits) has
@@ -117,7 +117,7 @@ pub enum Event {
     },
     /// Time that a sign of life took to a site and back.
     RoundTrip {
-        /// Which.
+        /// The site.
         site: Site,
         /// There and back.
         rtt: Duration,
@@ -137,12 +137,12 @@ pub enum Event {
     },
     /// Nobody who could be asked has an operation that was to be fetched.
     Unavailable {
-        /// Which.
+        /// The operation.
         op: OpId,
     },
 }
 
-/// Why a relay is suspected.
+/// Reason why a relay is suspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
@@ -162,7 +162,7 @@ pub enum Evidence {
     Told,
 }
 
-/// Why there is no such node.
+/// Reason why there is no such node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -185,7 +185,7 @@ pub enum SetupError {
     Limits(#[from] crate::limits::LimitsError),
 }
 
-/// Why a plan is not used. The one before is, or direct sending without pacing.
+/// Reason why a plan is not used. The one before is, or direct sending without pacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanRefused {
@@ -215,7 +215,7 @@ pub enum PlanRefused {
     },
 }
 
-/// Why an operation is not broadcast.
+/// Reason why an operation is not broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BroadcastError {
@@ -246,7 +246,7 @@ pub enum Fetched {
     Asked,
 }
 
-/// Why an operation cannot be fetched.
+/// Reason why an operation cannot be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -286,7 +286,7 @@ pub enum Fault {
     /// may have here.
     #[error("the chunks of {op:?} contradict each other or the limit of payloads")]
     Chunks {
-        /// Which.
+        /// The operation.
         op: OpId,
     },
     /// A relay has brought something else than its source says that it sent.
@@ -294,7 +294,7 @@ pub enum Fault {
     Changed {
         /// The relay.
         relay: Site,
-        /// Of which operation.
+        /// The operation.
         op: OpId,
     },
     /// It acknowledges what was never sent.

@@ -16,7 +16,7 @@ pub struct HoseModel {
     pub latency_us: Vec<u32>,
     /// Rate each site wants to broadcast at, kbit/s.
     pub demand: Vec<u64>,
-    /// Which version of the model.
+    /// Version of the model.
     pub epoch: u32,
 }
 
@@ -51,7 +51,7 @@ pub enum ModelError {
     TooLarge {
         /// The field.
         field: &'static str,
-        /// Whose it is.
+        /// Its site.
         site: Site,
         /// The number.
         found: u64,

@@ -15,7 +15,7 @@ use crate::wire::{Life, OpId};
 pub enum Delivery {
     /// An operation, each exactly once.
     Operation {
-        /// Which.
+        /// The operation.
         op: OpId,
         /// Payload that was broadcast.
         payload: Bytes,

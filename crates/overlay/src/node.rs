@@ -68,10 +68,10 @@ impl NodeConfig {
 
 /// The data plane of one site: a state machine without I/O and clock.
 ///
-/// Whoever drives it gives it frames, link events, operations and the time, and after each input
-/// drains [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) until `None`,
-/// then calls [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout)
-/// says. Time never goes backwards.
+/// Its driver gives it frames, link events, operations and the time, and after each input drains
+/// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) until `None`, then
+/// calls [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) says.
+/// Time never goes backwards.
 ///
 /// - **Links.** Every site is to be connected with every other. A link may consist of many
 ///   connections and flows, so frames to one site may pass each other. A frame arrives whole or not
@@ -105,7 +105,9 @@ impl NodeConfig {
 ///     let bytes = transmit.frame.to_bytes(); // a connection carries them
 ///     nodes[1].handle_frame(now, Site(0), Frame::decode(&bytes)?)?;
 /// }
-/// let Some(Event::Delivered { payload, .. }) = nodes[1].poll_event() else { panic!("it has come") };
+/// let Some(Event::Delivered { payload, .. }) = nodes[1].poll_event() else {
+///     panic!("it has come")
+/// };
 /// assert_eq!(payload.into_bytes(), "to all others");
 /// # Ok(())
 /// # }

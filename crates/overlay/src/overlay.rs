@@ -34,7 +34,8 @@ pub use builder::{OverlayBuilder, StartError};
 /// ```no_run
 /// # use convoke_core::{Endpoint, NodeId};
 /// # use convoke_overlay::Overlay;
-/// # async fn start(endpoint: &Endpoint, [a, b, c]: [NodeId; 3]) -> Result<(), Box<dyn std::error::Error>> {
+/// # type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+/// # async fn start(endpoint: &Endpoint, [a, b, c]: [NodeId; 3]) -> Result {
 /// let overlay = Overlay::builder(endpoint)
 ///     .listen("tcp://10.0.0.1:7100")
 ///     .site(a, "tcp://10.0.0.1:7100")
@@ -94,7 +95,7 @@ pub enum IntroduceError {
     },
 }
 
-/// Why an operation was not got from others.
+/// Reason why an operation was not got from others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PullError {

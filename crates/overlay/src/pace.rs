@@ -111,7 +111,8 @@ mod tests {
                 }
                 bucket.spend(now, size);
                 sent += size as i128 * BYTE;
-                let planned = i128::try_from(now.since(start).as_nanos()).unwrap() * i128::from(rate);
+                let elapsed_ns = i128::try_from(now.since(start).as_nanos()).unwrap();
+                let planned = elapsed_ns * i128::from(rate);
                 prop_assert!(sent <= planned + bucket.size() + size as i128 * BYTE);
             }
         }

@@ -1,4 +1,4 @@
-//! Which tree a frame takes: the one with the largest credit.
+//! Choice of the tree that a frame takes: the one with the largest credit.
 //!
 //! Every frame gives each tree credit for its share of the bytes and takes all bytes from the tree
 //! that carries it. The credits sum to zero, none falls below minus one frame, so none rises above
@@ -96,7 +96,8 @@ mod tests {
             let trees = trees(&rates);
             let mut picker = TreePicker::new(&trees);
             let sum: u128 = rates.iter().map(|rate| u128::from(*rate)).sum();
-            let others = trees.iter().filter(|tree| tree.rate > 0).count().saturating_sub(1) as u128;
+            let used = trees.iter().filter(|tree| tree.rate > 0).count();
+            let others = used.saturating_sub(1) as u128;
             let largest = *sizes.iter().max().expect("not empty") as u128;
             let mut sent = vec![0u128; trees.len()];
             let mut all = 0u128;

@@ -25,7 +25,7 @@ pub use base::Substreams;
 pub struct Tree {
     /// The only inner node besides the root; none when the root serves all itself.
     pub relay: Option<Site>,
-    /// Whom the relay serves. Contains neither the root nor the relay; empty without a relay.
+    /// Sites that the relay serves. Contains neither the root nor the relay; empty without a relay.
     pub forward: SiteSet,
     /// Rate of the sub-stream, kbit/s; [`RATE_UNLIMITED`] where nothing limits it.
     pub rate: u64,
@@ -62,7 +62,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Which version of the model it was made from.
+    /// Version of the model it was made from.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }

@@ -177,7 +177,7 @@ impl Receiver {
         stream.is_some_and(|stream| stream.wants(seq))
     }
 
-    /// Which chunks are here of an operation that is not complete.
+    /// Chunks that are here of an operation that is not complete.
     pub(crate) fn present(&self, op: OpId) -> bytes::Bytes {
         let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);
         stream.map(|stream| stream.present(op.seq)).unwrap_or_default()

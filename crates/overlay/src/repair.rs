@@ -287,7 +287,7 @@ impl Fetches {
         self.table.range(op..end).any(|(_, fetching)| fetching.tried.contains(holder))
     }
 
-    /// Which chunks are here of an operation that no stream brings.
+    /// Chunks that are here of an operation that no stream brings.
     pub(crate) fn present(&self, op: OpId) -> Option<Bytes> {
         let (_, assembly) = self.table.get(&op)?.own.as_ref()?;
         Some(assembly.present())

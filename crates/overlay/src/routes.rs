@@ -28,7 +28,7 @@ pub(crate) struct Routes {
 pub(crate) struct Relayed {
     /// The site between.
     pub(crate) relay: Site,
-    /// Whom it serves.
+    /// Sites that it serves.
     pub(crate) forward: SiteSet,
 }
 

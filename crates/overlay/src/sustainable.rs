@@ -22,7 +22,7 @@ pub enum Condition {
 /// A condition that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The condition.
     pub condition: Condition,
     /// Capacity that would be needed, kbit/s.
     pub needed: u64,

@@ -1,4 +1,4 @@
-//! Which relays a root trusts with its stream, and how one gets its trust back.
+//! Trust of a root in relays of its stream: how one loses it and gets it back.
 //!
 //! ```text
 //!        timer, misses                    probation_min * 2^failures

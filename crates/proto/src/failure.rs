@@ -16,7 +16,7 @@ pub struct Failure {
     pub task: TaskKey,
     /// The node that held it, if known.
     pub node: Option<NodeId>,
-    /// Why.
+    /// Reason.
     pub cause: Cause,
     /// Possible effects of the task. Repeating is safe only after [`Executed::No`].
     pub executed: Executed,

@@ -74,7 +74,7 @@ pub(crate) struct Leg {
 /// The sole reply of a branch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Which of the call's replies it was, in order of arrival.
+    /// Place of the reply among those of the call, in order of arrival.
     pub(crate) nth: u32,
     pub(crate) by: Arrival,
     /// Tail transfers until it was given.

@@ -1,5 +1,5 @@
-//! The calls of an origin that are known to be settled, and the tags of a view that are closed: sets
-//! of numbers, kept as intervals.
+//! The calls of an origin that are known to be settled, and the tags of a view that are closed:
+//! sets of numbers, kept as intervals.
 //!
 //! Statements come late, twice and in any order, and settled is for ever, so all that is done with
 //! them is to unite them (`settlement.md` S6, S8). What finds no room is not learnt, which costs

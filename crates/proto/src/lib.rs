@@ -132,7 +132,7 @@ pub(crate) struct Arrival {
     pub(crate) from: NodeId,
     /// The connection.
     pub(crate) link: LinkId,
-    /// Whose share pays for what the frame asks to be kept.
+    /// Peer whose share pays for what the frame asks to be kept.
     pub(crate) peer: PeerIndex,
     /// The key that it shows.
     pub(crate) key: Option<Key>,
@@ -170,7 +170,7 @@ pub enum Fault {
     /// A frame without a sensible receiver.
     #[error("a frame is not addressed to this node")]
     Misrouted,
-    /// What came is no frame.
+    /// The bytes are no frame.
     #[error(transparent)]
     Wire(#[from] wire::WireError),
 }

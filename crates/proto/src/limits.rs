@@ -92,14 +92,14 @@ pub struct Limits {
     pub backoff_max: Duration,
 }
 
-/// Which initiators a server dials to reply to directly.
+/// Initiators that a server dials to reply to directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyDial {
     /// Nobody: without a connection, replies go through the parent.
     Never,
     /// Nodes whose address the endpoint was given. Keeps a stranger from making this node dial.
     KnownNodes,
-    /// Whoever advertises an address.
+    /// All who advertise an address.
     Anybody,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::address::Address;
 use crate::id::{Incarnation, LinkNonce, NodeId};
 
-/// Which queue of a connection a frame takes.
+/// Queue of a connection that a frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Small and urgent: CREDIT, CANCEL, plain PROBE, STATUS of running tasks. Overtakes data.
@@ -21,7 +21,7 @@ pub enum Lane {
 pub struct Hello {
     /// The node that it is.
     pub node: NodeId,
-    /// Which life of it.
+    /// Life of the node.
     pub incarnation: Incarnation,
     /// Addresses at which others can dial it; empty for a node that only dials out. Never an
     /// unspecified address: the transport replaces `0.0.0.0` by the connection's local address.
@@ -63,7 +63,7 @@ pub enum PeerName {
     /// A node that its connections prove, or one that only claims its name where the transport
     /// knows no place.
     Node(NodeId),
-    /// Whoever connects from there: an address without its port.
+    /// All who connect from there: an address without its port.
     Place(Arc<str>),
 }
 

@@ -49,7 +49,7 @@ pub enum MailKey {
 }
 
 impl MailKey {
-    /// What a cast is about, as its header and it say.
+    /// Key of a cast, from its header and what it says it is about.
     pub(crate) fn of(call: CallId, about: About) -> Self {
         match about {
             About::Call { initiator: node } => {
@@ -76,7 +76,7 @@ pub struct CallName {
 /// Tags of a space are ordered, and closed in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag {
-    /// Which service or group the tag belongs to.
+    /// Service or group that the tag belongs to.
     pub space: u64,
     /// The first part.
     pub view: u64,
@@ -93,7 +93,7 @@ pub enum MailReader {
     Space(u64),
 }
 
-/// Why a mailbox cannot be opened.
+/// Reason why a mailbox cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinRefusal {

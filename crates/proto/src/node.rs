@@ -63,7 +63,7 @@ pub enum NodeEvent {
         node: NodeId,
         /// The connection.
         link: LinkId,
-        /// Why.
+        /// Reason.
         why: ResetReason,
     },
     /// Frames of a connection did not count: said at most once a second for each connection.
@@ -77,7 +77,7 @@ pub enum NodeEvent {
     },
 }
 
-/// Why a connection is to be closed.
+/// Reason why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResetReason {
@@ -255,7 +255,7 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
     }
 
-    /// Why a dial failed, for the failures it causes; before [`Self::handle_dial_failed`].
+    /// Notes why a dial failed, for the failures it causes; before [`Self::handle_dial_failed`].
     pub fn note_dial_error(&mut self, node: NodeId, text: &str) {
         self.links.note_dial_error(node, text);
     }
@@ -373,7 +373,7 @@ impl<O: Outbox> Node<O> {
         self.visits.is_running(task)
     }
 
-    /// What each peer has of what they share.
+    /// Shares that each peer has of the pools.
     pub fn shares(&self) -> impl Iterator<Item = Taken> {
         self.links.shares().taken()
     }

@@ -14,7 +14,7 @@ pub struct Destination {
     pub to: NodeId,
     /// The connection to it.
     pub link: LinkId,
-    /// Which lane of that.
+    /// Lane of that connection.
     pub lane: Lane,
 }
 
@@ -37,7 +37,7 @@ pub trait Outbox {
 /// A connection does not take a frame.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Why, for the failure of what the frame asks for.
+    /// Reason, for the failure of what the frame asks for.
     pub text: String,
 }
 
@@ -48,7 +48,7 @@ pub struct Queue(VecDeque<Transmit>);
 /// A frame on its way to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where it goes.
+    /// Connection and node it goes to.
     pub to: Destination,
     /// The frame.
     pub frame: Frame,

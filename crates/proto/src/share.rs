@@ -40,14 +40,14 @@ const POOLS: usize = 5;
 /// Amounts of each pool.
 pub(crate) type Amounts = [usize; POOLS];
 
-/// What one peer has of a pool, for inspection.
+/// Share that one peer has of a pool, for inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The peer.
     pub peer: PeerName,
     /// The pool, as messages name its limit.
     pub pool: &'static str,
-    /// What it has.
+    /// Amount that it has.
     pub taken: usize,
     /// Size of the pool.
     pub max: usize,
@@ -173,7 +173,7 @@ impl Shares {
         self.max[pool.index()]
     }
 
-    /// What each peer has of each pool.
+    /// Shares that each peer has of each pool.
     pub(crate) fn taken(&self) -> impl Iterator<Item = Taken> {
         self.peers.iter().flatten().flat_map(|peer| {
             Pool::ALL.into_iter().map(|pool| Taken {

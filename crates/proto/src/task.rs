@@ -66,7 +66,7 @@ pub(crate) struct ChildRequest {
 /// The error that a handler ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskFailure {
-    /// Why.
+    /// Reason.
     pub cause: Cause,
     /// Its execution, as far as known.
     pub executed: Executed,
@@ -127,8 +127,8 @@ pub enum SendError {
     TooManyBranches,
     /// The message is larger than `Limits::message_bytes_max`, or its metadata than 16,000 bytes.
     #[error(
-        "a message of {size} bytes is larger than message_bytes_max, {limit} (metadata may never have \
-         more than 16000 bytes)"
+        "a message of {size} bytes is larger than message_bytes_max, {limit} (metadata may never \
+         have more than 16000 bytes)"
     )]
     TooLarge {
         /// The message, or its metadata.

@@ -10,9 +10,9 @@ use crate::wire::{Cause, Entry};
 pub struct TraceEvent {
     /// When it learnt it.
     pub at: Timestamp,
-    /// Of which task.
+    /// Its task.
     pub task: TaskKey,
-    /// What.
+    /// The event.
     pub what: Traced,
 }
 
@@ -40,7 +40,7 @@ pub enum Traced {
     },
     /// It failed.
     Failed {
-        /// Why.
+        /// Reason.
         cause: Cause,
     },
 }

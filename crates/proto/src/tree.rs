@@ -123,7 +123,7 @@ impl Branch {
     }
 }
 
-/// Why a peer's word about the tree cannot be true, or cannot be kept.
+/// Reason why a peer's word about the tree cannot be true, or cannot be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeFault {
     /// Two different entries, an index beyond what an entry declared, or a number beyond its bound.

@@ -1,10 +1,10 @@
 //! Random and mutated bytes against `Frame::decode`, for `CONVOKE_FUZZ_SECONDS` seconds (default
 //! 2).
 //!
-//! Whatever the bytes, decoding must not panic, must not hold more memory than a small multiple of
-//! them, and what it accepts must encode to the very same bytes. Every round has a seed of its own;
-//! a round that fails prints it, and `CONVOKE_FUZZ_SEED` set to it starts with that round. An
-//! abort, as on running out of memory, prints none: run with `--nocapture` to see the first seed.
+//! Decoding any bytes must not panic, must not hold more memory than a small multiple of them, and
+//! what it accepts must encode to the very same bytes. Every round has a seed of its own; a round
+//! that fails prints it, and `CONVOKE_FUZZ_SEED` set to it starts with that round. An abort, as on
+//! running out of memory, prints none: run with `--nocapture` to see the first seed.
 
 use std::env;
 use std::hash::{BuildHasher, RandomState};

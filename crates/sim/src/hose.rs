@@ -20,7 +20,8 @@
 //! let at = hose.poll_timeout().expect("it is on its way");
 //! assert_eq!(at, Timestamp::from_nanos(1_000_000)); // it leaves the uplink
 //! let at = Timestamp::from_nanos(21_000_000);
-//! assert_eq!(hose.poll_arrival(at).map(|arrival| (arrival.at, arrival.item)), Some((at, "hello")));
+//! let arrival = hose.poll_arrival(at).map(|arrival| (arrival.at, arrival.item));
+//! assert_eq!(arrival, Some((at, "hello")));
 //! ```
 //!
 //! # Promises

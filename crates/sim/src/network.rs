@@ -59,7 +59,7 @@ pub struct End {
 pub struct Wire {
     /// Both ends.
     pub ends: [End; 2],
-    /// Which ends know it as open.
+    /// True for the ends that know it as open.
     pub is_up: [bool; 2],
     /// When each end learns of it; nothing arrives there before.
     pub ready_at: [Timestamp; 2],
@@ -294,7 +294,7 @@ impl Network {
 }
 
 impl Wire {
-    /// Which end a node is.
+    /// Index of the end that a node is.
     pub fn side(&self, place: Place) -> usize {
         usize::from(self.ends[0].place != place)
     }

@@ -170,7 +170,7 @@ pub enum TaskEnd {
     Tailed,
     /// It failed.
     Failed {
-        /// Why.
+        /// Cause.
         cause: Cause,
         /// It took its branches with it.
         aborts: bool,

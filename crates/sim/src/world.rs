@@ -59,7 +59,7 @@ pub struct World {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{invariant}: {message}")]
 pub struct Violation {
-    /// Which.
+    /// Name of the invariant.
     pub invariant: String,
     /// How.
     pub message: String,

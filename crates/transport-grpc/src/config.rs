@@ -113,7 +113,7 @@ impl Config {
         }
     }
 
-    /// What this end grants: the largest message, and the window for both lanes.
+    /// Grants of this end: the largest message, and the window for both lanes.
     pub(crate) fn grants(&self) -> (u32, [u32; 2]) {
         (self.message_bytes_max, [self.window_bytes; 2])
     }

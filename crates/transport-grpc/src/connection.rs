@@ -1,5 +1,5 @@
-//! The pipe of a connection as the body of an HTTP/2 stream, which asks for the next message whenever
-//! the stream's window has room.
+//! The pipe of a connection as the body of an HTTP/2 stream, which asks for the next message
+//! whenever the stream's window has room.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! From a stream to a connection: the parts both ends share, and the accepting end's.
 //!
-//! The first message in either direction is a hello. The dialler speaks first; the other end asks its sink, and answers with its own hello or a gRPC
-//! status that says why not.
+//! The first message in either direction is a hello. The dialler speaks first; the other end asks
+//! its sink, and answers with its own hello or a gRPC status that says why not.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -147,7 +147,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_greeting_or_refused(message in prop::collection::vec(any::<u8>(), 0..600)) {
+        fn any_bytes_are_a_greeting_or_refused(
+            message in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
             if let Ok(greeting) = decode(message.into()) {
                 prop_assert_eq!(decode(encode(&greeting)), Ok(greeting));
             }

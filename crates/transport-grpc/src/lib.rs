@@ -79,9 +79,9 @@
 //!
 //! # Modules
 //!
-//! What works without I/O is in [`convoke_transport::parts`]. Of the transport are `connection`,
-//! `reader`, `handshake`, `dial`, `listener`. `serve` and `http2` are HTTP/2's two ends, which the `edge` and
-//! `foreign` share with it.
+//! Parts without I/O are in [`convoke_transport::parts`]. Of the transport are `connection`,
+//! `reader`, `handshake`, `dial`, `listener`. `serve` and `http2` are HTTP/2's two ends, which the
+//! `edge` and `foreign` share with it.
 #![forbid(unsafe_code)]
 
 mod codec;

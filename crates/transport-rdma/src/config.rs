@@ -131,16 +131,16 @@ impl<P: Provider> RdmaTransportBuilder<P> {
     }
 
     /// After how long without sending a keep-alive is sent. Default 3 s; sooner when the peer's
-    /// timeout asks for it. A peer that is quiet is probed as often, by a write of nothing, which its
-    /// adapter answers by itself: so a machine that is gone is noticed before its timeout.
+    /// timeout asks for it. A peer that is quiet is probed as often, by a write of nothing, which
+    /// its adapter answers by itself: so a machine that is gone is noticed before its timeout.
     pub fn keep_alive_interval(mut self, interval: Duration) -> Self {
         self.config.common.keep_alive_interval = interval;
         self
     }
 
     /// After how long without a message from the peer's process the connection is closed, if the
-    /// device has not given it up before. Default 10 s. At least three intervals, and at least
-    /// 100 ms. From a peer that has no credit, because what it sent before was not taken, nothing is
+    /// device has not given it up before. Default 10 s. At least three intervals, and at least 100
+    /// ms. From a peer that has no credit, because what it sent before was not taken, nothing is
     /// expected.
     pub fn keep_alive_timeout(mut self, timeout: Duration) -> Self {
         self.config.common.keep_alive_timeout = timeout;

@@ -43,7 +43,7 @@ const HEAD_BYTES: usize = 8;
 const HELLO_BYTES: u8 = 40;
 const REFUSAL_TEXT_BYTES_MAX: usize = 128;
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HelloError {
     #[error("it does not speak convoke over RDMA")]

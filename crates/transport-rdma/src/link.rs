@@ -341,7 +341,7 @@ impl Link {
         self.lanes.iter().all(SendQueue::is_empty)
     }
 
-    /// Why it closes, once it does: by [`close`](Self::close), the peer's goodbye or its fault.
+    /// Reason why it closes, once it does: [`close`](Self::close), the peer's goodbye or its fault.
     #[inline]
     pub(crate) fn closing(&self) -> Option<&CloseReason> {
         self.closing.as_ref()

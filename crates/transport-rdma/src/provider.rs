@@ -248,7 +248,7 @@ pub struct QueuePairSettings {
 pub struct PostError {
     /// Number of requests before it that were posted.
     pub posted: usize,
-    /// Why it was not.
+    /// Reason.
     pub error: VerbsError,
 }
 
@@ -296,7 +296,7 @@ pub enum Event<P: Provider> {
     Unreachable {
         /// The queue pair's.
         tag: Tag,
-        /// Why, as far as is known.
+        /// Reason, as far as is known.
         error: VerbsError,
     },
     /// The other end has disconnected or died, or has answered our disconnect.

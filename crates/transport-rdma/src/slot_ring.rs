@@ -307,7 +307,8 @@ mod tests {
         ) {
             let mut ring = SlotRing::new(limits(n, r, 0));
             let mut posted = VecDeque::new();
-            let (mut lent, mut freed): (Vec<Slot>, VecDeque<Slot>) = (Vec::new(), (0..n + u32::from(r)).map(Slot).collect());
+            let mut lent: Vec<Slot> = Vec::new();
+            let mut freed: VecDeque<Slot> = (0..n + u32::from(r)).map(Slot).collect();
             for (op, index) in ops {
                 match op {
                     0 => {

@@ -79,7 +79,7 @@ struct State<P: Provider> {
     deadline: Option<Instant>,
     /// It closes, and whoever waits has been woken.
     is_ending: bool,
-    /// Why it ended, when the link does not know.
+    /// Reason why it ended, when the link does not know.
     failure: Option<CloseReason>,
     /// Error for the dialler, when it says more.
     dial_error: Option<DialError>,
@@ -193,9 +193,9 @@ impl<P: Provider> Wire<P> {
         Pulse { is_connected, next_look }
     }
 
-    /// Keeps the peer sure that this process is alive, and looks whether the peer's is. Over an idle
-    /// connection the peer is probed, too, which its adapter answers by itself: so that a machine
-    /// without power is noticed sooner.
+    /// Keeps the peer sure that this process is alive, and looks whether the peer's is. Over an
+    /// idle connection the peer is probed, too, which its adapter answers by itself: so that a
+    /// machine without power is noticed sooner.
     pub(crate) fn beat(&self, now: Instant) {
         let mut state = self.state.lock();
         let State { phase: Phase::Connected, link: Some(link), came, heartbeat, .. } = &mut *state

@@ -114,7 +114,7 @@ impl Config {
         }
     }
 
-    /// What this end grants: the largest chunk, and the windows of the lanes.
+    /// Grants of this end: the largest chunk, and the windows of the lanes.
     pub(crate) fn grants(&self) -> (u32, [u32; 2]) {
         (self.chunk_bytes, [self.control_window_bytes, self.data_window_bytes])
     }

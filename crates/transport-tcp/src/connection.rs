@@ -63,7 +63,7 @@ pub(crate) enum Written {
     WouldBlock,
 }
 
-/// What is to be sent, and who writes it.
+/// Queue of what is to be sent, and who writes it.
 pub(crate) struct Out<H> {
     outbound: Outbound,
     duty: Duty<WriteDuty<H>>,

@@ -25,7 +25,7 @@ use crate::tls::{self, TlsError};
 /// "protocol version" (RFC 8446 section 6).
 const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
 
-/// Why a handshake came to nothing.
+/// Reason why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("{0}")]

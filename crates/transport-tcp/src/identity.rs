@@ -64,7 +64,7 @@ struct Shared {
     reloading: Mutex<()>,
 }
 
-/// Why certificates cannot be used.
+/// Reason why certificates cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -79,7 +79,7 @@ pub enum IdentityError {
     /// The input is not PEM, or lacks what is needed.
     #[error("{what}: {message}")]
     Pem {
-        /// Which of the inputs: a path, or what it is for.
+        /// Input: a path, or what it is for.
         what: String,
         /// Defect that was found.
         message: String,

@@ -100,7 +100,8 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let tcp = TcpTransport::new();
 //! let listener = tcp.listen(&"tcp://127.0.0.1:0".parse()?, Arc::new(Echo(1))).await?;
-//! let connection = tcp.dial(&listener.local_address(), Some(NodeId::new(1)), Arc::new(Echo(2))).await?;
+//! let address = listener.local_address();
+//! let connection = tcp.dial(&address, Some(NodeId::new(1)), Arc::new(Echo(2))).await?;
 //! connection.append(Lane::Data, 5, &mut |frame| frame.copy_from_slice(b"hello"))?;
 //! connection.flush();
 //! assert_eq!(connection.link().peer.node, NodeId::new(1));
@@ -119,7 +120,7 @@
 //!
 //! # Modules
 //!
-//! What works without I/O is in [`convoke_transport::parts`]. Here are `connection` and `platform`,
+//! Parts without I/O are in [`convoke_transport::parts`]. Here are `connection` and `platform`,
 //! what that stands on; `writer`, `reader`, `handshake`, `dial`, `listener`; `socket`, what differs
 //! with TLS. With TLS: `identity` (certificates, and whom they prove), `tls`.
 //!

@@ -1,9 +1,8 @@
 //! All broadcasts of all sources at one member. No I/O, no clock.
 //!
-//! Whatever a source does stays within its own share: so many of its broadcasts may be under way,
-//! and those below the lowest that is not delivered are over. A liar that leaves a gap, or never
-//! completes what it begins, holds up its own broadcasts alone, and what is remembered is bounded
-//! for ever.
+//! A source stays within its own share: so many of its broadcasts may be under way, and those below
+//! the lowest that is not delivered are over. A liar that leaves a gap, or never completes what it
+//! begins, holds up its own broadcasts alone, and what is remembered is bounded for ever.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -54,7 +53,7 @@ pub enum Output {
     Deliver(Delivery),
 }
 
-/// Why a value is not broadcast.
+/// Reason why a value is not broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// It is above [`VALUE_BYTES_MAX`].

@@ -104,7 +104,7 @@ const DAYS_OF_JOINING: u64 = 365;
 const DAYS_OF_BIRTH: u64 = 7_305;
 /// As many as there are cities in the official data, near enough; people prefer the first ones.
 const CITIES: u64 = 1_300;
-/// Why no insert fails.
+/// Reason why no insert fails.
 const FRESH: &str = "every generated thing has a new id, and is newer than what it names";
 
 impl Generator {

@@ -69,7 +69,7 @@ pub struct MessageRecord {
     pub replies: BTreeSet<MessageId>,
 }
 
-/// Why a fact does not fit the graph.
+/// Reason why a fact does not fit the graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Defect {

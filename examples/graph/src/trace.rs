@@ -16,7 +16,7 @@ pub struct Branch {
     pub replies: Vec<(u64, usize)>,
     /// How its manifest came, once it did, and when.
     pub manifest: Option<(u64, EntryBy)>,
-    /// Why it failed, if it did.
+    /// Cause of its failure, if it failed.
     pub failure: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct Client {
     deadline: Duration,
 }
 
-/// Why a value was not written.
+/// Reason why a value was not written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {

@@ -46,7 +46,7 @@ struct Register {
     value: Vec<u8>,
 }
 
-/// Why a value is not stored.
+/// Reason why a value is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Values that were written have a timestamp of 1 or more. The writer's doing.

@@ -26,7 +26,7 @@ pub struct Held {
     pub stubs: usize,
     /// Calls and tags that casts are about.
     pub mailboxes: usize,
-    /// Whoever is to be told something.
+    /// Those who are to be told something.
     pub waiting: usize,
     /// Connections that are open.
     pub connections: usize,

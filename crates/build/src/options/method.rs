@@ -106,8 +106,8 @@ impl Written {
             self.quorum == Some(true) || self.multicast == Some(true) || self.echo_phases.is_some();
         if method.is_client_streaming() && has_members {
             Some(
-                "a streamed request goes to one node, and `quorum`, `multicast` and `echo_phases` ask \
-                 many: take one message, or remove the option",
+                "a streamed request goes to one node, and `quorum`, `multicast` and `echo_phases` \
+                 ask many: take one message, or remove the option",
             )
         } else if method.is_server_streaming() && self.tree == Some(false) {
             Some(
@@ -121,7 +121,8 @@ impl Written {
     fn of_promises(&self, of: ServiceOptions) -> Option<&'static str> {
         if of.is_ordered && self.ordered == Some(false) {
             Some(
-                "`ordered_service` orders all methods, and the option denies it: remove one of them",
+                "`ordered_service` orders all methods, and the option denies it: remove one of \
+                 them",
             )
         } else if self.read_only == Some(true) && self.idempotent == Some(false) {
             Some("`read_only` implies `idempotent`, which the option denies: remove one of them")
@@ -136,8 +137,8 @@ impl Written {
         }
         if method.output().fields().len() > 0 {
             Some(
-                "nobody reads what a `multicast` method answers, and its response has fields: answer \
-                 with `google.protobuf.Empty`, or ask for a `quorum`",
+                "nobody reads what a `multicast` method answers, and its response has fields: \
+                 answer with `google.protobuf.Empty`, or ask for a `quorum`",
             )
         } else if self.tree == Some(true) || method.is_server_streaming() {
             Some(
@@ -146,8 +147,8 @@ impl Written {
             )
         } else if self.quorum == Some(true) || self.echo_phases.is_some() {
             Some(
-                "nobody waits for a `multicast` method, and `quorum` and `echo_phases` are about its \
-                 replies: remove one of them",
+                "nobody waits for a `multicast` method, and `quorum` and `echo_phases` are about \
+                 its replies: remove one of them",
             )
         } else {
             None
@@ -158,8 +159,8 @@ impl Written {
         self.echo_phases?;
         if self.tree == Some(true) || method.is_server_streaming() {
             Some(
-                "`echo_phases` hold back the one reply of each member, and a tree or stream has many: \
-                 remove one of them, or run an `EchoRound` in the handler",
+                "`echo_phases` hold back the one reply of each member, and a tree or stream has \
+                 many: remove one of them, or run an `EchoRound` in the handler",
             )
         } else if self.quorum == Some(false) {
             Some("`echo_phases` implies `quorum`, which the option denies: remove one of them")

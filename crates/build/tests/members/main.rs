@@ -1,5 +1,5 @@
-//! The generated code of `testdata/storage.proto`, compiled under strict lints, and run by four members and
-//! a client on a simulated network.
+//! The generated code of `testdata/storage.proto`, compiled under strict lints, and run by four
+//! members and a client on a simulated network.
 
 #![deny(
     warnings,
@@ -230,7 +230,7 @@ async fn who_echoes_is_not_asked_twice() {
     cluster.stop().await;
 }
 
-/// What is said when node 1 is to serve a storage with these members.
+/// Refusal of node 1, when it is to serve a storage with these members.
 async fn refusal(members: Option<Configuration>) -> String {
     let server = StorageServer::new(Register::default());
     let server = match members {
@@ -245,16 +245,16 @@ async fn refusal(members: Option<Configuration>) -> String {
 
 #[tokio::test]
 async fn a_server_that_is_not_told_its_members_does_not_start() {
-    let expected = "a service does not fit this node: replicated.Storage has echo phases: say among whom by \
-                    `StorageServer::members`";
+    let expected = "a service does not fit this node: replicated.Storage has echo phases: say \
+                    among whom by `StorageServer::members`";
     assert_eq!(refusal(None).await, expected);
 }
 
 #[tokio::test]
 async fn a_server_among_whose_members_it_is_not_does_not_start() {
     let others = configuration().without([node(1)]);
-    let expected = "a service does not fit this node: replicated.Storage/WriteEcho echoes among {n2, n3, n4}, \
-                    and n1 is none of them";
+    let expected = "a service does not fit this node: replicated.Storage/WriteEcho echoes among \
+                    {n2, n3, n4}, and n1 is none of them";
     assert_eq!(refusal(Some(others)).await, expected);
     let nobody = configuration().without((1..=4).map(node));
     let text = refusal(Some(nobody)).await;

@@ -66,7 +66,7 @@ impl Register {
         newest.cloned().unwrap_or_default()
     }
 
-    /// What was appended, forgotten and hinted, in order.
+    /// Entries that were appended, forgotten and hinted, in order.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state().log.clone()
     }

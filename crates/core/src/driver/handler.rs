@@ -37,8 +37,8 @@ impl Driver {
     /// Gives a handler that may start to `run`, with the gate that it has passed. One that may not
     /// run fails; one of an ordered method waits while an earlier one of the same peer runs.
     pub(super) fn admit(self: &Arc<Self>, start: Start, run: impl FnOnce(Start, Option<GateKey>)) {
-        // Asked on the thread that brought the request, so that the connection it came over is still
-        // known.
+        // Asked on the thread that brought the request, so that the connection it came over is
+        // still known.
         if let Some((authorize, method)) = self.methods.rule(start.method)
             && let Some(denied) = self.denial(&start, authorize, method)
         {
@@ -159,7 +159,8 @@ impl Driver {
     ) -> HandlerFuture {
         let driver = self.clone();
         let Some(carrier) = self.carrier() else {
-            let text = "the message travels beside its request, and this node has no overlay to take it from";
+            let text = "the message travels beside its request, and this node has no overlay to \
+                        take it from";
             let status = Status::new(Code::FailedPrecondition, text);
             return Box::pin(async { HandlerResult::Failed(not_begun(status)) });
         };

@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    /// What handlers of one batch reply is sent for all of them together. So a part of a task may
-    /// begin to wait after its handler, and before the node knows that the task is over.
+    /// Replies of the handlers of one batch are sent together. So a part of a task may begin to
+    /// wait after its handler, and before the node knows that the task is over.
     #[tokio::test]
     async fn a_part_that_begins_to_wait_after_its_handler_is_told_that_the_task_is_over() {
         let left = Arc::new(Mutex::new(None));

@@ -43,7 +43,7 @@ pub struct Items<Req> {
     types: PhantomData<fn() -> Req>,
 }
 
-/// Why the items of a streamed request end before the last.
+/// Reason why the items of a streamed request end before the last.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ItemsError {

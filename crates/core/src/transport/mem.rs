@@ -3,8 +3,9 @@
 //! For tests, and for several endpoints in one program. Names are those of the process; one that
 //! ends in `:0` gets a number in place of the 0. No peer of another process is told of them.
 //!
-//! Each end is a [`Pipe`], from which the reader of the other takes a message when its sink has taken
-//! the last: so the queue of the sender is all that is held, within the bounds of any transport.
+//! Each end is a [`Pipe`], from which the reader of the other takes a message when its sink has
+//! taken the last: so the queue of the sender is all that is held, within the bounds of any
+//! transport.
 
 #![expect(clippy::disallowed_methods, reason = "a transport reads the clock for its connections")]
 
@@ -299,7 +300,7 @@ fn opening<'a>(mine: &'a Greeting, theirs: &'a Greeting, is_dialler: bool) -> Op
 struct Offer {
     mine: Greeting,
     theirs: Greeting,
-    /// What the dialler sends.
+    /// Messages of the dialler.
     pipe: Arc<Pipe>,
 }
 
@@ -330,7 +331,7 @@ impl Drop for GivenUp {
     }
 }
 
-/// What the other end sends; its drop tells that end that nobody takes it any more.
+/// Messages of the other end; dropped, it tells that end that nobody takes them any more.
 struct Incoming(Arc<Pipe>);
 
 impl Messages for Incoming {

@@ -1,12 +1,12 @@
-//! Checks the planner against folders of vectors: inputs with what they must come to. The vectors are described
-//! in `testdata/vectors/README.md`.
+//! Checks the planner against folders of vectors: inputs with what they must come to. The vectors
+//! are described in `testdata/vectors/README.md`.
 //!
 //! ```text
 //! cargo run --release -p convoke-overlay --example plan -- check crates/overlay/testdata/vectors
 //! ```
 //!
-//! Prints what does not match and `X of Y instances match`; succeeds only if all do and there is at least one.
-//! With `--features lp` the one-relay trees are checked, too.
+//! Prints what does not match and `X of Y instances match`; succeeds only if all do and there is at
+//! least one. With `--features lp` the one-relay trees are checked, too.
 
 mod vector;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all instances of a folder match.
+/// Checks all instances of a folder; true when they match.
 fn check(folder: &Path) -> anyhow::Result<bool> {
     let (mut instances, mut matching) = (0, 0);
     for path in vectors(folder)? {

@@ -1,7 +1,7 @@
 //! One vector: what a planner is given, and what it must come to.
 //!
-//! The planner works in whole numbers and the expected results are fractions, so each instance is planned with all
-//! rates and capacities times what makes the results whole.
+//! The planner works in whole numbers and the expected results are fractions, so each instance is
+//! planned with all rates and capacities times what makes the results whole.
 
 use anyhow::{Context as _, bail, ensure};
 use convoke_overlay::{
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// How an instance was met.
 pub(crate) struct Outcome {
     pub(crate) id: String,
-    /// What differs, in words.
+    /// Differences, in words.
     pub(crate) misses: Vec<String>,
 }
 

@@ -12,9 +12,9 @@ use crate::site::{Site, SiteSet};
 pub struct SiteReport {
     /// Site that reports.
     pub site: Site,
-    /// Which of the site's reports.
+    /// Version of the report.
     pub version: ReportVersion,
-    /// Which plan the site uses: who has a newer one tells it.
+    /// Epoch of the plan that the site uses: a site with a newer one tells it.
     pub plan_epoch: u32,
     /// Capacities of the site, its demand, and its distance to the others.
     pub estimate: Estimate,
@@ -22,7 +22,7 @@ pub struct SiteReport {
     pub suspects: SiteSet,
 }
 
-/// Which report of a site it is. A report of another life is taken, whichever came first: the next
+/// Version of a site's report. A report of another life is taken, whichever came first: the next
 /// one mends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportVersion {
@@ -50,8 +50,8 @@ impl SiteReport {
         Ok(())
     }
 
-    /// Whom it suspects, as far as others should believe it: a site that suspects more than half of
-    /// the others is most likely cut off itself.
+    /// Suspects of the site, as far as others should believe it: a site that suspects more than
+    /// half of the others is most likely cut off itself.
     pub(super) fn credible_suspects(&self) -> SiteSet {
         let others = self.estimate.latency_us.len().saturating_sub(1);
         let suspects = self.suspects.without(self.site);

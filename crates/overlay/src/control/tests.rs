@@ -38,7 +38,7 @@ struct Net {
     mail: BTreeMap<(Timestamp, u64), Mail>,
     sent: u64,
     loss_percent: u64,
-    /// Which side of a partition each site is on.
+    /// Side of a partition that each site is on.
     side: Vec<u8>,
     noise: bool,
     random: Random,
@@ -453,7 +453,7 @@ fn an_old_report_changes_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever a member proposes, it is a fault or there is a plan.
+    /// Any proposal of a member is a fault, or there is a plan.
     #[test]
     fn any_snapshot_is_taken_or_a_fault(
         rates in prop::collection::vec(prop_oneof![Just(0), 1..200_000_u64, 0..=1_u64 << 49], 15),
@@ -479,7 +479,7 @@ proptest! {
         }
     }
 
-    /// Whatever the members report, there is a plan that fits what they reported, the same at all.
+    /// Any reports of the members lead to a plan that fits them, the same at all.
     #[test]
     fn any_reports_lead_to_one_plan(
         rates in prop::collection::vec(prop_oneof![Just(0), 1..200_000_u64, 0..=1_u64 << 48], 15),

@@ -243,7 +243,8 @@ mod tests {
         fn any_message_comes_back_the_same(
             sites in 1..=128_u16, site: u16, rate in 0..=crate::hose::RATE_MAX_KBIT
         ) {
-            for message in [report(sites.into(), site % sites, rate), snapshot(sites.into(), rate)] {
+            let report = report(sites.into(), site % sites, rate);
+            for message in [report, snapshot(sites.into(), rate)] {
                 prop_assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
             }
         }

@@ -61,7 +61,10 @@ async fn dial(driver: &Arc<Driver>, site: Site, address: &Address) -> bool {
     let node = driver.nodes[site.index()];
     let sink: Arc<dyn Sink> = driver.clone();
     let Some(transport) = driver.transport(address).cloned() else {
-        tracing::error!(%address, "no transport of the endpoint has the scheme of this site's address");
+        tracing::error!(
+            %address,
+            "no transport of the endpoint has the scheme of this site's address"
+        );
         return false;
     };
     let dialled = transport.dial(address, Some(node), sink).await;

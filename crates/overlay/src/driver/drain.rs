@@ -87,8 +87,8 @@ impl State {
         Ok(op)
     }
 
-    /// Whom the body of a request of so many bytes would be brought to now; none where requests
-    /// carry it themselves.
+    /// Sites that the body of a request of so many bytes would be brought to now; none where
+    /// requests carry it themselves.
     pub(crate) fn receivers(&self, bytes: usize) -> Option<SiteSet> {
         let up = self.node.up();
         let takes = !self.is_leaving && !self.is_closed && self.node.is_ready(bytes);

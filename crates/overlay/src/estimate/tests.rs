@@ -284,7 +284,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
 }
 
 proptest! {
-    /// Whatever comes, estimates stay within their bounds and nothing panics.
+    /// Estimates stay within their bounds and nothing panics, with any input.
     #[test]
     fn garbage_does_no_harm(inputs in inputs()) {
         let mut bench = Bench::new();

@@ -176,7 +176,7 @@ fn without_credit_nothing_goes_by_way_of_a_relay() {
     assert_eq!(send(&mut node, at(1_400)), 1);
 }
 
-/// Whoever plans leaves suspects out, so that no plan says how to find out whether one works again.
+/// Plans leave suspects out, so that none says how to find out whether one works again.
 #[test]
 fn a_suspect_proves_itself_though_the_plan_does_without_it() {
     let mut node = node();
@@ -364,10 +364,12 @@ fn frames() -> impl Strategy<Value = Frame> {
         .prop_map(|(life, relay, flaw, seqs)| Frame::Missed(Missed { life, relay, flaw, seqs }));
     prop_oneof![
         4 => data,
-        2 => (lives(), seqs(), bytes()).prop_map(|(life, next, beyond)| Frame::Ack(Ack { life, next, beyond })),
+        2 => (lives(), seqs(), bytes())
+            .prop_map(|(life, next, beyond)| Frame::Ack(Ack { life, next, beyond })),
         1 => (lives(), seqs()).prop_map(|(life, seq)| Frame::Floor { life, seq }),
         1 => Just(Frame::RelayOpen),
-        1 => (any::<u32>(), any::<u64>()).prop_map(|(session, limit_bytes)| Frame::RelayCredit { session, limit_bytes }),
+        1 => (any::<u32>(), any::<u64>())
+            .prop_map(|(session, limit_bytes)| Frame::RelayCredit { session, limit_bytes }),
         1 => (ops(), bytes()).prop_map(|(op, present)| Frame::Fetch(Fetch { op, present })),
         1 => (ops(), seqs()).prop_map(|(op, until)| Frame::HaveNot { op, until }),
         1 => (0..9u32, 0..64u128, 0..64u128).prop_map(|(version, suspects, unreached)| Frame::View(View {
@@ -377,7 +379,8 @@ fn frames() -> impl Strategy<Value = Frame> {
         })),
         2 => notices,
         2 => missed,
-        1 => (site(), site(), bytes()).prop_map(|(from, to, frame)| Frame::Passed(Passed { from, to, frame })),
+        1 => (site(), site(), bytes())
+            .prop_map(|(from, to, frame)| Frame::Passed(Passed { from, to, frame })),
         1 => any::<u64>().prop_map(|at| Frame::Ping { at }),
         1 => any::<u64>().prop_map(|at| Frame::Pong { at }),
     ]

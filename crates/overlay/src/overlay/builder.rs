@@ -58,7 +58,7 @@ enum Planning {
     Plan(Plan),
 }
 
-/// Why an overlay does not start. Nothing of it is left.
+/// Reason why an overlay does not start. Nothing of it is left.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -25,7 +25,7 @@ pub(super) struct Base<'a> {
     pub(super) cost: &'a [u64],
     /// Most that a relay may carry of each root's rate.
     pub(super) share: &'a [u64],
-    /// Which sites relay for nobody.
+    /// Sites that relay for nobody.
     pub(super) excluded: SiteSet,
 }
 

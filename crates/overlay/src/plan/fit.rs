@@ -15,7 +15,7 @@ use super::base::Base;
 pub(super) struct Fit<'a> {
     /// Part of each uplink that the plan may use, kbit/s.
     pub(super) usable: &'a [u64],
-    /// Which sites relay for nobody.
+    /// Sites that relay for nobody.
     pub(super) excluded: SiteSet,
     /// Share of a root's stream that a relay may carry, in thousandths.
     pub(super) share_permille: u32,

@@ -9,7 +9,7 @@ use crate::hose::{HoseModel, ModelError};
 use crate::site::Site;
 use crate::sustainable::{Violation, sustainable};
 
-/// Why there is no plan. [`Plan::direct`] always works.
+/// Reason why there is no plan. [`Plan::direct`] always works.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -19,7 +19,7 @@ pub enum PlanError {
     /// An option is not in thousandths.
     #[error("{option} is {found}: give 1 to 1000")]
     Permille {
-        /// Which option.
+        /// Name of the option.
         option: &'static str,
         /// Value that was given.
         found: u32,

@@ -16,7 +16,7 @@ pub struct PlanOptions {
     pub(super) admit: Option<Fairness>,
 }
 
-/// Which trees a plan may use.
+/// Trees that a plan may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
@@ -90,7 +90,7 @@ impl PlanOptions {
         self
     }
 
-    /// Which trees to use; default [`Family::Base`].
+    /// Uses these trees; default [`Family::Base`].
     #[must_use]
     pub fn family(mut self, family: Family) -> Self {
         self.family = family;
@@ -114,7 +114,7 @@ impl PlanOptions {
         self
     }
 
-    /// Whom to cut when the demands do not fit; default [`Fairness::MaxMin`]. With none, they are
+    /// Cuts demands that do not fit by this rule; default [`Fairness::MaxMin`]. With none, they are
     /// an error.
     #[must_use]
     pub fn admit(mut self, fairness: Option<Fairness>) -> Self {

@@ -71,7 +71,7 @@ struct Reached {
 
 const UNREACHED: Reached = Reached { distance: i64::MAX, before: usize::MAX, is_done: false };
 
-/// Whichever is nearest and not done.
+/// The nearest that is not done.
 enum Next {
     Row(usize),
     Column(usize),

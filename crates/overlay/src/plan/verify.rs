@@ -19,7 +19,7 @@ pub enum PlanFault {
     /// The relay of a tree is its root or no site of the plan.
     #[error("a tree of {root:?} has {relay:?} as its relay")]
     Relay {
-        /// Whose tree.
+        /// Root of the tree.
         root: Site,
         /// The relay.
         relay: Site,
@@ -28,9 +28,9 @@ pub enum PlanFault {
     /// it has no relay to serve them.
     #[error("the relay of a tree of {root:?} cannot serve {forward:?}")]
     Forward {
-        /// Whose tree.
+        /// Root of the tree.
         root: Site,
-        /// Whom the relay should serve.
+        /// Sites that the relay should serve.
         forward: SiteSet,
     },
     /// The model is wrong itself.
@@ -39,7 +39,7 @@ pub enum PlanFault {
     /// A site would broadcast more than it wants.
     #[error("{site:?} broadcasts {found} kbit/s but has demand for {demand}")]
     Demand {
-        /// Which.
+        /// The site.
         site: Site,
         /// Rate that it wants, kbit/s.
         demand: u64,
@@ -49,7 +49,7 @@ pub enum PlanFault {
     /// A site would send more than it can.
     #[error("{site:?} sends {found} kbit/s through an uplink of {uplink}")]
     Uplink {
-        /// Which.
+        /// The site.
         site: Site,
         /// Its capacity, kbit/s.
         uplink: u64,
@@ -59,7 +59,7 @@ pub enum PlanFault {
     /// A site would receive more than it can.
     #[error("{site:?} receives {found} kbit/s through a downlink of {downlink}")]
     Downlink {
-        /// Which.
+        /// The site.
         site: Site,
         /// Its capacity, kbit/s.
         downlink: u64,

@@ -236,7 +236,7 @@ impl Stream {
         Some(!self.has(seq) || self.partial_with(seq).is_some())
     }
 
-    /// Which chunks are here of the operation with this sequence number.
+    /// Chunks that are here of the operation with this sequence number.
     pub(super) fn present(&self, seq: u64) -> Bytes {
         let assembly = self.partial_with(seq).and_then(|first| self.partial.get(&first));
         assembly.map(Assembly::present).unwrap_or_default()

@@ -55,7 +55,8 @@ proptest! {
         for data in drawn.chain(all.clone()) {
             delivered.extend(take(&mut receiver, data));
         }
-        let firsts: Vec<u64> = all.iter().filter(|data| data.index == 0).map(|data| data.op.seq).collect();
+        let firsts = all.iter().filter(|data| data.index == 0);
+        let firsts: Vec<u64> = firsts.map(|data| data.op.seq).collect();
         if order == Order::Unordered {
             delivered.sort_unstable();
         }
@@ -78,7 +79,8 @@ proptest! {
         for _ in 0..all.len() {
             for data in all.iter().rev() {
                 delivered += take(&mut receiver, data.clone()).len();
-                prop_assert!(receiver.waiting_bytes(SOURCE) <= room + 6 * (CHUNK_BYTES + PLACE_BYTES));
+                let waiting = receiver.waiting_bytes(SOURCE);
+                prop_assert!(waiting <= room + 6 * (CHUNK_BYTES + PLACE_BYTES));
             }
         }
         prop_assert_eq!(delivered, counts.len());

@@ -19,9 +19,9 @@ pub(super) struct Chunk {
     pub(super) is_in_line: bool,
     /// Sites that are owed it and have not acknowledged it.
     pub(super) missing: SiteSet,
-    /// For whom a copy is queued here.
+    /// Sites for which a copy is queued here.
     pub(super) queued: SiteSet,
-    /// Whom a copy was sent to, or by way of the relay.
+    /// Sites that a copy was sent to, or by way of the relay.
     pub(super) sent: SiteSet,
     /// Sites that were sent a second copy, so that their time says nothing.
     pub(super) resent: SiteSet,
@@ -74,7 +74,7 @@ impl Chunk {
         }
     }
 
-    /// Whom the relay brings it to, itself included.
+    /// Sites that the relay brings it to, itself included.
     pub(super) fn behind_relay(&self) -> SiteSet {
         self.route.map_or(SiteSet::EMPTY, |route| route.forward.with(route.relay))
     }

@@ -8,7 +8,7 @@ use super::{Life, WINDOW};
 /// Part of the receiver's stream that the sender has: end to end, whatever way it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// Of which life of the source.
+    /// Life of the source.
     pub life: Life,
     /// Every chunk below this sequence number has come, or was given up by the source.
     pub next: u64,

@@ -6,7 +6,7 @@ use crate::site::{SITES_MAX, Site, SiteSet};
 
 use super::{Life, OpId};
 
-/// Why bytes are no frame: the sender's doing.
+/// Reason why bytes are no frame: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

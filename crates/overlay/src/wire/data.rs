@@ -31,7 +31,7 @@ pub enum Forward {
 pub struct Data {
     /// The operation. Its chunks take consecutive sequence numbers, of which it has the first.
     pub op: OpId,
-    /// Which chunk, below `count`.
+    /// Index of the chunk, below `count`.
     pub index: u32,
     /// Of how many: 1 to [`CHUNKS_MAX`].
     pub count: u32,

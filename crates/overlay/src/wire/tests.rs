@@ -122,7 +122,8 @@ fn an_ack_lists_what_has_come_beyond_the_first_hole() {
 proptest! {
     #[test]
     fn data_survives_the_wire(
-        seq in 0..=1u64 << 62, epoch: u32, source in 0..128u16, last: bool, bits: u128, is_repair: bool,
+        seq in 0..=1u64 << 62, epoch: u32, source in 0..128u16, last: bool, bits: u128,
+        is_repair: bool,
         payload in proptest::collection::vec(any::<u8>(), 0..300),
     ) {
         let forward = [Forward::Nobody, Forward::AllOthers, Forward::To(SiteSet::from_bits(bits))];

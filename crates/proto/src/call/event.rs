@@ -32,9 +32,9 @@ pub enum End {
 pub struct Delivered {
     /// The branch whose task sent it.
     pub path: Path,
-    /// Which reply of that task.
+    /// Index of the reply among those of that task.
     pub index: u32,
-    /// Which item, if the reply is a stream.
+    /// Number of the item, if the reply is a stream.
     pub item: Option<u64>,
     /// The node that sent it.
     pub from: NodeId,
@@ -115,8 +115,9 @@ pub struct CallOptions {
     pub traces: bool,
     /// Items follow the request of the one root branch.
     pub sends_items: bool,
-    /// What a task says of a branch that it has opened is no end of that branch: its node may live.
-    /// Then the branch is open until it speaks for itself, or this node finds out by itself.
+    /// Takes hearsay, the word of a task on a branch that it has opened, for no end of that branch:
+    /// its node may live. Then the branch is open until it speaks for itself, or this node finds
+    /// out by itself.
     pub ignores_hearsay: bool,
 }
 

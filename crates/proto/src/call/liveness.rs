@@ -68,7 +68,7 @@ pub(super) struct Liveness {
     /// A connection over which nothing comes for longer is lost.
     delay_max: Duration,
     last_seen: Timestamp,
-    /// By which connection, and to which life of the node, the request of a root branch left.
+    /// Connection by which the request of a root branch left, and the life of the node it went to.
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
     fence_allowed: BTreeSet<Path>,
     suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
@@ -158,8 +158,8 @@ impl Liveness {
         *to = way;
     }
 
-    /// A node says how a task is. A sender had run before it was asked for, so where its node then does
-    /// not know of it, it is gone; of other tasks that says nothing.
+    /// A node says how a task is. A sender had run before it was asked for, so where its node then
+    /// does not know of it, it is gone; of other tasks that says nothing.
     pub(super) fn note_answer(&mut self, task: &TaskKey, node: NodeId, is_unknown: bool) {
         if let Some((_, count)) = self.unanswered.get_mut(task) {
             *count -= 1;
@@ -552,8 +552,9 @@ impl Call {
 mod tests {
     use super::*;
 
-    /// Found by the simulation (slow-parent-link, seed 4000000008079): answers to what was asked before a
-    /// task began came after it was asked for as a sender, and a request that was slow was fenced.
+    /// Found by the simulation (slow-parent-link, seed 4000000008079): answers to what was asked
+    /// before a task began came after it was asked for as a sender, and a request that was slow was
+    /// fenced.
     #[test]
     fn an_answer_to_an_earlier_question_does_not_say_that_a_sender_is_gone() {
         let (task, [node, other]) = (key(super::super::root_path(0), 0), [7, 8].map(NodeId::new));

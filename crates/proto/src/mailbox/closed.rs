@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What was closed stays so, and nothing else is.
+        /// A tag that was closed stays so, and no other is.
         #[test]
         fn closed_tags_are_those_that_were_closed(
             steps in prop::collection::vec((0..3_u64, 0..20_u64, any::<bool>()), 0..60),

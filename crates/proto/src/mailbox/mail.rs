@@ -24,7 +24,7 @@ const ALLOCATION_BYTES: usize = 16;
 pub(super) struct Mail {
     posts: Vec<Post>,
     senders: SmallVec<[Sender; 4]>,
-    /// Who spoke of it first, before anybody here read it.
+    /// Node that spoke of it first, before anybody here read it.
     pub(super) begun_by: Option<NodeId>,
     pub(super) is_announced: bool,
 }
@@ -109,7 +109,7 @@ impl Mail {
         self.senders.iter().map(|sender| sender.node)
     }
 
-    /// What waits of each sender, which waits no longer.
+    /// Bytes that wait of each sender, and wait no longer.
     pub(super) fn take_bytes(&mut self) -> impl Iterator<Item = (NodeId, usize)> {
         self.senders.iter_mut().map(|sender| (sender.node, std::mem::take(&mut sender.bytes)))
     }

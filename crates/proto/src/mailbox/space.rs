@@ -19,7 +19,7 @@ pub struct Announce {
     pub source: Option<NodeId>,
 }
 
-/// Why a space cannot be opened.
+/// Reason why a space cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceRefusal {
@@ -34,7 +34,7 @@ pub enum SpaceRefusal {
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     open: BTreeMap<u64, Space>,
-    /// What is closed of those that nobody reads any more.
+    /// Closed tags of spaces that nobody reads any more.
     past: BTreeMap<u64, ClosedTags>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Space {
     opened: usize,
     /// Tags without a reader that one node may begin.
     window: usize,
-    /// Whose casts are taken; of every known node's where nobody was named.
+    /// Nodes whose casts are taken; every known node where nobody was named.
     members: Option<BTreeSet<NodeId>>,
     begun: BTreeMap<NodeId, usize>,
     announce: Announce,

@@ -15,7 +15,7 @@ pub struct Reach {
     /// There is no connection, and none is being made: it was lost, dialling failed, or nobody
     /// knows where the node is.
     pub is_down: bool,
-    /// Which life of the node there is a connection to.
+    /// Life of the node that there is a connection to.
     pub life: Option<Incarnation>,
 }
 

@@ -14,7 +14,7 @@ use crate::flow::{Assembly, Piece, PieceFault, cost};
 use crate::mutant::{self, Mutant};
 use crate::wire::{Item, ItemKind, ReplyKind};
 
-/// Why the items of a request ended before their last one.
+/// Reason why the items of a request ended before their last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ItemsFailure {
@@ -69,7 +69,7 @@ pub(crate) struct Intake {
     unscheduled: u64,
     window: u64,
     message_max: u64,
-    /// Why none follow those that wait; `Ok` when the caller has finished.
+    /// Reason why none follow those that wait; `Ok` when the caller has finished.
     end: Option<Result<(), ItemsFailure>>,
     /// The handler reads no further items.
     is_dropped: bool,

@@ -36,7 +36,7 @@ pub(super) struct Origin {
     pub(super) held: usize,
     pub(super) over: usize,
     pub(super) asked: Asked,
-    /// Whose share it is taken from, and how much of it.
+    /// Peer whose share it is taken from, and how much of it.
     pub(super) payer: PeerIndex,
     pub(super) paid: usize,
     /// Dialling it took too long; once is enough.
@@ -95,7 +95,7 @@ pub(super) struct Ring {
     pub(super) records: Records,
     pub(super) over: usize,
     pub(super) stubs: Stubs,
-    /// Whose share the stubs are taken from.
+    /// Peer whose share the stubs are taken from.
     pub(super) payer: PeerIndex,
     pub(super) asked: Asked,
     /// When it is to be asked again for what is old in it, though nothing new ends.

@@ -47,7 +47,7 @@ pub(super) struct Record {
     pub(super) origin: OriginIndex,
     /// The connection its request came over.
     pub(super) link: LinkId,
-    /// Whose share it is taken from.
+    /// Peer whose share it is taken from.
     pub(super) payer: PeerIndex,
     /// When its request came.
     pub(super) since: Timestamp,

@@ -80,7 +80,8 @@ impl Visits {
         self.stale(&request.extensions).map(|failure| Refusal { failure, unrecorded: false })
     }
 
-    /// Why a request with these extensions is not of the present configuration, or of a later one.
+    /// Reason why a request with these extensions is not of the present configuration, or of a
+    /// later one.
     fn stale(&self, extensions: &[Extension]) -> Option<TaskFailure> {
         let Ok(epoch) = Extension::epoch_among(extensions) else {
             let text = "its epoch is not of eight bytes";
@@ -95,7 +96,7 @@ impl Visits {
     }
 }
 
-/// Whose share is used up, when a peer may take no more of a pool.
+/// Text of a refusal that names whose share is used up, when a peer may take no more of a pool.
 fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) -> Option<String> {
     let shares = links.shares();
     if shares.may_take(by.peer, pool) {

@@ -37,12 +37,12 @@ impl Refusals {
         self.tasks.len()
     }
 
-    /// Who pays for each.
+    /// Peers that pay, one for each.
     pub(super) fn payers(&self) -> impl Iterator<Item = PeerIndex> {
         self.tasks.values().map(|refusal| refusal.payer)
     }
 
-    /// Why a task must not run, if it must not.
+    /// Reason why a task must not run, if it must not.
     pub(super) fn cause(&self, call: CallId, task: &TaskKey, key: Key) -> Option<Cause> {
         if self.tasks.is_empty() {
             return None;

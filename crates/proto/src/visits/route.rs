@@ -144,9 +144,9 @@ impl Visits {
         Ok(WayUp { to, link, relayed_from, shows_key: !is_proven })
     }
 
-    /// The node that is next on the way to the initiator: the initiator and the connection to it, or
-    /// one that relays. It is the way that a task took at its first output, and another once that is
-    /// broken.
+    /// The node that is next on the way to the initiator: the initiator and the connection to it,
+    /// or one that relays. It is the way that a task took at its first output, and another once
+    /// that is broken.
     fn next_step(
         &self,
         now: Timestamp,

@@ -11,7 +11,7 @@ pub const ASKED_MAX: usize = 256;
 /// call: its header is [`Header::without_call`](super::Header::without_call). Typically 29 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Which origins, and the least call number of each that the answer should be about: one to
+    /// Origins that the answer should be about, and the least call number of each: one to
     /// [`ASKED_MAX`].
     pub origins: Vec<(Incarnation, u64)>,
 }

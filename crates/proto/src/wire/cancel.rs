@@ -5,14 +5,14 @@ use super::codec::{Out, Reader, WireError};
 /// Cancels every task whose path begins with the header's. Typically 25 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancel {
-    /// Why.
+    /// Reason.
     pub reason: CancelReason,
     /// Time that remains until the call's deadline, in microseconds: how long the mark must be kept
     /// when it arrives before the request it cancels.
     pub budget_us: u64,
 }
 
-/// Why a subtree is cancelled.
+/// Reason why a subtree is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
     /// The caller dropped the call or asked for it.

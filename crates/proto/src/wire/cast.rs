@@ -16,9 +16,9 @@ const FLAG_CARRIED: u8 = 0x02;
 /// before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cast {
-    /// What it is about, beside the header.
+    /// Subject, beside the header.
     pub about: About,
-    /// Which phase, from 0.
+    /// Phase, from 0.
     pub phase: u16,
     /// The sender's index in the configuration.
     pub sender: u16,

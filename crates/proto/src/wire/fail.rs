@@ -17,7 +17,7 @@ const FLAG_EXTENSIONS: u8 = 0x04;
 /// Longest text of a failure, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 
-/// Why a branch failed.
+/// Reason why a branch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -137,7 +137,7 @@ pub enum Executed {
 /// The branch named in the header failed. Typically 36 bytes, the text and the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fail {
-    /// Why.
+    /// Reason.
     pub cause: Cause,
     /// Its execution, as far as known.
     pub executed: Executed,

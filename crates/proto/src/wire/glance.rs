@@ -9,7 +9,7 @@ use super::codec::{Reader, WireError};
 use super::request::FLAG_OUTLASTED;
 use super::{FLAG_RELAYED, First, Header, KIND_REQUEST};
 
-/// Of which call a frame is.
+/// Call of a frame, and its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
     /// The call.

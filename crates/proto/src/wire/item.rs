@@ -15,7 +15,7 @@ const FLAG_NO_ITEM: u8 = 0x40;
 /// It comes from the sender of the request over the connection of the request, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Which item, or the end.
+    /// Number of the item, or the end.
     pub kind: ItemKind,
     /// For an item sent in pieces: which piece this is.
     pub part: Option<Part>,

@@ -15,7 +15,7 @@ pub struct Probe {
     pub fence: bool,
     /// Time that remains until the call's deadline, in microseconds: how long a fence must be kept.
     pub budget_us: u64,
-    /// Which tasks: one to [`super::TASKS_MAX`].
+    /// Tasks asked for: one to [`super::TASKS_MAX`].
     pub tasks: Vec<Asked>,
 }
 

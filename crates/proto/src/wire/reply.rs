@@ -17,7 +17,7 @@ const FLAG_NO_ITEM: u8 = 0x40;
 /// A reply of the task named in the header. Typically 21 bytes before the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Which reply of the task, from 0.
+    /// Index of the reply among those of the task, from 0.
     pub index: u32,
     /// One message, or an item of a stream.
     pub kind: ReplyKind,
@@ -55,7 +55,7 @@ pub enum ReplyKind {
     },
 }
 
-/// Which piece of a message a frame carries.
+/// Piece of a message that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Offset in the message at which it begins, in bytes.

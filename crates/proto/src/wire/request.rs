@@ -59,7 +59,7 @@ pub enum ReplyRoute {
 /// A field that travels with a request, a reply or a failure and is not part of every one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Which. A critical one (highest bit set) that the receiver does not know makes it refuse.
+    /// Kind. A critical one (highest bit set) that the receiver does not know makes it refuse.
     pub tag: u8,
     /// Its value. Unknown ones are copied when the task delegates.
     pub value: Bytes,

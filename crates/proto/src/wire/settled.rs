@@ -22,7 +22,7 @@ pub struct Settled {
 /// exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Whose calls.
+    /// Life of the initiator whose calls these are.
     pub origin: Incarnation,
     /// The first number it is about.
     pub from: u64,

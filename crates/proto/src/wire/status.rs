@@ -25,7 +25,7 @@ pub enum TaskStatus {
     Running,
     /// It handed its branch to the next task of the branch, at this node.
     Tailed {
-        /// Where.
+        /// Node of the next hop.
         node: NodeId,
     },
     /// It ended, and everything it sent has left by this way.
@@ -41,7 +41,7 @@ pub enum TaskStatus {
     Forgotten,
 }
 
-/// By which way the replies of a task left.
+/// Way by which the replies of a task left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyPath {
     /// Over this connection to the initiator.

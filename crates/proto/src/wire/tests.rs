@@ -42,7 +42,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_decode_canonically_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
+    fn any_bytes_decode_canonically_or_are_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..96),
+    ) {
         check_canonical(&bytes.into())?;
     }
 
@@ -87,7 +89,8 @@ proptest! {
             }
             Err(WireError::Trailing) => prop_assert!(frame.message.payload().is_none()),
             Err(error) => prop_assert!(
-                error == WireError::Invalid && matches!(frame.message, Message::Reply(_) | Message::Item(_)),
+                error == WireError::Invalid
+                    && matches!(frame.message, Message::Reply(_) | Message::Item(_)),
                 "{error}"
             ),
         }

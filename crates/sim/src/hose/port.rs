@@ -31,7 +31,7 @@ impl Default for Limits {
     }
 }
 
-/// Whom a link serves next.
+/// Order in which a link serves those who wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// The other ends get equal bytes while they have something waiting, by deficit round robin

@@ -1,5 +1,4 @@
-//! Whatever happens, a call has ended by its deadline: at once, or as soon as a stopped node goes
-//! on.
+//! A call has ended by its deadline, in any run: at once, or as soon as a stopped node goes on.
 
 use crate::oracle::Oracle;
 use crate::scenario::{Fault, Scenario};

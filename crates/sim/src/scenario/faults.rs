@@ -25,7 +25,7 @@ pub enum Fault {
 pub struct Injection {
     /// When, since the start.
     pub at: Duration,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 

@@ -65,7 +65,7 @@ impl Carrier {
         self.hose.send(now, pair.0, pair.1, bytes as u64, latency, token);
     }
 
-    /// Whose frames have arrived by `now`, and when.
+    /// Tokens of the frames that have arrived by `now`, with the times.
     fn arrivals(&mut self, now: Instant) -> Vec<(Instant, Token)> {
         let Some(start) = self.start else { return Vec::new() };
         let now = Timestamp::ZERO + now.saturating_duration_since(start);

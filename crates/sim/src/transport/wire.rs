@@ -26,7 +26,7 @@ use super::pipe::{Batch, Departure, LANES, Pipe, PipeEnd, index};
 use super::topology::{Nodes, Pair, Timing};
 use super::waiters::Waiters;
 
-/// Which end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Dialler,
@@ -80,7 +80,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct End {
-    /// Why it is closed, once it is.
+    /// Reason why it is closed, once it is.
     closing: Option<CloseReason>,
     /// A gentle close waits for the other end until then.
     grace_until: Option<Instant>,

@@ -744,8 +744,8 @@ impl World {
         })
     }
 
-    /// True when a root branch has used up what it may have of a call: then a branch of it for which
-    /// there is no room gives up what is beside it (`trust.md` section 8).
+    /// True when a root branch has used up what it may have of a call: then a branch of it for
+    /// which there is no room gives up what is beside it (`trust.md` section 8).
     fn is_exhausted(&self, at: Place, header: &Header) -> bool {
         let call = self.hosts[at].node.as_ref().and_then(|node| node.call(header.call));
         let root = header.task.path.indices().next();

@@ -6,7 +6,7 @@
 
 use convoke_proto::id::{NodeId, Path, TaskKey};
 
-/// Which trees.
+/// Bounds of the trees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Tasks of a tree, at most.

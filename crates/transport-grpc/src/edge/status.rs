@@ -58,8 +58,8 @@ pub(crate) fn of_part(known: Option<Known>, failures: &[Failure]) -> Status {
     Status::with_metadata(Code::Internal, text, trailers(failures, Executed::Yes))
 }
 
-/// Code of what tonic says of a message. gRPC's own for one above the limit is "resource exhausted";
-/// tonic says "out of range", and means nothing else by it.
+/// Code of what tonic says of a message. gRPC's own for one above the limit is "resource
+/// exhausted"; tonic says "out of range", and means nothing else by it.
 pub(super) fn code_of(code: Code) -> Code {
     match code {
         Code::OutOfRange => Code::ResourceExhausted,

@@ -51,7 +51,7 @@ pub(crate) fn no_text() -> BadRequest {
     BadRequest { field_violations }
 }
 
-/// What the handlers tell the tests.
+/// Facts that the handlers tell the tests.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) waiting: Notify,
@@ -230,7 +230,7 @@ impl Told {
     }
 }
 
-/// What `convoke-build` writes of the service.
+/// Descriptors that `convoke-build` writes of the service.
 pub(crate) fn descriptor_set() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let set = folder.path().join("echo.bin");

@@ -21,7 +21,7 @@ use echo::Stage;
 const ASKED_FOR: &str = "CONVOKE_FOREIGN_GRPC";
 const PACKAGES: [&str; 3] = ["grpcio", "grpcio-health-checking", "grpcio-reflection"];
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/client.py");
-/// What the script proves, a line each.
+/// Number of facts that the script proves, a line each.
 const PROVEN: usize = 14;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -180,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Whatever a peer says, it gets nothing it does not have, and what is believed stays in
+    /// A peer that says anything gets nothing it does not have, and what is believed stays in
     /// bounds.
     #[test]
     fn a_hostile_header_is_a_fault_or_within_bounds(

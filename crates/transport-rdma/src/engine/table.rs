@@ -14,7 +14,7 @@ pub(super) struct Table<P: Provider> {
     entries: Vec<Option<Entry<P>>>,
     free: Vec<Tag>,
     wire_count: usize,
-    /// Why nothing can be added any more.
+    /// Reason why nothing can be added any more.
     pub(super) lost: Option<VerbsError>,
 }
 

@@ -175,7 +175,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_fragments_are_frames_or_a_fault(
-            fragments in prop::collection::vec((any::<bool>(), 0..4_u8, 0..40_u32, 1..20_usize), 0..20),
+            fragments in prop::collection::vec(
+                (any::<bool>(), 0..4_u8, 0..40_u32, 1..20_usize),
+                0..20,
+            ),
         ) {
             let mut reassembly = Reassembly::new(30);
             for (is_data, part, frame_bytes, len) in fragments {

@@ -478,7 +478,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => end.clone().prop_map(Op::Deliver),
         2 => end.clone().prop_map(Op::Progress),
         4 => end.clone().prop_map(Op::Step),
-        1 => (end.clone(), any::<prop::sample::Index>()).prop_map(|(at, index)| Op::Drop(at, index)),
+        1 => (end.clone(), any::<prop::sample::Index>())
+            .prop_map(|(at, index)| Op::Drop(at, index)),
         1 => (end.clone(), 0..4_usize).prop_map(|(at, room)| Op::Room(at, room)),
         1 => (end, 0..400_usize).prop_map(|(at, bytes)| Op::Inline(at, bytes)),
     ]

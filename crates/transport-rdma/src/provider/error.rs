@@ -1,6 +1,6 @@
 //! Errors of a device, and what to do about them.
 
-/// Why a device did not do what it was asked.
+/// Reason why a device did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -20,7 +20,8 @@ pub enum VerbsError {
     },
     /// The process may not use the device.
     #[error(
-        "no permission for {what}: the user needs access to /dev/infiniband (group rdma on most systems)"
+        "no permission for {what}: the user needs access to /dev/infiniband (group rdma on most \
+         systems)"
     )]
     Permission {
         /// Thing that was asked for.
@@ -28,7 +29,9 @@ pub enum VerbsError {
     },
     /// The system does not let the process lock so much memory.
     #[error(
-        "cannot register {needed_bytes} bytes: the limit of locked memory is {} and {used_bytes} bytes are registered; raise it with ulimit -l or LimitMEMLOCK=, or lower the slots per peer",
+        "cannot register {needed_bytes} bytes: the limit of locked memory is {} and {used_bytes} \
+         bytes are registered; raise it with ulimit -l or LimitMEMLOCK=, or lower the slots per \
+         peer",
         limit_text(*.limit_bytes)
     )]
     MemoryLimit {

@@ -1,4 +1,4 @@
-//! Which node ids a certificate proves: names of SPIFFE's form, or the hash of its key.
+//! Node ids that a certificate proves: names of SPIFFE's form, or the hash of its key.
 
 use convoke_transport::Principal;
 use convoke_transport::id::NodeId;
@@ -29,7 +29,7 @@ pub(crate) struct Proven {
     pub(crate) principal: Principal,
 }
 
-/// Why a peer is not who it claims to be.
+/// Reason why a peer is not who it claims to be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdentityMismatch {
     /// It presented no certificate.

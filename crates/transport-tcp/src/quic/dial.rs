@@ -62,7 +62,7 @@ fn any_of_family(is_ipv6: bool) -> SocketAddr {
     }
 }
 
-/// Why no QUIC connection came to be.
+/// Reason why no QUIC connection came to be.
 enum Failure {
     /// Nobody said anything.
     Silence(Duration),

@@ -40,7 +40,7 @@ pub(crate) struct Streams {
     pub(crate) data: (SendStream, RecvStream),
 }
 
-/// Why a handshake came to nothing.
+/// Reason why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("{0}")]

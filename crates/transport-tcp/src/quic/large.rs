@@ -18,7 +18,7 @@ use crate::quic::framing::Fault;
 /// Number of pieces that one read takes at most.
 const PIECES: usize = 32;
 
-/// Why a large frame did not arrive.
+/// Reason why a large frame did not arrive.
 #[derive(Debug)]
 pub(crate) enum LargeError {
     Fault(Fault),

@@ -334,7 +334,7 @@ impl LaneIn {
     }
 }
 
-/// Why no more frames are decoded.
+/// Reason why no more frames are decoded.
 #[derive(Debug)]
 enum Stop {
     Fault(Fault),

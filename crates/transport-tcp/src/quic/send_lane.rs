@@ -313,12 +313,14 @@ mod tests {
             let mut lane = Own::new(100_000, 1 << 20);
             let mut expected = Vec::new();
             for (number, (len, head, is_copied)) in lens.into_iter().enumerate() {
-                let frame: Vec<u8> = (0..len).map(|at| u8::try_from((at + number) & 0xff).unwrap()).collect();
+                let frame = (0..len).map(|at| u8::try_from((at + number) & 0xff).unwrap());
+                let frame: Vec<u8> = frame.collect();
                 if is_copied {
                     lane.append(len, &mut |out| out.copy_from_slice(&frame)).unwrap();
                 } else {
                     let (head, body) = frame.split_at(head.min(len));
-                    lane.lane.append_bytes(&mut lane.account, head, Bytes::copy_from_slice(body)).unwrap();
+                    let body = Bytes::copy_from_slice(body);
+                    lane.lane.append_bytes(&mut lane.account, head, body).unwrap();
                 }
                 expected.push(frame);
             }

@@ -1,4 +1,4 @@
-//! Why a TLS handshake came to nothing, and whose certificate is the matter.
+//! Reasons why a TLS handshake came to nothing, and whose certificate is the matter.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustls::{AlertDescription, Error};
 
 use crate::identity::IdentityMismatch;
 
-/// Why there is no TLS, or no trust, between the two ends.
+/// Reason why there is no TLS, or no trust, between the two ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error("it does not speak TLS: {0}")]

@@ -67,8 +67,8 @@ impl Drop for Process {
     }
 }
 
-/// An end whose process hangs, be it the one that dialled or the other, is noticed by the keep-alive
-/// timeout, though its system and its adapter go on to answer. Not among those of
+/// An end whose process hangs, be it the one that dialled or the other, is noticed by the
+/// keep-alive timeout, though its system and its adapter go on to answer. Not among those of
 /// [`all`](super::all): it takes as long as the timeout, so the setup should have a short one. Each
 /// setup must have transports of its own, which run where they first listen or dial.
 pub async fn a_hung_process_is_noticed(setup: impl Fn() -> Setup) {

@@ -64,7 +64,7 @@ pub enum Fault {
     CreditExcess(Lane),
 }
 
-/// What the words of a transport can say.
+/// Vocabulary of the words of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
     /// Name of what follows a word, in faults.
@@ -242,7 +242,7 @@ pub trait Input: Buf + std::ops::Deref<Target = [u8]> {
     fn take(&mut self, len: usize) -> Bytes;
 }
 
-/// What was read of a stream.
+/// Bytes read of a stream.
 impl Input for BytesMut {
     fn is_whole(&self) -> bool {
         false

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a look at a connection found.
+/// State of a connection at one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// The peer's process is to be told that this one is alive.
@@ -27,8 +27,8 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// One that begins now: tells the peer after `interval` without a message to it, and gives it up
-    /// after `timeout` without one from it.
+    /// One that begins now: tells the peer after `interval` without a message to it, and gives it
+    /// up after `timeout` without one from it.
     pub fn new(interval: Duration, timeout: Duration, now: Instant) -> Self {
         Self { interval, timeout, came: (0, now), left: (0, now) }
     }
@@ -82,7 +82,8 @@ mod tests {
 
     proptest! {
         /// Two ends that look at each other, however often within their periods, and deliver in
-        /// time, never take each other for dead, and neither is silent for longer than its interval.
+        /// time, never take each other for dead, and neither is silent for longer than its
+        /// interval.
         #[test]
         fn two_ends_that_live_keep_each_other_alive(
             steps in prop::collection::vec((any::<bool>(), 1_u64..1_500), 1..200),

@@ -43,7 +43,7 @@ const VERSION: u16 = 1;
 const KIND_HELLO: u8 = 0;
 const KIND_REFUSAL: u8 = 1;
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
     /// Its first bytes are of something else.
@@ -116,7 +116,7 @@ impl Foreign {
 /// A hello and what only the transport needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// What the sink says of its node.
+    /// Hello of the sink's node.
     pub hello: Hello,
     /// This end's half of the connection's name.
     pub random: u64,

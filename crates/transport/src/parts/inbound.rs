@@ -28,7 +28,7 @@ pub struct Inbound {
 /// Outcome of a delivery.
 #[derive(Debug)]
 pub struct Delivered {
-    /// Why nothing more is to be delivered, if so.
+    /// Reason why nothing more is to be delivered, if so.
     pub stop: Option<Stop>,
     /// The turn was over before the bytes were.
     pub has_more: bool,

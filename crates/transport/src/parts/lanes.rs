@@ -1,4 +1,4 @@
-//! What is kept per lane.
+//! Values kept per lane.
 
 use crate::Lane;
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::lifetime::{Carrier, Lifetime};
 use crate::CloseReason;
 
-/// What ends a connection by time.
+/// Times after which a connection ends.
 #[derive(Clone, Copy, Debug)]
 pub struct LifeTerms {
     /// Without anything from the peer for so long it is dead.
@@ -53,7 +53,7 @@ pub enum Stop {
     Goodbye(String),
 }
 
-/// What to do with bytes that came.
+/// Decision on bytes that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Frames among them are for the sink; [`Life::delivered`] follows.
@@ -128,8 +128,8 @@ impl<C: Carrier> Life<C> {
         }
     }
 
-    /// What came has been delivered, and `stop` was found in it. The time is taken again, since
-    /// that which the sink takes is not the peer's.
+    /// The bytes that came have been delivered, and `stop` was found in them. The time is taken
+    /// again, since that which the sink takes is not the peer's.
     pub fn delivered(&mut self, stop: Option<Stop>, now: Instant) -> Option<CloseReason> {
         self.last_heard = now;
         match stop? {

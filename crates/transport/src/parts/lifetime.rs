@@ -17,7 +17,7 @@ pub trait Ends: Connection + 'static {
     /// Ends it: everything queued is dropped, everybody who waits is woken.
     fn end(&self, reason: CloseReason);
 
-    /// What it has carried.
+    /// Counts of what it has carried.
     fn counts(&self) -> &LiveCounters;
 }
 

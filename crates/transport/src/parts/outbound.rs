@@ -11,7 +11,7 @@ use crate::{CloseReason, Lane};
 /// A queue with those who wait for it. Tasks that it answers are to be woken without the lock.
 #[derive(Debug)]
 pub struct Outbound {
-    /// What is to be sent.
+    /// Frames to be sent.
     pub queue: SendQueue,
     waiters: Waiters,
     /// Set once; the connection is closed from then on.

@@ -32,7 +32,7 @@ use crate::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable
 /// A message in parts, in order. Most have one or two.
 pub type Parts = SmallVec<[Bytes; 3]>;
 
-/// What one end sends; there before its connection is.
+/// Messages of one end; there before its connection is.
 #[derive(Debug, Default)]
 pub struct Pipe {
     out: Mutex<Out>,
@@ -48,7 +48,7 @@ struct Out {
     refusal: Option<Bytes>,
     /// `None` until the other end has said hello.
     outbound: Option<Outbound>,
-    /// What the carrier is given next.
+    /// Messages that the carrier is given next.
     batch: Batch,
     /// The carrier is gone: nothing is sent any more.
     is_gone: bool,
@@ -252,7 +252,7 @@ impl fmt::Debug for PipeConnection {
     }
 }
 
-/// Why no more messages come.
+/// Reason why no more messages come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The network, or the end of the carrier, failed.

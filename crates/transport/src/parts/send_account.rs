@@ -23,8 +23,8 @@ pub struct SendLimits {
     pub lanes: [LaneLimits; 2],
 }
 
-/// What waits in the lanes of a connection and what is being written, in bytes; frames are asked
-/// for here before they are taken.
+/// Bytes that wait in the lanes of a connection and that are being written; frames are asked for
+/// here before they are taken.
 #[derive(Debug)]
 pub struct SendAccount {
     limits: SendLimits,
@@ -86,13 +86,13 @@ impl SendAccount {
         self.share.shrink(self.bytes());
     }
 
-    /// What waits is dropped.
+    /// Drops what waits.
     pub fn clear(&mut self) {
         self.queued = [0; 2];
         self.share.shrink(self.bytes());
     }
 
-    /// What waits is dropped, and nothing is being written any more.
+    /// Drops what waits, and nothing is being written any more.
     pub fn abandon(&mut self) {
         self.leaving = 0;
         self.is_closed = true;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens to two connections, the pool knows what they have, to its unit.
+        /// The pool knows what two connections have, to its unit, in any history.
         #[test]
         fn the_pool_is_charged_what_the_connections_have(
             steps in prop::collection::vec((any::<bool>(), step()), 1..80),

@@ -92,7 +92,7 @@ impl Settings {
         }
     }
 
-    /// What ends a connection by time.
+    /// Times after which a connection ends.
     pub fn life_terms(&self) -> LifeTerms {
         LifeTerms { keep_alive_timeout: self.keep_alive_timeout, close_grace: self.close_grace }
     }

@@ -1,6 +1,6 @@
 //! Owners of the slots, and those that have come back: what threads share of a slab without a lock.
 //!
-//! Whoever returns a slot puts it at the head of a list, from which the engine takes all at once.
+//! Slots that are returned are put at the head of a list, from which the engine takes all at once.
 //! Nothing is ever taken from the middle, so it does no harm when a slot is taken, lent and
 //! returned again while somebody is about to put another one before it.
 //!
@@ -70,7 +70,7 @@ impl<A: Atomics> States<A> {
         self.states[index(slot)].store(to, Ordering::Release);
     }
 
-    /// Whoever read a filled slot is done. One that was lent meanwhile and has come back is
+    /// The reader of a filled slot is done. One that was lent meanwhile and has come back is
     /// returned.
     pub(super) fn end_reading(&self, slot: u32) {
         if !self.step(slot, READING, FILLED) && !self.step(slot, READING_LENT, LENT) {

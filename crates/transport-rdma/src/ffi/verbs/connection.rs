@@ -205,7 +205,8 @@ impl Id {
         }
         Err(match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
             code @ (libc::ENODEV | libc::EADDRNOTAVAIL) => VerbsError::Address(format!(
-                "{address} is not an address of an RDMA device ({}); `rdma link` shows which network interfaces have one",
+                "{address} is not an address of an RDMA device ({}); `rdma link` shows which \
+                 network interfaces have one",
                 error::text_of(code)
             )),
             code @ (libc::EADDRINUSE | libc::EACCES) => {

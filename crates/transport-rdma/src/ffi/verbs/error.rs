@@ -23,8 +23,9 @@ pub(crate) fn of_code(call: &'static str, code: i32) -> VerbsError {
         libc::ENOMEM | libc::ENOSPC => VerbsError::Exhausted {
             what: object_of(call),
             advice: format!(
-                "{call} found no memory; lower the slots per peer or the number of peers, and on an adapter whose \
-                 queues count as locked memory raise the limit with ulimit -l or LimitMEMLOCK="
+                "{call} found no memory; lower the slots per peer or the number of peers, and on \
+                 an adapter whose queues count as locked memory raise the limit with ulimit -l or \
+                 LimitMEMLOCK="
             ),
         },
         code => VerbsError::System { call, code, message: text_of(code) },
@@ -57,10 +58,11 @@ pub(super) fn no_device(wanted: &str) -> VerbsError {
         "the kernel has none; load the driver of the adapter, or make a software device with \
          `modprobe rdma_rxe` and `rdma link add rxe0 type rxe netdev eth0`"
     } else if !Path::new("/dev/infiniband").exists() {
-        "the kernel has one but there is no /dev/infiniband; load the modules ib_uverbs and rdma_ucm"
+        "the kernel has one but there is no /dev/infiniband; load the modules ib_uverbs and \
+         rdma_ucm"
     } else {
-        "the kernel has others; `rdma link` lists them, and a device that misses here lacks its user-space driver \
-         (package ibverbs-providers or rdma-core)"
+        "the kernel has others; `rdma link` lists them, and a device that misses here lacks its \
+         user-space driver (package ibverbs-providers or rdma-core)"
     };
     VerbsError::NoDevice { wanted: wanted.into(), advice: advice.into() }
 }

@@ -115,7 +115,8 @@ proptest! {
         let mut queue = queue(1 << 20, 1 << 24);
         let mut sent = Vec::new();
         for (at, (len, has_head)) in frames.into_iter().enumerate() {
-            let bytes: Vec<u8> = (0..len).map(|byte| ((byte + at) % 251).try_into().unwrap()).collect();
+            let bytes = (0..len).map(|byte| u8::try_from((byte + at) % 251).unwrap());
+            let bytes: Vec<u8> = bytes.collect();
             if has_head {
                 let (head, body) = bytes.split_at(len / 3);
                 queue.append_bytes(head, Bytes::copy_from_slice(body)).unwrap();

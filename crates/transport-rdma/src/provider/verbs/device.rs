@@ -146,7 +146,8 @@ impl Device {
         let grown = room.take(count).map_err(|no_room| VerbsError::Exhausted {
             what: "completions",
             advice: format!(
-                "{} of {} are taken and {count} more were asked for; lower the slots per peer or the number of peers",
+                "{} of {} are taken and {count} more were asked for; lower the slots per peer or \
+                 the number of peers",
                 no_room.taken, no_room.capacity_max
             ),
         })?;

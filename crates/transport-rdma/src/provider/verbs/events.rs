@@ -9,7 +9,7 @@ use super::device::Device;
 use crate::ffi::verbs::{self as ffi, AsyncEvent, ConnectionEvent, EventKind};
 use crate::provider::{Event, Tag, VerbsError};
 
-/// Why the other end rejects, where it is its program that does; anything else means that nobody
+/// Reason that the other end gives where its program rejects; anything else means that nobody
 /// listens.
 const REJECTED_BY_CONSUMER: i32 = 28;
 

@@ -144,9 +144,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is posted in whatever bursts, also across the end of the numbers, and whichever
-        /// of it is signalled, sends come back by their order, and the room is what was not posted
-        /// since the last that came back.
+        /// Sends come back by their order, and the room is what was not posted since the last that
+        /// came back: with any bursts, also across the end of the numbers, and any of them
+        /// signalled.
         #[test]
         fn sends_come_back_by_their_order(
             sends_max in 1_u32..9,

@@ -218,8 +218,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: it is over in time, the sink is told once, and a closed
-    /// connection keeps the reason that it was closed with, unless the peer said better.
+    /// Any life is over in time, the sink is told once, and a closed connection keeps the reason
+    /// that it was closed with, unless the peer said better.
     #[test]
     fn every_life_ends_once_and_in_time(steps in prop::collection::vec(step(), 0..60)) {
         let start = Instant::now();
