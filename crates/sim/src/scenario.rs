@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use convoke_proto::limits::{Limits, ReplyDial};
 
-use crate::network::{Conditions, Place};
+use crate::network::{Conditions, Network, Place};
 use crate::plan::Shape;
 use crate::random::Random;
 
@@ -352,6 +352,18 @@ impl Scenario {
         let percents = [shape.failure_percent, shape.large_percent, shape.stream_percent, quorums];
         let is_kept = self.liars.is_empty();
         self.is_fault_free() && is_kept && percents == [0; 4] && shape.depth_max <= 4
+    }
+
+    /// Longest time in which a frame gets a level down the tree: a dial, the frame, and a request
+    /// that is still on its way. `None` where connections break, dials are slow, or calls are
+    /// settled for lack of room, for then it need not arrive (`settlement.md` section 2).
+    pub(crate) fn level_latency_max(&self) -> Option<Duration> {
+        let is_plain = self.is_fault_free()
+            && !self.has_tiny_limits
+            && !self.settles_early()
+            && self.conditions.slow_dial_percent == 0;
+        let network = Network::new(self.conditions.clone(), self.servers, 0);
+        is_plain.then(|| network.latency_max(64 << 10) * 6)
     }
 
     fn spoil_order(&mut self, random: &mut Random) {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use convoke_proto::call::End;
 use convoke_proto::wire::Cause;
 
-use crate::network::Network;
 use crate::oracle::{CallTruth, Oracle, TaskName, TaskTruth};
 use crate::scenario::Scenario;
 
@@ -20,16 +19,7 @@ pub(super) struct Cancel {
 
 impl Cancel {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        let network = Network::new(scenario.conditions.clone(), scenario.servers, 0);
-        // A cancel of a call that was settled for lack of room need not arrive (`settlement.md`
-        // section 2).
-        // A dial and the frame, and a request that is still on its way.
-        let per_level = network.latency_max(64 << 10) * 6;
-        let is_plain = scenario.is_fault_free()
-            && !scenario.has_tiny_limits
-            && !scenario.settles_early()
-            && scenario.conditions.slow_dial_percent == 0;
-        Self { per_level: is_plain.then_some(per_level) }
+        Self { per_level: scenario.level_latency_max() }
     }
 
     fn is_reached(

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use convoke_proto::id::CallId;
 
-use crate::network::Network;
 use crate::oracle::{CallTruth, Oracle};
 use crate::scenario::Scenario;
 
@@ -24,15 +23,8 @@ pub(super) struct Settled {
 
 impl Settled {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        let network = Network::new(scenario.conditions.clone(), scenario.servers, 0);
-        let per_level = network.latency_max(64 << 10) * 6;
-        let is_plain = scenario.is_fault_free()
-            && !scenario.has_tiny_limits
-            && !scenario.settles_early()
-            && scenario.liars.is_empty()
-            && scenario.conditions.slow_dial_percent == 0;
         Self {
-            per_level: is_plain.then_some(per_level),
+            per_level: scenario.level_latency_max().filter(|_| scenario.liars.is_empty()),
             levels: u32::try_from(scenario.shape.depth_max).unwrap_or(u32::MAX) + 3,
             keep_alive: scenario.limits.keep_alive_timeout,
             is_early: scenario.settles_early(),
