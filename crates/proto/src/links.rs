@@ -74,8 +74,8 @@ struct Open {
     nonce: LinkNonce,
     share: PeerIndex,
     up_since: Timestamp,
-    /// When it was last told which calls are settled.
-    answered_at: Option<Timestamp>,
+    /// When its questions which calls are settled have used up what they may have of answers.
+    answered_until: Timestamp,
     ignored: Ignored,
 }
 
@@ -123,6 +123,10 @@ pub struct Links {
     has_resolver: bool,
 }
 
+/// Answers that a peer may have at once to its questions which calls are settled: it asks for each
+/// origin and each sender by itself, at times that may coincide for ever.
+const ANSWERS_AT_ONCE: u32 = 16;
+
 /// Ended connections remembered per node.
 const DEAD_MAX: usize = 16;
 
@@ -140,7 +144,7 @@ impl Links {
             nonce: LinkNonce(0),
             share,
             up_since: Timestamp::ZERO,
-            answered_at: None,
+            answered_until: Timestamp::ZERO,
             ignored,
         };
         Self {
@@ -244,7 +248,7 @@ impl Links {
         let share = self.shares.connect(link.peer_name());
         let (nonce, ignored) = (link.nonce, Ignored::default());
         let id =
-            self.insert(Open { peer, nonce, share, up_since: now, answered_at: None, ignored });
+            self.insert(Open { peer, nonce, share, up_since: now, answered_until: now, ignored });
         let neighbour = self.neighbours.entry(peer.node).or_default();
         if neighbour.incarnation != Some(peer.life) {
             neighbour.incarnation = Some(peer.life);
@@ -498,7 +502,7 @@ impl Links {
     }
 
     /// The connection that new frames to this life of a node take.
-    pub(crate) fn to_life(&self, of: NodeLife) -> Option<LinkId> {
+    pub fn to_life(&self, of: NodeLife) -> Option<LinkId> {
         let link = self.current(of.node)?;
         self.get(link).filter(|open| open.peer.is_of(of)).map(|_| link)
     }
@@ -521,9 +525,10 @@ impl Links {
     pub(crate) fn may_answer(&mut self, now: Timestamp, link: LinkId) -> bool {
         let every = self.answer_every;
         let Some(open) = self.get_mut(link) else { return false };
-        let may = open.answered_at.is_none_or(|at| now.since(at) >= every);
+        let until = open.answered_until.max(now) + every;
+        let may = until.since(now) <= every * ANSWERS_AT_ONCE;
         if may {
-            open.answered_at = Some(now);
+            open.answered_until = until;
         }
         may
     }

@@ -30,6 +30,8 @@ pub enum Mutant {
     OnlyRootsNeedWord,
     /// The branches that a failing task takes along need no word.
     AbortedForgotten,
+    /// Nobody is asked what is settled.
+    NobodyAsked,
     /// Which calls of an origin are settled is forgotten with the last record of it.
     IntervalsGoWithLastRecord,
     /// It is known for as long as the last record that went, not the longest.
@@ -141,7 +143,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -153,6 +155,7 @@ impl Mutant {
         Self::FloorPassesFailures,
         Self::OnlyRootsNeedWord,
         Self::AbortedForgotten,
+        Self::NobodyAsked,
         Self::IntervalsGoWithLastRecord,
         Self::IntervalsLiveAsLastRecord,
         Self::StatementReplaces,

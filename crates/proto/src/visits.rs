@@ -527,6 +527,15 @@ impl Visits {
         (records + self.refusals.len()).saturating_sub(self.running)
     }
 
+    /// The initiator, the sender and the number of the call of each finished task that is
+    /// remembered.
+    pub fn remembered(&self) -> impl Iterator<Item = (NodeLife, NodeLife, u64)> + '_ {
+        self.origins.rings().flat_map(|ring| {
+            let over = ring.records.iter().filter(|record| record.is_over());
+            over.map(|r| (self.origins.get(r.origin).name, ring.name.sender, r.seq))
+        })
+    }
+
     /// Finished tasks of which only enough is left to refuse a copy of their request.
     pub fn stub_count(&self) -> usize {
         self.origins.rings().map(|ring| ring.stubs.len()).sum()

@@ -20,6 +20,7 @@ mod items;
 mod noticed;
 mod progress;
 mod quorum;
+mod remembered;
 mod settled;
 mod shares;
 mod spawn;
@@ -159,6 +160,7 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(quorum::Quorum),
         Box::new(hops::Hops::default()),
         Box::new(settled::Settled::new(scenario)),
+        Box::new(remembered::Remembered::new(scenario)),
         Box::new(noticed::Noticed::new(scenario)),
         Box::new(shares::Shares),
         Box::new(shares::Paid::default()),

@@ -32,6 +32,7 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::FloorPassesFailures, Kind::Load, &["I26"]),
     (Mutant::OnlyRootsNeedWord, Kind::Load, &["I26"]),
     (Mutant::AbortedForgotten, Kind::Load, &["I26"]),
+    (Mutant::NobodyAsked, Kind::Cancels, &["I30"]),
     (Mutant::IntervalsGoWithLastRecord, Kind::LateCopies, &["I8"]),
     (Mutant::IntervalsLiveAsLastRecord, Kind::LateCopies, &["I8"]),
     (Mutant::StatementReplaces, Kind::LateCopies, &["I8"]),

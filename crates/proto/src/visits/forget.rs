@@ -47,8 +47,11 @@ impl Visits {
         if request_bytes > 0 {
             links.shares_mut().give(payer, Pool::Requests, request_bytes);
         }
-        if let Some(ring) = self.origins.ring_mut(ring) {
-            ring.over += 1;
+        if let Some(of_ring) = self.origins.ring_mut(ring) {
+            of_ring.over += 1;
+            if of_ring.over > self.limits.ask_min && of_ring.again.at.is_none() {
+                self.ask_later(now, ring);
+            }
         }
         let of_origin = self.origins.get_mut(origin);
         of_origin.over += 1;

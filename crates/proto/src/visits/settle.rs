@@ -20,7 +20,7 @@ use crate::wire::{Ask, Cause, Header, Message, Settled, Statement};
 use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
-use super::origins::{Asked, OriginIndex, Question, RingName};
+use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
 use super::{RingIndex, Visits};
 
@@ -208,6 +208,15 @@ impl Visits {
         }
     }
 
+    /// Sees to it that what has ended is asked for once it is old, also where its task was old by
+    /// then: the answer to the question that follows at once says of most that they are not settled.
+    pub(super) fn ask_later(&mut self, now: Timestamp, index: RingIndex) {
+        let Limits { worry_min, ask_every: pause, .. } = self.limits;
+        let Some(ring) = self.origins.ring_mut(index) else { return };
+        ring.again = Again { at: Some(now + worry_min), pause, over: ring.over };
+        self.arm_ring(index);
+    }
+
     /// Asks for the origins of a ring in which something has grown old: while more is over than is
     /// worth a question, though nothing ends that would ask, and whatever is over when memory runs
     /// short.
@@ -231,9 +240,6 @@ impl Visits {
         let has_helped = was_due.is_none() || over < again.over;
         again.pause = if has_helped { every } else { (2 * again.pause).min(worry_max) };
         (again.at, again.over) = (Some(now + again.pause), over);
-        if was_due.is_none() && !is_short {
-            return; // The answer to an earlier question may be on its way.
-        }
         let Some(of_ring) = self.origins.ring(ring) else { return };
         let is_due = |asked: &Asked, every| asked.is_due(now, every);
         let mut origins: Vec<OriginIndex> =
@@ -287,7 +293,7 @@ impl Visits {
         let message = Message::Ask(Ask { origins: vec![(life, from)] });
         let mut outbound = Outbound::new(whom.node, Header::without_call(), message);
         outbound.link = links.to_life(whom);
-        if outbound.link.is_some() {
+        if outbound.link.is_some() && !mutant::is(Mutant::NobodyAsked) {
             self.out.push_back(outbound);
         }
     }

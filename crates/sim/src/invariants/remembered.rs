@@ -1,0 +1,94 @@
+//! A server forgets what is settled, however many calls of the initiator stay open beside it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use convoke_proto::id::{CallId, NodeId, NodeLife};
+use convoke_proto::node::Node;
+use convoke_proto::time::Timestamp;
+
+use crate::network::Network;
+use crate::oracle::Oracle;
+use crate::scenario::Scenario;
+
+use super::{Invariant, Observation};
+
+/// Longest pause between two questions that told little: 5 ms, doubled eight times.
+const ASK_PAUSE_MAX: Duration = Duration::from_millis(1_280);
+
+/// I30 of `settlement.md`.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    /// Time in which a server learns what is settled, where one answer has room for all that is
+    /// not, and connections hold.
+    lag: Option<Duration>,
+    /// Finished tasks of one sender for which no server asks.
+    ask_min: usize,
+    /// Calls that each server remembers though they are settled, by origin, sender and number, with
+    /// the time when that was first seen.
+    settled: BTreeMap<NodeId, BTreeMap<(NodeLife, NodeLife, u64), Timestamp>>,
+    looks: u64,
+}
+
+impl Remembered {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let (limits, conditions) = (&scenario.limits, &scenario.conditions);
+        let network = Network::new(conditions.clone(), scenario.servers, 0);
+        let is_plain = scenario.is_fault_free()
+            && !scenario.has_tiny_limits
+            && scenario.liars.is_empty()
+            && limits.exceptions_max >= scenario.workload.calls;
+        let lag = limits.worry_min
+            + limits.worry_max * 2
+            + ASK_PAUSE_MAX
+            + network.latency_max(64 << 10) * 4;
+        Self {
+            lag: is_plain.then_some(lag),
+            ask_min: limits.ask_min,
+            settled: BTreeMap::new(),
+            looks: 0,
+        }
+    }
+
+    fn check(&mut self, node: &Node, lag: Duration, oracle: &Oracle) -> Result<(), String> {
+        let mut settled = BTreeMap::new();
+        let before = self.settled.remove(&node.identity().node).unwrap_or_default();
+        for (origin, sender, seq) in node.visits().remembered() {
+            let call = oracle.calls.get(&CallId { origin: origin.life, seq });
+            let is_settled = call.is_some_and(|call| call.settled_at.is_some());
+            if is_settled && node.links().to_life(origin).is_some() {
+                let name = (origin, sender, seq);
+                settled.insert(name, before.get(&name).copied().unwrap_or(oracle.now));
+            }
+        }
+        let mut stale = BTreeMap::<(NodeLife, NodeLife), usize>::new();
+        for ((origin, sender, _), since) in &settled {
+            if *since + lag < oracle.now {
+                *stale.entry((*origin, *sender)).or_default() += 1;
+            }
+        }
+        self.settled.insert(node.identity().node, settled);
+        match stale.into_iter().find(|(_, count)| *count > self.ask_min) {
+            None => Ok(()),
+            Some(((origin, sender), count)) => Err(format!(
+                "{} remembers {count} calls of {origin:?}, sent by {sender:?}, that have been \
+                 settled for {lag:?}, and asks for more than {}",
+                node.identity().node,
+                self.ask_min
+            )),
+        }
+    }
+}
+
+impl Invariant for Remembered {
+    fn name(&self) -> &'static str {
+        "I30: a server forgets what is settled"
+    }
+
+    fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
+        let (Observation::Node { node, .. }, Some(lag)) = (seen, self.lag) else { return Ok(()) };
+        self.looks += 1;
+        // What is kept too long stays, so not every look need find it.
+        if self.looks.is_multiple_of(8) { self.check(node, lag, oracle) } else { Ok(()) }
+    }
+}
