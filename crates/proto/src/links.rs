@@ -48,7 +48,7 @@ struct Neighbour {
     advertised: Vec<Address>,
     is_dialling: bool,
     failures: u32,
-    /// Why the last dial failed.
+    /// Reason why the last dial failed.
     last_error: String,
     backoff_until: Timestamp,
     waiting: VecDeque<(Timestamp, Outbound)>,
@@ -119,7 +119,7 @@ pub struct Links {
     queue_bytes_max: usize,
     backoff_min: Duration,
     backoff_max: Duration,
-    /// Whoever dials asks for the addresses of nodes that have none here.
+    /// The dialler asks for the addresses of nodes that have none here.
     has_resolver: bool,
 }
 
@@ -364,7 +364,7 @@ impl Links {
         text.clone_into(&mut self.neighbours.entry(node).or_default().last_error);
     }
 
-    /// Why a node cannot be reached, for people.
+    /// Reason why a node cannot be reached, for people.
     pub fn why_unreachable(&self, node: NodeId) -> &str {
         match self.neighbours.get(&node) {
             Some(neighbour) if !neighbour.last_error.is_empty() => &neighbour.last_error,

@@ -32,7 +32,7 @@ pub enum Mutant {
     AbortedForgotten,
     /// Nobody is asked what is settled.
     NobodyAsked,
-    /// Which calls of an origin are settled is forgotten with the last record of it.
+    /// The settled calls of an origin are forgotten with the last record of it.
     IntervalsGoWithLastRecord,
     /// It is known for as long as the last record that went, not the longest.
     IntervalsLiveAsLastRecord,
@@ -67,7 +67,7 @@ pub enum Mutant {
     TailKeepsRootLink,
 
     // The rules of trust (`trust.md` section 7).
-    /// Whoever speaks for a branch is believed.
+    /// Anybody who speaks for a branch is believed.
     NoKeys,
     /// A request with another key, from anybody, is a copy.
     KeyNotInIdentity,
@@ -77,7 +77,7 @@ pub enum Mutant {
     SealWithoutContent,
     /// All branches of a call have one key.
     OneKeyForCall,
-    /// Whoever says a life is the origin of its calls.
+    /// Anybody who says a life is the origin of its calls.
     OriginByLife,
     /// A life is of the node that says it first.
     LifeOfFirst,
@@ -91,7 +91,7 @@ pub enum Mutant {
     UnaskedFailsBranch,
     /// The initiator of a call is whom its first request here named.
     RouteOfFirst,
-    /// Whoever shows the key may say that a task did not run.
+    /// Anybody who shows the key may say that a task did not run.
     NotRunFromAnyHolder,
     /// A node that was asked for one root branch speaks for all.
     AnyAskedSpeaksForRoots,
@@ -103,11 +103,11 @@ pub enum Mutant {
     ContradictionEndsCall,
 
     // The rules of shares (`trust.md` section 6).
-    /// Who comes first may take all.
+    /// The first to come may take all.
     AlphaNotApplied,
     /// A record is paid by the initiator of its call, not by who sent the request.
     PaidByOrigin,
-    /// What a task that has grown took is not given back.
+    /// The share that a task took as it grew is not given back.
     GrownKeepsShare,
 
     // Streamed requests.
@@ -119,7 +119,7 @@ pub enum Mutant {
     // Casts and quorum calls: found by the tests of these, not by the swarm of calls.
     /// A request that was handed on begins a round about its call, too.
     DelegatedJoins,
-    /// What was voted on may be voted on again.
+    /// A tag that was voted on may be voted on again.
     ClosedTagForgotten,
     /// The casts of a mailbox expire with the first of them.
     ExpiryOfFirst,

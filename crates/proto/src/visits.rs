@@ -69,7 +69,8 @@ impl TaskRef {
         self.key
     }
 
-    /// True when its request came from the initiator of the call itself: nobody below may send such.
+    /// True when its request came from the initiator of the call itself: nobody below may send
+    /// such.
     pub fn is_of_initiator(&self) -> bool {
         admission::opens_root(&self.task)
     }
@@ -382,7 +383,7 @@ impl Visits {
         }
     }
 
-    /// Who pays for a record: the peer that brought its request.
+    /// Peer that pays for a record: the one that brought its request.
     fn payer(&self, by: &Arrival, origin: OriginIndex) -> PeerIndex {
         match mutant::is(Mutant::PaidByOrigin) {
             true => self.origins.get(origin).payer,

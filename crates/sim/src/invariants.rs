@@ -46,37 +46,37 @@ use crate::scenario::Scenario;
 pub enum Observation<'a> {
     /// A call as its core holds it, after each event at its node.
     Call {
-        /// Which.
+        /// The call.
         id: CallId,
         /// The core.
         call: &'a Call,
     },
     /// A call is settled, as its initiator says.
     Settled {
-        /// Which.
+        /// The call.
         call: CallId,
     },
     /// The user of a call is told something.
     Learned {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// What.
+        /// The event.
         event: &'a CallEvent,
     },
     /// A task starts.
     Started {
         /// The task.
         start: &'a Start,
-        /// Where.
+        /// Its node.
         node: NodeId,
     },
     /// A task is stopped from outside.
     Stopped {
         /// The task.
         task: &'a TaskName,
-        /// Why.
+        /// Cause.
         cause: Cause,
-        /// Where.
+        /// Its node.
         node: NodeId,
         /// Its handler had not ended.
         was_running: bool,
@@ -99,7 +99,7 @@ pub enum Observation<'a> {
     ItemsRefused {
         /// Its call.
         call: CallId,
-        /// Why.
+        /// Reason.
         why: SendError,
     },
     /// A frame leaves for another node.

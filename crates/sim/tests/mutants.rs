@@ -3,8 +3,8 @@
 //!
 //! Of the defects that the models of `settlement.md` (section 9) and `trust.md` (section 7) find,
 //! all are here, and of those of shares those that a node can have; the room for sending is the
-//! transports'. The 18th of the model of trust, carried entries from who may not speak, is no defect
-//! once entries are sealed: what does not count is dropped whole, which costs nothing.
+//! transports'. The 18th of the model of trust, carried entries from who may not speak, is no
+//! defect once entries are sealed: what does not count is dropped whole, which costs nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

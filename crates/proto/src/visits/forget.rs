@@ -33,8 +33,8 @@ impl Visits {
         }
     }
 
-    /// A task that ran is over. True when its call is settled, so that nothing need be remembered of
-    /// it.
+    /// A task that ran is over. True when its call is settled, so that nothing need be remembered
+    /// of it.
     pub(super) fn note_over(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Which calls are over for everybody, and how this node learns it (`settlement.md`).
+//! Calls that are over for everybody, and how this node learns of them (`settlement.md`).
 //!
 //! The initiator's own word, over a connection that proves it, settles calls: their records go at
 //! once, and requests of them are refused for ever. Another node's word refuses nothing: it turns
