@@ -532,8 +532,9 @@ impl Call {
         }
     }
 
-    /// True when nothing of the call can be on its way that was sent before this connection came up:
-    /// it is older than the call, or as old as what is delayed without its connection being lost.
+    /// True when nothing of the call can be on its way that was sent before this connection came
+    /// up: it is older than the call, or as old as what is delayed without its connection being
+    /// lost.
     fn has_one_way(&self, now: Timestamp, link: LinkId, links: &dyn LinkView) -> bool {
         let Liveness { opened_at, delay_max, .. } = self.liveness;
         links.up_since(link).is_some_and(|at| at <= opened_at || at + delay_max <= now)

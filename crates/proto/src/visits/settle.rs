@@ -209,7 +209,8 @@ impl Visits {
     }
 
     /// Sees to it that what has ended is asked for once it is old, also where its task was old by
-    /// then: the answer to the question that follows at once says of most that they are not settled.
+    /// then: the answer to the question that follows at once says of most that they are not
+    /// settled.
     pub(super) fn ask_later(&mut self, now: Timestamp, index: RingIndex) {
         let Limits { worry_min, ask_every: pause, .. } = self.limits;
         let Some(ring) = self.origins.ring_mut(index) else { return };
