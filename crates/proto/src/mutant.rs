@@ -129,17 +129,68 @@ pub enum Mutant {
     CastsWithoutShares,
     /// Branches end by the word of the task above, also where that is not to be believed.
     HearsayEndsBranch,
+    /// A call that was voted on may be voted on again.
+    ClosedCallForgotten,
+    /// What is below the floor may be voted on again.
+    FloorForgotten,
+    /// One member may begin any number of tags.
+    WindowIgnored,
+    /// Any one member has a tag announced.
+    AnnouncedByAnyone,
+    /// A copy of a vote counts again.
+    CopiesCount,
+    /// A second, different vote of a member counts, too.
+    SecondVoteCounts,
+    /// A vote counts for the member whose place it claims.
+    PlaceBelieved,
+    /// Votes of another epoch count.
+    EpochIgnored,
+    /// A member that has voted votes again, when a rule holds for something else.
+    VotesTwice,
+    /// Members that are down are not waited for, though a round about a tag has time.
+    DownForGood,
+    /// What is hopeless is reckoned without what liars may have told others.
+    HopeWithoutLiars,
+    /// A round that waits is woken for its quorum alone, not for what a rule casts.
+    RulesWakeNobody,
+    /// Votes leave though they are held.
+    HeldLeaves,
+    /// Votes that could not be sent are not said again.
+    MissedForgotten,
+    /// Votes count that the verifier refuses.
+    RefusedCounts,
+    /// A member that floods a stream is read before all others.
+    TurnsIgnored,
+    /// Votes that come before their epoch are dropped.
+    LaterDropped,
 }
 
 impl Mutant {
     /// Those of casts and of quorum calls in trees.
-    pub const OF_QUORUMS: [Self; 6] = [
+    pub const OF_QUORUMS: [Self; 23] = [
         Self::DelegatedJoins,
         Self::ClosedTagForgotten,
         Self::ExpiryOfFirst,
         Self::StrangersCast,
         Self::CastsWithoutShares,
         Self::HearsayEndsBranch,
+        Self::ClosedCallForgotten,
+        Self::FloorForgotten,
+        Self::WindowIgnored,
+        Self::AnnouncedByAnyone,
+        Self::CopiesCount,
+        Self::SecondVoteCounts,
+        Self::PlaceBelieved,
+        Self::EpochIgnored,
+        Self::VotesTwice,
+        Self::DownForGood,
+        Self::HopeWithoutLiars,
+        Self::RulesWakeNobody,
+        Self::HeldLeaves,
+        Self::MissedForgotten,
+        Self::RefusedCounts,
+        Self::TurnsIgnored,
+        Self::LaterDropped,
     ];
 
     /// All others.

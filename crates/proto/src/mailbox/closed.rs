@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::intervals::{INTERVALS_MAX, Intervals};
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 
 use super::CallName;
@@ -23,7 +24,7 @@ const SWEEP: Duration = Duration::from_millis(250);
 
 impl ClosedCalls {
     pub(super) fn contains(&self, call: CallName) -> bool {
-        self.calls.contains(&call)
+        self.calls.contains(&call) && !mutant::is(Mutant::ClosedCallForgotten)
     }
 
     pub(super) fn insert(&mut self, now: Timestamp, call: CallName) {
@@ -67,7 +68,7 @@ impl ClosedTags {
     }
 
     pub(super) fn is_below(&self, tag: (u64, u64)) -> bool {
-        tag < self.floor
+        tag < self.floor && !mutant::is(Mutant::FloorForgotten)
     }
 
     pub(super) fn contains(&self, tag: (u64, u64)) -> bool {

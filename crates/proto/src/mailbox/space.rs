@@ -83,6 +83,7 @@ impl Space {
         // Strangers may have cast before the space was opened.
         let mut senders = senders.filter(|sender| self.is_of(*sender));
         senders.clone().count() >= senders_min
+            || mutant::is(Mutant::AnnouncedByAnyone)
             || source.is_some_and(|source| senders.any(|sender| sender == source))
     }
 }
@@ -118,7 +119,8 @@ impl Spaces {
     pub(super) fn has_window(&self, key: MailKey, from: NodeId) -> bool {
         let MailKey::Tag(tag) = key else { return true };
         let Some(space) = self.open.get(&tag.space) else { return true };
-        space.begun.get(&from).is_none_or(|begun| *begun < space.window)
+        let has_window = space.begun.get(&from).is_none_or(|begun| *begun < space.window);
+        has_window || mutant::is(Mutant::WindowIgnored)
     }
 
     /// True of a tag that was open before, and is not to be opened again.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::id::NodeId;
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 use crate::wire::Cast;
 
@@ -41,6 +42,7 @@ impl Stream {
         let popped = of.pop_front();
         match of.is_empty() {
             true => drop(self.of.remove(&from)),
+            false if mutant::is(Mutant::TurnsIgnored) => self.turns.push_front(from),
             false => self.turns.push_back(from),
         }
         popped

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use convoke_core::{CastBody, Digest, NodeId};
+use convoke_proto::mutant::{self, Mutant};
 
 use crate::Configuration;
 
@@ -136,7 +137,10 @@ impl EchoCore {
     pub fn handle_cast(&mut self, from: NodeId, cast: CastBody) -> Result<Heard, Refusal> {
         let CastBody { phase, sender, epoch, digest, payload } = cast;
         let checked = self.index_of(from).and_then(|index| match (index, epoch) {
-            _ if epoch != self.members.epoch() => Err(Refusal::WrongEpoch { node: from, epoch }),
+            _ if epoch != self.members.epoch() && !mutant::is(Mutant::EpochIgnored) => {
+                Err(Refusal::WrongEpoch { node: from, epoch })
+            }
+            _ if sender != index && mutant::is(Mutant::PlaceBelieved) => Ok(sender),
             _ if sender != index => Err(Refusal::WrongIndex { node: from, claimed: sender }),
             _ => Ok(index),
         });
@@ -214,9 +218,15 @@ impl EchoCore {
                 phase == vote.phase && self.members.index_of(node) == Some(by)
             }
         };
-        let due = self.plan.phases().filter(|(phase, of)| {
-            self.cast_in(*phase).is_none() && of.rule().clauses().iter().any(holds)
-        });
+        let votes_twice = by != self.me && mutant::is(Mutant::VotesTwice);
+        let is_open = |phase| match self.cast_in(phase) {
+            Some(cast) => votes_twice && cast != vote.digest,
+            None => true,
+        };
+        let due = self
+            .plan
+            .phases()
+            .filter(|(phase, of)| is_open(*phase) && of.rule().clauses().iter().any(holds));
         due.map(|(phase, _)| phase).collect()
     }
 
@@ -271,7 +281,10 @@ impl EchoCore {
                 // Who lies may have told another member what it has not told this one.
                 Clause::Count { phase, at_least } => {
                     let others = self.plan.members() - self.silent(phase).count();
-                    let lies = (others - self.tally.count_max(phase)).min(faulty);
+                    let lies = match mutant::is(Mutant::HopeWithoutLiars) {
+                        true => 0,
+                        false => (others - self.tally.count_max(phase)).min(faulty),
+                    };
                     let coming = self.coming(phase, may_begin, is_gone);
                     self.tally.count_max(phase) + coming + lies >= at_least
                 }
@@ -311,6 +324,9 @@ impl EchoCore {
         };
         let either = |phase: u16, at_least| lacks(phase, at_least).min(hopeless(phase, at_least));
         let quorum = self.plan.phase(phase).map_or(1, |of| either(phase, of.quorum()));
+        if mutant::is(Mutant::RulesWakeNobody) {
+            return quorum;
+        }
         // Of a rule it is known only where it is known how many may lie.
         let knows_hopeless = self.plan.faulty().is_some();
         let rules = self.plan.phases().filter(|(phase, _)| self.cast_in(*phase).is_none());

@@ -6,6 +6,7 @@ use std::task::{Context as TaskContext, Poll};
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
 use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, ReceivedCast};
+use convoke_proto::mutant::{self, Mutant};
 
 use crate::Configuration;
 
@@ -179,7 +180,7 @@ impl EchoRound {
     }
 
     fn transmit(&mut self, payload: impl Fn(EchoVote) -> Bytes) {
-        while !self.is_holding
+        while (!self.is_holding || mutant::is(Mutant::HeldLeaves))
             && let Some(vote) = self.core.poll_transmit()
         {
             self.send(vote, payload(vote));
@@ -214,7 +215,7 @@ impl EchoRound {
     /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split so that those
     /// who are connected cannot mend it, or, in a call, members without a vote have no connection to
     /// this node. About a tag they may come back and vote where there is no split; who does not want
-    /// to wait for that sets a timeout. [`EchoError::StaleEpoch`] once this node was told of a later
+    /// to wait for that sets a timeout. Once members are back, the round may be awaited again. [`EchoError::StaleEpoch`] once this node was told of a later
     /// epoch, or too many others vote in one. [`EchoError::Cast`] when there is no such phase.
     ///
     /// # Cancel safety
@@ -270,12 +271,15 @@ impl EchoRound {
                 return Poll::Ready(Err(self.stale()));
             }
             // About a tag they may come back, but that does not help where the votes are split.
-            let counts_down = self.is_call || self.core.is_split();
+            let counts_down =
+                self.is_call || self.core.is_split() || mutant::is(Mutant::DownForGood);
             let is_down = |node: NodeId| counts_down && self.down.contains(&node);
             if !self.core.is_possible(phase, is_down) {
                 // What waits below the number that would wake may be of those who are down by now.
                 match self.count_waiting() {
                     true => continue,
+                    // Others may be back since that was seen.
+                    false if self.look_who_is_down() => continue,
                     false if self.is_by_epoch(phase) => return Poll::Ready(Err(self.stale())),
                     false => return Poll::Ready(Err(self.not_reached(phase))),
                 }
@@ -305,8 +309,12 @@ impl EchoRound {
         has_some
     }
 
-    fn look_who_is_down(&mut self) {
+    /// Whether anything has changed since it looked last.
+    fn look_who_is_down(&mut self) -> bool {
         let (reach, changes) = self.port.reach(self.core.members().nodes());
+        if self.seen == Some(changes) {
+            return false;
+        }
         self.seen = Some(changes);
         self.down.clear();
         let epoch = self.core.members().epoch();
@@ -318,7 +326,9 @@ impl EchoRound {
         };
         let back: Vec<NodeId> = self.missed.iter().copied().filter(is_back).collect();
         self.missed.retain(|node| !back.contains(node));
-        back.into_iter().for_each(|node| self.repeat_to(node));
+        if !mutant::is(Mutant::MissedForgotten) {
+            back.into_iter().for_each(|node| self.repeat_to(node));
+        }
         for (at, (node, reach)) in self.core.members().nodes().zip(reach).enumerate() {
             let before = self.lives.get(at).copied().flatten();
             let is_another_life =
@@ -327,12 +337,15 @@ impl EchoRound {
                 self.down.push(node);
             }
         }
+        true
     }
 
-    /// True when too few are left because others have gone on to a later epoch.
+    /// True when too few are left because others have gone on to a later epoch, even if all who are
+    /// down were not: what one liar says of its epoch is no reason.
     fn is_by_epoch(&self, phase: u16) -> bool {
         let later = self.core.later();
         self.core.silent(phase).any(|node| later.contains(&node))
+            && !self.core.is_possible(phase, |_| false)
     }
 
     fn stale(&self) -> EchoError {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::{CastBody, CastSpace, NodeId};
+use convoke_proto::mutant::{self, Mutant};
 use tokio::task::JoinHandle;
 
 use crate::Configuration;
@@ -156,6 +157,7 @@ impl EchoStream {
                 for (cast, verdict) in casts.into_iter().zip(verdicts) {
                     match verdict {
                         Ok(()) => gate.good.push_back(cast),
+                        Err(_) if mutant::is(Mutant::RefusedCounts) => gate.good.push_back(cast),
                         Err(cause) => *self.refused.by_cause.entry(cause).or_default() += 1,
                     }
                 }
@@ -191,7 +193,7 @@ impl EchoStream {
             let (epoch, ours) = (cast.body.epoch, self.members.epoch());
             if epoch > ours {
                 let kept = self.later.iter().filter(|other| other.from == cast.from).count();
-                match kept < LATER_MAX {
+                match kept < LATER_MAX && !mutant::is(Mutant::LaterDropped) {
                     true => self.later.push_back(cast),
                     false => self.refused.wrong_epoch += 1,
                 }

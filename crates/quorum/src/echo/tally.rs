@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use convoke_core::{Digest, NodeId};
+use convoke_proto::mutant::{self, Mutant};
 
 /// Cast of a member in a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,21 +141,34 @@ impl Tally {
     pub(super) fn record(&mut self, phase: u16, member: u16, node: NodeId, vote: Vote) -> Heard {
         let place = self.place(phase, member);
         match self.votes[place].map(|at| self.digests[at as usize]) {
-            Some(first) if first == vote.digest => Heard::Repeated,
+            Some(first) if first == vote.digest => {
+                if mutant::is(Mutant::CopiesCount) {
+                    self.count_vote(phase, vote.digest);
+                }
+                Heard::Repeated
+            }
             Some(first) => {
+                if mutant::is(Mutant::SecondVoteCounts) {
+                    self.count_vote(phase, vote.digest);
+                }
                 self.note_evidence(phase, (member, node), first, vote);
                 Heard::Differs
             }
             None => {
-                let digest = self.digest_index(vote.digest);
-                self.votes[place] = Some(digest);
-                self.counts[digest as usize * self.phases + usize::from(phase)] += 1;
+                self.votes[place] = Some(self.count_vote(phase, vote.digest));
                 if !vote.payload.is_empty() {
                     self.payloads.push((phase, member, vote.payload));
                 }
                 Heard::Counted
             }
         }
+    }
+
+    /// Counts a vote for a digest, and says its place in the list of them.
+    fn count_vote(&mut self, phase: u16, digest: Digest) -> u32 {
+        let at = self.digest_index(digest);
+        self.counts[at as usize * self.phases + usize::from(phase)] += 1;
+        at
     }
 
     /// The first proof in a phase is enough.

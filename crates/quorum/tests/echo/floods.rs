@@ -49,7 +49,7 @@ pub(crate) async fn a_flood_of_one_member_fills_its_own_share_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn casts_of_an_older_epoch_are_dropped_and_of_another_refused() {
+pub(crate) async fn casts_of_an_older_epoch_are_dropped_and_of_another_refused() {
     let cluster = Cluster::start(1, 3, |_, _| Service::new()).await;
     let joined = |at: usize, epoch| {
         let server = cluster.servers[at].as_ref().expect("it lives");

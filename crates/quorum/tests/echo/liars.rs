@@ -181,7 +181,8 @@ pub(crate) async fn strangers_casts_leave_nothing_behind_and_take_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn votes_that_could_not_be_sent_are_told_of_and_sent_again_when_the_member_is_back() {
+pub(crate) async fn votes_that_could_not_be_sent_are_told_of_and_sent_again_when_the_member_is_back()
+ {
     let mut cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
     cluster.crash(4);
     cluster.settle().await;

@@ -78,7 +78,7 @@ impl Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protocol_with_a_core_of_its_own_sees_every_vote_that_is_signed() {
+pub(crate) async fn a_protocol_with_a_core_of_its_own_sees_every_vote_that_is_signed() {
     let cluster = cluster().await;
     let slots = 50;
     // The last member floods with votes that it has not signed, and then votes as it should.
@@ -96,7 +96,8 @@ async fn a_protocol_with_a_core_of_its_own_sees_every_vote_that_is_signed() {
     }
     running.spawn(Log::new(node(4), &cluster.members).run(liar, slots));
     let mut ended = 0;
-    while let Some(run) = running.join_next().await {
+    let patience = Duration::from_secs(60);
+    while let Some(run) = timeout(patience, running.join_next()).await.expect("all end") {
         let (log, votes) = run.expect("it does not panic");
         assert_eq!(log.stored.len() as u64, 2 * slots, "each vote is stored before it is said");
         for (tag, slot) in &log.slots {
@@ -113,7 +114,7 @@ async fn a_protocol_with_a_core_of_its_own_sees_every_vote_that_is_signed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_member_that_floods_a_stream_holds_up_no_other() {
+pub(crate) async fn one_member_that_floods_a_stream_holds_up_no_other() {
     let cluster = cluster().await;
     let mut votes = stream(&cluster, 0, &cluster.members);
     let (flood, other) =
@@ -134,7 +135,7 @@ async fn one_member_that_floods_a_stream_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_change_by_epoch_and_votes_that_came_before_are_kept() {
+pub(crate) async fn members_change_by_epoch_and_votes_that_came_before_are_kept() {
     let cluster = cluster().await;
     let one = cluster.members.with_epoch(1);
     let two = cluster.members.without([node(4)]).with_epoch(2);
@@ -162,7 +163,7 @@ async fn members_change_by_epoch_and_votes_that_came_before_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vote_that_is_held_is_said_when_it_is_released_with_what_goes_along() {
+pub(crate) async fn a_vote_that_is_held_is_said_when_it_is_released_with_what_goes_along() {
     let cluster = cluster().await;
     let spaces: Vec<EchoSpace> = (0..2)
         .map(|at: usize| {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use convoke_core::{
-    CallError, Context, Endpoint, EndpointBuilder, Failure, Method, NodeId, Peer, Service, Status,
+    CallError, Context, Endpoint, EndpointBuilder, Failure, Limits, Method, NodeId, Peer, Service,
+    Status,
 };
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::{EchoError, digest_of, echo_phases};
@@ -50,16 +51,27 @@ impl Cluster {
         count: u64,
         service: impl Fn(NodeId, Configuration) -> Service,
     ) -> Self {
+        Self::start_within(seed, count, Limits::default(), service).await
+    }
+
+    /// As [`Self::start`], of members with these bounds.
+    pub(crate) async fn start_within(
+        seed: u64,
+        count: u64,
+        limits: Limits,
+        service: impl Fn(NodeId, Configuration) -> Service,
+    ) -> Self {
         let (network, members) = (SimNetwork::new(seed), configuration(count));
         let mut servers = Vec::new();
         for id in 1..=count {
             let service = service(node(id), members.clone());
-            let server = Self::server(&network, id, count).serve(service);
+            let server = Self::server(&network, id, count).limits(limits.clone()).serve(service);
             servers.push(Some(server.start().await.expect("the name is free")));
         }
         let client = builder(&network, CLIENT).start().await.expect("nothing to bind");
         let cluster = Self { network, members, servers, client };
         cluster.connect().await;
+        cluster.introduce(&cluster.client).await;
         cluster.network.default_latency(DELAY);
         cluster
     }
@@ -71,11 +83,23 @@ impl Cluster {
         others.fold(server, |server, other| server.peer(node(other), [address(other)]))
     }
 
+    /// Another client, which is connected to all members.
+    pub(crate) async fn caller(&self, id: u64) -> Endpoint {
+        let caller = builder(&self.network, id).start().await.expect("nothing to bind");
+        self.introduce(&caller).await;
+        caller
+    }
+
+    async fn introduce(&self, client: &Endpoint) {
+        for peer in self.members.members() {
+            let text = address(peer.node().get());
+            client.peer(peer.node(), [text]).expect("it is an address");
+            client.warm_up(peer).await.expect("all listen");
+        }
+    }
+
     async fn connect(&self) {
         for (at, peer) in self.members.members().iter().enumerate() {
-            let text = address(peer.node().get());
-            self.client.peer(peer.node(), [text]).expect("it is an address");
-            self.client.warm_up(peer).await.expect("all listen");
             for server in self.servers[..at].iter().flatten() {
                 server.warm_up(peer).await.expect("all listen");
             }
@@ -86,6 +110,18 @@ impl Cluster {
         self.network.crash(node(id));
         let at = usize::try_from(id - 1).expect("a small number");
         self.servers[at] = None;
+    }
+
+    /// A member that crashed lives again, as another life of the same name.
+    pub(crate) async fn restart(&mut self, id: u64, limits: Limits) {
+        let count = self.members.len() as u64;
+        let again = Self::server(&self.network, id, count).seed(id + 100).limits(limits);
+        let again = again.start().await.expect("the name is free again");
+        let at = usize::try_from(id - 1).expect("a small number");
+        self.servers[at] = Some(again.clone());
+        for server in self.servers.iter().flatten().filter(|server| server.node() != node(id)) {
+            again.warm_up(server.node()).await.expect("it listens");
+        }
     }
 
     /// Writes to all members and waits for all answers: with when each came.

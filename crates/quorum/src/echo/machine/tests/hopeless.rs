@@ -21,7 +21,7 @@ fn value(of: u8) -> Digest {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     /// Members 6 and 7 lie: each of their votes is of any phase and value, to anybody. The others
     /// echo any of three values, and what they say arrives in any order.
@@ -72,4 +72,12 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn hope_that_forgets_what_liars_tell_others_is_found() {
+    mutant::set(Some(Mutant::HopeWithoutLiars));
+    let found = std::panic::catch_unwind(what_is_hopeless_never_comes);
+    mutant::set(None);
+    assert!(found.is_err());
 }
