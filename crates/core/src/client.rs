@@ -187,9 +187,13 @@ impl<Resp: Payload> CallBuilder<Resp> {
     /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing
     /// was sent. A peer that cannot be reached is a failure of its branch.
     pub fn open(self) -> Result<Call<Resp>, CallError> {
+        self.open_with(false)
+    }
+
+    fn open_with(self, apart: bool) -> Result<Call<Resp>, CallError> {
         let Begun { endpoint, opening, probe, is_read_only } = self.begin()?;
         let scope = FlushScope::enter();
-        let id = endpoint.driver().open_call(opening)?;
+        let id = endpoint.driver().open_call(opening, apart)?;
         endpoint.driver().end_scope(scope);
         Ok(Call::new(endpoint, id, probe, is_read_only))
     }
@@ -224,6 +228,17 @@ struct Begun {
 
 /// More news of the call that a [`CallBuilder`] opens.
 pub trait CallBuilderSeam: Sized {
+    /// The call that it opens.
+    type Call;
+
+    /// Opens the call as [`CallBuilder::open`] does, and starts what this node itself was asked on
+    /// another task of the runtime: a handler that blocks its thread does not hold up the caller. On
+    /// a runtime of one thread it starts in place.
+    ///
+    /// # Errors
+    /// As [`CallBuilder::open`].
+    fn open_apart(self) -> Result<Self::Call, CallError>;
+
     /// Tells also of branches that end without a reply, as [`Progress::Silent`].
     #[must_use]
     fn tell_silent(self) -> Self;
@@ -239,7 +254,13 @@ pub trait CallBuilderSeam: Sized {
     fn ignore_hearsay(self) -> Self;
 }
 
-impl<Resp> CallBuilderSeam for CallBuilder<Resp> {
+impl<Resp: Payload> CallBuilderSeam for CallBuilder<Resp> {
+    type Call = Call<Resp>;
+
+    fn open_apart(self) -> Result<Call<Resp>, CallError> {
+        self.open_with(true)
+    }
+
     fn tell_silent(mut self) -> Self {
         self.options.tells_silent = true;
         self

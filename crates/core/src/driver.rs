@@ -20,6 +20,7 @@ mod hold;
 mod load;
 mod methods;
 mod outlet;
+mod own_starts;
 mod parked;
 #[cfg(feature = "tower")]
 mod passage;
@@ -75,6 +76,7 @@ pub use load::Load;
 pub(crate) use methods::StartHandler;
 pub(crate) use methods::{HandlerFuture, MethodEntry, MethodTable};
 use outlet::Outlet;
+use own_starts::OwnStarts;
 use parked::Parked;
 #[cfg(feature = "tower")]
 pub(crate) use passage::Passage;
@@ -116,6 +118,7 @@ pub(crate) struct Driver {
     /// Wakes who waits for the endpoint to become idle.
     idle: Notify,
     flusher: Arc<Flusher>,
+    own_starts: OwnStarts,
     /// A reply has come through another node.
     has_relayed: AtomicBool,
 }
@@ -229,6 +232,7 @@ impl Driver {
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
             flusher: Arc::default(),
+            own_starts: OwnStarts::default(),
             has_relayed: AtomicBool::new(false),
         });
         #[cfg(feature = "metrics")]

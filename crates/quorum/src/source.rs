@@ -153,7 +153,7 @@ impl<Resp: Payload> Source<Resp> {
 impl<Resp: Payload> Round<Resp> {
     fn open(call: CallBuilder<Resp>, first: usize) -> Result<Self, CallError> {
         let opened_at = Instant::now();
-        Ok(Self { call: call.tell_silent().open()?, opened_at, first })
+        Ok(Self { call: call.tell_silent().open_apart()?, opened_at, first })
     }
 
     fn event(&self, progress: Progress<Resp>) -> Option<Event<Resp>> {

@@ -76,17 +76,29 @@ impl Driver {
         }
     }
 
-    /// Opens a call.
+    /// Opens a call. `apart` when handlers of this node itself are not to run on the caller's task.
     ///
     /// # Errors
     /// [`CallError`]; then nothing was sent.
-    pub(crate) fn open_call(self: &Arc<Self>, opening: Opening) -> Result<CallId, CallError> {
-        self.with_state(|state, now, _| {
+    pub(crate) fn open_call(
+        self: &Arc<Self>,
+        opening: Opening,
+        apart: bool,
+    ) -> Result<CallId, CallError> {
+        let _flush_unlocked = FlushScope::enter();
+        let now = self.now();
+        let mut aftermath = Aftermath::default();
+        let call = {
+            let mut state = self.state.lock();
             if state.is_closed {
                 return Err(CallError::Stopped);
             }
-            Ok(state.node.open(now, opening)?)
-        })
+            let call = state.node.open(now, opening);
+            state.drain(now, &mut aftermath);
+            call
+        };
+        self.finish_opening(&mut aftermath, apart);
+        Ok(call?)
     }
 
     /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush
@@ -125,7 +137,7 @@ impl Driver {
             state.drain(now, &mut aftermath);
             (call, flush)
         };
-        self.finish(&mut aftermath);
+        self.finish_opening(&mut aftermath, false);
         now.iter().for_each(|connection| connection.flush());
         let is_due = !soon.is_empty();
         let duty = is_due.then(|| Appender { driver: self.clone(), connections: soon });
