@@ -14,6 +14,7 @@ use convoke::quorum::echo::{
     EchoCore, EchoError, EchoPlan, EchoVote, Evidence, PlanError, digest_of,
 };
 
+use crate::mutant::{self, Mutant};
 use crate::protocol::{Broadcast, ECHO, SEND, Step, plan};
 
 /// Broadcasts of one source that may be under way, from the lowest that is not delivered on.
@@ -167,7 +168,10 @@ impl Broadcasts {
     /// A broadcast that is under way, or may be.
     fn open(&mut self, (source, sequence): (NodeId, u64)) -> Option<&mut (EchoCore, Broadcast)> {
         let of = self.sources.get_mut(&source)?;
-        if of.is_over(sequence) || sequence - of.floor >= WINDOW {
+        if of.is_over(sequence) {
+            return None;
+        }
+        if sequence - of.floor >= WINDOW && !mutant::is(Mutant::WindowIgnored) {
             return None;
         }
         let (me, members, plan) = (self.me, &self.members, &self.plan);
@@ -216,13 +220,14 @@ impl Broadcasts {
 
 impl Source {
     fn is_over(&self, sequence: u64) -> bool {
-        sequence < self.floor || self.delivered.contains(&sequence)
+        let is_delivered = self.delivered.contains(&sequence) && !mutant::is(Mutant::DeliversTwice);
+        sequence < self.floor || is_delivered
     }
 
     fn note_delivered(&mut self, sequence: u64) {
         self.open.remove(&sequence);
         self.delivered.insert(sequence);
-        while self.delivered.remove(&self.floor) {
+        while !mutant::is(Mutant::FloorStays) && self.delivered.remove(&self.floor) {
             self.floor += 1;
         }
     }

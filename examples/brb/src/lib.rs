@@ -15,11 +15,13 @@
 //! - [`node`]: members over endpoints, by [`EchoStream`](convoke::quorum::echo::EchoStream).
 //! - [`liar`]: a member that tells each other one what it likes.
 //! - [`demo`]: four of them in one process.
+//! - [`mutant`]: defects that the tests must find.
 
 #![forbid(unsafe_code)]
 
 pub mod broadcasts;
 pub mod demo;
 pub mod liar;
+pub mod mutant;
 pub mod node;
 pub mod protocol;

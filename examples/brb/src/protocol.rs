@@ -10,6 +10,8 @@ use convoke::quorum::echo::{
     EchoCore, EchoPlan, Phase, PlanError, Rule, byzantine_quorum, digest_of,
 };
 
+use crate::mutant::{self, Mutant};
+
 /// The source's own: the value.
 pub const SEND: u16 = 0;
 /// Phase in which those vote who have the value.
@@ -25,14 +27,22 @@ pub fn plan(members: usize, faulty: usize) -> Result<EchoPlan, PlanError> {
     if members < 3 * faulty + 1 {
         return Err(PlanError::TooManyFaulty { members, faulty });
     }
-    let enough = byzantine_quorum(members, faulty);
-    let ready = Rule::on(ECHO, enough).or(Rule::on(READY, faulty + 1));
+    let enough = match mutant::is(Mutant::MajorityEchoes) {
+        true => members / 2 + 1,
+        false => byzantine_quorum(members, faulty),
+    };
+    let others = if mutant::is(Mutant::AmplifiesEarly) { faulty } else { faulty + 1 };
+    let ready = match mutant::is(Mutant::NoAmplification) {
+        true => Rule::on(ECHO, enough),
+        false => Rule::on(ECHO, enough).or(Rule::on(READY, others)),
+    };
+    let all = if mutant::is(Mutant::DeliversEarly) { faulty + 1 } else { 2 * faulty + 1 };
     EchoPlan::new(
         members,
         [
             Phase::new("send", 1),
             Phase::new("echo", enough), // by hand: only who has the value echoes
-            Phase::new("ready", 2 * faulty + 1).cast_on(ready),
+            Phase::new("ready", all).cast_on(ready),
         ],
     )
 }
@@ -106,17 +116,21 @@ impl Broadcast {
             return;
         }
         let (sent, payload) = (self.sent(votes), votes.payload(SEND, self.source));
-        self.value = sent.zip(payload.cloned()).filter(|(sent, value)| digest_of(value) == *sent);
+        let is_of = |(sent, value): &(Digest, Bytes)| {
+            digest_of(value) == *sent || mutant::is(Mutant::SentUnchecked)
+        };
+        self.value = sent.zip(payload.cloned()).filter(is_of);
     }
 
     fn sent(&self, votes: &EchoCore) -> Option<Digest> {
         let mut sent = votes.votes(SEND);
-        sent.find(|(node, _)| *node == self.source).map(|(_, digest)| digest)
+        let is_source = |node| node == self.source || mutant::is(Mutant::AnybodySends);
+        sent.find(|(node, _)| is_source(*node)).map(|(_, digest)| digest)
     }
 
     fn next_when_ready(&mut self, votes: &EchoCore, ready: Digest) -> Option<Step> {
         match &self.value {
-            Some((digest, value)) if *digest == ready => {
+            Some((digest, value)) if *digest == ready || mutant::is(Mutant::DeliversUnchecked) => {
                 self.is_delivered = true;
                 Some(Step::Deliver(value.clone()))
             }

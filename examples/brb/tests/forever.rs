@@ -1,17 +1,18 @@
 //! A hundred thousand broadcasts of three sources, beside a fourth member that does what it likes:
-//! all are delivered everywhere, and what is held stays within bounds.
+//! all are delivered everywhere, and what is held stays within bounds. A million of them:
+//! `BROADCASTS=1000000 cargo test --release -p brb --test forever -- --nocapture`.
 
 use std::collections::VecDeque;
 
 use brb::broadcasts::{Broadcasts, OWN_MAX, Output, WINDOW};
-use brb::protocol::SEND;
+use brb::mutant::{self, Mutant};
+use brb::protocol::{READY, SEND};
 use bytes::Bytes;
 use convoke::NodeId;
 use convoke::cast::{CastBody, Digest};
 use convoke::quorum::Configuration;
 use convoke::quorum::echo::digest_of;
 
-const BROADCASTS: u64 = 100_000;
 const LIAR: u64 = 4;
 
 /// Marsaglia's xorshift64.
@@ -30,6 +31,8 @@ type Mail = ((NodeId, u64), CastBody);
 
 struct World {
     random: Random,
+    /// Broadcasts of all sources together.
+    broadcasts: u64,
     correct: Vec<Broadcasts>,
     /// From and to each member, in order.
     wire: Vec<VecDeque<Mail>>,
@@ -49,11 +52,12 @@ fn value(source: usize, sequence: u64) -> Bytes {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, broadcasts: u64) -> Self {
         let members = Configuration::new((0..4).map(node)).expect("they differ");
         let core = |at| Broadcasts::new(node(at), &members, 1).expect("four bear one");
         Self {
             random: Random(seed),
+            broadcasts,
             correct: (0..3).map(core).collect(),
             wire: vec![VecDeque::new(); 16],
             on_the_way: 0,
@@ -70,7 +74,7 @@ impl World {
 
     /// Begins what a source may begin.
     fn begin(&mut self, source: usize) {
-        while self.next.iter().sum::<u64>() < BROADCASTS {
+        while self.next.iter().sum::<u64>() < self.broadcasts {
             let (core, sequence) = (&mut self.correct[source], self.next[source]);
             if core.broadcast(sequence, value(source, sequence)).is_err() {
                 break;
@@ -95,6 +99,10 @@ impl World {
                     let source = usize::try_from(delivery.source.get() - 1).expect("small");
                     assert_eq!(delivery.value, value(source, delivery.sequence));
                     self.delivered[at][source] += 1;
+                    // Once more, lest one that comes late be enough for it to begin again.
+                    let (digest, payload) = (digest_of(&delivery.value), Bytes::new());
+                    let body = CastBody { phase: READY, sender: 3, epoch: 0, digest, payload };
+                    self.send(3, at, (delivery.source, delivery.sequence), body);
                 }
                 // Correct sources are asked and give it; the liar never does.
                 Output::Pull(key, ..) => {
@@ -149,14 +157,13 @@ impl World {
     }
 }
 
-#[test]
-fn a_hundred_thousand_broadcasts_are_delivered_beside_a_liar_in_bounded_memory() {
-    let mut world = World::new(7);
+fn run(broadcasts: u64) {
+    let mut world = World::new(7, broadcasts);
     (0..3).for_each(|source| world.begin(source));
     let mut most = (0, 0, 0);
     while world.on_the_way > 0 {
         world.deliver();
-        if world.random.below(8) == 0 && world.next.iter().sum::<u64>() < BROADCASTS {
+        if world.random.below(8) == 0 && world.next.iter().sum::<u64>() < broadcasts {
             world.lie();
         }
         for core in &world.correct {
@@ -164,7 +171,7 @@ fn a_hundred_thousand_broadcasts_are_delivered_beside_a_liar_in_bounded_memory()
             most = (most.0.max(open), most.1.max(remembered), most.2.max(world.on_the_way));
         }
     }
-    assert_eq!(world.next.iter().sum::<u64>(), BROADCASTS);
+    assert_eq!(world.next.iter().sum::<u64>(), broadcasts);
     for at in 0..3 {
         assert_eq!(world.delivered[at], world.next, "at {at}");
     }
@@ -177,4 +184,20 @@ fn a_hundred_thousand_broadcasts_are_delivered_beside_a_liar_in_bounded_memory()
         "held at most {} under way and {} out of order, {} on the way",
         most.0, most.1, most.2
     );
+}
+
+#[test]
+fn a_hundred_thousand_broadcasts_are_delivered_beside_a_liar_in_bounded_memory() {
+    let asked = std::env::var("BROADCASTS").map(|count| count.parse().expect("a number"));
+    run(asked.unwrap_or(100_000));
+}
+
+#[test]
+fn every_broken_rule_is_found() {
+    for mutant in Mutant::OF_SOURCES {
+        mutant::set(Some(mutant));
+        let found = std::panic::catch_unwind(|| run(10_000));
+        mutant::set(None);
+        assert!(found.is_err(), "{mutant:?}");
+    }
 }

@@ -1,9 +1,12 @@
-//! Many seeds of the protocol alone: liars that tell each member something else, crashes that lose
+//! Many seeds of the protocol alone: liars that tell each member something else, or are two correct
+//! members behind one name of which each half of the others sees one (*twins*), crashes that lose
 //! all but what was written down, copies, any order. Nothing that must never happen does after any
-//! step, and when all that is on its way has arrived, what must happen has.
+//! step, and when all that is on its way has arrived, what must happen has. Each rule of the protocol
+//! is broken once, and found.
 
 use std::collections::BTreeMap;
 
+use brb::mutant::{self, Mutant};
 use brb::protocol::{Broadcast, ECHO, READY, SEND, Step, plan};
 use bytes::Bytes;
 use convoke::NodeId;
@@ -14,12 +17,14 @@ use convoke::sim::random::Random;
 
 const VALUES: [&[u8]; 2] = [b"heron", b"crane"];
 
+const SEEDS: u64 = 3_000;
+
 fn below(random: &mut Random, count: usize) -> usize {
     usize::try_from(random.draw() % count as u64).expect("it is below a small number")
 }
 
-/// A correct member, in its present life.
-struct Correct {
+/// A correct member, in its present life, or one of two twins.
+struct Member {
     votes: EchoCore,
     broadcast: Broadcast,
     delivered: Vec<Bytes>,
@@ -54,7 +59,11 @@ struct Run {
     faulty: usize,
     source: NodeId,
     liars: Vec<NodeId>,
-    correct: BTreeMap<NodeId, Correct>,
+    correct: BTreeMap<NodeId, Member>,
+    /// Liars that are two members each.
+    twins: BTreeMap<(NodeId, usize), Member>,
+    /// The half of each, which sees the second twin where its bit is set.
+    halves: u64,
     wire: Vec<Mail>,
     crashes: usize,
     copies: usize,
@@ -72,10 +81,38 @@ impl Run {
         liars.dedup();
         let source = nodes[below(&mut random, count)];
         let honest = nodes.into_iter().filter(|node| !liars.contains(node));
-        let correct = honest.map(|node| (node, Correct::new(node, &members, faulty, source)));
+        let correct = honest.map(|node| (node, Member::new(node, &members, faulty, source)));
         let correct = correct.collect();
-        let (wire, crashes, copies) = (Vec::new(), 0, 0);
-        Self { random, members, faulty, source, liars, correct, wire, crashes, copies }
+        let twin = |liar: NodeId| {
+            [0, 1].map(|at| ((liar, at), Member::new(liar, &members, faulty, source)))
+        };
+        let twins = match random.chance(50) {
+            true => liars.iter().flat_map(|liar| twin(*liar)).collect(),
+            false => BTreeMap::new(),
+        };
+        let (halves, wire, crashes, copies) = (random.draw(), Vec::new(), 0, 0);
+        Self {
+            random,
+            members,
+            faulty,
+            source,
+            liars,
+            correct,
+            twins,
+            halves,
+            wire,
+            crashes,
+            copies,
+        }
+    }
+
+    fn half(&self, node: NodeId) -> usize {
+        usize::from(self.halves >> node.get() & 1 == 1)
+    }
+
+    /// Who hears what this member says to another: of twins the one that belongs to its half.
+    fn hearer(&self, to: NodeId, from: NodeId) -> (NodeId, usize) {
+        (to, if self.liars.contains(&to) { self.half(from) } else { 0 })
     }
 
     fn is_source_correct(&self) -> bool {
@@ -87,9 +124,18 @@ impl Run {
         if let Some(source) = self.correct.get_mut(&self.source) {
             source.broadcast.handle_value(value.clone());
             source.votes.cast(SEND, digest_of(&value)).expect("it is the first");
-            self.drive(self.source);
+            self.drive((self.source, 0));
         }
-        for _ in 0..60 {
+        // Twins of a source have another value each.
+        for (at, value) in VALUES.into_iter().enumerate() {
+            let Some(twin) = self.twins.get_mut(&(self.source, at)) else { continue };
+            let value = Bytes::from_static(value);
+            twin.votes.cast(SEND, digest_of(&value)).expect("it is the first");
+            twin.broadcast.handle_value(value);
+            self.drive((self.source, at));
+        }
+        let lies = if self.twins.is_empty() { 60 } else { 10 };
+        for _ in 0..lies {
             self.lie();
         }
     }
@@ -112,8 +158,9 @@ impl Run {
     }
 
     /// Lets a member do all it must, and writes down what it says before it is said.
-    fn drive(&mut self, node: NodeId) {
-        let Some(member) = self.correct.get_mut(&node) else { return };
+    fn drive(&mut self, who: (NodeId, usize)) {
+        let (node, _) = who;
+        let Some(member) = self.up(who) else { return };
         let mut pulls = Vec::new();
         while let Some(step) = member.broadcast.next(&member.votes) {
             match step {
@@ -138,7 +185,7 @@ impl Run {
         let value = member.broadcast.value().cloned().unwrap_or_default();
         let index = member.votes.index();
         for vote in said {
-            self.send(node, index, vote, &value);
+            self.send(who, index, vote, &value);
         }
         for (digest, from) in pulls {
             let asked = from.into_iter().filter(|to| *to != node);
@@ -146,11 +193,12 @@ impl Run {
         }
     }
 
-    fn send(&mut self, from: NodeId, sender: u16, vote: EchoVote, value: &Bytes) {
+    fn send(&mut self, (from, at): (NodeId, usize), sender: u16, vote: EchoVote, value: &Bytes) {
         let EchoVote { phase, digest } = vote;
         let payload = if phase == SEND { value.clone() } else { Bytes::new() };
         let body = CastBody { phase, sender, epoch: 0, digest, payload };
-        let others = self.members.nodes().filter(|to| *to != from);
+        let sees = |to: &NodeId| !self.liars.contains(&from) || self.half(*to) == at;
+        let others = self.members.nodes().filter(|to| *to != from && sees(to));
         let mail = others.map(|to| Mail::Cast { to, from, body: body.clone() });
         self.wire.extend(mail.collect::<Vec<_>>());
     }
@@ -165,18 +213,19 @@ impl Run {
         };
         match mail {
             Mail::Cast { to, from, body } => {
-                let Some(member) = self.up(to) else { return };
+                let who = self.hearer(to, from);
+                let Some(member) = self.up(who) else { return };
                 // A refusal is the liar's doing.
                 let _ = member.votes.handle_cast(from, body);
-                self.drive(to);
+                self.drive(who);
             }
             Mail::Pull { to, from, digest } => self.answer(to, from, digest),
             Mail::Value { to, value } => {
-                let Some(member) = self.up(to) else { return };
+                let Some(member) = self.up((to, 0)) else { return };
                 let wanted = member.votes.reached(READY).map(|reached| reached.digest);
                 if wanted == Some(digest_of(&value)) && member.delivered.is_empty() {
                     member.broadcast.handle_value(value);
-                    self.drive(to);
+                    self.drive((to, 0));
                 }
             }
         }
@@ -185,13 +234,15 @@ impl Run {
     fn answer(&mut self, node: NodeId, to: NodeId, digest: Digest) {
         // Only liars answer with what was not asked for.
         let lie = self.liars.contains(&node).then(|| Bytes::from_static(b"lie"));
-        let held = self.up(node).and_then(|member| member.broadcast.value());
+        let held = self.up((node, 0)).and_then(|member| member.broadcast.value());
         let value = held.filter(|value| digest_of(value) == digest).cloned().or(lie);
         self.wire.extend(value.map(|value| Mail::Value { to, value }));
     }
 
-    fn up(&mut self, node: NodeId) -> Option<&mut Correct> {
-        self.correct.get_mut(&node).filter(|member| !member.is_down)
+    fn up(&mut self, (node, at): (NodeId, usize)) -> Option<&mut Member> {
+        let Self { correct, twins, .. } = self;
+        let member = correct.get_mut(&node).or_else(|| twins.get_mut(&(node, at)));
+        member.filter(|member| !member.is_down)
     }
 
     /// A correct member loses all but its disk.
@@ -218,7 +269,7 @@ impl Run {
             let disk = std::mem::take(&mut member.disk);
             // That it has delivered is on the disk as well.
             let delivered = std::mem::take(&mut member.delivered);
-            *member = Correct::new(node, &self.members, self.faulty, self.source);
+            *member = Member::new(node, &self.members, self.faulty, self.source);
             if let Some(value) = &disk.1 {
                 member.broadcast.handle_value(value.clone());
             }
@@ -229,7 +280,7 @@ impl Run {
                 member.broadcast.note_delivered();
             }
             (member.disk, member.delivered) = (disk, delivered);
-            self.drive(node);
+            self.drive((node, 0));
             self.repeat_to(node);
             // Whoever has forgotten what it said can now be made to say another thing.
             (0..30).for_each(|_| self.lie());
@@ -282,7 +333,7 @@ impl Run {
     }
 }
 
-impl Correct {
+impl Member {
     fn new(node: NodeId, members: &Configuration, faulty: usize, source: NodeId) -> Self {
         let plan = plan(members.len(), faulty).expect("there are 3f + 1");
         let votes = EchoCore::new(node, members, plan).expect("it is a member");
@@ -320,7 +371,7 @@ fn run(seed: u64) -> Run {
 #[test]
 fn correct_members_deliver_the_same_or_nothing() {
     let (mut by_liars, mut nothing, mut crashes, mut copies) = (0, 0, 0, 0);
-    for seed in 0..3_000 {
+    for seed in 0..SEEDS {
         let run = run(seed);
         let is_delivered = !run.delivered().is_empty();
         by_liars += usize::from(!run.is_source_correct() && is_delivered);
@@ -338,5 +389,16 @@ fn a_seed_replays() {
         let [one, two] = [run(seed), run(seed)];
         assert_eq!(one.delivered(), two.delivered());
         assert_eq!((one.crashes, one.copies), (two.crashes, two.copies));
+    }
+}
+
+#[test]
+fn every_broken_rule_is_found() {
+    for mutant in Mutant::OF_PROTOCOL {
+        mutant::set(Some(mutant));
+        let found = (0..SEEDS).find(|seed| std::panic::catch_unwind(|| run(*seed)).is_err());
+        mutant::set(None);
+        println!("{mutant:?} is found by seed {found:?}");
+        assert!(found.is_some(), "{mutant:?}");
     }
 }
