@@ -23,16 +23,19 @@
 //! - A member counts once in a phase, this node itself as well. Who it is says its connection.
 //! - A second, different vote is [`Evidence`], and no vote.
 //! - This node casts once in a phase.
+//! - Votes may have to pass a [`Verifier`] before they count, and wait to be signed before they
+//!   leave.
 //! - What comes early waits, within bounds, and what comes late is harmless.
 //! - When a quorum cannot be reached any more, the phase fails at once and names who is missing.
 //!
 //! # What is not
-//! Votes are not signed: one member cannot prove to another what a third has said. They are not
-//! sent again: a member whose connection broke may miss votes, and must be helped by the
-//! application.
+//! Votes are not signed, unless the application does so: one member cannot prove to another what a
+//! third has said. Those on their way when a connection breaks are not sent again: the member must
+//! be helped by the application.
 
 mod digest;
 mod error;
+mod gate;
 mod machine;
 mod members;
 mod payloads;
@@ -45,6 +48,7 @@ mod tally;
 
 pub use digest::digest_of;
 pub use error::{CastRefused, EchoError, QuorumNotReached};
+pub use gate::{TaggedCast, Verifier};
 pub use machine::{EchoCore, EchoVote, Reached};
 pub use members::EchoMembers;
 pub use payloads::{Payloads, PullError, Pulled, ValueTooLarge};
@@ -52,5 +56,5 @@ pub use plan::{EchoPlan, Phase, PlanError, Rule, byzantine_quorum, majority};
 pub use round::{EchoOutcome, EchoRound, echo_phases};
 pub use serve::{EchoExt, EchoOf};
 pub use space::{EchoSpace, EchoSpaceBuilder};
-pub use stream::{EchoStream, StreamRefused, TaggedCast, Verifier};
+pub use stream::{EchoStream, StreamRefused};
 pub use tally::{Evidence, Heard, Refusal, Refused, Vote};

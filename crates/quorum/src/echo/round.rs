@@ -1,7 +1,8 @@
 //! A round as a handler sees it: casts and quorums to await.
 
 use std::future::poll_fn;
-use std::task::{Context as TaskContext, Poll};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, ready};
 
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
@@ -11,6 +12,7 @@ use convoke_proto::mutant::{self, Mutant};
 use crate::Configuration;
 
 use super::error::{EchoError, QuorumNotReached};
+use super::gate::{Gate, TaggedCast, Verifier};
 use super::machine::{EchoCore, EchoVote, Reached};
 use super::plan::EchoPlan;
 use super::tally::{Evidence, Refused};
@@ -38,9 +40,11 @@ use super::tally::{Evidence, Refused};
 pub struct EchoRound {
     core: EchoCore,
     port: CastPort,
-    /// About a call, in which a member has no part any more once it is down. About a tag it may
-    /// come back.
-    is_call: bool,
+    about: About,
+    /// Looks at votes before they count.
+    gate: Option<Box<Gate>>,
+    /// What goes along with the votes of this node, by phase.
+    payloads: Vec<(u16, Bytes)>,
     /// Lives of the members that the first cast went to.
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
@@ -54,6 +58,16 @@ pub struct EchoRound {
     /// Votes of this node wait to be released.
     is_holding: bool,
     casts: Vec<ReceivedCast>,
+}
+
+/// Subject of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// A call, in which a member has no part any more once it is down: its initiator's life and its
+    /// number.
+    Call((u64, u64)),
+    /// A tag, about which it may come back.
+    Tag((u64, u64)),
 }
 
 impl EchoRound {
@@ -80,13 +94,42 @@ impl EchoRound {
             true => context.casts_for_parent()?,
             false => context.casts()?,
         };
-        Ok(Self::of(core, port, true))
+        let call = context.task().call;
+        Ok(Self::of(core, port, About::Call((call.origin.0, call.seq))))
     }
 
-    pub(super) fn of(core: EchoCore, port: CastPort, is_call: bool) -> Self {
-        let (lives, down, missed, casts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (seen, is_stale, is_holding) = (None, false, false);
-        Self { core, port, is_call, lives, down, missed, seen, is_stale, is_holding, casts }
+    pub(super) fn of(core: EchoCore, port: CastPort, about: About) -> Self {
+        Self {
+            core,
+            port,
+            about,
+            gate: None,
+            payloads: Vec::new(),
+            lives: Vec::new(),
+            down: Vec::new(),
+            missed: Vec::new(),
+            seen: None,
+            is_stale: false,
+            is_holding: false,
+            casts: Vec::new(),
+        }
+    }
+
+    /// Has votes of others looked at before they count: at signatures, for example. What came before
+    /// the round was joined waits for it, too. A space sets it for all of its rounds
+    /// ([`EchoSpaceBuilder::verify`](super::EchoSpaceBuilder::verify)).
+    #[must_use]
+    pub fn verify(self, verifier: impl Verifier) -> Self {
+        self.gated(Some(Arc::new(verifier)))
+    }
+
+    pub(super) fn gated(mut self, verifier: Option<Arc<dyn Verifier>>) -> Self {
+        self.gate = verifier.map(|verifier| Box::new(Gate::new(verifier)));
+        self
+    }
+
+    fn is_call(&self) -> bool {
+        matches!(self.about, About::Call(_))
     }
 
     /// Votes in a phase: counts here, and leaves for all other members at once. What is cast by a
@@ -100,9 +143,10 @@ impl EchoRound {
         digest: Digest,
         payload: impl Into<Bytes>,
     ) -> Result<(), EchoError> {
-        self.core.cast(phase, digest)?;
-        let payload = payload.into();
-        self.transmit(|vote| if vote.phase == phase { payload.clone() } else { Bytes::new() });
+        if self.core.cast(phase, digest)? {
+            self.keep_payload(phase, payload.into());
+        }
+        self.transmit();
         Ok(())
     }
 
@@ -126,10 +170,7 @@ impl EchoRound {
                 {
                     return Poll::Ready(vote);
                 }
-                if !self.port.poll_waiting(cx, 1).is_ready {
-                    return Poll::Pending;
-                }
-                self.count_waiting();
+                ready!(self.poll_some(cx));
             }
         })
         .await
@@ -137,21 +178,33 @@ impl EchoRound {
 
     /// Sends a vote that was held to all other members.
     pub fn release(&mut self, vote: EchoVote, payload: impl Into<Bytes>) {
-        self.send(vote, payload.into());
+        self.keep_payload(vote.phase, payload.into());
+        self.send(vote);
         self.note_missed();
     }
 
-    /// Casts again what this node had cast in an earlier life, before anything else is: nobody may
-    /// say another thing after a crash.
+    /// Casts again what this node had cast in an earlier life, with what it sent along, before
+    /// anything else is: nobody may say another thing after a crash.
     ///
     /// # Errors
     /// As [`Self::cast`].
-    pub fn restore(&mut self, votes: impl IntoIterator<Item = EchoVote>) -> Result<(), EchoError> {
-        for vote in votes {
+    pub fn restore(
+        &mut self,
+        votes: impl IntoIterator<Item = (EchoVote, Bytes)>,
+    ) -> Result<(), EchoError> {
+        for (vote, payload) in votes {
             self.core.restore(vote)?;
+            self.keep_payload(vote.phase, payload);
         }
-        self.transmit(|_| Bytes::new());
+        self.transmit();
         Ok(())
+    }
+
+    fn keep_payload(&mut self, phase: u16, payload: Bytes) {
+        if !payload.is_empty() {
+            self.payloads.retain(|(of, _)| *of != phase);
+            self.payloads.push((phase, payload));
+        }
     }
 
     /// Members to which a vote could not be sent, for want of a connection or of room on it. While
@@ -169,40 +222,42 @@ impl EchoRound {
         }
     }
 
-    /// Sends the votes of this node again, without payloads, to a member whose connection was
+    /// Sends the votes of this node again, with what went along, to a member whose connection was
     /// broken. Those that it has are not counted again.
     pub fn repeat_to(&self, member: NodeId) {
         for phase in 0..self.core.plan().phase_count() {
             if let Some(digest) = self.core.cast_in(phase) {
-                self.port.send([member], self.body(EchoVote { phase, digest }, Bytes::new()));
+                self.port.send([member], self.body(EchoVote { phase, digest }));
             }
         }
     }
 
-    fn transmit(&mut self, payload: impl Fn(EchoVote) -> Bytes) {
+    fn transmit(&mut self) {
         while (!self.is_holding || mutant::is(Mutant::HeldLeaves))
             && let Some(vote) = self.core.poll_transmit()
         {
-            self.send(vote, payload(vote));
+            self.send(vote);
         }
         self.note_missed();
     }
 
-    fn send(&mut self, vote: EchoVote, payload: Bytes) {
+    fn send(&mut self, vote: EchoVote) {
         self.note_lives();
         let (members, me) = (self.core.members(), self.port.node());
-        let body = self.body(vote, payload);
+        let body = self.body(vote);
         self.port.send(members.nodes().filter(|node| *node != me), body);
     }
 
-    fn body(&self, vote: EchoVote, payload: Bytes) -> CastBody {
+    fn body(&self, vote: EchoVote) -> CastBody {
         let EchoVote { phase, digest } = vote;
+        let payload = self.payloads.iter().find(|(of, _)| *of == phase);
+        let payload = payload.map(|(_, payload)| payload.clone()).unwrap_or_default();
         let (sender, epoch) = (self.core.index(), self.core.members().epoch());
         CastBody { phase, sender, epoch, digest, payload }
     }
 
     fn note_lives(&mut self) {
-        if self.is_call && self.lives.is_empty() {
+        if self.is_call() && self.lives.is_empty() {
             let (reach, _) = self.port.reach(self.core.members().nodes());
             self.lives = reach.into_iter().map(|reach| reach.life).collect();
         }
@@ -249,13 +304,27 @@ impl EchoRound {
                 if let Some(found) = look(&self.core) {
                     return Poll::Ready(found);
                 }
-                if !self.port.poll_waiting(cx, 1).is_ready {
-                    return Poll::Pending;
-                }
-                self.count_waiting();
+                ready!(self.poll_some(cx));
             }
         })
         .await
+    }
+
+    /// Counts what waits, once something does.
+    fn poll_some(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        loop {
+            let is_waiting = self.port.poll_waiting(cx, 1).is_ready;
+            if !is_waiting && !self.is_looking() {
+                return Poll::Pending;
+            }
+            if self.count_waiting(cx) {
+                return Poll::Ready(());
+            }
+            // Else all that waited was refused, and nothing wakes for what comes next.
+            if self.is_looking() {
+                return Poll::Pending;
+            }
+        }
     }
 
     fn poll_quorum(
@@ -264,6 +333,9 @@ impl EchoRound {
         phase: u16,
     ) -> Poll<Result<Reached, EchoError>> {
         loop {
+            if self.is_looking() {
+                self.count_waiting(cx);
+            }
             if let Some(reached) = self.core.reached(phase) {
                 return Poll::Ready(Ok(reached));
             }
@@ -272,12 +344,13 @@ impl EchoRound {
             }
             // About a tag they may come back, but that does not help where the votes are split.
             let counts_down =
-                self.is_call || self.core.is_split() || mutant::is(Mutant::DownForGood);
+                self.is_call() || self.core.is_split() || mutant::is(Mutant::DownForGood);
             let is_down = |node: NodeId| counts_down && self.down.contains(&node);
             if !self.core.is_possible(phase, is_down) {
                 // What waits below the number that would wake may be of those who are down by now.
-                match self.count_waiting() {
+                match self.count_waiting(cx) {
                     true => continue,
+                    false if self.is_looking() => return Poll::Pending,
                     // Others may be back since that was seen.
                     false if self.look_who_is_down() => continue,
                     false if self.is_by_epoch(phase) => return Poll::Ready(Err(self.stale())),
@@ -286,7 +359,9 @@ impl EchoRound {
             }
             let waiting = self.port.poll_waiting(cx, self.core.needed(phase));
             if waiting.is_ready {
-                self.count_waiting();
+                if !self.count_waiting(cx) && self.is_looking() {
+                    return Poll::Pending;
+                }
             } else if self.seen != Some(waiting.changes) {
                 self.look_who_is_down();
             } else {
@@ -295,8 +370,21 @@ impl EchoRound {
         }
     }
 
-    /// Counts what waits. Whether anything did.
-    fn count_waiting(&mut self) -> bool {
+    /// Counts what waits; behind a gate, as far as that has looked at it. Whether anything did.
+    fn count_waiting(&mut self, cx: &mut TaskContext<'_>) -> bool {
+        let has_some = match self.gate.take() {
+            None => self.count_all(),
+            Some(mut gate) => {
+                let has_some = self.count_good(&mut gate, cx);
+                self.gate = Some(gate);
+                has_some
+            }
+        };
+        self.transmit();
+        has_some
+    }
+
+    fn count_all(&mut self) -> bool {
         let mut casts = std::mem::take(&mut self.casts);
         self.port.take(&mut casts);
         let has_some = !casts.is_empty();
@@ -305,8 +393,31 @@ impl EchoRound {
             let _ = self.core.handle_cast(from, body);
         }
         self.casts = casts;
-        self.transmit(|_| Bytes::new());
         has_some
+    }
+
+    fn count_good(&mut self, gate: &mut Gate, cx: &mut TaskContext<'_>) -> bool {
+        let mut has_some = false;
+        while let Poll::Ready(cast) = gate.poll_good(cx, |_| self.next_waiting()) {
+            let _ = self.core.handle_cast(cast.from, cast.body);
+            has_some = true;
+        }
+        has_some
+    }
+
+    fn next_waiting(&mut self) -> Option<TaggedCast> {
+        if self.casts.is_empty() {
+            self.port.take(&mut self.casts);
+            self.casts.reverse();
+        }
+        let ReceivedCast { from, body } = self.casts.pop()?;
+        let (About::Call(tag) | About::Tag(tag)) = self.about;
+        Some(TaggedCast { tag, from, body })
+    }
+
+    /// True while votes are looked at.
+    fn is_looking(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_busy())
     }
 
     /// Whether anything has changed since it looked last.
@@ -332,7 +443,7 @@ impl EchoRound {
         for (at, (node, reach)) in self.core.members().nodes().zip(reach).enumerate() {
             let before = self.lives.get(at).copied().flatten();
             let is_another_life =
-                self.is_call && before.is_some() && reach.life.is_some() && reach.life != before;
+                self.is_call() && before.is_some() && reach.life.is_some() && reach.life != before;
             if reach.is_down || is_another_life {
                 self.down.push(node);
             }
@@ -376,6 +487,11 @@ impl EchoRound {
     /// Number of casts that were none of this round, so far.
     pub fn refused(&self) -> Refused {
         self.core.refused()
+    }
+
+    /// Numbers of votes that the verifier refused so far, by its causes.
+    pub fn refused_by_cause(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.gate.iter().flat_map(|gate| gate.refused())
     }
 
     /// The votes and what follows from them.

@@ -5,16 +5,18 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::{Announce, CastSpace, Endpoint, NodeId};
+use bytes::Bytes;
+use convoke_core::{Announce, CastPort, CastSpace, Endpoint, NodeId};
 
 use crate::Configuration;
 
 use super::digest::digest_of;
 use super::error::EchoError;
+use super::gate::Verifier;
 use super::machine::{EchoCore, EchoVote};
 use super::plan::EchoPlan;
-use super::round::EchoRound;
-use super::stream::{EchoStream, Verifier};
+use super::round::{About, EchoRound};
+use super::stream::EchoStream;
 
 /// The tags of one service or group at this node: pairs of numbers, such as view and sequence, each
 /// of which members vote on in a round of its own.
@@ -37,11 +39,11 @@ use super::stream::{EchoStream, Verifier};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct EchoSpace {
     space: CastSpace,
     members: Configuration,
     keep: Duration,
+    verifier: Option<Arc<dyn Verifier>>,
 }
 
 /// Sets up an [`EchoSpace`].
@@ -97,8 +99,8 @@ impl EchoSpaceBuilder {
         self
     }
 
-    /// Has votes looked at before they are given: for a [stream](Self::stream) alone. Default: what
-    /// a member says on its connection counts.
+    /// Has votes looked at before they count, in rounds, or before a [stream](Self::stream) gives
+    /// them. Default: what a member says on its connection counts.
     #[must_use]
     pub fn verify(mut self, verifier: impl Verifier) -> Self {
         self.verifier = Some(Arc::new(verifier));
@@ -116,8 +118,8 @@ impl EchoSpaceBuilder {
     /// [`EchoError::NotMember`], or [`EchoError::Space`] when the endpoint has it open.
     pub fn open(self, endpoint: &Endpoint) -> Result<EchoSpace, EchoError> {
         let space = self.cast_space(endpoint)?;
-        let Self { members, keep, .. } = self;
-        Ok(EchoSpace { space, members, keep })
+        let Self { members, keep, verifier, .. } = self;
+        Ok(EchoSpace { space, members, keep, verifier })
     }
 
     /// Opens it as one stream of all votes. What members have cast before is in it.
@@ -176,11 +178,15 @@ impl EchoSpace {
     pub fn join(&self, view: u64, sequence: u64, plan: EchoPlan) -> Result<EchoRound, EchoError> {
         let core = EchoCore::new(self.space.node(), &self.members, plan)?;
         let port = self.space.open(view, sequence, self.keep)?;
-        Ok(EchoRound::of(core, port, false))
+        Ok(self.round((view, sequence), core, port))
     }
 
-    /// Begins the round about a tag that may have had one, with what this node has cast by it, as
-    /// [`EchoRound::restore`] does.
+    fn round(&self, tag: (u64, u64), core: EchoCore, port: CastPort) -> EchoRound {
+        EchoRound::of(core, port, About::Tag(tag)).gated(self.verifier.clone())
+    }
+
+    /// Begins the round about a tag that may have had one, with what this node has cast by it and
+    /// sent along, as [`EchoRound::restore`] does.
     ///
     /// # Errors
     /// As [`Self::join`], but for a tag that had a round; [`EchoError::Cast`] when the votes
@@ -190,15 +196,16 @@ impl EchoSpace {
         view: u64,
         sequence: u64,
         plan: EchoPlan,
-        votes: impl IntoIterator<Item = EchoVote>,
+        votes: impl IntoIterator<Item = (EchoVote, Bytes)>,
     ) -> Result<EchoRound, EchoError> {
+        let votes: Vec<(EchoVote, Bytes)> = votes.into_iter().collect();
         let mut core = EchoCore::new(self.space.node(), &self.members, plan)?;
-        for vote in votes {
-            core.restore(vote)?;
+        for (vote, _) in &votes {
+            core.restore(*vote)?;
         }
         let port = self.space.open_again(view, sequence, self.keep)?;
-        let mut round = EchoRound::of(core, port, false);
-        round.restore([])?;
+        let mut round = self.round((view, sequence), core, port);
+        round.restore(votes)?;
         Ok(round)
     }
 
@@ -232,5 +239,14 @@ impl EchoSpace {
     /// The members that vote.
     pub fn members(&self) -> &Configuration {
         &self.members
+    }
+}
+
+impl fmt::Debug for EchoSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EchoSpace")
+            .field("space", &self.space)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
     }
 }

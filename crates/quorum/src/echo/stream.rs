@@ -1,9 +1,8 @@
 //! All votes of a space in one stream, for a protocol that keeps its own books.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::{CastBody, CastSpace, NodeId};
 use convoke_proto::mutant::{self, Mutant};
-use tokio::task::JoinHandle;
 
 use crate::Configuration;
 
 use super::error::EchoError;
+use super::gate::{Gate, TaggedCast, Verifier};
 use super::machine::EchoVote;
 
 /// The votes about all tags of a space at this node, one of each member in turn, and the means to
@@ -56,61 +55,15 @@ pub struct EchoStream {
     refused: StreamRefused,
 }
 
-/// A vote, and what it is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaggedCast {
-    /// View and sequence.
-    pub tag: (u64, u64),
-    /// The member that cast it, as its connection says.
-    pub from: NodeId,
-    /// What it says.
-    pub body: CastBody,
-}
-
 /// Numbers of votes that a stream did not give.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamRefused {
     /// They claimed the place of another member.
     pub wrong_index: u64,
     /// They were of an earlier epoch, or there were too many of a later one.
     pub wrong_epoch: u64,
-    /// What the verifier said of them.
-    pub by_cause: BTreeMap<&'static str, u64>,
 }
-
-/// Looks at votes before they count: at signatures, for example.
-pub trait Verifier: Send + Sync + 'static {
-    /// Judges a vote: a refused one is dropped, and counted by the cause.
-    ///
-    /// # Errors
-    /// The cause, a constant of few.
-    fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str>;
-
-    /// Judges several at once. Runs on a thread where it may block. Default: one after the other.
-    fn verify_all(&self, casts: &[TaggedCast]) -> Vec<Result<(), &'static str>> {
-        casts.iter().map(|cast| self.verify(cast)).collect()
-    }
-}
-
-impl<F: Fn(&TaggedCast) -> Result<(), &'static str> + Send + Sync + 'static> Verifier for F {
-    fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str> {
-        self(cast)
-    }
-}
-
-/// Votes on their way through a verifier.
-struct Gate {
-    verifier: Arc<dyn Verifier>,
-    running: Option<JoinHandle<Judged>>,
-    good: VecDeque<TaggedCast>,
-}
-
-type Judged = (Vec<TaggedCast>, Vec<Result<(), &'static str>>);
-
-/// Votes that a verifier is given at once: enough for batches to be worth it, and few enough that
-/// what has come since is looked at soon.
-const BATCH: usize = 128;
 
 /// Votes of a later epoch that are kept of each member.
 const LATER_MAX: usize = 256;
@@ -123,7 +76,7 @@ impl EchoStream {
         verifier: Option<Arc<dyn Verifier>>,
     ) -> Self {
         space.stream();
-        let gate = verifier.map(|verifier| Gate { verifier, running: None, good: VecDeque::new() });
+        let gate = verifier.map(Gate::new);
         let (later, refused) = (VecDeque::new(), StreamRefused::default());
         Self { space, members, keep, gate, later, refused }
     }
@@ -139,45 +92,12 @@ impl EchoStream {
     /// As [`Self::next`], for a future of one's own. Keeps the waker of the last poll.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<TaggedCast> {
         let Some(mut gate) = self.gate.take() else { return self.poll_heard(cx) };
-        let polled = self.poll_gate(&mut gate, cx);
+        let polled = gate.poll_good(cx, |cx| match self.poll_heard(cx) {
+            Poll::Ready(cast) => Some(cast),
+            Poll::Pending => None,
+        });
         self.gate = Some(gate);
         polled
-    }
-
-    fn poll_gate(&mut self, gate: &mut Gate, cx: &mut Context<'_>) -> Poll<TaggedCast> {
-        loop {
-            if let Some(good) = gate.good.pop_front() {
-                return Poll::Ready(good);
-            }
-            if let Some(running) = &mut gate.running {
-                let judged = ready!(Pin::new(running).poll(cx));
-                gate.running = None;
-                // A verifier that panics has judged none.
-                let (casts, verdicts) = judged.unwrap_or_default();
-                for (cast, verdict) in casts.into_iter().zip(verdicts) {
-                    match verdict {
-                        Ok(()) => gate.good.push_back(cast),
-                        Err(_) if mutant::is(Mutant::RefusedCounts) => gate.good.push_back(cast),
-                        Err(cause) => *self.refused.by_cause.entry(cause).or_default() += 1,
-                    }
-                }
-                continue;
-            }
-            let mut batch = Vec::new();
-            while batch.len() < BATCH
-                && let Poll::Ready(cast) = self.poll_heard(cx)
-            {
-                batch.push(cast);
-            }
-            if batch.is_empty() {
-                return Poll::Pending;
-            }
-            let verifier = gate.verifier.clone();
-            gate.running = Some(tokio::task::spawn_blocking(move || {
-                let verdicts = verifier.verify_all(&batch);
-                (batch, verdicts)
-            }));
-        }
     }
 
     /// The next vote of a member of this epoch.
@@ -271,9 +191,14 @@ impl EchoStream {
         self.space.raise_floor(view, sequence);
     }
 
-    /// Numbers of votes that were not given so far.
-    pub fn refused(&self) -> &StreamRefused {
-        &self.refused
+    /// Numbers of votes that were not given so far, but for those that the verifier refused.
+    pub fn refused(&self) -> StreamRefused {
+        self.refused
+    }
+
+    /// Numbers of votes that the verifier refused so far, by its causes.
+    pub fn refused_by_cause(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.gate.iter().flat_map(Gate::refused)
     }
 
     /// The members that vote.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_core::{
     Announce, CastBody, Code, Context, Digest, Finish, JoinRefusal, NodeId, Service, Status, Task,
 };
@@ -153,11 +154,11 @@ pub(crate) async fn a_wrong_plan_uses_no_tag_up_and_a_round_without_votes_neithe
     drop(round);
     let refused = space.join(0, 1, own());
     assert!(matches!(refused, Err(EchoError::Join(JoinRefusal::Closed))), "{refused:?}");
-    let mut again = space.restore(0, 1, own(), [said]).expect("it says the same");
+    let mut again = space.restore(0, 1, own(), [(said, Bytes::new())]).expect("it says the same");
     assert!(matches!(again.cast(0, digest_of(b"crane"), ""), Err(EchoError::Cast(_))));
     drop(again);
     space.close_below(0, 2);
-    assert!(space.restore(0, 1, own(), [said]).is_err());
+    assert!(space.restore(0, 1, own(), [(said, Bytes::new())]).is_err());
     let later = EchoSpace::builder("other", &cluster.members).floor(3, 0);
     let later = later.open(cluster.servers[0].as_ref().expect("it lives")).expect("once");
     assert!(later.join(2, 9, own()).is_err() && later.join(3, 0, own()).is_ok());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_core::{Digest, Endpoint, Service};
 use convoke_quorum::echo::{
     EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, byzantine_quorum,
@@ -152,7 +153,7 @@ async fn after_a_restart_a_member_says_what_it_said_before() {
     }
     let space = open(&cluster, &again, |space| space);
     let mut second = space.join(0, 1, plan(&cluster.members)).expect("new in this life");
-    second.restore(said).expect("nothing was cast");
+    second.restore(said.into_iter().map(|vote| (vote, Bytes::new()))).expect("nothing was cast");
     let refused = second.cast(0, digest_of(b"crane"), "");
     assert!(matches!(refused, Err(EchoError::Cast(_))), "{refused:?}");
     let mut others: Vec<EchoRound> = [0, 2]

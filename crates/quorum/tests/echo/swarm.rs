@@ -12,9 +12,10 @@ pub(crate) mod tags;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Bytes;
 use convoke_core::{Digest, Limits, NodeId};
 use convoke_quorum::Configuration;
-use convoke_quorum::echo::{EchoPlan, EchoRound, Phase, Rule, byzantine_quorum};
+use convoke_quorum::echo::{EchoPlan, EchoRound, Phase, Rule, TaggedCast, byzantine_quorum};
 
 /// Decisions of correct members about each call or tag, and who has evidence against whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,7 @@ struct Log {
     decisions: BTreeMap<(String, NodeId), Digest>,
     evidence: Vec<(NodeId, NodeId)>,
     refused: u64,
+    forged: u64,
     failures: Vec<(String, NodeId, String)>,
     /// Times that a round was told that too many are away.
     told: u64,
@@ -57,8 +59,17 @@ impl SharedLog {
     fn note_round(&self, node: NodeId, round: &EchoRound) {
         let mut log = self.lock();
         log.evidence.extend(round.evidence().iter().map(|evidence| (node, evidence.node)));
+        for phase in 0..2 {
+            let votes: Vec<Digest> = round.core().votes(phase).map(|(_, digest)| digest).collect();
+            let equal = |one: &Digest| votes.iter().filter(|other| *other == one).count();
+            let (most, counted) = (votes.iter().map(equal).max(), round.core().count_max(phase));
+            if most.unwrap_or(0) != counted {
+                log.broken.push(format!("counts: {counted} votes of {most:?} members at {node}"));
+            }
+        }
         let refused = round.refused();
         log.refused += u64::from(refused.unknown_phase) + u64::from(refused.wrong_index);
+        log.forged += round.refused_by_cause().map(|(_, count)| count).sum::<u64>();
     }
 }
 
@@ -91,6 +102,19 @@ fn bracha(members: &Configuration) -> EchoPlan {
     let phases =
         [Phase::new("echo", byzantine_quorum(n, f)), Phase::new("ready", 2 * f + 1).cast_on(ready)];
     EchoPlan::new(n, phases).expect("it is a plan")
+}
+
+/// Stands for a signature of a member.
+fn sign(me: NodeId, digest: Digest) -> Bytes {
+    let signed = [&me.get().to_le_bytes()[..], &digest.0];
+    signed.concat().into()
+}
+
+fn is_signed(cast: &TaggedCast) -> Result<(), &'static str> {
+    match cast.body.payload == sign(cast.from, cast.body.digest) {
+        true => Ok(()),
+        false => Err("signature"),
+    }
 }
 
 /// So little room for casts that a flood could fill it.

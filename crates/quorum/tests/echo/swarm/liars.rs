@@ -10,6 +10,8 @@ use convoke_quorum::Configuration;
 use convoke_quorum::echo::{EchoCore, EchoPlan, EchoVote, digest_of};
 use convoke_sim::random::Random;
 
+use super::sign;
+
 /// The others, as a liar knows them.
 pub(super) fn others(members: &Configuration, me: NodeId) -> Vec<NodeId> {
     members.nodes().filter(|node| *node != me).collect()
@@ -22,14 +24,17 @@ pub(super) fn nonsense(random: &mut Random, members: &Configuration, me: NodeId)
         true => u16::try_from(random.index(members.len() + 1)).expect("small"),
         false => vote(members, me).sender,
     };
-    let epoch = u64::from(random.chance(5));
-    CastBody { phase, sender, epoch, digest: lie(random.index(2)), payload: Bytes::new() }
+    let (epoch, digest) = (u64::from(random.chance(5)), lie(random.index(2)));
+    // Where signatures are looked at, what is forged leaves room for what is not.
+    let payload = if random.chance(70) { sign(me, digest) } else { Bytes::from_static(b"forged") };
+    CastBody { phase, sender, epoch, digest, payload }
 }
 
-/// A vote as it should be, for a lie.
+/// A signed vote in the first phase, for a lie.
 pub(super) fn vote(members: &Configuration, me: NodeId) -> CastBody {
     let sender = members.index_of(me).expect("a member");
-    CastBody { phase: 0, sender, epoch: members.epoch(), digest: lie(0), payload: Bytes::new() }
+    let (digest, payload) = (lie(0), sign(me, lie(0)));
+    CastBody { phase: 0, sender, epoch: members.epoch(), digest, payload }
 }
 
 /// One of two values that nobody has asked for.
@@ -63,7 +68,7 @@ pub(super) async fn twins(
         for (at, twin) in twins.iter_mut().enumerate() {
             while let Some(EchoVote { phase, digest }) = twin.poll_transmit() {
                 let to = others(&members, me).into_iter().filter(|node| half(*node) == at);
-                let (epoch, payload) = (members.epoch(), Bytes::new());
+                let (epoch, payload) = (members.epoch(), sign(me, digest));
                 port.send(to, CastBody { phase, sender, epoch, digest, payload });
             }
         }

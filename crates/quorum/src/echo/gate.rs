@@ -1,0 +1,119 @@
+//! Gate before votes count: a verifier looks at them, several at once, off the task.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use convoke_core::{CastBody, NodeId};
+use convoke_proto::mutant::{self, Mutant};
+use tokio::task::JoinHandle;
+
+/// A vote, and what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaggedCast {
+    /// View and sequence; of a call its initiator's life and its number there.
+    pub tag: (u64, u64),
+    /// The member that cast it, as its connection says.
+    pub from: NodeId,
+    /// What it says.
+    pub body: CastBody,
+}
+
+/// Looks at votes before they count: at signatures, for example.
+pub trait Verifier: Send + Sync + 'static {
+    /// Judges a vote: a refused one is dropped, and counted by the cause. Its member may still send
+    /// the true one.
+    ///
+    /// # Errors
+    /// The cause, a constant of few.
+    fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str>;
+
+    /// Judges several at once. Runs on a thread where it may block. Default: one after the other.
+    fn verify_all(&self, casts: &[TaggedCast]) -> Vec<Result<(), &'static str>> {
+        casts.iter().map(|cast| self.verify(cast)).collect()
+    }
+}
+
+impl<F: Fn(&TaggedCast) -> Result<(), &'static str> + Send + Sync + 'static> Verifier for F {
+    fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str> {
+        self(cast)
+    }
+}
+
+/// Votes on their way through a verifier.
+pub(super) struct Gate {
+    verifier: Arc<dyn Verifier>,
+    running: Option<JoinHandle<Judged>>,
+    good: VecDeque<TaggedCast>,
+    refused: BTreeMap<&'static str, u64>,
+}
+
+type Judged = (Vec<TaggedCast>, Vec<Result<(), &'static str>>);
+
+/// Votes that a verifier is given at once: enough for batches to be worth it, and few enough that
+/// what has come since is looked at soon.
+const BATCH: usize = 128;
+
+impl Gate {
+    pub(super) fn new(verifier: Arc<dyn Verifier>) -> Self {
+        Self { verifier, running: None, good: VecDeque::new(), refused: BTreeMap::new() }
+    }
+
+    /// The next vote that counts, of those that `heard` gives. Pending, it is woken when more have
+    /// been looked at; what else is heard is for `heard` to wake for.
+    pub(super) fn poll_good(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut heard: impl FnMut(&mut Context<'_>) -> Option<TaggedCast>,
+    ) -> Poll<TaggedCast> {
+        loop {
+            if let Some(good) = self.good.pop_front() {
+                return Poll::Ready(good);
+            }
+            if let Some(running) = &mut self.running {
+                let judged = ready!(Pin::new(running).poll(cx));
+                self.running = None;
+                // A verifier that panics has judged none.
+                self.sort(judged.unwrap_or_default());
+                continue;
+            }
+            let batch: Vec<TaggedCast> = std::iter::from_fn(|| heard(cx)).take(BATCH).collect();
+            if batch.is_empty() {
+                return Poll::Pending;
+            }
+            let verifier = self.verifier.clone();
+            self.running = Some(tokio::task::spawn_blocking(move || {
+                let verdicts = verifier.verify_all(&batch);
+                (batch, verdicts)
+            }));
+        }
+    }
+
+    fn sort(&mut self, (casts, verdicts): Judged) {
+        for (cast, verdict) in casts.into_iter().zip(verdicts) {
+            match verdict {
+                Ok(()) => self.good.push_back(cast),
+                Err(_) if mutant::is(Mutant::RefusedCounts) => self.good.push_back(cast),
+                Err(cause) => *self.refused.entry(cause).or_default() += 1,
+            }
+        }
+    }
+
+    /// True while it looks at votes.
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.is_some() || !self.good.is_empty()
+    }
+
+    /// Numbers of votes that the verifier refused, by its causes.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.refused.iter().map(|(cause, count)| (*cause, *count))
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("refused", &self.refused).finish_non_exhaustive()
+    }
+}
