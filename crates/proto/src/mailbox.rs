@@ -49,6 +49,14 @@ pub enum MailKey {
 }
 
 impl MailKey {
+    /// What a cast about it says beside its header.
+    fn about(self) -> About {
+        match self {
+            Self::Call(name) => About::Call { initiator: name.origin.node },
+            Self::Tag(tag) => About::Tag { view: tag.view },
+        }
+    }
+
     /// Key of a cast, from its header and what it says it is about.
     pub(crate) fn of(call: CallId, about: About) -> Self {
         match about {
@@ -158,19 +166,16 @@ struct Bounds {
 
 #[derive(Debug)]
 enum State {
-    /// Something is to be dropped of it at this time.
-    Early(Box<Mail>, Timestamp),
-    Open(Box<Mail>, Reader),
-}
-
-/// Reader that waits for casts.
-#[derive(Debug, Default)]
-struct Reader {
-    is_waiting: bool,
-    /// Number of casts that must wait before it is told.
-    wake_at: usize,
-    /// Members to which something about it could not be sent.
-    missed: SmallVec<[NodeId; 4]>,
+    /// Nobody has opened it: something is to be dropped of it at this time.
+    Early { mail: Box<Mail>, at: Timestamp, is_announced: bool },
+    /// Its reader, which may wait for so many casts.
+    Open {
+        mail: Box<Mail>,
+        is_waiting: bool,
+        wake_at: u32,
+        /// Members to which something about it could not be sent: of most there are none.
+        missed: Option<Box<SmallVec<[NodeId; 4]>>>,
+    },
 }
 
 /// Nodes that may be named as members: a bound for a program that runs away.
@@ -285,7 +290,7 @@ impl Mailboxes {
         }
         let Self { boxes, expiries, bounds, books, ready, .. } = self;
         let has_room = match boxes.get_mut(&key) {
-            Some(State::Early(mail, at)) => {
+            Some(State::Early { mail, at, .. }) => {
                 let has_room = mail.post(post, (bounds.casts_max, bounds.box_bytes_max));
                 if has_room && expires < *at && !mutant::is(Mutant::ExpiryOfFirst) {
                     expiries.remove(&(*at, key));
@@ -294,10 +299,10 @@ impl Mailboxes {
                 }
                 has_room
             }
-            Some(State::Open(mail, reader)) => {
+            Some(State::Open { mail, is_waiting, wake_at, .. }) => {
                 let has_room = mail.post(post, (bounds.casts_max, bounds.box_bytes_max));
-                if mail.len() >= reader.wake_at {
-                    reader.tell(key, ready);
+                if mail.len() >= *wake_at as usize {
+                    tell(is_waiting, key, ready);
                 }
                 has_room
             }
@@ -307,8 +312,9 @@ impl Mailboxes {
             return Err(&mut self.dropped.over_limit);
         }
         books.take(from, cost);
-        if let (MailKey::Tag(tag), Some(State::Early(mail, _))) = (key, self.boxes.get_mut(&key))
-            && self.spaces.announce(tag, mail)
+        if let (MailKey::Tag(tag), Some(State::Early { mail, is_announced, .. })) =
+            (key, self.boxes.get_mut(&key))
+            && self.spaces.announce(tag, mail, is_announced)
         {
             self.ready.push_back(MailReader::Space(tag.space));
         }
@@ -316,7 +322,8 @@ impl Mailboxes {
     }
 
     fn begin(&mut self, from: NodeId, key: MailKey, expires: Timestamp) {
-        self.boxes.insert(key, State::Early(Box::new(Mail::begun_by(from)), expires));
+        let (mail, is_announced) = (Box::new(Mail::begun_by(from)), false);
+        self.boxes.insert(key, State::Early { mail, at: expires, is_announced });
         self.expiries.insert((expires, key));
         self.books.take(from, Mail::BYTES);
         if let MailKey::Tag(tag) = key {
@@ -342,7 +349,7 @@ impl Mailboxes {
     }
 
     fn open(&mut self, key: MailKey, is_again: bool) -> Result<(), JoinRefusal> {
-        if matches!(self.boxes.get(&key), Some(State::Open(..))) {
+        if matches!(self.boxes.get(&key), Some(State::Open { .. })) {
             return Err(JoinRefusal::Taken);
         }
         match key {
@@ -353,36 +360,42 @@ impl Mailboxes {
             MailKey::Tag(tag) => self.spaces.open(tag, is_again)?,
         }
         let mail = match self.boxes.remove(&key) {
-            Some(State::Early(mail, at)) => {
+            Some(State::Early { mail, at, .. }) => {
                 self.end_early(at, key, mail.begun_by);
                 mail
             }
             _ => Box::default(),
         };
-        self.boxes.insert(key, State::Open(mail, Reader::default()));
+        let (is_waiting, wake_at, missed) = (false, 0, None);
+        self.boxes.insert(key, State::Open { mail, is_waiting, wake_at, missed });
         Ok(())
     }
 
     /// Takes all that waits, oldest first, with the authenticated senders.
     pub fn take(&mut self, key: MailKey, into: &mut Vec<(NodeId, Cast)>) {
-        let Some(State::Open(mail, _)) = self.boxes.get_mut(&key) else { return };
+        let Some(State::Open { mail, .. }) = self.boxes.get_mut(&key) else { return };
         for (node, bytes) in mail.take_bytes() {
             self.books.give(node, bytes);
         }
-        into.extend(mail.take_posts().map(|post| (post.from, post.cast)));
+        let about = key.about();
+        into.extend(mail.take_posts().map(|post| (post.from, post.into_cast(about))));
     }
 
     /// True when `wake_at` casts wait; if not, the reader is ready once they do.
     pub fn poll_waiting(&mut self, key: MailKey, wake_at: usize) -> bool {
-        let Some(State::Open(mail, reader)) = self.boxes.get_mut(&key) else { return true };
-        (reader.is_waiting, reader.wake_at) = (mail.len() < wake_at, wake_at);
-        !reader.is_waiting
+        let Some(State::Open { mail, is_waiting, wake_at: told_at, .. }) = self.boxes.get_mut(&key)
+        else {
+            return true;
+        };
+        *is_waiting = mail.len() < wake_at;
+        *told_at = u32::try_from(wake_at).unwrap_or(u32::MAX);
+        !*is_waiting
     }
 
     /// The reader is gone. `has_voted` when it may have cast: then nobody opens it again before the
     /// call is settled, or the tag is below the floor of its space; of a call, nobody does anyway.
     pub fn close(&mut self, now: Timestamp, key: MailKey, has_voted: bool) {
-        let Some(State::Open(mail, _)) = self.boxes.get_mut(&key) else { return };
+        let Some(State::Open { mail, .. }) = self.boxes.get_mut(&key) else { return };
         for (node, bytes) in mail.take_bytes() {
             self.books.give(node, bytes);
         }
@@ -406,11 +419,12 @@ impl Mailboxes {
     /// A cast could not be sent to a member.
     pub(crate) fn note_unsent(&mut self, key: MailKey, to: NodeId) {
         self.dropped.unsent += 1;
-        if let Some(State::Open(_, reader)) = self.boxes.get_mut(&key) {
-            if !reader.missed.contains(&to) {
-                reader.missed.push(to);
+        if let Some(State::Open { missed, is_waiting, .. }) = self.boxes.get_mut(&key) {
+            let missed = missed.get_or_insert_default();
+            if !missed.contains(&to) {
+                missed.push(to);
             }
-            reader.tell(key, &mut self.ready);
+            tell(is_waiting, key, &mut self.ready);
         }
         if let MailKey::Tag(tag) = key
             && self.spaces.note_unsent(tag.space, to)
@@ -422,7 +436,7 @@ impl Mailboxes {
     /// Members to which something about a call or tag could not be sent since it was last asked.
     pub fn take_missed(&mut self, key: MailKey) -> SmallVec<[NodeId; 4]> {
         match self.boxes.get_mut(&key) {
-            Some(State::Open(_, reader)) => std::mem::take(&mut reader.missed),
+            Some(State::Open { missed, .. }) => missed.take().map_or(SmallVec::new(), |all| *all),
             _ => SmallVec::new(),
         }
     }
@@ -431,8 +445,8 @@ impl Mailboxes {
     pub(crate) fn tell_readers(&mut self) {
         self.changes += 1;
         for (key, state) in &mut self.boxes {
-            if let State::Open(_, reader) = state {
-                reader.tell(*key, &mut self.ready);
+            if let State::Open { is_waiting, .. } = state {
+                tell(is_waiting, *key, &mut self.ready);
             }
         }
         let waiting = self.spaces.tell_all();
@@ -463,7 +477,7 @@ impl Mailboxes {
     /// Drops what has no time left of a mailbox without a reader.
     fn expire(&mut self, now: Timestamp, at: Timestamp, key: MailKey) {
         self.expiries.remove(&(at, key));
-        let Some(State::Early(mail, next_at)) = self.boxes.get_mut(&key) else { return };
+        let Some(State::Early { mail, at: next_at, .. }) = self.boxes.get_mut(&key) else { return };
         let next = match mutant::is(Mutant::ExpiryOfFirst) {
             true => None,
             false => mail.expire(now, |from, cost| {
@@ -485,7 +499,7 @@ impl Mailboxes {
 
     /// Forgets a mailbox without a reader, and says how many casts waited in it.
     fn drop_early(&mut self, key: MailKey) -> usize {
-        let Some(State::Early(mut mail, at)) = self.boxes.remove(&key) else { return 0 };
+        let Some(State::Early { mut mail, at, .. }) = self.boxes.remove(&key) else { return 0 };
         for (node, bytes) in mail.take_bytes() {
             self.books.give(node, bytes);
         }
@@ -525,10 +539,9 @@ impl Mailboxes {
     }
 }
 
-impl Reader {
-    fn tell(&mut self, key: MailKey, ready: &mut VecDeque<MailReader>) {
-        if std::mem::take(&mut self.is_waiting) {
-            ready.push_back(MailReader::Mailbox(key));
-        }
+/// Tells a reader, if it waits.
+fn tell(is_waiting: &mut bool, key: MailKey, ready: &mut VecDeque<MailReader>) {
+    if std::mem::take(is_waiting) {
+        ready.push_back(MailReader::Mailbox(key));
     }
 }

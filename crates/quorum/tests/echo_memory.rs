@@ -91,5 +91,6 @@ fn what_waits_takes_what_is_accounted_for_it() {
         let held = node.mailboxes().held_bytes() as u64;
         println!("{len}: {} bytes taken, {} accounted, each", bytes / casts, held / casts);
         assert!(held * 6 / 5 >= bytes && bytes * 6 / 5 >= held, "{held} for {bytes}");
+        assert!(len > 0 || bytes <= casts * 300, "{bytes} for {casts} tags");
     }
 }

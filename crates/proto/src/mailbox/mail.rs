@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::id::NodeId;
 use crate::time::Timestamp;
-use crate::wire::Cast;
+use crate::wire::{About, Cast, Digest};
 
 /// Senders that one mailbox may have.
 pub(super) const SENDERS_MAX: usize = 1_024;
@@ -22,20 +22,25 @@ const ALLOCATION_BYTES: usize = 16;
 /// Casts about one call or tag.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    posts: Vec<Post>,
-    senders: SmallVec<[Sender; 4]>,
+    /// Most that wait for their reader are one.
+    posts: SmallVec<[Post; 1]>,
+    senders: SmallVec<[Sender; 1]>,
     /// Node that spoke of it first, before anybody here read it.
     pub(super) begun_by: Option<NodeId>,
-    pub(super) is_announced: bool,
 }
 
-/// A cast that waits.
+/// A cast that waits: what its name and its expiry do not say.
 #[derive(Debug)]
 pub(super) struct Post {
     pub(super) from: NodeId,
     /// Time until which it waits for a reader.
     expires: Timestamp,
-    pub(super) cast: Cast,
+    epoch: u64,
+    /// Most have none.
+    payload: Option<Box<Bytes>>,
+    digest: Digest,
+    phase: u16,
+    sender: u16,
 }
 
 #[derive(Debug)]
@@ -43,34 +48,47 @@ struct Sender {
     node: NodeId,
     /// Casts that came, read or not.
     count: u32,
-    /// Bytes that wait.
-    bytes: usize,
+    /// Bytes that wait, of which one mailbox has fewer than that.
+    bytes: u32,
 }
 
+/// Senders that a mailbox of more than one has room for at first.
+const SENDERS: usize = 8;
+
 impl Post {
-    pub(super) fn new(from: NodeId, expires: Timestamp, mut cast: Cast) -> Self {
-        cast.payload = match cast.payload.len() {
-            0 => Bytes::new(),
-            1..COPIED_BYTES_MAX => Bytes::copy_from_slice(&cast.payload),
-            _ => cast.payload,
+    pub(super) fn new(from: NodeId, expires: Timestamp, cast: Cast) -> Self {
+        let Cast { phase, sender, epoch, digest, payload, .. } = cast;
+        let payload = match payload.len() {
+            0 => None,
+            1..COPIED_BYTES_MAX => Some(Box::new(Bytes::copy_from_slice(&payload))),
+            _ => Some(Box::new(payload)),
         };
-        Self { from, expires, cast }
+        Self { from, expires, epoch, payload, digest, phase, sender }
+    }
+
+    /// The cast, about what it was kept for. It waits no longer.
+    pub(super) fn into_cast(self, about: About) -> Cast {
+        let Self { phase, sender, epoch, digest, .. } = self;
+        let payload = self.payload.map(|payload| *payload).unwrap_or_default();
+        Cast { about, phase, sender, epoch, budget_us: 0, digest, is_carried: false, payload }
     }
 
     /// Bytes that it takes: its place, with the room by which the list of them grows, and its
     /// payload.
     pub(super) fn cost(&self) -> usize {
-        let payload = match self.cast.payload.len() {
-            0 => 0,
-            len => len + ALLOCATION_BYTES,
-        };
+        let payload = self
+            .payload
+            .as_ref()
+            .map_or(0, |payload| payload.len() + size_of::<Bytes>() + 2 * ALLOCATION_BYTES);
         size_of::<Self>() * 9 / 8 + payload
     }
 }
 
 impl Mail {
-    /// Bytes that one without casts takes: it, its place in the table, and its time.
-    pub(super) const BYTES: usize = size_of::<Self>() + 3 * ALLOCATION_BYTES + TABLES_BYTES;
+    /// Bytes that one without casts takes: it but for the place of its first cast, its own in the
+    /// table, and its time.
+    pub(super) const BYTES: usize =
+        size_of::<Self>() - size_of::<Post>() + ALLOCATION_BYTES + TABLES_BYTES;
 
     pub(super) fn begun_by(node: NodeId) -> Self {
         Self { begun_by: Some(node), ..Self::default() }
@@ -79,17 +97,27 @@ impl Mail {
     /// Keeps a cast, if its sender has fewer and less waiting here than these. False when not.
     pub(super) fn post(&mut self, post: Post, (casts_max, bytes_max): (usize, usize)) -> bool {
         let cost = post.cost();
+        let fits = |bytes: u32| {
+            let bytes = bytes as usize + cost;
+            u32::try_from(bytes).ok().filter(|_| bytes <= bytes_max)
+        };
         match self.senders.iter().position(|sender| sender.node == post.from) {
             Some(at) => {
                 let sender = &mut self.senders[at];
-                if sender.count as usize >= casts_max || sender.bytes + cost > bytes_max {
+                let Some(bytes) = fits(sender.bytes) else { return false };
+                if sender.count as usize >= casts_max {
                     return false;
                 }
-                sender.count += 1;
-                sender.bytes += cost;
+                (sender.count, sender.bytes) = (sender.count + 1, bytes);
             }
             None if self.senders.len() >= SENDERS_MAX => return false,
-            None => self.senders.push(Sender { node: post.from, count: 1, bytes: cost }),
+            None => {
+                let Some(bytes) = fits(0) else { return false };
+                if self.senders.len() == 1 {
+                    self.senders.reserve_exact(SENDERS - 1);
+                }
+                self.senders.push(Sender { node: post.from, count: 1, bytes });
+            }
         }
         // An eighth more than there are: most hold few, and twice as much is not paid for.
         if self.posts.len() == self.posts.capacity() {
@@ -111,7 +139,8 @@ impl Mail {
 
     /// Bytes that wait of each sender, and wait no longer.
     pub(super) fn take_bytes(&mut self) -> impl Iterator<Item = (NodeId, usize)> {
-        self.senders.iter_mut().map(|sender| (sender.node, std::mem::take(&mut sender.bytes)))
+        let bytes = |sender: &mut Sender| std::mem::take(&mut sender.bytes) as usize;
+        self.senders.iter_mut().map(move |sender| (sender.node, bytes(sender)))
     }
 
     /// The casts, oldest first.
@@ -133,7 +162,7 @@ impl Mail {
                 dropped(post.from, post.cost());
                 if let Some(sender) = senders.iter_mut().find(|sender| sender.node == post.from) {
                     sender.count -= 1;
-                    sender.bytes -= post.cost();
+                    sender.bytes -= u32::try_from(post.cost()).unwrap_or(sender.bytes);
                 }
             }
             stays
@@ -148,9 +177,10 @@ impl Mail {
     }
 }
 
-/// An entry of the table of mailboxes and one of their times, in nodes that are two thirds full.
+/// An entry of the table of mailboxes and one of their times, in nodes that are little more than
+/// half full, as those of ascending names are.
 const TABLES_BYTES: usize = {
     let of_box = size_of::<(super::MailKey, super::State)>();
     let of_time = size_of::<(Timestamp, super::MailKey)>();
-    (of_box + of_time) * 3 / 2
+    (of_box + of_time) * 7 / 4
 };

@@ -190,12 +190,12 @@ impl Spaces {
     }
 
     /// Tells who waits for tags of a space, once there is reason to. True when somebody does.
-    pub(super) fn announce(&mut self, tag: Tag, mail: &mut Mail) -> bool {
+    pub(super) fn announce(&mut self, tag: Tag, mail: &Mail, is_announced: &mut bool) -> bool {
         let Some(space) = self.get_mut(tag.space) else { return false };
-        if mail.is_announced || !space.is_worth_it(mail.senders()) {
+        if *is_announced || !space.is_worth_it(mail.senders()) {
             return false;
         }
-        mail.is_announced = true;
+        *is_announced = true;
         space.announced.insert(tag);
         std::mem::take(&mut space.is_waiting)
     }
@@ -260,16 +260,16 @@ impl Mailboxes {
         for (key, state) in self.boxes.range_mut(all_of(name)) {
             let MailKey::Tag(tag) = key else { continue };
             match state {
-                State::Early(mail, _) => {
+                State::Early { mail, is_announced, .. } => {
                     if let Some(first) = mail.begun_by {
                         *space.begun.entry(first).or_default() += 1;
                     }
                     if space.is_worth_it(mail.senders()) {
-                        mail.is_announced = true;
+                        *is_announced = true;
                         space.announced.insert(*tag);
                     }
                 }
-                State::Open(..) => space.opened += 1,
+                State::Open { .. } => space.opened += 1,
             }
         }
         self.spaces.open.insert(name, space);
@@ -335,7 +335,8 @@ impl Mailboxes {
     }
 
     fn drop_readerless(&mut self, keys: impl std::ops::RangeBounds<MailKey>) {
-        let early = self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early(..)));
+        let early =
+            self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early { .. }));
         let early: Vec<MailKey> = early.map(|(key, _)| *key).collect();
         for key in early {
             let late = self.drop_early(key);

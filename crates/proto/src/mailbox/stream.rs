@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 use crate::wire::Cast;
 
 use super::mail::Post;
-use super::{MailKey, MailReader, Mailboxes, Tag};
+use super::{MailKey, MailReader, Mailboxes, State, Tag};
 
 /// Casts that wait, by sender.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Mailboxes {
         let Some(space) = self.spaces.get_mut(name) else { return };
         space.stream = Some(Stream::default());
         for key in early {
-            let Some(super::State::Early(mut mail, at)) = self.boxes.remove(&key) else { continue };
+            let Some(State::Early { mut mail, at, .. }) = self.boxes.remove(&key) else { continue };
             // They are paid for as before.
             let posts: Vec<Post> = mail.take_posts().collect();
             self.end_early(at, key, mail.begun_by);
@@ -129,6 +129,6 @@ impl Mailboxes {
         space.is_waiting = next.is_none();
         let (tag, post) = next?;
         self.books.give(post.from, post.cost());
-        Some((post.from, tag, post.cast))
+        Some((post.from, tag, post.into_cast(MailKey::Tag(tag).about())))
     }
 }

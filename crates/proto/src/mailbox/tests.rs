@@ -467,13 +467,13 @@ proptest! {
                     mailboxes.handle_cast(now, (node(from), true), key, cast, 0);
                 }
                 Step::Join(key) => {
-                    let is_open = matches!(mailboxes.boxes.get(&key), Some(State::Open(..)));
+                    let is_open = matches!(mailboxes.boxes.get(&key), Some(State::Open { .. }));
                     let is_over = key >= tag(0, 0) && key < tag(0, floor) || voted.contains(&key);
                     prop_assert_eq!(mailboxes.join(key).is_ok(), !is_open && !is_over);
                 }
                 Step::Take(key) => drop(take(&mut mailboxes, key)),
                 Step::Close(key, has_voted) => {
-                    let is_open = matches!(mailboxes.boxes.get(&key), Some(State::Open(..)));
+                    let is_open = matches!(mailboxes.boxes.get(&key), Some(State::Open { .. }));
                     if is_open && (has_voted || matches!(key, MailKey::Call(_))) {
                         voted.insert(key);
                     }
@@ -491,9 +491,9 @@ proptest! {
             }
             let (mut bytes, mut early) = (0, 0);
             for state in mailboxes.boxes.values() {
-                let (State::Early(mail, _) | State::Open(mail, _)) = state;
+                let (State::Early { mail, .. } | State::Open { mail, .. }) = state;
                 bytes += mail.bytes();
-                if matches!(state, State::Early(..)) {
+                if matches!(state, State::Early { .. }) {
                     (bytes, early) = (bytes + Mail::BYTES, early + 1);
                 }
             }

@@ -313,7 +313,7 @@ pub(crate) async fn correct_members_agree_on_calls_whatever_the_others_do() {
         lies += log.by_subject().keys().filter(|about| !about.starts_with("n1000 ")).count();
     }
     // The runs are worth something.
-    assert!(evidence > 50 && refused > 100 && forged > 50, "{evidence} {refused} {forged}");
+    assert!(evidence > 50 && refused > 100 && forged > 20, "{evidence} {refused} {forged}");
     assert!(crashes > 10 && liars > 20 && lies > 20, "{crashes} {liars} {lies}");
 }
 

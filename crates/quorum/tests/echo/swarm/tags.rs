@@ -556,7 +556,7 @@ pub(crate) async fn correct_members_agree_on_tags_whatever_the_others_do() {
     }
     // The runs are worth something.
     assert!(evidence > 50 && refused > 50, "{evidence} {refused}");
-    assert!(told > 10 && forged > 50, "{told} {forged}");
+    assert!(told > 10 && forged > 20, "{told} {forged}");
     assert!(roles.values().all(|count| *count > 5), "{roles:?}");
 }
 
