@@ -255,6 +255,10 @@ impl World {
 
     /// Drains a node's outputs, sets its timer and lets the invariants look.
     fn settle(&mut self, place: Place) {
+        // Reading a call may have left something, as it may under a driver.
+        if let Some(node) = &mut self.hosts[place].node {
+            node.flush(self.now);
+        }
         let settled = self.note_ends(place);
         loop {
             let Some(node) = self.hosts[place].node.as_mut() else { return };
