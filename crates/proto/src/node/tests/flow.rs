@@ -135,7 +135,8 @@ fn a_cast_before_the_request_waits_for_it() {
         node.mailboxes_mut().join(key).unwrap();
         node.mailboxes_mut().take(key, &mut taken);
     });
-    assert_eq!(taken, [(id(3), cast)]);
+    // It waits no longer.
+    assert_eq!(taken, [(id(3), crate::wire::Cast { budget_us: 0, ..cast })]);
     mesh.answer("/0", b"");
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /0", "Complete"]);
