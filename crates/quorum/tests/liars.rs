@@ -4,7 +4,7 @@
 #[path = "support/cluster.rs"]
 mod support;
 
-use convoke_core::{Cause, NodeId, Path, Service, Task};
+use convoke_core::{Cause, Code, NodeId, Path, Service, Status, Task};
 use convoke_proto::mutant::{self, Mutant};
 use convoke_quorum::{Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, matching};
 
@@ -82,6 +82,40 @@ async fn what_a_leader_says_of_acceptors_ends_no_call_that_may_bear_liars() {
     assert_eq!(causes(&lead().quorum(agreed).await.unwrap_err()), [Cause::Lost; 2]);
     let agreed = matching(1).map(|answer: &Answer| answer.number);
     assert_eq!(lead().quorum(agreed).await.unwrap(), TRUE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_says_it_has_given_its_acceptors_up_ends_no_call_that_may_bear_liars() {
+    let mut cluster = Cluster::start(4).await;
+    let acceptors = cluster.members.without([node(1)]);
+    (2..=4).for_each(|id| cluster.will(id, Behaviour::After(100)));
+    let (others, network): (Vec<NodeId>, _) =
+        (acceptors.nodes().collect(), cluster.network.clone());
+    let leader = Service::new().tree(LEAD, move |number, task: Task<Answer>| {
+        let (others, network) = (others.clone(), network.clone());
+        async move {
+            for other in &others {
+                task.delegate(*other, ASK.request(number)).await?;
+            }
+            tokio::time::sleep(3 * HOP).await;
+            // It says so, and does not do it.
+            others.iter().for_each(|other| network.partition(node(50), *other));
+            Err(Status::new(Code::Aborted, "they are stopped").aborting_children())
+        }
+    });
+    let leader = support::endpoint(&cluster.network, 50).serve(leader);
+    let leader = (2..=4).fold(leader, |leader, id| leader.peer(node(id), format!("sim://n{id}")));
+    let leader = leader.start().await.expect("the name is free");
+    cluster.client.connect("sim://n50").await.expect("it listens");
+    cluster.endpoints.push(Some(leader));
+    let lead = || cluster.client.call(LEAD, TRUE).to(node(50)).among(&acceptors);
+    let told = lead().quorum(Majority).await;
+    assert!(told.is_err(), "by the word of the leader");
+    cluster.network.heal_all();
+    let agreed = matching(2).map(|answer: &Answer| answer.number);
+    assert_eq!(lead().quorum(agreed).await.unwrap(), TRUE);
+    cluster.network.heal_all();
+    assert_eq!(lead().quorum(Byzantine { faulty: 0 }).await.unwrap().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

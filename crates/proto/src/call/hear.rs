@@ -150,7 +150,9 @@ impl Call {
         if !is_known {
             return;
         }
-        if !is_own && self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch) {
+        let ignores_hearsay =
+            self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch);
+        if !is_own && ignores_hearsay {
             return self.settle(now);
         }
         let executed = match fail.executed {
@@ -185,7 +187,9 @@ impl Call {
         // word.
         let is_over =
             |branch: &Branch| branch.state == BranchState::Failed && branch.hop <= task.hop;
-        if fail.aborts_children && self.tree.get(&task.path).is_some_and(is_over) {
+        // Its children run on until they say something else themselves, where its word is hearsay.
+        let gives_up = fail.aborts_children && !ignores_hearsay;
+        if gives_up && self.tree.get(&task.path).is_some_and(is_over) {
             self.tree.give_up_children(&task.path, children);
         }
         self.settle(now);
