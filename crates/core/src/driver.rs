@@ -426,9 +426,12 @@ impl Driver {
 
     /// Does what is left to be done without the lock.
     fn finish(self: &Arc<Self>, aftermath: &mut Aftermath) {
-        if aftermath.is_nothing() {
-            return;
+        if !aftermath.is_nothing() {
+            self.finish_all(aftermath);
         }
+    }
+
+    fn finish_all(self: &Arc<Self>, aftermath: &mut Aftermath) {
         for (connection, reason) in aftermath.closes.drain(..) {
             connection.close(reason);
         }

@@ -34,7 +34,7 @@ impl Driver {
             if !aftermath.starts.is_empty() {
                 self.start_own(&mut aftermath.starts, apart);
             }
-            self.finish(aftermath);
+            self.finish_all(aftermath);
         }
     }
 
