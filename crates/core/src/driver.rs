@@ -449,7 +449,8 @@ impl Driver {
         }
         aftermath.events.drain(..).for_each(|event| self.handle_event(event));
         if !aftermath.starts.is_empty() {
-            run_queue::start_all(self, std::mem::take(&mut aftermath.starts));
+            let starts = self.behind_own(std::mem::take(&mut aftermath.starts));
+            run_queue::start_all(self, starts);
         }
     }
 

@@ -123,7 +123,7 @@ impl<Resp> fmt::Debug for Multicast<Resp> {
 pub(crate) fn send_and_forget<Resp: Payload>(
     call: CallBuilder<Resp>,
 ) -> Result<(), MulticastError> {
-    call.open()?.let_run();
+    call.open_apart()?.let_run();
     Ok(())
 }
 
@@ -146,7 +146,7 @@ impl<Resp: Payload> Sending<Resp> {
         // What is for this node itself is there already.
         let remote = members.iter().enumerate().filter(|(_, node)| **node != me);
         let unsent: MemberSet = remote.map(|(index, _)| index).collect();
-        let call = builder.tell_sent().open()?;
+        let call = builder.tell_sent().open_apart()?;
         self.0 = State::Open { call, members, unsent, failed: Vec::new() };
         Ok(())
     }

@@ -64,3 +64,35 @@ async fn own_handlers_begin_in_the_order_of_submission_whatever_the_kind_of_call
     }
     assert_eq!(last.load(Ordering::SeqCst), 2_000);
 }
+
+/// Behind a handler that does not end, tasks come and go: theirs must not run when it ends at last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_own_handler_whose_task_was_stopped_while_it_waited_never_begins() {
+    let (let_go, waits) = mpsc::channel::<()>();
+    let (waits, begun) = (Mutex::new(waits), Arc::new(Mutex::new(Vec::new())));
+    let begins = begun.clone();
+    let blocking = Service::new().unary(ASK, move |number, _: Context| {
+        begins.lock().expect("nobody panics with it").push(number);
+        let _ = waits.lock().expect("nobody panics with it").recv_timeout(PATIENCE);
+        async move { Ok::<_, Status>(number) }
+    });
+    let own = member(5, blocking).await;
+    let all = Configuration::new([own.me()]).expect("one");
+    let first = own.call(ASK, 0).to_all(&all).quorum_call().open();
+    let until = async |done: &dyn Fn() -> bool| {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    until(&|| !begun.lock().expect("nobody panics with it").is_empty()).await;
+    for number in 1..=200 {
+        let late = own.call(ASK, number).deadline(Duration::from_millis(1));
+        assert!(late.to_all(&all).quorum(Majority).await.is_err());
+    }
+    until(&|| own.load().tasks == 1).await;
+    (0..2).for_each(|_| let_go.send(()).expect("it is there"));
+    let last = own.call(ASK, 201).to_all(&all).quorum(Majority).await;
+    assert_eq!(last.expect("it answers").len(), 1);
+    assert_eq!(*begun.lock().expect("nobody panics with it"), [0, 201]);
+    drop(first);
+}

@@ -97,7 +97,10 @@ impl Driver {
             state.drain(now, &mut aftermath);
             call
         };
-        self.finish_opening(&mut aftermath, apart);
+        if apart {
+            aftermath.starts = self.start_apart(std::mem::take(&mut aftermath.starts));
+        }
+        self.finish(&mut aftermath);
         Ok(call?)
     }
 
@@ -137,7 +140,7 @@ impl Driver {
             state.drain(now, &mut aftermath);
             (call, flush)
         };
-        self.finish_opening(&mut aftermath, false);
+        self.finish(&mut aftermath);
         now.iter().for_each(|connection| connection.flush());
         let is_due = !soon.is_empty();
         let duty = is_due.then(|| Appender { driver: self.clone(), connections: soon });

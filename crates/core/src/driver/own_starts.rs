@@ -2,10 +2,12 @@
 //! task: one that blocks its thread would hold up the call, past its deadline, though the other
 //! nodes had answered.
 //!
-//! They start one after another on a task of the runtime, as those that one connection brings do.
-//! On a runtime of one thread they start in place: there whoever blocks it holds up everything.
+//! They start one after another on a task of the runtime, as those that one connection brings do,
+//! and whatever this node asks itself meanwhile starts behind them. On a runtime of one thread they
+//! start in place: there whoever blocks it holds up everything.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,53 +15,83 @@ use convoke_proto::visits::Start;
 use parking_lot::Mutex;
 use tokio::runtime::RuntimeFlavor;
 
-use super::drain::Aftermath;
 use super::{Driver, run_queue};
 
 /// Starts that wait for their turn, while a task sees to them.
 #[derive(Debug, Default)]
 pub(super) struct OwnStarts {
-    waiting: Mutex<VecDeque<Start>>,
+    waiting: Mutex<Waiting>,
     is_running: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    starts: VecDeque<Start>,
+    /// Those that were left when the stopped ones were last taken out.
+    live: usize,
 }
 
 /// Handlers after which others have their turn on the thread.
 const IN_A_ROW_MAX: usize = 256;
+/// Starts that wait without anybody looking for stopped ones among them.
+const UNSWEPT_MAX: usize = 64;
 
 impl Driver {
-    /// As [`Self::finish`], of a call that was opened: what starts is at this node itself. `apart`
-    /// when its caller is not to wait for handlers that block.
-    pub(super) fn finish_opening(self: &Arc<Self>, aftermath: &mut Aftermath, apart: bool) {
-        if !aftermath.is_nothing() {
-            if !aftermath.starts.is_empty() {
-                self.start_own(&mut aftermath.starts, apart);
-            }
-            self.finish_all(aftermath);
+    /// Starts handlers of this node on a task of the runtime. Gives them back where there is but one
+    /// thread.
+    pub(super) fn start_apart(self: &Arc<Self>, starts: Vec<Start>) -> Vec<Start> {
+        if starts.is_empty() || self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return starts;
         }
+        self.wait_for_turn(starts);
+        Vec::new()
     }
 
-    /// Takes the starts that are to run apart, and all behind such as still wait: handlers of one
-    /// peer begin in the order of submission.
-    fn start_own(self: &Arc<Self>, starts: &mut Vec<Start>, apart: bool) {
-        let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        if is_one_thread || !(apart || self.own_starts.is_running.load(Ordering::Acquire)) {
+    /// Puts what this node asks itself behind what waits: handlers of one peer begin in the order of
+    /// submission. The rest may start now.
+    pub(super) fn behind_own(self: &Arc<Self>, starts: Vec<Start>) -> Vec<Start> {
+        if !self.own_starts.is_running.load(Ordering::Acquire) {
+            return starts;
+        }
+        let is_own = |start: &Start| start.from == self.identity.node;
+        let (own, others) = starts.into_iter().partition(is_own);
+        self.wait_for_turn(own);
+        others
+    }
+
+    fn wait_for_turn(self: &Arc<Self>, starts: Vec<Start>) {
+        if starts.is_empty() {
             return;
         }
         let mut waiting = self.own_starts.waiting.lock();
-        waiting.extend(starts.drain(..));
+        waiting.starts.extend(starts);
+        // A task that was stopped is in nobody's share any more: behind a handler that never ends
+        // such would pile up.
+        if waiting.starts.len() > 2 * waiting.live.max(UNSWEPT_MAX) {
+            let state = self.state.lock();
+            waiting.starts.retain(|start| state.node.is_running(&start.task));
+            waiting.live = waiting.starts.len();
+        }
         if !self.own_starts.is_running.swap(true, Ordering::AcqRel) {
             self.runtime.spawn(run_own(self.clone()));
         }
     }
 
-    /// The next one; without any the task ends.
+    /// The next one whose task was not stopped while it waited; without any the task ends.
     fn next_own(&self) -> Option<Start> {
-        let mut waiting = self.own_starts.waiting.lock();
-        let next = waiting.pop_front();
-        if next.is_none() {
-            self.own_starts.is_running.store(false, Ordering::Release);
+        loop {
+            let next = {
+                let mut waiting = self.own_starts.waiting.lock();
+                let next = waiting.starts.pop_front();
+                if next.is_none() {
+                    self.own_starts.is_running.store(false, Ordering::Release);
+                }
+                next?
+            };
+            if self.state.lock().node.is_running(&next.task) {
+                return Some(next);
+            }
         }
-        next
     }
 }
 
@@ -67,7 +99,11 @@ async fn run_own(driver: Arc<Driver>) {
     loop {
         for _ in 0..IN_A_ROW_MAX {
             let Some(start) = driver.next_own() else { return };
-            run_queue::start_all(&driver, vec![start]);
+            let start_it = || run_queue::start_all(&driver, vec![start]);
+            // Handlers that panic are caught; whatever else does must not silence those behind it.
+            if std::panic::catch_unwind(AssertUnwindSafe(start_it)).is_err() {
+                tracing::error!("starting a handler panicked");
+            }
         }
         tokio::task::yield_now().await;
     }
