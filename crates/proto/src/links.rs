@@ -587,8 +587,11 @@ impl LinkView for Links {
         self.nonce(link)
     }
 
-    fn up_since(&self, link: LinkId) -> Option<Timestamp> {
-        self.get(link).map(|open| open.up_since)
+    fn sole_since(&self, link: LinkId) -> Option<Timestamp> {
+        let open = self.get(link)?;
+        let neighbour = self.neighbours.get(&open.peer.node)?;
+        let lost_at = if neighbour.dead.is_empty() { open.up_since } else { neighbour.lost_at };
+        (neighbour.up.len() == 1).then_some(open.up_since.max(lost_at))
     }
 
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool {

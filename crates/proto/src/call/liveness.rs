@@ -35,8 +35,8 @@ pub(crate) trait LinkView {
     fn is_up(&self, link: LinkId) -> bool;
     /// The name that both ends have for a connection that is up.
     fn nonce(&self, link: LinkId) -> Option<LinkNonce>;
-    /// When this connection came up, if it still is.
-    fn up_since(&self, link: LinkId) -> Option<Timestamp>;
+    /// Since when this has been the only connection to its node.
+    fn sole_since(&self, link: LinkId) -> Option<Timestamp>;
     /// True when this connection to `node` was open and has ended.
     fn is_dead(&self, node: NodeId, link: LinkNonce) -> bool;
     /// True when `node` is being dialled, and so nothing has left for it yet.
@@ -532,12 +532,15 @@ impl Call {
         }
     }
 
-    /// True when nothing of the call can be on its way that was sent before this connection came
-    /// up: it is older than the call, or as old as what is delayed without its connection being
-    /// lost.
+    /// True when nothing of the call can be on its way that its last node has sent by another
+    /// connection or through others: this has been the only one since before the call, or for as
+    /// long as anything is delayed without its connection being lost; or nothing has come for as
+    /// long.
     fn has_one_way(&self, now: Timestamp, link: LinkId, links: &dyn LinkView) -> bool {
-        let Liveness { opened_at, delay_max, .. } = self.liveness;
-        links.up_since(link).is_some_and(|at| at <= opened_at || at + delay_max <= now)
+        let Liveness { opened_at, delay_max, last_seen, .. } = self.liveness;
+        let sole_since = links.sole_since(link);
+        last_seen + delay_max <= now
+            || sole_since.is_some_and(|at| at <= opened_at || at + delay_max <= now)
     }
 
     fn fail_missing(&mut self, task: &TaskKey) {

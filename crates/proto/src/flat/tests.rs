@@ -43,7 +43,7 @@ impl LinkView for Connected {
     fn nonce(&self, _: LinkId) -> Option<LinkNonce> {
         Some(NONCE)
     }
-    fn up_since(&self, _: LinkId) -> Option<Timestamp> {
+    fn sole_since(&self, _: LinkId) -> Option<Timestamp> {
         Some(Timestamp::ZERO)
     }
     fn is_dead(&self, _: NodeId, _: LinkNonce) -> bool {

@@ -144,7 +144,8 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Says which calls are settled, at most every few milliseconds to each connection.
+    /// Says which calls are settled: to each connection a few times at once, and then every few
+    /// milliseconds.
     fn state_settled(&mut self, now: Timestamp, by: &Arrival, ask: &Ask) {
         if !self.links.may_answer(now, by.link) {
             return;

@@ -10,6 +10,7 @@ use crate::wire::Cause;
 
 use super::origins::{Origin, OriginIndex};
 use super::records::{Accounts, Over, Record, State};
+use super::settle::is_short;
 use super::{Place, RingIndex, Visits};
 
 impl Visits {
@@ -49,7 +50,9 @@ impl Visits {
         }
         if let Some(of_ring) = self.origins.ring_mut(ring) {
             of_ring.over += 1;
-            if of_ring.over > self.limits.ask_min && of_ring.again.at.is_none() {
+            if of_ring.again.at.is_none()
+                && (of_ring.over > self.limits.ask_min || is_short(links.shares()))
+            {
                 self.ask_later(now, ring);
             }
         }

@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::Pool;
+use crate::share::{Pool, Shares};
 use crate::time::Timestamp;
 use crate::wire::{Ask, Cause, Header, Message, Settled, Statement};
 use crate::{Arrival, Outbound};
@@ -226,8 +226,7 @@ impl Visits {
     /// as the one before it, for as long as no further call comes.
     pub(super) fn ask_if_old(&mut self, now: Timestamp, ring: RingIndex, links: &mut Links) {
         let Limits { ask_min, ask_every: every, worry_max, .. } = self.limits;
-        let shares = links.shares();
-        let is_short = shares.used(Pool::Records) > shares.max(Pool::Records) / 16;
+        let is_short = is_short(links.shares());
         let Some(of_ring) = self.origins.ring_mut(ring) else { return };
         let (over, again) = (of_ring.over, &mut of_ring.again);
         if over <= ask_min && !(is_short && over > 0) {
@@ -365,6 +364,11 @@ impl Visits {
             }
         }
     }
+}
+
+/// True when so much is remembered that whatever is over is asked for.
+pub(super) fn is_short(shares: &Shares) -> bool {
+    shares.used(Pool::Records) > shares.max(Pool::Records) / 16
 }
 
 impl Asked {
