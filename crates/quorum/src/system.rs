@@ -38,8 +38,8 @@ pub trait QuorumSystem {
     fn is_quorum(&self, members: &[NodeId], present: &MemberSet) -> bool;
 
     /// True where a member among the leaves of a tree has failed when the node above it says so.
-    /// Where nodes may lie that is no proof: the call then goes on until the member speaks for itself
-    /// or the initiator finds it gone. Default true.
+    /// Where nodes may lie that is no proof: the call then goes on until the member speaks for
+    /// itself or the initiator finds it gone. Default true.
     fn believes_relays(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! Whose replies count, and which epoch is taken.
+//! Members whose replies count, and the epoch that is taken.
 
 #[path = "support/cluster.rs"]
 mod support;

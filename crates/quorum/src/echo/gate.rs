@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,7 +18,7 @@ pub struct TaggedCast {
     pub tag: (u64, u64),
     /// The member that cast it, as its connection says.
     pub from: NodeId,
-    /// What it says.
+    /// The vote.
     pub body: CastBody,
 }
 
@@ -30,7 +31,9 @@ pub trait Verifier: Send + Sync + 'static {
     /// The cause, a constant of few.
     fn verify(&self, cast: &TaggedCast) -> Result<(), &'static str>;
 
-    /// Judges several at once. Runs on a thread where it may block. Default: one after the other.
+    /// Judges several at once, in their order. Runs on a thread where it may block. Default: one
+    /// after the other. When it panics, or gives too few or too many verdicts, the votes are judged
+    /// one by one, and one at which that panics, too, is refused as `"panicked"`.
     fn verify_all(&self, casts: &[TaggedCast]) -> Vec<Result<(), &'static str>> {
         casts.iter().map(|cast| self.verify(cast)).collect()
     }
@@ -75,7 +78,7 @@ impl Gate {
             if let Some(running) = &mut self.running {
                 let judged = ready!(Pin::new(running).poll(cx));
                 self.running = None;
-                // A verifier that panics has judged none.
+                // It fails with the runtime alone.
                 self.sort(judged.unwrap_or_default());
                 continue;
             }
@@ -85,7 +88,7 @@ impl Gate {
             }
             let verifier = self.verifier.clone();
             self.running = Some(tokio::task::spawn_blocking(move || {
-                let verdicts = verifier.verify_all(&batch);
+                let verdicts = judge(verifier.as_ref(), &batch);
                 (batch, verdicts)
             }));
         }
@@ -110,6 +113,18 @@ impl Gate {
     pub(super) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.refused.iter().map(|(cause, count)| (*cause, *count))
     }
+}
+
+/// A verdict of each vote, whatever one of them makes the verifier do.
+fn judge(verifier: &dyn Verifier, batch: &[TaggedCast]) -> Vec<Result<(), &'static str>> {
+    let all = catch_unwind(AssertUnwindSafe(|| verifier.verify_all(batch)));
+    if let Ok(verdicts) = all
+        && verdicts.len() == batch.len()
+    {
+        return verdicts;
+    }
+    let one = |cast| catch_unwind(AssertUnwindSafe(|| verifier.verify(cast)));
+    batch.iter().map(|cast| one(cast).unwrap_or(Err("panicked"))).collect()
 }
 
 impl fmt::Debug for Gate {

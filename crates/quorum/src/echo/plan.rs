@@ -224,9 +224,9 @@ impl EchoPlan {
         self.faulty
     }
 
-    /// Lets requests of these nodes begin the round of a call, too, where they delegate those of its
-    /// initiator: a leader whom all members know. What such a node says of a call is believed, also
-    /// whose it is. Default: the initiator's own requests alone.
+    /// Lets requests of these nodes begin the round of a call, too, where they delegate those of
+    /// its initiator: a leader whom all members know. What such a node says of a call is believed,
+    /// also whose it is. Default: the initiator's own requests alone.
     #[must_use]
     pub fn asked_by(mut self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
         self.askers = nodes.into_iter().collect();

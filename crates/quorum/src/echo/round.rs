@@ -43,8 +43,10 @@ pub struct EchoRound {
     about: About,
     /// Looks at votes before they count.
     gate: Option<Box<Gate>>,
-    /// What goes along with the votes of this node, by phase.
+    /// Payloads of the votes of this node, by phase.
     payloads: Vec<(u16, Bytes)>,
+    /// Votes of this node that have been sent: not those that are held.
+    said: Vec<EchoVote>,
     /// Lives of the members that the first cast went to.
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
@@ -105,6 +107,7 @@ impl EchoRound {
             about,
             gate: None,
             payloads: Vec::new(),
+            said: Vec::new(),
             lives: Vec::new(),
             down: Vec::new(),
             missed: Vec::new(),
@@ -115,8 +118,8 @@ impl EchoRound {
         }
     }
 
-    /// Has votes of others looked at before they count: at signatures, for example. What came before
-    /// the round was joined waits for it, too. A space sets it for all of its rounds
+    /// Has votes of others looked at before they count: at signatures, for example. What came
+    /// before the round was joined waits for it, too. A space sets it for all of its rounds
     /// ([`EchoSpaceBuilder::verify`](super::EchoSpaceBuilder::verify)).
     #[must_use]
     pub fn verify(self, verifier: impl Verifier) -> Self {
@@ -150,15 +153,16 @@ impl EchoRound {
         Ok(())
     }
 
-    /// Holds back what is cast from now on, also by a rule, until [`Self::release`] sends it: for who
-    /// stores or signs a vote before it says it, or has something to send along, which it gives then.
-    /// A held vote counts here all the same, so nothing is to be decided on a quorum meanwhile.
+    /// Holds back what is cast from now on, also by a rule, until [`Self::release`] sends it: for
+    /// who stores or signs a vote before it says it, or has something to send along, which it gives
+    /// then. A held vote counts here all the same, so nothing is to be decided on a quorum
+    /// meanwhile.
     pub fn hold(&mut self) {
         self.is_holding = true;
     }
 
     /// Waits until this node has cast a vote that is held, and gives it. Votes of others are
-    /// counted meanwhile.
+    /// counted meanwhile. It does not tell that no quorum can come any more; [`Self::quorum`] does.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no vote is lost.
@@ -201,8 +205,8 @@ impl EchoRound {
     }
 
     fn keep_payload(&mut self, phase: u16, payload: Bytes) {
+        self.payloads.retain(|(of, _)| *of != phase);
         if !payload.is_empty() {
-            self.payloads.retain(|(of, _)| *of != phase);
             self.payloads.push((phase, payload));
         }
     }
@@ -222,13 +226,11 @@ impl EchoRound {
         }
     }
 
-    /// Sends the votes of this node again, with what went along, to a member whose connection was
-    /// broken. Those that it has are not counted again.
+    /// Sends the votes of this node again that it has sent, with what went along, to a member whose
+    /// connection was broken. Those that it has are not counted again.
     pub fn repeat_to(&self, member: NodeId) {
-        for phase in 0..self.core.plan().phase_count() {
-            if let Some(digest) = self.core.cast_in(phase) {
-                self.port.send([member], self.body(EchoVote { phase, digest }));
-            }
+        for vote in &self.said {
+            self.port.send([member], self.body(*vote));
         }
     }
 
@@ -243,6 +245,9 @@ impl EchoRound {
 
     fn send(&mut self, vote: EchoVote) {
         self.note_lives();
+        if !self.said.contains(&vote) {
+            self.said.push(vote);
+        }
         let (members, me) = (self.core.members(), self.port.node());
         let body = self.body(vote);
         self.port.send(members.nodes().filter(|node| *node != me), body);
@@ -267,11 +272,12 @@ impl EchoRound {
     /// has one.
     ///
     /// # Errors
-    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split so that those
-    /// who are connected cannot mend it, or, in a call, members without a vote have no connection to
-    /// this node. About a tag they may come back and vote where there is no split; who does not want
-    /// to wait for that sets a timeout. Once members are back, the round may be awaited again. [`EchoError::StaleEpoch`] once this node was told of a later
-    /// epoch, or too many others vote in one. [`EchoError::Cast`] when there is no such phase.
+    /// [`EchoError::QuorumNotReached`] as soon as it can have none: the votes are split so that
+    /// those who are connected cannot mend it, or, in a call, members without a vote have no
+    /// connection to this node. About a tag they may come back and vote where there is no split; a
+    /// timeout is for callers that do not want to wait for that. Once members are back, the round
+    /// may be awaited again. [`EchoError::StaleEpoch`] once this node was told of a later epoch, or
+    /// too many others vote in one. [`EchoError::Cast`] when there is no such phase.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -313,8 +319,11 @@ impl EchoRound {
     /// Counts what waits, once something does.
     fn poll_some(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
         loop {
-            let is_waiting = self.port.poll_waiting(cx, 1).is_ready;
-            if !is_waiting && !self.is_looking() {
+            let waiting = self.port.poll_waiting(cx, 1);
+            if !waiting.is_ready && !self.is_looking() {
+                if self.seen != Some(waiting.changes) && self.look_who_is_down() {
+                    continue; // To be woken for what changes next.
+                }
                 return Poll::Pending;
             }
             if self.count_waiting(cx) {
@@ -370,7 +379,7 @@ impl EchoRound {
         }
     }
 
-    /// Counts what waits; behind a gate, as far as that has looked at it. Whether anything did.
+    /// Counts what waits; behind a gate, as far as that has looked at it. True when there was some.
     fn count_waiting(&mut self, cx: &mut TaskContext<'_>) -> bool {
         let has_some = match self.gate.take() {
             None => self.count_all(),
@@ -420,7 +429,7 @@ impl EchoRound {
         self.gate.as_ref().is_some_and(|gate| gate.is_busy())
     }
 
-    /// Whether anything has changed since it looked last.
+    /// Looks at the connections. True when anything has changed since it looked last.
     fn look_who_is_down(&mut self) -> bool {
         let (reach, changes) = self.port.reach(self.core.members().nodes());
         if self.seen == Some(changes) {

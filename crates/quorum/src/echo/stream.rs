@@ -23,8 +23,8 @@ use super::machine::EchoVote;
 /// express. What leaves here was decided there, so it can be held, stored and signed before.
 ///
 /// Nothing waits for a reader that is slow beyond the bounds of a mailbox: of one member at most
-/// [`casts_max`](convoke_core::Limits::casts_max) votes, and its share of all bytes. One that floods
-/// loses votes of its own.
+/// [`casts_max`](convoke_core::Limits::casts_max) votes, and its share of all bytes. One that
+/// floods loses votes of its own.
 ///
 /// ```
 /// # use convoke_core::Endpoint;
@@ -157,9 +157,9 @@ impl EchoStream {
     }
 
     /// Other members from now on, most likely of a later epoch: nobody else is heard. Votes of that
-    /// epoch which came before are given next, 256 of each member at most; those of the epoch before
-    /// are refused from now on, and counted. Members that are still in it learn of the later one by
-    /// [`Self::later`].
+    /// epoch which came before are given next, 256 of each member at most; those of the epoch
+    /// before are refused from now on, and counted. Members that are still in it learn of the later
+    /// one by [`Self::later`].
     ///
     /// # Errors
     /// [`EchoError::NotMember`] when this node is none of them; then nothing is changed.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::{Digest, Endpoint, Service};
 use convoke_quorum::echo::{
-    EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, byzantine_quorum,
-    digest_of,
+    EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, TaggedCast,
+    byzantine_quorum, digest_of,
 };
 use convoke_quorum::{Configuration, echo::Phase, echo::Rule};
 
@@ -166,4 +166,66 @@ async fn after_a_restart_a_member_says_what_it_said_before() {
     for round in all_reach(others, digest_of(b"heron")).await {
         assert!(round.evidence().is_empty(), "{:?}", round.evidence());
     }
+}
+
+/// Until it is released, a vote may be neither stored nor signed.
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_is_held_is_repeated_to_nobody() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let digest = digest_of(b"heron");
+    let mut rounds = spaces
+        .iter()
+        .map(|space| space.join(0, 1, plan(space.members())).expect("it is new"))
+        .collect::<Vec<EchoRound>>();
+    let mut listener = rounds.pop().expect("four");
+    rounds[0].hold();
+    for round in &mut rounds {
+        round.cast(0, digest, "").expect("it is the first");
+    }
+    let vote = rounds[0].held().await;
+    rounds[0].release(vote, "");
+    rounds[0].quorum(0).await.expect("nobody lies");
+    assert_eq!(rounds[0].core().cast_in(1), Some(digest), "by the rule, and held");
+    rounds[0].repeat_to(node(4));
+    cluster.settle().await;
+    let has = |round: &EchoRound, phase| round.core().votes(phase).any(|(from, _)| from == node(1));
+    listener.quorum(0).await.expect("nobody lies");
+    assert!(has(&listener, 0) && !has(&listener, 1));
+    let vote = rounds[0].held().await;
+    assert_eq!(vote.phase, 1);
+    rounds[0].release(vote, "");
+    cluster.settle().await;
+    let heard = listener.until(|core| core.votes(1).find(|(from, _)| *from == node(1)));
+    let heard = tokio::time::timeout(Duration::from_secs(1), heard).await;
+    assert_eq!(heard, Ok((node(1), digest)));
+}
+
+#[tokio::test]
+async fn a_verifier_that_panics_at_a_vote_refuses_that_one_alone() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let digest = digest_of(b"heron");
+    let parse = |cast: &TaggedCast| match &cast.body.payload[..] {
+        b"bad" => panic!("no parser of mine takes that"),
+        _ => Ok(()),
+    };
+    let round = |at: usize| spaces[at].join(0, 1, plan(&cluster.members)).expect("it is new");
+    let mut first = round(0).verify(parse);
+    let mut others = [round(1), round(2), round(3)];
+    for (round, payload) in others.iter_mut().zip(["good", "good", "bad"]) {
+        round.cast(0, digest, payload).expect("it is the first");
+    }
+    first.cast(0, digest, "good").expect("it is the first");
+    first.quorum(0).await.expect("three are good");
+    first.until(|core| (core.votes(0).count() == 3).then_some(())).await;
+    let refused = async {
+        while first.refused_by_cause().next().is_none() {
+            let more = first.until(|_| None::<()>);
+            let _ = tokio::time::timeout(Duration::from_millis(1), more).await;
+        }
+        first.refused_by_cause().collect::<Vec<_>>()
+    };
+    let refused = tokio::time::timeout(Duration::from_secs(10), refused).await;
+    assert_eq!(refused.expect("it is judged"), [("panicked", 1)]);
 }

@@ -21,7 +21,7 @@ fn stream(cluster: &Cluster, at: usize, members: &Configuration) -> EchoStream {
     EchoSpace::builder("log", members).verify(is_signed).stream(server).expect("once")
 }
 
-/// What stands for a signature here: the name of the member.
+/// Stand-in for a signature: the name of the member.
 fn is_signed(cast: &TaggedCast) -> Result<(), &'static str> {
     match cast.body.payload[..] == cast.from.get().to_le_bytes() {
         true => Ok(()),

@@ -43,7 +43,7 @@ struct Plan {
     is_bearing: bool,
     /// Votes are looked at before they count.
     is_signed: bool,
-    /// Which twin each member sees.
+    /// The twin that each member sees.
     halves: u64,
     jitter: Duration,
     crash_after: Duration,
@@ -118,7 +118,7 @@ async fn decide(
     }
 }
 
-/// What a liar does when it is asked: any of these, at times that its seed decides.
+/// Acts of a liar that is asked: any of these, at times that its seed decides.
 async fn mislead(
     plan: Plan,
     mut random: Random,

@@ -56,7 +56,7 @@ struct Plan {
     is_holding: bool,
     /// Votes are looked at before they count.
     is_signed: bool,
-    /// Which twin each member sees.
+    /// The twin that each member sees.
     halves: u64,
     jitter: Duration,
 }
@@ -216,7 +216,7 @@ impl Member {
         self.vote_again(sequence);
     }
 
-    /// What was on its way to who was away is lost; nothing else is.
+    /// Votes on their way to members that were away are lost; nothing else is.
     fn repeat(&self, round: &EchoRound) {
         if self.plan.of(Role::Restarts).is_empty() {
             return;

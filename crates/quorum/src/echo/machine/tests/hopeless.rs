@@ -1,4 +1,4 @@
-//! What is said to be hopeless never comes, whatever liars say to whom and in any order.
+//! A phase that is said to be hopeless never comes, whatever liars say to whom and in any order.
 
 use proptest::prelude::*;
 
