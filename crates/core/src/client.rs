@@ -232,8 +232,8 @@ pub trait CallBuilderSeam: Sized {
     type Call;
 
     /// Opens the call as [`CallBuilder::open`] does, and starts what this node itself was asked on
-    /// another task of the runtime: a handler that blocks its thread does not hold up the caller. On
-    /// a runtime of one thread it starts in place.
+    /// another task of the runtime: a handler that blocks its thread does not hold up the caller.
+    /// On a runtime of one thread it starts in place.
     ///
     /// # Errors
     /// As [`CallBuilder::open`].

@@ -49,7 +49,7 @@ pub enum MailKey {
 }
 
 impl MailKey {
-    /// What a cast about it says beside its header.
+    /// Words of a cast about it beside its header.
     fn about(self) -> About {
         match self {
             Self::Call(name) => About::Call { initiator: name.origin.node },

@@ -131,7 +131,7 @@ pub enum Mutant {
     HearsayEndsBranch,
     /// A call that was voted on may be voted on again.
     ClosedCallForgotten,
-    /// What is below the floor may be voted on again.
+    /// A tag below the floor may be voted on again.
     FloorForgotten,
     /// One member may begin any number of tags.
     WindowIgnored,
@@ -149,7 +149,7 @@ pub enum Mutant {
     VotesTwice,
     /// Members that are down are not waited for, though a round about a tag has time.
     DownForGood,
-    /// What is hopeless is reckoned without what liars may have told others.
+    /// Hopelessness is reckoned without what liars may have told others.
     HopeWithoutLiars,
     /// A round that waits is woken for its quorum alone, not for what a rule casts.
     RulesWakeNobody,

@@ -1,8 +1,8 @@
 //! Many seeds of the protocol alone: liars that tell each member something else, or are two correct
 //! members behind one name of which each half of the others sees one (*twins*), crashes that lose
 //! all but what was written down, copies, any order. Nothing that must never happen does after any
-//! step, and when all that is on its way has arrived, what must happen has. Each rule of the protocol
-//! is broken once, and found.
+//! step, and when all that is on its way has arrived, what must happen has. Each rule of the
+//! protocol is broken once, and found.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,8 @@ impl Run {
         usize::from(self.halves >> node.get() & 1 == 1)
     }
 
-    /// Who hears what this member says to another: of twins the one that belongs to its half.
+    /// The member that hears what this one says to another: of twins the one that belongs to its
+    /// half.
     fn hearer(&self, to: NodeId, from: NodeId) -> (NodeId, usize) {
         (to, if self.liars.contains(&to) { self.half(from) } else { 0 })
     }

@@ -37,8 +37,8 @@ const IN_A_ROW_MAX: usize = 256;
 const UNSWEPT_MAX: usize = 64;
 
 impl Driver {
-    /// Starts handlers of this node on a task of the runtime. Gives them back where there is but one
-    /// thread.
+    /// Starts handlers of this node on a task of the runtime. Gives them back where there is but
+    /// one thread.
     pub(super) fn start_apart(self: &Arc<Self>, starts: Vec<Start>) -> Vec<Start> {
         if starts.is_empty() || self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return starts;
@@ -47,8 +47,8 @@ impl Driver {
         Vec::new()
     }
 
-    /// Puts what this node asks itself behind what waits: handlers of one peer begin in the order of
-    /// submission. The rest may start now.
+    /// Puts what this node asks itself behind what waits: handlers of one peer begin in the order
+    /// of submission. The rest may start now.
     pub(super) fn behind_own(self: &Arc<Self>, starts: Vec<Start>) -> Vec<Start> {
         if !self.own_starts.is_running.load(Ordering::Acquire) {
             return starts;

@@ -27,7 +27,7 @@ pub(super) struct Remembered {
     /// Calls that each server remembers though they are settled, by origin, sender and number, with
     /// the time when that was first seen.
     settled: BTreeMap<NodeId, BTreeMap<(NodeLife, NodeLife, u64), Timestamp>>,
-    looks: u64,
+    looks: BTreeMap<NodeId, u64>,
 }
 
 impl Remembered {
@@ -46,7 +46,7 @@ impl Remembered {
             lag: is_plain.then_some(lag),
             ask_min: limits.ask_min,
             settled: BTreeMap::new(),
-            looks: 0,
+            looks: BTreeMap::new(),
         }
     }
 
@@ -87,8 +87,9 @@ impl Invariant for Remembered {
 
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         let (Observation::Node { node, .. }, Some(lag)) = (seen, self.lag) else { return Ok(()) };
-        self.looks += 1;
+        let looks = self.looks.entry(node.identity().node).or_default();
+        *looks += 1;
         // What is kept too long stays, so not every look need find it.
-        if self.looks.is_multiple_of(8) { self.check(node, lag, oracle) } else { Ok(()) }
+        if looks.is_multiple_of(8) { self.check(node, lag, oracle) } else { Ok(()) }
     }
 }

@@ -59,8 +59,8 @@ fn a_reply_finds_its_way_back_through_a_node_twice() {
     assert_eq!(mesh.told(1, call), ["reply /0/0/0/0", "Complete"]);
 }
 
-/// The task at node 4 has sent two replies: the first is still on its way through node 2, the second
-/// came by a connection that node 3 has with the initiator since.
+/// The task at node 4 has sent two replies: the first is still on its way through node 2, the
+/// second came by a connection that node 3 has with the initiator since.
 fn with_a_slow_reply(limits: &Limits) -> (Mesh, CallId, Vec<(u64, Sent)>) {
     let (mut mesh, call) = hidden_client_with(limits);
     for (path, to) in [("/0", 3), ("/0/0", 4)] {
