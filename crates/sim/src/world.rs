@@ -167,10 +167,12 @@ impl World {
             0 => Duration::ZERO,
             _ => Duration::from_micros(self.scenario.workload.budget_us.end) * 2,
         };
+        // A node that was paused takes a request by as much later, and stubs go by whole seconds.
+        let late = Duration::from_secs(4);
         self.last_deadline.max(healed + longest)
             + copies
             + self.scenario.limits.keep_alive_timeout
-            + Duration::from_secs(2)
+            + late
     }
 
     fn finish(&mut self) {
