@@ -154,18 +154,23 @@ pub(crate) async fn dial(
     let refused = async {
         identity.verify_domain(&certificates(quic))?;
         let mut streams = Streams { control: quic.open_bi().await?, data: quic.open_bi().await? };
-        let mine = greeting(config, &*sink, quic, None);
-        identity.verify_own(mine.hello.node).map_err(HandshakeError::OwnIdentity)?;
-        streams.prioritise();
-        streams.control.0.write_all(&mine.encode()).await?;
-        streams.data.0.write_all(&[PREFACE]).await?;
-        let theirs = read_greeting(&mut streams.control.1).await?;
-        let principal = identity.verify_node(&certificates(quic), theirs.hello.node)?;
-        if let Some(expected) = expected.filter(|expected| *expected != theirs.hello.node) {
-            return Err(HandshakeError::WrongNode { expected, found: theirs.hello.node });
-        }
-        let opening = opening((&mine, &theirs), true, principal, quic);
-        let lifetime = open((config, admission), &opening, quic, &sink, None)?;
+        let shaken = async {
+            let mine = greeting(config, &*sink, quic, None);
+            identity.verify_own(mine.hello.node).map_err(HandshakeError::OwnIdentity)?;
+            streams.prioritise();
+            streams.control.0.write_all(&mine.encode()).await?;
+            streams.data.0.write_all(&[PREFACE]).await?;
+            let theirs = read_greeting(&mut streams.control.1).await?;
+            let principal = identity.verify_node(&certificates(quic), theirs.hello.node)?;
+            if let Some(expected) = expected.filter(|expected| *expected != theirs.hello.node) {
+                return Err(HandshakeError::WrongNode { expected, found: theirs.hello.node });
+            }
+            let opening = opening((&mine, &theirs), true, principal, quic);
+            Ok((open((config, admission), &opening, quic, &sink, None)?, mine))
+        };
+        // While there are streams: once they are dropped they end, and the peer that has opened
+        // would hear of that first.
+        let (lifetime, mine) = shaken.await.inspect_err(|error| refuse(quic, error))?;
         Ok(reader::start(lifetime, streams, terms(config, &mine)))
     };
     refused.await.inspect_err(|error| refuse(quic, error))
