@@ -10,4 +10,5 @@ mod names;
 mod relay;
 mod rights;
 mod settlement;
+mod shares;
 mod strangers;
