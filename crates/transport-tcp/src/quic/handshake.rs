@@ -151,29 +151,24 @@ pub(crate) async fn dial(
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, HandshakeError> {
-    let refused = async {
+    let mut streams = Streams { control: quic.open_bi().await?, data: quic.open_bi().await? };
+    let shaken = async {
         identity.verify_domain(&certificates(quic))?;
-        let mut streams = Streams { control: quic.open_bi().await?, data: quic.open_bi().await? };
-        let shaken = async {
-            let mine = greeting(config, &*sink, quic, None);
-            identity.verify_own(mine.hello.node).map_err(HandshakeError::OwnIdentity)?;
-            streams.prioritise();
-            streams.control.0.write_all(&mine.encode()).await?;
-            streams.data.0.write_all(&[PREFACE]).await?;
-            let theirs = read_greeting(&mut streams.control.1).await?;
-            let principal = identity.verify_node(&certificates(quic), theirs.hello.node)?;
-            if let Some(expected) = expected.filter(|expected| *expected != theirs.hello.node) {
-                return Err(HandshakeError::WrongNode { expected, found: theirs.hello.node });
-            }
-            let opening = opening((&mine, &theirs), true, principal, quic);
-            Ok((open((config, admission), &opening, quic, &sink, None)?, mine))
-        };
-        // While there are streams: once they are dropped they end, and the peer that has opened
-        // would hear of that first.
-        let (lifetime, mine) = shaken.await.inspect_err(|error| refuse(quic, error))?;
-        Ok(reader::start(lifetime, streams, terms(config, &mine)))
+        let mine = greeting(config, &*sink, quic, None);
+        identity.verify_own(mine.hello.node).map_err(HandshakeError::OwnIdentity)?;
+        streams.prioritise();
+        streams.control.0.write_all(&mine.encode()).await?;
+        streams.data.0.write_all(&[PREFACE]).await?;
+        let theirs = read_greeting(&mut streams.control.1).await?;
+        let principal = identity.verify_node(&certificates(quic), theirs.hello.node)?;
+        if let Some(expected) = expected.filter(|expected| *expected != theirs.hello.node) {
+            return Err(HandshakeError::WrongNode { expected, found: theirs.hello.node });
+        }
+        let opening = opening((&mine, &theirs), true, principal, quic);
+        Ok((open((config, admission), &opening, quic, &sink, None)?, mine))
     };
-    refused.await.inspect_err(|error| refuse(quic, error))
+    let (lifetime, mine) = shaken.await.inspect_err(|error| refuse(quic, error))?;
+    Ok(reader::start(lifetime, streams, terms(config, &mine)))
 }
 
 /// The other part: the dialler's hello, `on_open`, hello. It holds one of the peer's places while
@@ -184,10 +179,12 @@ pub(crate) async fn accept(
     listening: IpAddr,
     sink: Arc<dyn Sink>,
 ) -> Result<(), HandshakeError> {
-    let refused = async {
-        identity.verify_domain(&certificates(quic))?;
-        let mut streams =
-            Streams { control: quic.accept_bi().await?, data: quic.accept_bi().await? };
+    identity
+        .verify_domain(&certificates(quic))
+        .map_err(HandshakeError::from)
+        .inspect_err(|error| refuse(quic, error))?;
+    let mut streams = Streams { control: quic.accept_bi().await?, data: quic.accept_bi().await? };
+    let shaken = async {
         let theirs = read_greeting(&mut streams.control.1).await?;
         let mut preface = [0];
         streams.data.1.read_exact(&mut preface).await?;
@@ -200,16 +197,18 @@ pub(crate) async fn accept(
         streams.prioritise();
         let mine = greeting(config, &*sink, quic, Some(listening));
         let opening = opening((&mine, &theirs), false, principal, quic);
-        let lifetime = open((config, admission), &opening, quic, &sink, Some(seat))?;
-        match streams.control.0.write_all(&mine.encode()).await {
-            Ok(()) => _ = reader::start(lifetime, streams, terms(config, &mine)),
-            Err(error) => lifetime.end(CloseReason::Network(error.to_string())),
-        }
-        Ok(())
+        Ok((open((config, admission), &opening, quic, &sink, Some(seat))?, mine))
     };
-    refused.await.inspect_err(|error| refuse(quic, error))
+    let (lifetime, mine) = shaken.await.inspect_err(|error| refuse(quic, error))?;
+    match streams.control.0.write_all(&mine.encode()).await {
+        Ok(()) => _ = reader::start(lifetime, streams, terms(config, &mine)),
+        Err(error) => lifetime.end(CloseReason::Network(error.to_string())),
+    }
+    Ok(())
 }
 
+/// Closes a connection that is refused. To be called while its streams are still there: dropped
+/// they end, and a peer that has opened would hear of that first.
 fn refuse(quic: &quinn::Connection, error: &HandshakeError) {
     let text = error.refusal_text().unwrap_or_default();
     quic.close(REFUSED_CODE, cut_text(&text, TEXT_BYTES_MAX).as_bytes());
