@@ -426,12 +426,9 @@ impl Driver {
 
     /// Does what is left to be done without the lock.
     fn finish(self: &Arc<Self>, aftermath: &mut Aftermath) {
-        if !aftermath.is_nothing() {
-            self.finish_all(aftermath);
+        if aftermath.is_nothing() {
+            return;
         }
-    }
-
-    fn finish_all(self: &Arc<Self>, aftermath: &mut Aftermath) {
         for (connection, reason) in aftermath.closes.drain(..) {
             connection.close(reason);
         }
@@ -449,7 +446,8 @@ impl Driver {
         }
         aftermath.events.drain(..).for_each(|event| self.handle_event(event));
         if !aftermath.starts.is_empty() {
-            let starts = self.behind_own(std::mem::take(&mut aftermath.starts));
+            let starts = std::mem::take(&mut aftermath.starts);
+            let starts = self.take_own(starts, aftermath.starts_apart);
             run_queue::start_all(self, starts);
         }
     }

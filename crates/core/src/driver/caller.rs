@@ -85,23 +85,13 @@ impl Driver {
         opening: Opening,
         apart: bool,
     ) -> Result<CallId, CallError> {
-        let _flush_unlocked = FlushScope::enter();
-        let now = self.now();
-        let mut aftermath = Aftermath::default();
-        let call = {
-            let mut state = self.state.lock();
+        self.with_state(|state, now, aftermath| {
             if state.is_closed {
                 return Err(CallError::Stopped);
             }
-            let call = state.node.open(now, opening);
-            state.drain(now, &mut aftermath);
-            call
-        };
-        if apart {
-            aftermath.starts = self.start_apart(std::mem::take(&mut aftermath.starts));
-        }
-        self.finish(&mut aftermath);
-        Ok(call?)
+            aftermath.starts_apart = apart;
+            Ok(state.node.open(now, opening)?)
+        })
     }
 
     /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush

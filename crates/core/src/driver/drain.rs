@@ -17,6 +17,8 @@ use super::{State, run_queue};
 #[derive(Default)]
 pub(super) struct Aftermath {
     pub(super) starts: Vec<Start>,
+    /// Those of this node's own are not to run on this task.
+    pub(super) starts_apart: bool,
     pub(super) events: Vec<NodeEvent>,
     pub(super) wakers: SmallVec<[Waker; 4]>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,

@@ -19,7 +19,7 @@ use crate::transport::BoxFuture;
 
 use super::flush::FlushScope;
 use super::gate::GateKey;
-use super::methods::HandlerFuture;
+use super::methods::{HandlerFuture, MethodEntry};
 use super::run_queue;
 use super::stopper::Stopper;
 use super::task::{HandlerResult, TaskHandle};
@@ -34,22 +34,30 @@ struct Running {
 }
 
 impl Driver {
-    /// Gives a handler that may start to `run`, with the gate that it has passed. One that may not
-    /// run fails; one of an ordered method waits while an earlier one of the same peer runs.
-    pub(super) fn admit(self: &Arc<Self>, start: Start, run: impl FnOnce(Start, Option<GateKey>)) {
+    /// Gives a handler that may start to `run`, with its method and the gate that it has passed.
+    /// One that may not run fails; one of an ordered method waits while an earlier one of the same
+    /// peer runs.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        start: Start,
+        run: impl FnOnce(Start, &MethodEntry, Option<GateKey>),
+    ) {
+        let Some(method) = self.methods.get(start.method) else {
+            let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
+            return self.with_node(|node, now| node.fail(now, &start.task, failure));
+        };
         // Asked on the thread that brought the request, so that the connection it came over is
         // still known.
-        if let Some((authorize, method)) = self.methods.rule(start.method)
-            && let Some(denied) = self.denial(&start, authorize, method)
+        if let Some(authorize) = self.methods.rule()
+            && let Some(denied) = self.denial(&start, authorize, method.name)
         {
             return self.with_node(|node, now| node.fail(now, &start.task, denied));
         }
-        let gate = self.methods.get(start.method).and_then(|method| method.order_by);
-        let Some(name) = gate else { return run(start, None) };
+        let Some(name) = method.order_by else { return run(start, method, None) };
         let key = (start.from, name);
         let passed = self.state.lock().gates.enter(key, start);
         if let Some(start) = passed {
-            run(start, Some(key));
+            run(start, method, Some(key));
         }
     }
 
@@ -107,12 +115,12 @@ impl Driver {
     }
 
     /// Starts a handler on this thread, which has entered its runtime and a flush scope.
-    pub(super) fn run_handler(self: &Arc<Self>, mut start: Start, gate: Option<GateKey>) {
-        let Some(method) = self.methods.get(start.method) else {
-            let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
-            self.with_node(|node, now| node.fail(now, &start.task, failure));
-            return;
-        };
+    pub(super) fn run_handler(
+        self: &Arc<Self>,
+        mut start: Start,
+        method: &MethodEntry,
+        gate: Option<GateKey>,
+    ) {
         let unpacked = self.packing.unpack_request(std::mem::take(&mut start.payload));
         let (payload, held) = match unpacked {
             Ok(unpacked) => unpacked,

@@ -60,10 +60,9 @@ impl MethodTable {
         self.authorize = authorize;
     }
 
-    /// The rule and the method's name, where both exist.
-    pub(crate) fn rule(&self, id: MethodId) -> Option<(&Authorize, &'static str)> {
-        let authorize = self.authorize.as_ref()?;
-        Some((authorize, self.get(id)?.name))
+    /// The rule that is asked before a handler starts.
+    pub(crate) fn rule(&self) -> Option<&Authorize> {
+        self.authorize.as_ref()
     }
 }
 

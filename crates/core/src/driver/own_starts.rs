@@ -15,7 +15,8 @@ use convoke_proto::visits::Start;
 use parking_lot::Mutex;
 use tokio::runtime::RuntimeFlavor;
 
-use super::{Driver, run_queue};
+use super::Driver;
+use super::run_queue::{self, IN_A_ROW_MAX};
 
 /// Starts that wait for their turn, while a task sees to them.
 #[derive(Debug, Default)]
@@ -31,26 +32,16 @@ struct Waiting {
     live: usize,
 }
 
-/// Handlers after which others have their turn on the thread.
-const IN_A_ROW_MAX: usize = 256;
 /// Starts that wait without anybody looking for stopped ones among them.
 const UNSWEPT_MAX: usize = 64;
 
 impl Driver {
-    /// Starts handlers of this node on a task of the runtime. Gives them back where there is but
-    /// one thread.
-    pub(super) fn start_apart(self: &Arc<Self>, starts: Vec<Start>) -> Vec<Start> {
-        if starts.is_empty() || self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            return starts;
-        }
-        self.wait_for_turn(starts);
-        Vec::new()
-    }
-
-    /// Puts what this node asks itself behind what waits: handlers of one peer begin in the order
-    /// of submission. The rest may start now.
-    pub(super) fn behind_own(self: &Arc<Self>, starts: Vec<Start>) -> Vec<Start> {
-        if !self.own_starts.is_running.load(Ordering::Acquire) {
+    /// Takes what this node asks itself out of what is to be started: that of a call that `apart`
+    /// says, and all else while such waits, for handlers of one peer begin in the order of
+    /// submission. The rest may start now.
+    pub(super) fn take_own(self: &Arc<Self>, starts: Vec<Start>, apart: bool) -> Vec<Start> {
+        let is_apart = apart && self.runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        if !is_apart && !self.own_starts.is_running.load(Ordering::Acquire) {
             return starts;
         }
         let is_own = |start: &Start| start.from == self.identity.node;

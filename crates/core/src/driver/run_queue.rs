@@ -18,6 +18,7 @@ use crate::error::Status;
 
 use super::flush::FlushScope;
 use super::gate::GateKey;
+use super::methods::MethodEntry;
 use super::{Driver, Node};
 
 /// A handler to be started.
@@ -32,7 +33,8 @@ impl Job {
     fn run(self) {
         let Self { driver, start, gate } = self;
         let _runtime = driver.runtime.enter();
-        driver.run_handler(start, gate);
+        let method = driver.methods.get(start.method).expect("it was admitted by it");
+        driver.run_handler(start, method, gate);
     }
 }
 
@@ -63,7 +65,7 @@ thread_local! {
 
 /// Handlers that others have caused and that are started before anything else has its turn: so many
 /// that nobody is held up for long, so few that no chain of them keeps its thread for ever.
-const IN_A_ROW_MAX: usize = 256;
+pub(super) const IN_A_ROW_MAX: usize = 256;
 
 /// Bytes of replies that are sent together: from here on they are handed over before the next
 /// handler starts. Until then they are in nobody's share, so a batch of requests for large replies
@@ -74,7 +76,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// started on this thread.
 pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     let Some(_draining) = Draining::begin() else {
-        let later = |start, gate| {
+        let later = |start, _: &MethodEntry, gate| {
             let job = Job { driver: driver.clone(), start, gate };
             QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job));
         };
@@ -84,7 +86,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     let runtime = driver.runtime.enter();
     let mut left = IN_A_ROW_MAX;
     for start in starts.drain(..) {
-        driver.admit(start, |start, gate| driver.run_handler(start, gate));
+        driver.admit(start, |start, method, gate| driver.run_handler(start, method, gate));
         while left > 0
             && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
         {
