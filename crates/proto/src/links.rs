@@ -692,6 +692,22 @@ mod tests {
         assert!(links.is_dead(node(2), LinkNonce(5)));
     }
 
+    /// What came by another connection, or was sent by it before it ended, may still be on its way.
+    #[test]
+    fn a_connection_is_the_only_one_since_the_last_other_one_ended() {
+        let mut links = links(1);
+        let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
+        let (first, _) = links.handle_up(at(1), &link(2, 10, true));
+        assert_eq!(links.sole_since(first), Some(at(1)));
+        let (second, _) = links.handle_up(at(2), &link(2, 11, true));
+        assert_eq!([first, second].map(|link| links.sole_since(link)), [None; 2]);
+        links.handle_down(at(3), second);
+        assert_eq!([first, second].map(|link| links.sole_since(link)), [Some(at(3)), None]);
+        links.handle_down(at(4), first);
+        let (third, _) = links.handle_up(at(5), &link(2, 12, true));
+        assert_eq!(links.sole_since(third), Some(at(5)), "it came after all others had ended");
+    }
+
     #[test]
     fn a_stranger_without_an_address_is_dead() {
         let links = links(1);

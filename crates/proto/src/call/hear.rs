@@ -240,7 +240,7 @@ impl Call {
         for child in &asked {
             if self.ensure(now, child) {
                 self.hold(child, Holder { node: report.node, relay: None });
-                self.liveness.allow_fence(&child.path);
+                self.liveness.note_request_lost(&child.path);
             }
         }
         self.probe_now(now, report.node, asked);

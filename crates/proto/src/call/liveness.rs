@@ -1,12 +1,14 @@
 //! Worry, probe, fence, grace: how the initiator finds that a branch is lost.
 //!
 //! A wrong suspicion may cost a false failure, never a false completion. A branch is declared
-//! - **Lost** (never ran, never will) only when its node answered *fenced*, and a fence is asked
-//!   for only where the request cannot be on its way any more: a root branch, when the probe
-//!   follows its request on the same connection and lane; or after the parent, or its node, lost
-//!   the connection; or when the node does not know of it, and its sender is gone: a connection to
-//!   the sender's node has ended, or that node does not know of the task that sent the request, or
-//!   cannot be reached;
+//! - **Lost** (never ran, never will) only when its node answered *fenced* where the request cannot
+//!   be on its way any more: a root branch, when the probe follows its request on the same
+//!   connection and lane; or after the parent, or its node, lost the connection; or when the node
+//!   does not know of it, nor its sender's node of the task that sent it;
+//! - **`NodeDown`** (may have run) when its node answered *fenced* where nobody is left who would
+//!   say that the request was lost: the node does not know of it, and a connection to the sender's
+//!   node has ended, or that cannot be reached. The sender may hold the request still, and a later
+//!   life of the node take it;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
 //!   delivered the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
@@ -70,7 +72,8 @@ pub(super) struct Liveness {
     last_seen: Timestamp,
     /// Connection by which the request of a root branch left, and the life of the node it went to.
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
-    fence_allowed: BTreeSet<Path>,
+    /// Branches that may be fenced. True where nobody holds the request any more.
+    fence_allowed: BTreeMap<Path, bool>,
     suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
     /// Branches that their holders do not know of: the request is slow, or it was lost and its
     /// sender had no way to say so.
@@ -87,8 +90,21 @@ struct Sender {
     node: NodeId,
     /// Answers under way to what was asked before, maybe before it began.
     stale: u32,
-    /// Its node does not know of it any more, or cannot be reached.
+    /// Its node does not know of it any more.
     is_gone: bool,
+    /// Its node cannot be reached.
+    is_away: bool,
+}
+
+/// The sender of a request that its receiver does not know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SenderState {
+    /// It says so when the request is lost.
+    Present,
+    /// It may hold the request, and cannot say what becomes of it.
+    Away,
+    /// It holds nothing any more.
+    Gone,
 }
 
 impl Liveness {
@@ -103,7 +119,7 @@ impl Liveness {
             delay_max: limits.keep_alive_timeout,
             last_seen: now,
             root_links: BTreeMap::new(),
-            fence_allowed: BTreeSet::new(),
+            fence_allowed: BTreeMap::new(),
             suspects: BTreeMap::new(),
             unknown: BTreeSet::new(),
             senders: BTreeMap::new(),
@@ -123,8 +139,19 @@ impl Liveness {
         }
     }
 
-    pub(super) fn allow_fence(&mut self, path: &Path) {
-        self.fence_allowed.insert(path.clone());
+    /// The request of a branch was lost with a connection, or with the life of its sender.
+    pub(super) fn note_request_lost(&mut self, path: &Path) {
+        self.fence_allowed.insert(path.clone(), true);
+    }
+
+    /// Nobody is left who would say that the request of a branch was lost.
+    fn note_sender_away(&mut self, path: &Path) {
+        self.fence_allowed.entry(path.clone()).or_insert(false);
+    }
+
+    /// True when what its node has fenced can be taken by no later life of the node either.
+    fn is_request_gone(&self, path: &Path) -> bool {
+        self.root_links.contains_key(path) || self.fence_allowed.get(path) == Some(&true)
     }
 
     pub(super) fn note_progress(&mut self, now: Timestamp) {
@@ -147,7 +174,8 @@ impl Liveness {
     fn note_asked(&mut self, task: &TaskKey, node: NodeId) {
         if self.senders.get(task).is_none_or(|sender| sender.node != node) {
             let stale = self.unanswered.get(task).map_or(0, |(_, count)| *count);
-            self.senders.insert(task.clone(), Sender { node, stale, is_gone: false });
+            self.senders
+                .insert(task.clone(), Sender { node, stale, is_gone: false, is_away: false });
         }
     }
 
@@ -176,7 +204,7 @@ impl Liveness {
     /// A node cannot be asked for a task.
     fn note_away(&mut self, task: &TaskKey, node: NodeId) {
         if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
-            sender.is_gone = true;
+            sender.is_away = true;
         }
     }
 
@@ -202,7 +230,7 @@ impl Liveness {
             has_children = true;
             if is_node_down && path.parent().is_some_and(|(parent, _)| parent == failure.task.path)
             {
-                self.fence_allowed.insert(path.clone());
+                self.note_sender_away(path);
             }
         }
         if has_children {
@@ -263,7 +291,7 @@ impl Call {
             }
             let link = self.liveness.root_links.get(&path);
             if link.is_some_and(|(link, _)| !links.is_up(*link)) {
-                self.liveness.allow_fence(&path);
+                self.liveness.note_request_lost(&path);
             }
             self.liveness.worry_at = now;
         }
@@ -363,7 +391,8 @@ impl Call {
         let root_link = self.liveness.root_links.get(path);
         let follows_request =
             root_link.is_some_and(|(link, _)| links.current(holder.node) == Some(*link));
-        holder.relay.is_none() && (follows_request || self.liveness.fence_allowed.contains(path))
+        holder.relay.is_none()
+            && (follows_request || self.liveness.fence_allowed.contains_key(path))
     }
 
     /// The parent lost its connection to `node`: ask there, fencing, at once.
@@ -428,13 +457,11 @@ impl Call {
             return None;
         }
         match status {
-            // Nobody is left who would say that the request was lost on its way.
-            TaskStatus::Unknown if self.is_sender_gone(task, links) => {
-                self.liveness.allow_fence(&task.path);
-            }
-            TaskStatus::Unknown => {
-                self.liveness.unknown.insert(task.path.clone());
-            }
+            TaskStatus::Unknown => match self.sender_state(task, links) {
+                SenderState::Present => _ = self.liveness.unknown.insert(task.path.clone()),
+                SenderState::Away => self.liveness.note_sender_away(&task.path),
+                SenderState::Gone => self.liveness.note_request_lost(&task.path),
+            },
             TaskStatus::Running => self.liveness.note_news(&task.path),
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
@@ -455,7 +482,9 @@ impl Call {
             TaskStatus::Fenced => {
                 let is_open = branch.state == BranchState::Open;
                 // Who only says that it holds the task cannot know what another did of it.
-                let is_proof = self.is_holder(&by, task) && self.had_one_life(task, by.from, links);
+                let is_proof = self.is_holder(&by, task)
+                    && self.liveness.is_request_gone(&task.path)
+                    && self.had_one_life(task, by.from, links);
                 let (cause, executed) = match is_proof {
                     true => (Cause::Lost, Executed::No),
                     false => (Cause::NodeDown, Executed::Maybe),
@@ -474,18 +503,21 @@ impl Call {
         None
     }
 
-    /// True when nobody is left who would say that the request of a task was lost: the node of its
-    /// sender may have started again since the call was opened, or does not know of the sender, or
-    /// is away.
-    fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
+    /// The sender of the request of a task, as far as this node has heard of it.
+    fn sender_state(&self, task: &TaskKey, links: &dyn LinkView) -> SenderState {
         let Some((sender, holder)) = self.sender_of(task) else {
             // Nobody knows where a sender was whose own parent failed before it said so.
             let parent = task.path.parent().filter(|_| task.hop == 0);
-            return parent.is_some_and(|(parent, _)| self.has_failed_parent(&parent));
+            let is_failed = parent.is_some_and(|(parent, _)| self.has_failed_parent(&parent));
+            return if is_failed { SenderState::Away } else { SenderState::Present };
         };
         let asked = self.liveness.senders.get(&sender).filter(|asked| asked.node == holder.node);
-        asked.is_some_and(|asked| asked.is_gone)
-            || links.has_lost(holder.node, self.liveness.opened_at)
+        match asked {
+            Some(Sender { is_gone: true, .. }) => SenderState::Gone,
+            Some(Sender { is_away: true, .. }) => SenderState::Away,
+            _ if links.has_lost(holder.node, self.liveness.opened_at) => SenderState::Away,
+            _ => SenderState::Present,
+        }
     }
 
     /// The task that sent the request of another, and who holds it.

@@ -280,14 +280,18 @@ fn a_branch_of_a_sender_that_is_gone_is_fenced() {
     }
 }
 
+/// The sender may hold the request still, and send it to the next life of its node.
+///
+/// Found by the simulation (storm, seed 6200000089435): a task ran that was said not to have run.
 #[test]
-fn a_branch_of_a_sender_that_cannot_be_reached_is_fenced() {
+fn a_branch_of_a_sender_that_cannot_be_reached_is_fenced_and_may_have_run() {
     let (mut mesh, call) = out_of_sight(open_a_branch);
     worry_twice(&mut mesh);
     let now = mesh.now;
     mesh.with(1, |node| node.handle_dial_failed(now, id(3)));
     worry_twice(&mut mesh);
-    assert!(mesh.told(1, call)[0].ends_with(OUT_OF_SIGHT));
+    let told = mesh.told(1, call);
+    assert!(told[0].ends_with("(it may have run)"), "{told:?}");
 }
 
 /// A request is slow, and its sender says that it has sent it: nothing is fenced.
