@@ -178,6 +178,13 @@ enum State {
     },
 }
 
+impl State {
+    fn mail(&self) -> &Mail {
+        let (Self::Early { mail, .. } | Self::Open { mail, .. }) = self;
+        mail
+    }
+}
+
 /// Nodes that may be named as members: a bound for a program that runs away.
 const MEMBERS_MAX: usize = 1 << 16;
 
@@ -271,7 +278,8 @@ impl Mailboxes {
         key: MailKey,
         cast: Cast,
     ) -> Result<(), &mut u64> {
-        let is_new = !self.boxes.contains_key(&key);
+        let there = self.boxes.get(&key).map(State::mail);
+        let is_new = there.is_none();
         if is_new && (cast.budget_us == 0 || self.spaces.is_closed(key)) {
             return Err(&mut self.dropped.late);
         }
@@ -280,7 +288,7 @@ impl Mailboxes {
         }
         let expires = now + Duration::from_micros(cast.budget_us).min(self.bounds.lifetime_max);
         let post = Post::new(from, expires, cast);
-        let cost = post.cost();
+        let cost = there.map_or_else(|| post.cost(), |mail| mail.cost_with(&post));
         let whole = cost + if is_new { Mail::BYTES } else { 0 };
         if cost > self.bounds.box_bytes_max || !self.books.may_take(from, whole) {
             return Err(&mut self.dropped.over_limit);
@@ -478,13 +486,11 @@ impl Mailboxes {
     fn expire(&mut self, now: Timestamp, at: Timestamp, key: MailKey) {
         self.expiries.remove(&(at, key));
         let Some(State::Early { mail, at: next_at, .. }) = self.boxes.get_mut(&key) else { return };
-        let next = match mutant::is(Mutant::ExpiryOfFirst) {
-            true => None,
-            false => mail.expire(now, |from, cost| {
-                self.books.give(from, cost);
-                self.dropped.expired += 1;
-            }),
+        let (next, dropped) = match mutant::is(Mutant::ExpiryOfFirst) {
+            true => (None, 0),
+            false => mail.expire(now, |from, bytes| self.books.give(from, bytes)),
         };
+        self.dropped.expired += dropped as u64;
         match next {
             Some(next) => {
                 *next_at = next;

@@ -73,14 +73,19 @@ impl Post {
         Cast { about, phase, sender, epoch, budget_us: 0, digest, is_carried: false, payload }
     }
 
-    /// Bytes that it takes: its place, with the room by which the list of them grows, and its
-    /// payload.
+    /// Bytes that it takes in a mailbox.
     pub(super) fn cost(&self) -> usize {
+        self.cost_as::<Self>()
+    }
+
+    /// Bytes that it takes in a list of these: its place, with the room by which the list grows,
+    /// and its payload.
+    pub(super) fn cost_as<Entry>(&self) -> usize {
         let payload = self
             .payload
             .as_ref()
             .map_or(0, |payload| payload.len() + size_of::<Bytes>() + 2 * ALLOCATION_BYTES);
-        size_of::<Self>() * 9 / 8 + payload
+        size_of::<Entry>() * 9 / 8 + payload
     }
 }
 
@@ -94,9 +99,24 @@ impl Mail {
         Self { begun_by: Some(node), ..Self::default() }
     }
 
+    /// Bytes that it takes more with this cast: the lists have a place for the first within.
+    pub(super) fn cost_with(&self, post: &Post) -> usize {
+        let has_sender = self.senders.iter().any(|sender| sender.node == post.from);
+        let of_senders = match self.senders.len() {
+            1 if !has_sender => SENDERS * size_of::<Sender>() + ALLOCATION_BYTES,
+            SENDERS.. if !has_sender => 2 * size_of::<Sender>(),
+            _ => 0,
+        };
+        let of_posts = match self.posts.len() {
+            1 => size_of::<Post>() + ALLOCATION_BYTES,
+            _ => 0,
+        };
+        post.cost() + of_posts + of_senders
+    }
+
     /// Keeps a cast, if its sender has fewer and less waiting here than these. False when not.
     pub(super) fn post(&mut self, post: Post, (casts_max, bytes_max): (usize, usize)) -> bool {
-        let cost = post.cost();
+        let cost = self.cost_with(&post);
         let fits = |bytes: u32| {
             let bytes = bytes as usize + cost;
             u32::try_from(bytes).ok().filter(|_| bytes <= bytes_max)
@@ -148,32 +168,40 @@ impl Mail {
         std::mem::take(&mut self.posts).into_iter()
     }
 
-    /// Drops what has no time left, and tells of each its sender and cost. When the next has none;
-    /// `None` when none is left.
+    /// Drops what has no time left, and tells who gets how many bytes back for it. When the next
+    /// has none, and the number of those dropped; no time when none is left.
     pub(super) fn expire(
         &mut self,
         now: Timestamp,
-        mut dropped: impl FnMut(NodeId, usize),
-    ) -> Option<Timestamp> {
+        mut given: impl FnMut(NodeId, usize),
+    ) -> (Option<Timestamp>, usize) {
         let Self { posts, senders, .. } = self;
+        let before = posts.len();
         posts.retain(|post| {
             let stays = post.expires > now;
-            if !stays {
-                dropped(post.from, post.cost());
-                if let Some(sender) = senders.iter_mut().find(|sender| sender.node == post.from) {
-                    sender.count -= 1;
-                    sender.bytes -= u32::try_from(post.cost()).unwrap_or(sender.bytes);
-                }
+            if !stays && let Some(of) = senders.iter_mut().find(|of| of.node == post.from) {
+                let cost = post.cost();
+                given(of.node, cost);
+                of.count -= 1;
+                of.bytes -= u32::try_from(cost).unwrap_or(of.bytes);
             }
             stays
         });
-        senders.retain(|sender| sender.count > 0);
-        posts.iter().map(|post| post.expires).min()
+        senders.retain(|sender| {
+            let stays = sender.count > 0;
+            if !stays {
+                given(sender.node, sender.bytes as usize);
+            }
+            stays
+        });
+        posts.shrink_to_fit();
+        senders.shrink_to_fit();
+        (posts.iter().map(|post| post.expires).min(), before - posts.len())
     }
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.posts.iter().map(Post::cost).sum()
+        self.senders.iter().map(|sender| sender.bytes as usize).sum()
     }
 }
 

@@ -11,10 +11,16 @@ use crate::wire::Cast;
 use super::mail::Post;
 use super::{MailKey, MailReader, Mailboxes, State, Tag};
 
+/// A cast that waits, and what it is about.
+type Entry = (Tag, Post);
+
+/// Places beyond which a queue that has become short gives its room back.
+const KEPT: usize = 64;
+
 /// Casts that wait, by sender.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    of: BTreeMap<NodeId, VecDeque<(Tag, Post)>>,
+    of: BTreeMap<NodeId, VecDeque<Entry>>,
     /// Those of whom something waits, whose turn is next first.
     turns: VecDeque<NodeId>,
 }
@@ -36,10 +42,11 @@ impl Stream {
         self.of.get(&from).map_or(0, VecDeque::len)
     }
 
-    fn pop(&mut self) -> Option<(Tag, Post)> {
+    fn pop(&mut self) -> Option<Entry> {
         let from = self.turns.pop_front()?;
         let of = self.of.get_mut(&from)?;
         let popped = of.pop_front();
+        give_room_back(of);
         match of.is_empty() {
             true => drop(self.of.remove(&from)),
             false if mutant::is(Mutant::TurnsIgnored) => self.turns.push_front(from),
@@ -58,20 +65,27 @@ impl Stream {
             posts.retain(|(tag, post)| {
                 let is_over = is_over(*tag);
                 if is_over {
-                    dropped(*from, post.cost());
+                    dropped(*from, post.cost_as::<Entry>());
                 }
                 !is_over
             });
+            give_room_back(posts);
         }
         self.of.retain(|_, posts| !posts.is_empty());
         self.turns.retain(|from| self.of.contains_key(from));
     }
 }
 
+fn give_room_back(of: &mut VecDeque<Entry>) {
+    if of.capacity() > KEPT.max(of.len() * 4) {
+        of.shrink_to(of.len() * 2);
+    }
+}
+
 #[cfg(test)]
 impl Stream {
     pub(super) fn bytes(&self) -> usize {
-        self.of.values().flatten().map(|(_, post)| post.cost()).sum()
+        self.of.values().flatten().map(|(_, post)| post.cost_as::<Entry>()).sum()
     }
 }
 
@@ -85,16 +99,16 @@ impl Mailboxes {
         space.stream = Some(Stream::default());
         for key in early {
             let Some(State::Early { mut mail, at, .. }) = self.boxes.remove(&key) else { continue };
-            // They are paid for as before.
+            mail.take_bytes().for_each(|(node, bytes)| self.books.give(node, bytes));
             let posts: Vec<Post> = mail.take_posts().collect();
             self.end_early(at, key, mail.begun_by);
             let MailKey::Tag(tag) = key else { continue };
             for post in posts {
-                match self.spaces.get_mut(name) {
-                    Some(space) if space.is_of(post.from) => {
-                        space.stream.get_or_insert_default().push(tag, post);
-                    }
-                    _ => self.books.give(post.from, post.cost()),
+                if let Some(space) =
+                    self.spaces.get_mut(name).filter(|space| space.is_of(post.from))
+                {
+                    self.books.take(post.from, post.cost_as::<Entry>());
+                    space.stream.get_or_insert_default().push(tag, post);
                 }
             }
         }
@@ -107,7 +121,7 @@ impl Mailboxes {
         cast: Cast,
     ) -> Result<(), &mut u64> {
         let post = Post::new(from, Timestamp::MAX, cast);
-        let cost = post.cost();
+        let cost = post.cost_as::<Entry>();
         let stream = self.spaces.get_mut(tag.space).and_then(|space| space.stream.as_mut());
         let has_room = cost <= self.bounds.box_bytes_max && self.books.may_take(from, cost);
         let stream =
@@ -128,7 +142,7 @@ impl Mailboxes {
         let next = space.stream.as_mut().and_then(Stream::pop);
         space.is_waiting = next.is_none();
         let (tag, post) = next?;
-        self.books.give(post.from, post.cost());
+        self.books.give(post.from, post.cost_as::<Entry>());
         Some((post.from, tag, post.into_cast(MailKey::Tag(tag).about())))
     }
 }
