@@ -126,6 +126,14 @@ impl CastPort {
         self.driver.identity().node
     }
 
+    /// Initiator of the call; of a tag there is none.
+    pub fn initiator(&self) -> Option<NodeId> {
+        match self.key {
+            MailKey::Call(name) => Some(name.origin.node),
+            MailKey::Tag(_) => None,
+        }
+    }
+
     /// Time that remains until the call's deadline. For a tag: time for which a member that has not
     /// opened it keeps what is cast about it.
     pub fn remaining(&self) -> Duration {

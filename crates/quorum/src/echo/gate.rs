@@ -16,6 +16,9 @@ use tokio::task::JoinHandle;
 pub struct TaggedCast {
     /// View and sequence; of a call its initiator's life and its number there.
     pub tag: (u64, u64),
+    /// Initiator of the call; of a tag there is none. Two nodes may say the same life, so a
+    /// signature of a call's vote is over both.
+    pub initiator: Option<NodeId>,
     /// The member that cast it, as its connection says.
     pub from: NodeId,
     /// The vote.
@@ -62,6 +65,11 @@ const BATCH: usize = 128;
 impl Gate {
     pub(super) fn new(verifier: Arc<dyn Verifier>) -> Self {
         Self { verifier, running: None, good: VecDeque::new(), refused: BTreeMap::new() }
+    }
+
+    /// Votes are looked at by this one from now on; those that one looks at already are not lost.
+    pub(super) fn set_verifier(&mut self, verifier: Arc<dyn Verifier>) {
+        self.verifier = verifier;
     }
 
     /// The next vote that counts, of those that `heard` gives. Pending, it is woken when more have

@@ -118,8 +118,9 @@ impl EchoRound {
         }
     }
 
-    /// Has votes of others looked at before they count: at signatures, for example. What came
-    /// before the round was joined waits for it, too. A space sets it for all of its rounds
+    /// Has votes of others looked at before they count: at signatures, for example. Votes that came
+    /// before the round was joined wait for it, too; those that it has counted, or that an earlier
+    /// verifier looks at, stay counted. A space sets it for all of its rounds
     /// ([`EchoSpaceBuilder::verify`](super::EchoSpaceBuilder::verify)).
     #[must_use]
     pub fn verify(self, verifier: impl Verifier) -> Self {
@@ -127,7 +128,11 @@ impl EchoRound {
     }
 
     pub(super) fn gated(mut self, verifier: Option<Arc<dyn Verifier>>) -> Self {
-        self.gate = verifier.map(|verifier| Box::new(Gate::new(verifier)));
+        let Some(verifier) = verifier else { return self };
+        match &mut self.gate {
+            Some(gate) => gate.set_verifier(verifier),
+            None => self.gate = Some(Box::new(Gate::new(verifier))),
+        }
         self
     }
 
@@ -202,6 +207,18 @@ impl EchoRound {
         }
         self.transmit();
         Ok(())
+    }
+
+    /// The votes of its core have been restored, with which this was sent along.
+    pub(super) fn with_payloads(
+        mut self,
+        votes: impl IntoIterator<Item = (EchoVote, Bytes)>,
+    ) -> Self {
+        for (vote, payload) in votes {
+            self.keep_payload(vote.phase, payload);
+        }
+        self.transmit();
+        self
     }
 
     fn keep_payload(&mut self, phase: u16, payload: Bytes) {
@@ -421,7 +438,7 @@ impl EchoRound {
         }
         let ReceivedCast { from, body } = self.casts.pop()?;
         let (About::Call(tag) | About::Tag(tag)) = self.about;
-        Some(TaggedCast { tag, from, body })
+        Some(TaggedCast { tag, initiator: self.port.initiator(), from, body })
     }
 
     /// True while votes are looked at.

@@ -204,9 +204,7 @@ impl EchoSpace {
             core.restore(*vote)?;
         }
         let port = self.space.open_again(view, sequence, self.keep)?;
-        let mut round = self.round((view, sequence), core, port);
-        round.restore(votes)?;
-        Ok(round)
+        Ok(self.round((view, sequence), core, port).with_payloads(votes))
     }
 
     /// Members to which votes could not be sent since this was last asked, for want of a connection

@@ -107,7 +107,7 @@ impl EchoStream {
                 Some(cast) => cast,
                 None => {
                     let (tag, received) = ready!(self.space.poll_cast(cx));
-                    TaggedCast { tag, from: received.from, body: received.body }
+                    TaggedCast { tag, initiator: None, from: received.from, body: received.body }
                 }
             };
             let (epoch, ours) = (cast.body.epoch, self.members.epoch());

@@ -68,7 +68,7 @@ impl Log {
         }
         let is_over = |log: &Self| log.slots.values().all(|slot| slot.reached(1).is_some());
         while !is_over(&self) {
-            let TaggedCast { tag, from, body } = votes.next().await;
+            let TaggedCast { tag, from, body, .. } = votes.next().await;
             let heard = self.slot(tag).handle_cast(from, body);
             heard.expect("the stream gives members' own votes alone");
             self.speak(tag, &votes);

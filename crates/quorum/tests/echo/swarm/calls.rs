@@ -7,7 +7,7 @@ use convoke_core::{
     Announce, CastBody, Context, Endpoint, Finish, NodeId, Peer, Service, Status, Task,
 };
 use convoke_quorum::Configuration;
-use convoke_quorum::echo::{EchoPlan, EchoRound, digest_of};
+use convoke_quorum::echo::{EchoPlan, EchoRound, TaggedCast, digest_of};
 use convoke_sim::random::Random;
 use convoke_sim::transport::Conditions;
 use tokio::time::{sleep, timeout};
@@ -95,7 +95,11 @@ async fn decide(
     let mut round = EchoRound::join(&context, &members, plan.phases(&members))?;
     let (me, digest) = (context.node(), digest_of(text.as_bytes()));
     if plan.is_signed {
-        round = round.verify(is_signed);
+        let initiator = Some(context.initiator());
+        round = round.verify(move |cast: &TaggedCast| match cast.initiator == initiator {
+            true => is_signed(cast),
+            false => Err("initiator"),
+        });
         round.hold();
     }
     round.cast(0, digest, sign(me, digest))?;
