@@ -1,6 +1,7 @@
 //! Many seeds of the protocol alone: liars that tell each member something else, or are two correct
 //! members behind one name of which each half of the others sees one (*twins*), crashes that lose
-//! all but what was written down, copies, any order. Nothing that must never happen does after any
+//! all but what was written down, or that, too, of a member that counts as faulty, copies, any
+//! order. Nothing that must never happen does after any
 //! step, and when all that is on its way has arrived, what must happen has. Each rule of the
 //! protocol is broken once, and found.
 
@@ -60,6 +61,8 @@ struct Run {
     source: NodeId,
     liars: Vec<NodeId>,
     correct: BTreeMap<NodeId, Member>,
+    /// One of them that starts again without its disk, in the place of a liar.
+    forgetful: Option<NodeId>,
     /// Liars that are two members each.
     twins: BTreeMap<(NodeId, usize), Member>,
     /// The half of each, which sees the second twin where its bit is set.
@@ -79,6 +82,7 @@ impl Run {
         let mut liars: Vec<NodeId> =
             (0..faulty).map(|_| nodes[below(&mut random, count)]).collect();
         liars.dedup();
+        let forgetful = if random.chance(25) { liars.pop() } else { None };
         let source = nodes[below(&mut random, count)];
         let honest = nodes.into_iter().filter(|node| !liars.contains(node));
         let correct = honest.map(|node| (node, Member::new(node, &members, faulty, source)));
@@ -98,6 +102,7 @@ impl Run {
             source,
             liars,
             correct,
+            forgetful,
             twins,
             halves,
             wire,
@@ -117,7 +122,13 @@ impl Run {
     }
 
     fn is_source_correct(&self) -> bool {
-        !self.liars.contains(&self.source)
+        !self.liars.contains(&self.source) && self.forgetful != Some(self.source)
+    }
+
+    /// Those of whom something is promised.
+    fn promised(&self) -> impl Iterator<Item = &Member> {
+        let others = self.correct.iter().filter(|(node, _)| self.forgetful != Some(**node));
+        others.map(|(_, member)| member)
     }
 
     fn begin(&mut self) {
@@ -249,7 +260,8 @@ impl Run {
     /// A correct member loses all but its disk.
     fn crash(&mut self) {
         let nodes: Vec<NodeId> = self.correct.keys().copied().collect();
-        let node = nodes[below(&mut self.random, nodes.len())];
+        let any = nodes[below(&mut self.random, nodes.len())];
+        let node = self.forgetful.unwrap_or(any);
         if let Some(member) = self.correct.get_mut(&node) {
             member.is_down = true;
             self.crashes += 1;
@@ -267,6 +279,9 @@ impl Run {
             .collect();
         for node in down {
             let Some(member) = self.correct.get_mut(&node) else { continue };
+            if self.forgetful == Some(node) {
+                (member.disk, member.delivered) = Default::default();
+            }
             let disk = std::mem::take(&mut member.disk);
             // That it has delivered is on the disk as well.
             let delivered = std::mem::take(&mut member.delivered);
@@ -304,12 +319,12 @@ impl Run {
     }
 
     fn delivered(&self) -> Vec<&Bytes> {
-        self.correct.values().flat_map(|member| &member.delivered).collect()
+        self.promised().flat_map(|member| &member.delivered).collect()
     }
 
     /// After every step.
     fn check_safety(&self, seed: u64) {
-        let once = self.correct.values().all(|member| member.delivered.len() <= 1);
+        let once = self.promised().all(|member| member.delivered.len() <= 1);
         assert!(once, "seed {seed}: delivered twice");
         let delivered = self.delivered();
         let agree = delivered.windows(2).all(|two| two[0] == two[1]);
@@ -318,15 +333,16 @@ impl Run {
             let sent = delivered.iter().all(|value| *value == VALUES[0]);
             assert!(sent, "seed {seed}: integrity: {delivered:?}");
         }
-        let slandered = self.correct.values().any(|member| {
-            member.votes.evidence().iter().any(|evidence| !self.liars.contains(&evidence.node))
-        });
+        let is_faulty = |node| self.liars.contains(&node) || self.forgetful == Some(node);
+        let slandered = self
+            .promised()
+            .any(|member| member.votes.evidence().iter().any(|evidence| !is_faulty(evidence.node)));
         assert!(!slandered, "seed {seed}: evidence against a correct member");
     }
 
     /// When nothing is on its way.
     fn check_liveness(&self, seed: u64) {
-        let (delivered, all) = (self.delivered().len(), self.correct.len());
+        let (delivered, all) = (self.delivered().len(), self.promised().count());
         assert!(delivered == 0 || delivered == all, "seed {seed}: totality: {delivered} of {all}");
         if self.is_source_correct() {
             assert_eq!(delivered, all, "seed {seed}: validity");
@@ -372,16 +388,20 @@ fn run(seed: u64) -> Run {
 #[test]
 fn correct_members_deliver_the_same_or_nothing() {
     let (mut by_liars, mut nothing, mut crashes, mut copies) = (0, 0, 0, 0);
+    let mut caught = 0;
     for seed in 0..SEEDS {
         let run = run(seed);
         let is_delivered = !run.delivered().is_empty();
         by_liars += usize::from(!run.is_source_correct() && is_delivered);
         nothing += usize::from(!is_delivered);
         (crashes, copies) = (crashes + run.crashes, copies + run.copies);
+        let evidence = run.promised().flat_map(|member| member.votes.evidence());
+        caught += evidence.filter(|evidence| run.forgetful == Some(evidence.node)).count();
     }
     // The runs are worth something.
     assert!(by_liars > 50 && nothing > 50, "{by_liars} {nothing}");
     assert!(crashes > 500 && copies > 10_000, "{crashes} {copies}");
+    assert!(caught > 0, "nobody said another thing than before its crash");
 }
 
 #[test]
