@@ -98,7 +98,7 @@ fn ask(connection: &Arc<dyn Connection>, sink: &Recorder, count: u64) {
         let task = TaskKey { path: Path::from_indices(&[0]).unwrap(), hop: 0 };
         let header = Header { call: CallId { origin, seq }, task };
         let message = Message::Request(request);
-        let frame = Frame { header, relayed_from: None, key: None, message }.to_bytes();
+        let frame = Frame { header, relayed: None, key: None, message }.to_bytes();
         connection.append_bytes(Lane::Data, &[], frame).expect("there is room");
     }
     connection.flush();

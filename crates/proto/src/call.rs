@@ -26,8 +26,8 @@ use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::{Key, Secret};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Message, Reply, ReplyRoute,
-    Request,
+    Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Message, Relayed, Reply,
+    ReplyRoute, Request, Rung,
 };
 
 use super::failure::Failure;
@@ -520,7 +520,8 @@ impl Call {
         let header = Header { call: self.id, task };
         let mut outbound = Outbound::new(holder.relay.unwrap_or(holder.node), header, message);
         outbound.show(key);
-        outbound.frame.relayed_from = holder.relay.map(|_| holder.node);
+        let relayed = Relayed { node: holder.node, at: Rung::default() };
+        outbound.frame.relayed = holder.relay.map(|_| relayed);
         self.out.push_back(outbound);
     }
 }

@@ -117,4 +117,4 @@ impl fmt::Debug for Principal {
 
 /// As many first bytes of a frame as [`Glance`](crate::wire::Glance) takes, or the whole frame:
 /// what a transport shows of a frame before the rest is there.
-pub const ORDER_HEAD_BYTES: usize = 144;
+pub const ORDER_HEAD_BYTES: usize = 152;

@@ -53,7 +53,7 @@ pub use status::{ReplyPath, Status, TaskStatus};
 
 use bytes::Bytes;
 
-use crate::id::NodeId;
+use crate::id::{NodeId, TaskKey};
 use crate::key::Key;
 use codec::Scratch;
 use codec::{Count, Out, Reader, Slice};
@@ -80,13 +80,55 @@ const KIND_REPLY_EXTENDED: u8 = 14;
 pub struct Frame {
     /// The call and task it speaks of.
     pub header: Header,
-    /// For a frame passed on by relays: who is said to have sent it. Not authenticated.
-    pub relayed_from: Option<NodeId>,
+    /// For a frame that relays pass on.
+    pub relayed: Option<Relayed>,
     /// The key of the branch that it speaks of, where the connection alone does not speak for it.
     /// Only with REPLY, MANIFEST, FAIL, LINK_DOWN, CANCEL and CREDIT.
     pub key: Option<Key>,
     /// The message that it carries.
     pub message: Message,
+}
+
+/// Journey of a frame that relays pass on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    /// On its way to the initiator: the node that is said to have sent it, not authenticated. On
+    /// its way from there: the node that it is for.
+    pub node: NodeId,
+    /// The branch that was sent from its receiver to its sender, or on the way down from its
+    /// sender to its receiver. Each step up leads to a higher one, and each down to a lower one, so
+    /// no frame goes in circles.
+    pub at: Rung,
+}
+
+/// A branch on the path of the task that a frame speaks of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rung {
+    /// Levels of the path that it has; none where the initiator is at the other end.
+    pub levels: u8,
+    /// Its hop.
+    pub hop: u32,
+}
+
+impl Relayed {
+    fn write(self, out: &mut impl Out) {
+        out.node(self.node);
+        out.u8(self.at.levels);
+        out.varint(self.at.hop.into());
+    }
+
+    fn read(input: &mut Reader) -> Result<Self, WireError> {
+        let node = input.node()?;
+        Ok(Self { node, at: Rung { levels: input.u8()?, hop: input.varint_u32()? } })
+    }
+}
+
+impl Rung {
+    /// That of a task itself.
+    pub fn of(task: &TaskKey) -> Self {
+        let levels = u8::try_from(task.path.level_count()).unwrap_or(u8::MAX);
+        Self { levels, hop: task.hop }
+    }
 }
 
 /// Message of a frame.
@@ -249,12 +291,12 @@ impl Message {
 impl Frame {
     /// A frame that goes straight to its receiver.
     pub const fn new(header: Header, message: Message) -> Self {
-        Self { header, relayed_from: None, key: None, message }
+        Self { header, relayed: None, key: None, message }
     }
 
     /// The same, with the key of the branch it speaks of.
     pub const fn keyed(header: Header, key: Key, message: Message) -> Self {
-        Self { header, relayed_from: None, key: Some(key), message }
+        Self { header, relayed: None, key: Some(key), message }
     }
 
     /// Takes the frame from where it lies, for who keeps it or passes it on. Nothing is left of it
@@ -325,10 +367,10 @@ impl Frame {
         let (kind, is_keyed) = (self.message.kind(), self.key.is_some());
         debug_assert!(!is_keyed || can_show_key(kind), "a {} shows no key", self.message.name());
         out.u8(if is_keyed { KEYED } else { 0 } | VERSION << 4 | kind);
-        out.u8(self.message.flags() | if self.relayed_from.is_some() { FLAG_RELAYED } else { 0 });
+        out.u8(self.message.flags() | if self.relayed.is_some() { FLAG_RELAYED } else { 0 });
         self.header.write(out);
-        if let Some(node) = self.relayed_from {
-            out.node(node);
+        if let Some(relayed) = self.relayed {
+            relayed.write(out);
         }
         if let Some(key) = self.key {
             out.u64(key.0);
@@ -343,7 +385,7 @@ pub(crate) struct Opened {
     kind: u8,
     flags: u8,
     pub(crate) header: Header,
-    pub(crate) relayed_from: Option<NodeId>,
+    pub(crate) relayed: Option<Relayed>,
     pub(crate) key: Option<Key>,
     input: Reader,
 }
@@ -352,7 +394,7 @@ impl Opened {
     /// One of which nothing has been read.
     pub(crate) fn new(bytes: Bytes) -> Self {
         let (header, input) = (Header::without_call(), Reader::new(bytes));
-        Self { kind: 0, flags: 0, header, relayed_from: None, key: None, input }
+        Self { kind: 0, flags: 0, header, relayed: None, key: None, input }
     }
 
     /// Reads all before the message.
@@ -362,7 +404,7 @@ impl Opened {
         (self.kind, self.flags) = (kind, flags & !FLAG_RELAYED);
         self.header = Header::read(&mut self.input)?;
         if flags & FLAG_RELAYED != 0 {
-            self.relayed_from = Some(self.input.node()?);
+            self.relayed = Some(Relayed::read(&mut self.input)?);
         }
         if is_keyed {
             self.key = Some(Key(self.input.u64()?));
@@ -390,9 +432,9 @@ impl Opened {
 
     /// The whole of it, with a message that was read of it.
     pub(crate) fn with(&mut self, message: Message) -> Frame {
-        let Self { relayed_from, key, .. } = *self;
+        let Self { relayed, key, .. } = *self;
         let header = std::mem::replace(&mut self.header, Header::without_call());
-        Frame { header, relayed_from, key, message }
+        Frame { header, relayed, key, message }
     }
 
     /// The whole of it.

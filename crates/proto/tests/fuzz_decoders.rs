@@ -17,8 +17,8 @@ use convoke_proto::key::Key;
 use convoke_proto::wire::{
     About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
     Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome,
-    Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement,
-    Status, TaskStatus, extension,
+    Part, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled,
+    Statement, Status, TaskStatus, extension,
 };
 
 /// Rounds even where the clock has run out, so that a slow machine tests something too.
@@ -253,7 +253,8 @@ fn corpus() -> Vec<Bytes> {
 fn frames() -> Vec<Frame> {
     let messages = [openings(), answers(), control()].into_iter().flatten();
     let frames = messages.map(|message| Frame::new(header(), message)).collect::<Vec<_>>();
-    let relayed = frames.iter().map(|frame| Frame { relayed_from: Some(node(6)), ..frame.clone() });
+    let relayed = Some(Relayed { node: node(6), at: Rung { levels: 1, hop: 2 } });
+    let relayed = frames.iter().map(|frame| Frame { relayed, ..frame.clone() });
     let keyed = frames.iter().filter(|frame| can_show_key(&frame.message));
     let keyed = keyed.map(|frame| Frame { key: Some(KEY), ..frame.clone() });
     frames.iter().cloned().chain(relayed).chain(keyed).collect()

@@ -315,7 +315,7 @@ impl Oracle {
     pub fn count(&mut self, from: NodeId, frame: &Frame) {
         let message = &frame.message;
         *self.frames.entry(message.name()).or_default() += 1;
-        if frame.relayed_from.is_some_and(|first| first != from) {
+        if frame.relayed.is_some_and(|relayed| relayed.node != from) {
             return;
         }
         match message {

@@ -51,7 +51,7 @@ impl Trace {
             let (call, task) = (frame.header.call, &frame.header.task);
             let at = Micros(now);
             let what = Brief(&frame.message);
-            let relayed = frame.relayed_from.map(|node| format!(" for {node}")).unwrap_or_default();
+            let relayed = frame.relayed.map(|of| format!(" for {}", of.node)).unwrap_or_default();
             let _ = writeln!(lines, "{at} {hop}{relayed} {call:?} {task} {what}");
         }
     }

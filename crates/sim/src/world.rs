@@ -84,6 +84,8 @@ pub struct Report {
 
 /// Events at one instant after which the nodes are said to chase their tails.
 const BURST_MAX: u64 = 200_000;
+/// Events of a run: a hundred times as many as the longest has.
+const EVENTS_MAX: u64 = 1_000_000;
 
 impl World {
     /// The start of a run.
@@ -146,6 +148,9 @@ impl World {
         self.burst = if at > self.now { 0 } else { self.burst + 1 };
         if self.burst > BURST_MAX {
             self.violate("livelock", format!("{BURST_MAX} events without time passing"));
+        }
+        if self.event_count == EVENTS_MAX {
+            self.violate("storm", format!("more than {EVENTS_MAX} events in a run"));
         }
         self.now = at;
         self.oracle.now = at;

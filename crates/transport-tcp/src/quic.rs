@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A flush gives a lane's stream all that is queued with one write. A frame above 64 KiB leaves its
-//! first 144 bytes at its place on the data lane, and the rest comes on a stream of its own. The
+//! first 152 bytes at its place on the data lane, and the rest comes on a stream of its own. The
 //! receiver asks its sink which frames must not pass it
 //! ([`Sink::order`](convoke_transport::Sink::order)): an endpoint answers that those of the
 //! same call must not, so other calls do not wait for it.

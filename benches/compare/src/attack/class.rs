@@ -289,5 +289,5 @@ fn task(indices: &[u32]) -> TaskKey {
 
 fn framed(call: CallId, task: &TaskKey, key: Option<Key>, message: Message) -> Frame {
     let header = Header { call, task: task.clone() };
-    Frame { header, relayed_from: None, key, message }
+    Frame { header, relayed: None, key, message }
 }

@@ -75,7 +75,7 @@ impl Driver {
         let Message::Cast(cast) = frame.message else { return };
         let carrier = self.carrier().filter(|_| cast.payload.len() <= REFERENCE_BYTES_MAX);
         // A relayed one is a fault elsewhere; here it is nobody's.
-        let Some(carrier) = carrier.filter(|_| frame.relayed_from.is_none()) else { return };
+        let Some(carrier) = carrier.filter(|_| frame.relayed.is_none()) else { return };
         if !self.carried.enter(from) {
             self.with_node_quietly(|node| node.mailboxes_mut().note_over_limit());
             return;

@@ -164,7 +164,7 @@ impl Meters {
     /// Counts the requests of others that this node answers without having run them.
     pub(super) fn on_transmit(&self, frame: &Frame) {
         if let Message::Fail(fail) = &frame.message
-            && (fail.executed, fail.node, frame.relayed_from) == (Executed::No, None, None)
+            && (fail.executed, fail.node, frame.relayed) == (Executed::No, None, None)
         {
             let labels = [("node", self.node.clone()), ("cause", fail.cause.name().to_owned())];
             metrics::counter!("convoke_refusals_total", &labels).increment(1);

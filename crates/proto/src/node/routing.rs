@@ -21,7 +21,7 @@ impl<O: Outbox> Node<O> {
         by: Arrival,
         opened: &mut Opened,
     ) -> Result<(), Fault> {
-        let by = by.said(opened.relayed_from, opened.key);
+        let by = by.said(opened.relayed, opened.key);
         if opened.is_request() && !by.is_relayed() {
             let mut request = opened.request()?;
             let header = &opened.header;
@@ -49,8 +49,8 @@ impl<O: Outbox> Node<O> {
         by: Arrival,
         frame: &mut Frame,
     ) -> Result<(), Fault> {
-        let by = by.said(frame.relayed_from, frame.key);
-        let is_relayed = frame.relayed_from.is_some();
+        let by = by.said(frame.relayed, frame.key);
+        let is_relayed = frame.relayed.is_some();
         let header = &frame.header;
         // In place: most frames are not moved again.
         match &mut frame.message {
@@ -97,7 +97,7 @@ impl<O: Outbox> Node<O> {
         if origin == self.identity.incarnation {
             let counts = self.initiator.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
-        } else if frame.relayed_from.is_some() {
+        } else if frame.relayed.is_some() {
             self.visits.relay_up(now, &by, frame.take(), &mut self.links);
         }
         // Else it is for an earlier life of this node.
@@ -106,8 +106,8 @@ impl<O: Outbox> Node<O> {
     /// A frame of the initiator for a task: here, or further down where only this node's children
     /// are known.
     fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: &mut Frame) {
-        if frame.relayed_from.is_some_and(|to| to != self.identity.node) {
-            self.visits.relay_down(frame.take(), &self.links);
+        if frame.relayed.is_some_and(|to| to.node != self.identity.node) {
+            self.visits.relay_down(by, frame.take(), &self.links);
             return;
         }
         let Frame { header, message, .. } = frame;
@@ -284,14 +284,14 @@ impl<O: Outbox> Node<O> {
             self.initiator.handle_unsent(now, call, &path, text);
             return;
         }
-        let Frame { header, message, relayed_from, .. } = frame;
+        let Frame { header, message, relayed, .. } = frame;
         match message {
             Message::Request(request) => {
                 self.visits.handle_unsent(now, &header, to, request, &mut self.links);
             }
             Message::Probe(probe) => {
-                let asked =
-                    Holder { node: relayed_from.unwrap_or(to), relay: relayed_from.map(|_| to) };
+                let relay = relayed.map(|_| to);
+                let asked = Holder { node: relayed.map_or(to, |relayed| relayed.node), relay };
                 self.initiator.handle_unasked(now, header.call, asked, &probe.tasks);
             }
             Message::Item(_) => self.initiator.lose_items(header.call),

@@ -56,7 +56,7 @@ impl<O: Outbox> Node<O> {
             let header = Header { call: task.call, task: task.task.clone() };
             let key = way.shows_key.then_some(task.key);
             let message = Message::Reply(Reply::sole(payload));
-            let frame = Frame { header, relayed_from: way.relayed_from, key, message };
+            let frame = Frame { header, relayed: way.relayed, key, message };
             match way.link {
                 Some(link) => {
                     let lane = Lane::Data;

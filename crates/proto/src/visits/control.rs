@@ -18,7 +18,7 @@ use crate::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{
     Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header, LinkDown,
-    Message, Probe, ReplyPath, Sealed, Status, TASKS_MAX, TaskStatus,
+    Message, Probe, Relayed, ReplyPath, Sealed, Status, TASKS_MAX, TaskStatus,
 };
 use crate::{Arrival, Outbound};
 
@@ -174,7 +174,8 @@ impl Visits {
             None => {
                 let mut outbound = Outbound::new(by.via, header.clone(), message);
                 outbound.link = Some(way.unwrap_or(by.link));
-                outbound.frame.relayed_from = by.is_relayed().then_some(self.me.node);
+                let relayed = Relayed { node: self.me.node, at: by.at };
+                outbound.frame.relayed = by.is_relayed().then_some(relayed);
                 self.out.push_back(outbound);
             }
         }

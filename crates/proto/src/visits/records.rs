@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::share::PeerIndex;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Entry, Extension, Outcome, ReplyPath, Sealed};
+use crate::wire::{Cause, Entry, Extension, Outcome, ReplyPath, Rung, Sealed};
 
 use super::origins::OriginIndex;
 use super::spare::Spare;
@@ -274,6 +274,22 @@ impl Record {
             };
             Some((task, key, *child))
         })
+    }
+
+    /// The branch by which `task` was sent from here, and where that went, when `key` is the key of
+    /// its branch.
+    pub(super) fn rung_towards(&self, task: &TaskKey, key: Key) -> Option<(Rung, Child)> {
+        let child = self.towards(task, key)?;
+        let Rung { levels, hop } = self.rung();
+        let rung = match self.is_tailed() {
+            true => Rung { levels, hop: hop.saturating_add(1) },
+            false => Rung { levels: levels.saturating_add(1), hop: 0 },
+        };
+        Some((rung, child))
+    }
+
+    pub(super) fn rung(&self) -> Rung {
+        Rung::of(&self.task)
     }
 
     /// The child below which `task` was sent from here, when `key` is the key of its branch.

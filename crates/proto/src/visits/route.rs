@@ -12,7 +12,8 @@ use crate::mutant::{self, Mutant};
 use crate::task::{ChildRequest, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cause, Executed, Fail, Frame, Header, Message, ReplyPath, ReplyRoute, Request, Sealed,
+    Cause, Executed, Fail, Frame, Header, Message, Relayed, ReplyPath, ReplyRoute, Request, Rung,
+    Sealed,
 };
 use crate::{Arrival, Outbound, admission};
 
@@ -56,7 +57,7 @@ pub(crate) struct WayUp {
     pub(crate) to: NodeId,
     /// The initiator's own connection; without one any to the node that relays.
     pub(crate) link: Option<LinkId>,
-    pub(crate) relayed_from: Option<NodeId>,
+    pub(crate) relayed: Option<Relayed>,
     /// The message has to prove that its sender holds the task.
     pub(crate) shows_key: bool,
 }
@@ -122,7 +123,7 @@ impl Visits {
         }
         let mut outbound = Outbound::new(way.to, Header { call, task }, message);
         outbound.link = way.link;
-        outbound.frame.relayed_from = way.relayed_from;
+        outbound.frame.relayed = way.relayed;
         outbound.show(way.shows_key.then_some(key));
         self.out.push_back(outbound);
     }
@@ -135,25 +136,25 @@ impl Visits {
         (from, task): (NodeId, &TaskKey),
         links: &Links,
     ) -> Result<WayUp, Blocked> {
-        let (to, link) = self.next_step(now, ring, record, links)?;
+        let (to, link, at) = self.next_step(now, ring, record, links)?;
         let is_own = from == self.me.node;
         // Who answers over the connection that a root request came by need not prove that it holds
         // the task.
         let is_proven = is_own && link == Some(record.link) && admission::opens_root(task);
-        let relayed_from = (!is_own || link.is_none()).then_some(from);
-        Ok(WayUp { to, link, relayed_from, shows_key: !is_proven })
+        let relayed = (!is_own || link.is_none()).then_some(Relayed { node: from, at });
+        Ok(WayUp { to, link, relayed, shows_key: !is_proven })
     }
 
     /// The node that is next on the way to the initiator: the initiator and the connection to it,
-    /// or one that relays. It is the way that a task took at its first output, and another once
-    /// that is broken.
+    /// or one that relays, with the branch that it sent here. It is the way that a task took at its
+    /// first output, and another once that is broken.
     fn next_step(
         &self,
         now: Timestamp,
         ring: RingIndex,
         record: &Record,
         links: &Links,
-    ) -> Result<(NodeId, Option<LinkId>), Blocked> {
+    ) -> Result<(NodeId, Option<LinkId>, Rung), Blocked> {
         let origin = self.origins.get(record.origin);
         let (name, gave_up) = (origin.name, origin.gave_up_dialling);
         if self.dials.contains_key(&name.node) {
@@ -165,7 +166,7 @@ impl Visits {
         };
         let known = fixed.or_else(|| self.came_by(ring, record, links));
         if let Some(link) = known.or_else(|| links.to_life(name)) {
-            return Ok((name.node, Some(link)));
+            return Ok((name.node, Some(link), Rung::default()));
         }
         let may_dial = !gave_up
             && match self.limits.reply_dial {
@@ -176,20 +177,19 @@ impl Visits {
         if may_dial && links.way(now, name.node) == Way::Dialable {
             return Err(Blocked::Dialling(name.node));
         }
-        // Through the sender of the highest task here that is above this one: each step leads to
-        // one that is higher still, so frames cannot go in circles.
+        // Through the sender of the highest task here that is above this one.
         let (task, key) = (&record.task, record.key);
         let call = CallId { origin: name.life, seq: record.seq };
         let above = self.records_above(call, task, key).filter_map(|(ring, record)| {
             let sender = self.origins.ring(ring)?.name.sender.node;
-            Some((&record.task, sender)).filter(|_| sender != self.me.node)
+            Some((record.rung(), sender)).filter(|_| sender != self.me.node)
         });
-        let highest = above.min_by_key(|(task, _)| (task.path.level_count(), task.hop));
+        let highest = above.min_by_key(|(rung, _)| (rung.levels, rung.hop));
         // Above what the initiator has sent here itself there is nothing: any other step would lead
         // down again.
         let is_way = |sender: NodeId| sender != name.node && links.current(sender).is_some();
         match highest.filter(|(_, sender)| is_way(*sender)) {
-            Some((_, sender)) => Ok((sender, None)),
+            Some((rung, sender)) => Ok((sender, None, rung)),
             None => Err(Blocked::Nowhere),
         }
     }
@@ -280,10 +280,11 @@ impl Visits {
         let came_by = Some(by.link).filter(|_| by.sender() == origin);
         let direct = came_by.or_else(|| links.to_life(origin));
         let is_root = admission::opens_root(&header.task);
+        let relayed = Relayed { node: self.me.node, at: Rung::of(&header.task) };
         let to = if direct.is_some() { origin.node } else { by.via };
         let mut outbound = Outbound::new(to, header, message);
         outbound.link = direct.or(Some(by.link));
-        outbound.frame.relayed_from = direct.is_none().then_some(self.me.node);
+        outbound.frame.relayed = direct.is_none().then_some(relayed);
         outbound.show((!is_root || came_by.is_none()).then_some(key));
         self.out.push_back(outbound);
     }
@@ -305,15 +306,16 @@ impl Visits {
             _ => key.map(|key| (task, key)),
         };
         let Some((task, key)) = shown else { return };
-        // Only what comes from a node that a branch above was sent to.
-        let least = (by.via, call, RingIndex::LEAST);
-        let mut sent_there = self.left.range(least..);
-        if sent_there.next().is_none_or(|((node, of, _), _)| (*node, *of) != (by.via, call)) {
+        // Only what comes from the node that the branch was sent to by which it says to come.
+        let is_sent = |record: &Record| {
+            let sent = record.rung_towards(&task, key).filter(|(rung, _)| *rung == by.at);
+            sent.is_some_and(|(_, child)| child.node == by.via && child.link.is_some())
+        };
+        if !self.records_above(call, &task, key).any(|(_, record)| is_sent(record)) {
             return;
         }
         let above = self.records_above(call, &task, key);
-        let highest =
-            above.min_by_key(|(_, record)| (record.task.path.level_count(), record.task.hop));
+        let highest = above.min_by_key(|(_, record)| (record.rung().levels, record.rung().hop));
         if let Some((ring, record)) = highest {
             let place = (ring, record.name());
             let upward = Upward { from: by.from, task, key, message };
@@ -323,18 +325,29 @@ impl Visits {
 
     /// A frame of the initiator for a task further down: passed on to the next node on the way that
     /// its request took, from the lowest task here that is above it, as the key proves.
-    pub(crate) fn relay_down(&mut self, frame: Frame, links: &Links) {
-        let Header { call, task } = &frame.header;
+    pub(crate) fn relay_down(&mut self, by: &Arrival, mut frame: Frame, links: &Links) {
+        let (Header { call, task }, Some(relayed)) = (&frame.header, &mut frame.relayed) else {
+            return;
+        };
         let key = match &frame.message {
             Message::Probe(probe) => probe.tasks.first().map(|asked| asked.key),
             _ => frame.key,
         };
         let Some(key) = key else { return };
+        // Only from who sent the branch here by which it says to come, or from the initiator.
+        let is_sent = |(ring, record): (RingIndex, &Record)| {
+            let sender = self.origins.ring(ring).map(|ring| ring.name.sender.node);
+            record.rung() == by.at && sender == Some(by.via)
+        };
+        if !by.life.is_life_of(call.origin) && !self.records_above(*call, task, key).any(is_sent) {
+            return;
+        }
         let above = self
             .records_of(*call)
-            .filter_map(|(_, record)| Some((&record.task, record.towards(task, key)?)));
-        let above = above.filter(|(_, child)| child.node != self.me.node);
-        let Some((_, child)) = above.max_by_key(|(task, _)| *task) else { return };
+            .filter_map(|(_, record)| Some((&record.task, record.rung_towards(task, key)?)));
+        let above = above.filter(|(_, (_, child))| child.node != self.me.node);
+        let Some((_, (at, child))) = above.max_by_key(|(task, _)| *task) else { return };
+        relayed.at = at;
         let link = child.link.filter(|link| links.is_up(*link));
         self.out.push_back(Outbound { to: child.node, link, frame });
     }

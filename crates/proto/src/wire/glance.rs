@@ -7,7 +7,7 @@ use crate::link::ORDER_HEAD_BYTES;
 
 use super::codec::{Reader, WireError};
 use super::request::FLAG_OUTLASTED;
-use super::{FLAG_RELAYED, First, Header, KIND_REQUEST};
+use super::{FLAG_RELAYED, First, Header, KIND_REQUEST, Relayed};
 
 /// Call of a frame, and its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Glance {
             return Ok(Self { call, method: None });
         }
         if flags & FLAG_RELAYED != 0 {
-            input.node()?;
+            Relayed::read(&mut input)?;
         }
         let _key = input.u64()?;
         let _budget = input.varint()?;

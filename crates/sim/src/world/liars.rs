@@ -23,8 +23,9 @@ use convoke_proto::key::Key;
 use convoke_proto::link::{Hello, Lane};
 use convoke_proto::wire::{
     Ask, Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, Frame,
-    Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind,
-    ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status, TaskStatus,
+    Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Relayed, Reply,
+    ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled, Statement, Status,
+    TaskStatus,
 };
 
 use crate::network::Place;
@@ -283,6 +284,14 @@ impl World {
         node_id(self.liars.random.index(self.hosts.len()))
     }
 
+    /// Any node, by any branch on the path of a task or none.
+    fn some_relay(&mut self, task: &TaskKey) -> Relayed {
+        let node = self.some_node();
+        let levels = self.liars.random.index(task.path.level_count() + 2);
+        let hop = u32::from(self.liars.random.chance(30));
+        Relayed { node, at: Rung { levels: u8::try_from(levels).unwrap_or(u8::MAX), hop } }
+    }
+
     fn some_entry(&mut self, task: TaskKey) -> Entry {
         let random = &mut self.liars.random;
         let children = match random.within(0..10) {
@@ -332,7 +341,7 @@ impl World {
         let goes_up = self.liars.random.chance(if is_initiator { 90 } else { 10 });
         let message = if goes_up { self.upward(&name) } else { self.downward(&name) };
         let key = self.some_key(&name);
-        let relayed_from = self.liars.random.chance(12).then(|| self.some_node());
+        let relayed = self.liars.random.chance(12).then(|| self.some_relay(&name.task));
         let header = match &message {
             Message::Ask(_) | Message::Settled(_) => Header::without_call(),
             _ => Header { call: name.call, task: name.task },
@@ -346,7 +355,7 @@ impl World {
                 | Message::Cancel(_)
                 | Message::Credit(_)
         );
-        Frame { header, relayed_from, key: key.filter(|_| shows), message }
+        Frame { header, relayed, key: key.filter(|_| shows), message }
     }
 
     fn upward(&mut self, name: &TaskName) -> Message {
@@ -547,7 +556,7 @@ impl World {
                 }
             }
             Message::Probe(probe) => probe.fence = true,
-            Message::Status(_) => frame.relayed_from = Some(self.some_node()),
+            Message::Status(_) => frame.relayed = Some(self.some_relay(&frame.header.task)),
             _ => {}
         }
     }
@@ -692,9 +701,7 @@ impl World {
         // What a task passes on for one below it takes the way that its own replies will.
         let passes_on = |name: &TaskName| {
             let Header { call, task } = &frame.header;
-            frame.relayed_from.is_some()
-                && name.call == *call
-                && name.task.path.is_prefix_of(&task.path)
+            frame.relayed.is_some() && name.call == *call && name.task.path.is_prefix_of(&task.path)
         };
         for (name, truth) in &self.oracle.tasks {
             if truth.runs.iter().any(|(node, _)| *node == host.id)
@@ -769,7 +776,7 @@ impl World {
         let call = frame.header.call;
         let name = TaskName::of(call, frame.header.task.clone());
         let (node, now) = (self.hosts[at].id, self.now);
-        let is_whole = reply.is_final && reply.part.is_none() && frame.relayed_from.is_none();
+        let is_whole = reply.is_final && reply.part.is_none() && frame.relayed.is_none();
         let is_sound = self.oracle.is_sound(&name);
         let is_sent = self.oracle.tasks.get(&name).is_some_and(|truth| truth.sent_to == via);
         let secret = self.oracle.secrets.get(&call.origin);

@@ -258,6 +258,6 @@ fn refused_for_lack_of_room(node: NodeId, frame: &Frame) -> Option<TaskName> {
     let Message::Fail(fail) = &frame.message else { return None };
     let is_refusal = (fail.cause, fail.executed) == (Cause::Overloaded, Executed::No);
     let name = || TaskName::of(frame.header.call, frame.header.task.clone());
-    let is_own = frame.relayed_from.is_none_or(|from| from == node);
+    let is_own = frame.relayed.is_none_or(|relayed| relayed.node == node);
     (is_refusal && is_own && fail.entry.is_none()).then(name)
 }

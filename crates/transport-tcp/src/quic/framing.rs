@@ -9,7 +9,7 @@
 //!     +--------+----------------------------------------+
 //!
 //!  kind 0  a frame: its bytes follow
-//!       1  a large frame: its first 144 bytes follow, the others come on a stream of their own; the
+//!       1  a large frame: its first 152 bytes follow, the others come on a stream of their own; the
 //!          length is that of the whole frame. Only on the data lane
 //!       2  goodbye: why the sender closes, UTF-8, at most 512 bytes. Only on the data lane, and the
 //!          last word there
@@ -307,7 +307,7 @@ mod tests {
         let (control, data) = (Lane::Control, Lane::Data);
         let large = word(Kind::Large, 2_000);
         assert_eq!(fault(control, large), Fault::WrongLane(Kind::Large, control));
-        assert_eq!(fault(data, word(Kind::Large, 144)), Fault::BadLength(Kind::Large, 144));
+        assert_eq!(fault(data, word(Kind::Large, 152)), Fault::BadLength(Kind::Large, 152));
         assert_eq!(fault(data, word(Kind::Goodbye, 513)), Fault::BadLength(Kind::Goodbye, 513));
         let too_large = Fault::FrameTooLarge { len: 4_001, limit: 4_000 };
         assert_eq!(fault(data, word(Kind::Large, 4_001)), too_large);

@@ -78,7 +78,7 @@ async fn a_kind_that_does_not_exist_closes() {
 async fn a_large_frame_of_another_length_closes() {
     for len in [999, 1_001] {
         let mut scene = Scene::new().await;
-        scene.raw.send(&[&word(1, 1_144)[..], &[7; 144]].concat()).await;
+        scene.raw.send(&[&word(1, 1_152)[..], &[7; 152]].concat()).await;
         let mut stream = scene.raw.quic.open_uni().await.expect("there is credit");
         stream.write_all(&vec![7; len]).await.expect("it is open");
         stream.finish().expect("it is open");
@@ -89,7 +89,7 @@ async fn a_large_frame_of_another_length_closes() {
 #[tokio::test]
 async fn a_large_frame_or_a_lane_given_up_closes() {
     let mut scene = Scene::new().await;
-    scene.raw.send(&[&word(1, 1_144)[..], &[7; 144]].concat()).await;
+    scene.raw.send(&[&word(1, 1_152)[..], &[7; 152]].concat()).await;
     let mut stream = scene.raw.quic.open_uni().await.expect("there is credit");
     stream.write_all(b"so far").await.expect("it is open");
     stream.reset(5_u32.into()).expect("it is open");

@@ -58,7 +58,7 @@ async fn frames_of_other_calls_pass_a_large_one_and_those_of_its_own_do_not() {
     let nonce = sink.0.opened(0).await.link().nonce;
 
     let large = [1; 100_000];
-    raw.send(&[&word(1, large.len())[..], &large[..144]].concat()).await;
+    raw.send(&[&word(1, large.len())[..], &large[..152]].concat()).await;
     raw.send(&[frame(b"\x01 waits"), frame(b"\x02 passes"), frame(b"\x03 passes")].concat()).await;
     let passed = sink.0.frames(nonce, 2).await;
     let bytes = |frames: &[(Lane, Bytes)]| -> Vec<Bytes> {
@@ -69,7 +69,7 @@ async fn frames_of_other_calls_pass_a_large_one_and_those_of_its_own_do_not() {
     // From here on everything waits, since this one keeps its order with all.
     raw.send(&[frame(b"\0 bars"), frame(b"\x04 waits")].concat()).await;
     let mut stream = raw.quic.open_uni().await.expect("there is credit");
-    stream.write_all(&large[144..]).await.expect("it is open");
+    stream.write_all(&large[152..]).await.expect("it is open");
     stream.finish().expect("it is open");
     let all = bytes(&sink.0.frames(nonce, 6).await);
     assert_eq!(all[2..], [&large[..], b"\x01 waits", b"\0 bars", b"\x04 waits"]);

@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::link::Hello;
 use crate::wire::{
     Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, Header, Manifest,
-    Outcome, Probe, Reply, ReplyRoute, Request, Sealed, Status, TaskStatus,
+    Outcome, Probe, Relayed, Reply, ReplyRoute, Request, Rung, Sealed, Status, TaskStatus,
 };
 
 /// The key of every root branch of a call that node 1 did not open itself.
@@ -29,7 +29,7 @@ pub(super) fn keyed(call: CallId, path: &str, key: Key, message: Message) -> Fra
 }
 
 pub(super) fn relayed(from: u64, frame: Frame) -> Frame {
-    Frame { relayed_from: Some(id(from)), ..frame }
+    Frame { relayed: Some(Relayed { node: id(from), at: Rung::of(&frame.header.task) }), ..frame }
 }
 
 /// A frame from node `from` to node `to`, as it came by a connection of theirs.
@@ -358,6 +358,40 @@ fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
     send(&mut mesh, 3, 2, up(own)).unwrap();
     send(&mut mesh, 1, 2, down(own)).unwrap();
     assert_eq!(mesh.on_wire(), ["2-1 REPLY", "2-3 CREDIT"]);
+}
+
+/// Found by the simulation (storm, seed 7000000168950): two nodes that a call visited more than once
+/// sent a reply to and fro, for one of them had forgotten the highest of its tasks.
+#[test]
+fn what_is_relayed_only_goes_up_or_only_down() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    for (path, to) in [("/0", 3), ("/0/0", 2), ("/0/0/0", 3)] {
+        mesh.delegate(path, &[to]);
+        mesh.deliver_all();
+    }
+    let path = "/0/0/0/0";
+    let own = mesh.key_of(call, path);
+    let by = |levels, message: Message| {
+        let relayed = Some(Relayed { node: id(3), at: Rung { levels, hop: 0 } });
+        Frame { relayed, ..keyed(call, path, own, message) }
+    };
+    let reply = || Message::Reply(Reply::sole(Bytes::new()));
+    let credit = || Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 });
+    // Node 2 has sent node 3 the branches of 2 and of 4 levels, and got that of 3.
+    let mut passed_on = |levels, message| {
+        send(&mut mesh, 3, 2, by(levels, message)).unwrap();
+        std::mem::take(&mut mesh.wire).len()
+    };
+    assert_eq!([0, 1, 2, 3, 4, 5].map(|at| passed_on(at, reply())), [0, 0, 1, 0, 1, 0]);
+    let at_3 = |frame: Frame| Frame {
+        relayed: frame.relayed.map(|r| Relayed { node: id(4), ..r }),
+        ..frame
+    };
+    let mut passed_on = |levels, message| {
+        send(&mut mesh, 3, 2, at_3(by(levels, message))).unwrap();
+        std::mem::take(&mut mesh.wire).len()
+    };
+    assert_eq!([0, 1, 2, 3, 4, 5].map(|at| passed_on(at, credit())), [0, 0, 0, 1, 0, 0]);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::key::Key;
 use crate::wire::{
     About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
     Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part,
-    Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement, Status,
-    TaskStatus, extension,
+    Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled,
+    Statement, Status, TaskStatus, extension,
 };
 
 /// A frame and its fields on the wire: hex and what it is.
@@ -137,13 +137,16 @@ fn requests() -> Vec<Golden> {
         ..plain.clone()
     };
     let below = [CALL[0], CALL[1], ("020201", "path /2/1"), ("00", "hop 0")];
-    let relayed =
-        Frame { relayed_from: Some(node(6)), ..Frame::new(header("/2/1"), Message::Request(full)) };
+    let at = Rung { levels: 1, hop: 300 };
+    let relayed = Some(Relayed { node: node(6), at });
+    let relayed = Frame { relayed, ..Frame::new(header("/2/1"), Message::Request(full)) };
     let start = [("03", "floor 3"), ("0d0c0b0a", "method")];
     let rest = [("00", "reply to the sender"), ("00", "no inherited entries"), ("6869", "payload")];
     let full_start = [
         &[
             ("0600000000000000", "relayed from node 6"),
+            ("01", "by the branch of 1 level"),
+            ("ac02", "and hop 300"),
             KEY_SHOWN,
             BUDGET,
             ("ac02", "outlasted by 300 us"),

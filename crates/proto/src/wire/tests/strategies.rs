@@ -11,8 +11,8 @@ use crate::key::Key;
 use crate::wire::{
     About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
     Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome,
-    Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Sealed, Settled, Statement,
-    Status, TaskStatus, can_show_key,
+    Part, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled,
+    Statement, Status, TaskStatus, can_show_key,
 };
 
 /// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
@@ -21,10 +21,12 @@ pub(super) fn cases(count: u32) -> ProptestConfig {
 }
 
 pub(super) fn frame() -> impl Strategy<Value = Frame> {
-    let shown = (option::weighted(0.2, node()), option::weighted(0.3, branch_key()));
-    (header(), shown, message()).prop_map(|(header, (relayed_from, key), message)| {
+    let relayed = (node(), any::<u8>(), any::<u32>())
+        .prop_map(|(node, levels, hop)| Relayed { node, at: Rung { levels, hop } });
+    let shown = (option::weighted(0.2, relayed), option::weighted(0.3, branch_key()));
+    (header(), shown, message()).prop_map(|(header, (relayed, key), message)| {
         let key = key.filter(|_| can_show_key(message.kind()));
-        Frame { header, relayed_from, key, message }
+        Frame { header, relayed, key, message }
     })
 }
 
