@@ -75,9 +75,8 @@ impl Visits {
             && let Some(record) = ring.records.get_mut(task.name())
         {
             let (_, accounts) = record.end(Over::Answered(way.reply_path(links)));
-            if self.note_over(now, (task.ring, task.call.seq), accounts, links) {
-                self.forget(&task.place(), true, links);
-            }
+            let of = (task.ring, task.call.seq);
+            self.note_over(now, of, accounts, || task.place(), links);
             return Ok(Some(way));
         }
         self.hold_reply(task, bytes, links)?;

@@ -29,20 +29,18 @@ impl Visits {
         if mutant::is(Mutant::GrownKeepsShare) {
             links.shares_mut().take(accounts.payer, Pool::Running, 1);
         }
-        if self.note_over(now, (place.0, place.1.0), accounts, links) {
-            self.forget(place, true, links);
-        }
+        self.note_over(now, (place.0, place.1.0), accounts, || place.clone(), links);
     }
 
-    /// A task that ran is over. True when its call is settled, so that nothing need be remembered
-    /// of it.
+    /// A task that ran is over. If that is known of its call, nothing need be remembered of it.
     pub(super) fn note_over(
         &mut self,
         now: Timestamp,
         (ring, seq): (RingIndex, u64),
-        Accounts { origin, payer, request_bytes }: Accounts,
+        Accounts { origin, payer, request_bytes, is_over_above }: Accounts,
+        place: impl FnOnce() -> Place,
         links: &mut Links,
-    ) -> bool {
+    ) {
         self.running -= 1;
         links.shares_mut().give(payer, Pool::Running, 1);
         if request_bytes > 0 {
@@ -58,11 +56,22 @@ impl Visits {
         }
         let of_origin = self.origins.get_mut(origin);
         of_origin.over += 1;
-        let is_settled = of_origin.is_settled(seq);
-        if !is_settled {
+        if of_origin.is_settled(seq) {
+            self.forget(&place(), true, links);
+        } else if is_over_above {
+            self.forget_as_stub(now, &place(), links);
+        } else {
             self.ask_if_many(now, ring, origin, links);
         }
-        is_settled
+    }
+
+    /// Drops a record of which a stub is enough.
+    pub(super) fn forget_as_stub(&mut self, now: Timestamp, place: &Place, links: &mut Links) {
+        let Some(ring) = self.origins.ring_mut(place.0) else { return };
+        if let Some(record) = ring.records.remove(&place.1) {
+            self.leave_stub(now, place.0, &record, links);
+            self.arm_ring(place.0);
+        }
     }
 
     /// Drops a record. With `is_settled`, that it has been dropped must be known for as long as it

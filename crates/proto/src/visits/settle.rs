@@ -22,7 +22,7 @@ use crate::{Arrival, Outbound};
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
-use super::{RingIndex, Visits};
+use super::{Place, RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
 /// sooner than it answers says nothing, and is not asked again before an answer could no longer
@@ -152,13 +152,50 @@ impl Visits {
         let mut gone = Vec::new();
         let is_meant = |record: &Record| record.since <= asked_at;
         of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
-        for record in gone {
-            if record.forget_at > now && !mutant::is(Mutant::NoStubs) {
-                self.keep_stub(ring, &record.name(), record.forget_at, links);
-            }
-            self.let_go(ring, &record, false, links);
+        for record in &gone {
+            self.leave_stub(now, ring, record, links);
         }
         self.arm_ring(ring);
+        for record in gone.iter().filter(|record| !record.children().is_empty()) {
+            self.note_over_below(now, ring, record, links);
+        }
+    }
+
+    /// A record that was just taken out of its ring leaves a stub.
+    pub(super) fn leave_stub(
+        &mut self,
+        now: Timestamp,
+        ring: RingIndex,
+        record: &Record,
+        links: &mut Links,
+    ) {
+        if record.forget_at > now && !mutant::is(Mutant::NoStubs) {
+            self.keep_stub(ring, &record.name(), record.forget_at, links);
+        }
+        self.let_go(ring, record, false, links);
+    }
+
+    /// All below a task that is over for everybody is, too, whoever sent it: where a call passes
+    /// two servers more than once, each would wait for the other's word.
+    fn note_over_below(
+        &mut self,
+        now: Timestamp,
+        ring: RingIndex,
+        above: &Record,
+        links: &mut Links,
+    ) {
+        let Some(life) = self.origins.ring(ring).map(|ring| ring.name.life) else { return };
+        let call = CallId { origin: life, seq: above.seq };
+        let below = self.records_of(call);
+        let below = below.filter(|(_, record)| record.is_below(&above.task, above.key));
+        let below = below.map(|(ring, record)| (ring, record.name()));
+        for place in below.collect::<SmallVec<[Place; 2]>>() {
+            let Some(record) = self.record_mut(&place) else { continue };
+            record.is_over_above = true;
+            if record.is_over() {
+                self.forget_as_stub(now, &place, links);
+            }
+        }
     }
 
     fn keep_stub(&mut self, ring: RingIndex, name: &Name, until: Timestamp, links: &mut Links) {

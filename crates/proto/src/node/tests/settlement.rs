@@ -735,6 +735,38 @@ fn a_node_deep_in_a_tree_asks_who_sent_the_requests() {
     assert_eq!(shares(&mesh, 3).0, 2 + 65_usize.div_ceil(4), "four count as one");
 }
 
+/// Calls that pass the same servers more than once: each of those waits for the word of the other,
+/// but for what is below a task that is over.
+#[test]
+fn servers_that_a_call_passes_twice_forget_it() {
+    let mut mesh = Mesh::new(4, &Limits::default());
+    for (one, other) in [(1, 2), (2, 3), (3, 4)] {
+        mesh.connect(one, other);
+    }
+    let way = [("/0", 3), ("/0/0", 4), ("/0/0/0", 3), ("/0/0/0/0", 4), ("/0/0/0/0/0", 3)];
+    let last = "/0/0/0/0/0/0";
+    for _ in 0..300 {
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        for (path, to) in way {
+            mesh.delegate(path, &[to]);
+            mesh.finish(path);
+            mesh.deliver_all();
+        }
+        mesh.answer(last, b"");
+        mesh.deliver_all();
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Complete));
+        detach(&mut mesh, call);
+    }
+    for _ in 0..200 {
+        mesh.pass(millis(1));
+        mesh.deliver_all();
+    }
+    // As many of each sender as are not worth a question, with up to two more below each.
+    let all = [2, 3, 4].map(|at| remembered(&mesh, at));
+    assert!(all.iter().all(|count| *count <= 3 * 64), "{all:?}");
+}
+
 /// Seed 356 of the simulated late copies: a node that held many tasks of one call said that the
 /// calls after it were over.
 #[test]
