@@ -57,7 +57,7 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::KeyNotInIdentity, Kind::Liars, &["I3", "I12"]),
     (Mutant::NoSeals, Kind::Liars, &["I34", "I26", "I1", "I3"]),
     (Mutant::SealWithoutContent, Kind::Liars, &["I34", "I26", "I1", "I3"]),
-    (Mutant::OneKeyForCall, Kind::Liars, &["I34", "I40"]),
+    (Mutant::OneKeyForCall, Kind::Liars, &["I24", "I34", "I40"]),
     (Mutant::OriginByLife, Kind::Liars, &["I34", "I27", "I40"]),
     (Mutant::LifeOfFirst, Kind::Liars, &["I3", "I12"]),
     (Mutant::CancelByLife, Kind::Liars, &["I34", "I13"]),
