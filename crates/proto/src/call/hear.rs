@@ -271,7 +271,7 @@ impl Call {
         let answered = answered.map(|(asked, state)| (&asked.task, state));
         for (task, state) in answered.clone() {
             let is_unknown = *state == TaskStatus::Unknown;
-            self.liveness.note_answer(task, by.from, is_unknown);
+            self.liveness.note_answer(task, (by.from, by.is_relayed()), is_unknown);
         }
         let held: Vec<_> = answered.filter(|(task, _)| is_held(task)).collect();
         for sealed in &status.inherited {

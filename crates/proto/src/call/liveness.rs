@@ -186,10 +186,18 @@ impl Liveness {
         *to = way;
     }
 
-    /// A node says how a task is. A sender had run before it was asked for, so where its node then
-    /// does not know of it, it is gone; of other tasks that says nothing.
-    pub(super) fn note_answer(&mut self, task: &TaskKey, node: NodeId, is_unknown: bool) {
-        if let Some((_, count)) = self.unanswered.get_mut(task) {
+    /// A node says how a task is, itself or through others. A sender had run before it was asked
+    /// for, so where its node then does not know of it, it is gone; of other tasks that says
+    /// nothing.
+    pub(super) fn note_answer(
+        &mut self,
+        task: &TaskKey,
+        (node, is_relayed): (NodeId, bool),
+        is_unknown: bool,
+    ) {
+        let asked = self.unanswered.get_mut(task);
+        // Whoever holds the key may answer, asked or not.
+        if let Some((_, count)) = asked.filter(|(way, _)| is_relayed || *way == node) {
             *count -= 1;
             if *count == 0 {
                 self.unanswered.remove(task);
@@ -601,23 +609,25 @@ mod tests {
             liveness.note_probe(&task, node);
             liveness
         };
+        let by = |node| (node, false);
         let is_gone = |liveness: &Liveness| liveness.senders[&task].is_gone;
         let mut liveness = asked_before(2);
         for _ in 0..2 {
-            liveness.note_answer(&task, node, true);
+            liveness.note_answer(&task, by(node), true);
             assert!(!is_gone(&liveness));
         }
-        liveness.note_answer(&task, other, true);
+        liveness.note_answer(&task, by(other), true);
         assert!(!is_gone(&liveness), "it is not there");
-        liveness.note_answer(&task, node, true);
+        assert_eq!(liveness.unanswered[&task].1, 1, "and was not asked");
+        liveness.note_answer(&task, by(node), true);
         assert!(is_gone(&liveness));
         // A connection that ends takes the earlier answers with it.
         let mut liveness = asked_before(2);
         liveness.forget_probes(node);
-        liveness.note_answer(&task, node, true);
+        liveness.note_answer(&task, by(node), true);
         assert!(is_gone(&liveness));
         let mut liveness = asked_before(0);
-        liveness.note_answer(&task, node, false);
+        liveness.note_answer(&task, by(node), false);
         assert!(!is_gone(&liveness));
     }
 }

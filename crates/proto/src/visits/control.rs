@@ -167,8 +167,9 @@ impl Visits {
             tasks.push((asked.clone(), status));
         }
         let message = Message::Status(Status { tasks, inherited });
-        // By the way the replies take, so that this cannot overtake them; else back where it came
-        // from.
+        // To the initiator by the way the replies take, so that this cannot overtake them; else back
+        // where it came from.
+        let way = way.filter(|_| by.life.is_life_of(call.origin));
         match last.filter(|_| by.is_relayed()) {
             Some(place) => self.send_up(now, call, &place, message, links),
             None => {

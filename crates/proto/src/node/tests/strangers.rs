@@ -360,6 +360,23 @@ fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
     assert_eq!(mesh.on_wire(), ["2-1 REPLY", "2-3 CREDIT"]);
 }
 
+/// Found by the simulation (liars, seed 7200000022467): the answer to a liar's question went to the
+/// initiator, at which the task was, and was taken for one that it waited for.
+#[test]
+fn who_asks_for_a_task_is_answered() {
+    let (mut mesh, call) = Mesh::calling(3, &[1]);
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    mesh.with(1, |node| {
+        node.reply(now, &task, Bytes::new()).unwrap();
+        node.handle_yield(now, &task);
+    });
+    let asked = vec![Asked { task: key("/0"), key: mesh.key_of(call, "/0") }];
+    let probe = Probe { fence: false, budget_us: 1_000, tasks: asked };
+    send(&mut mesh, 3, 1, frame(call, "/", Message::Probe(probe))).unwrap();
+    assert_eq!(mesh.on_wire(), ["1-3 STATUS"]);
+}
+
 /// Found by the simulation (storm, seed 7000000168950): two nodes that a call visited more than once
 /// sent a reply to and fro, for one of them had forgotten the highest of its tasks.
 #[test]
