@@ -3,7 +3,7 @@
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened, Settled,
+    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened, Request, Settled,
 };
 
 use super::super::links::{Noise, Way};
@@ -24,8 +24,7 @@ impl<O: Outbox> Node<O> {
         let by = by.said(opened.relayed, opened.key);
         if opened.is_request() && !by.is_relayed() {
             let mut request = opened.request()?;
-            let header = &opened.header;
-            return self.visits.handle_request(now, by, header, &mut request, &mut self.links);
+            return self.dispatch_request(now, by, &opened.header, &mut request);
         }
         let is_mine = opened.header.call.origin == self.identity.incarnation;
         let mut frame = if is_mine && opened.is_plain_reply() {
@@ -69,7 +68,7 @@ impl<O: Outbox> Node<O> {
             | Message::LinkDown(_) => self.dispatch_up(now, by, frame),
             _ if is_relayed => return Err(Fault::Misrouted),
             Message::Request(request) => {
-                return self.visits.handle_request(now, by, header, request, &mut self.links);
+                return self.dispatch_request(now, by, header, request);
             }
             Message::Cancel(cancel) => {
                 let counts = self.visits.handle_cancel(now, &by, header, cancel, &mut self.links);
@@ -89,6 +88,21 @@ impl<O: Outbox> Node<O> {
             }
         }
         Ok(())
+    }
+
+    /// A request: of a call of this node's own, which it knows best to be over, or another's.
+    fn dispatch_request(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        header: &Header,
+        request: &mut Request,
+    ) -> Result<(), Fault> {
+        let is_mine = header.call.origin == self.identity.incarnation;
+        if is_mine && self.initiator.is_settled(header.call) {
+            return Ok(());
+        }
+        self.visits.handle_request(now, by, header, request, &mut self.links)
     }
 
     /// A frame on its way to the initiator: this node, or one to which it is relayed.

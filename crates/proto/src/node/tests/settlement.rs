@@ -735,6 +735,23 @@ fn a_node_deep_in_a_tree_asks_who_sent_the_requests() {
     assert_eq!(shares(&mesh, 3).0, 2 + 65_usize.div_ceil(4), "four count as one");
 }
 
+/// Found by the simulation (storm, seed 7200000043854): a copy of a request that was refused for
+/// lack of room ran at the initiator itself, after its call had ended.
+#[test]
+fn an_initiator_runs_nothing_of_a_call_that_is_over() {
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
+    let route = || ReplyRoute::Node { node: id(1), addresses: Vec::new() };
+    let sent = |path| frame(call, path, request(Key(9), route(), 0));
+    send(&mut mesh, 2, 1, sent("/0/0")).unwrap();
+    assert_eq!(mesh.starts.len(), 2);
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    detach(&mut mesh, call);
+    assert_eq!(unsettled(&mesh), (0, 0));
+    send(&mut mesh, 2, 1, sent("/0/1")).unwrap();
+    assert_eq!(mesh.starts.len(), 2, "nobody waits for it");
+}
+
 /// Calls that pass the same servers more than once: each of those waits for the word of the other,
 /// but for what is below a task that is over.
 #[test]
