@@ -82,7 +82,7 @@ async fn a_large_frame_of_another_length_closes() {
         let mut stream = scene.raw.quic.open_uni().await.expect("there is credit");
         stream.write_all(&vec![7; len]).await.expect("it is open");
         stream.finish().expect("it is open");
-        scene.assert_fault("announced as 1144 bytes").await;
+        scene.assert_fault("announced as 1152 bytes").await;
     }
 }
 
