@@ -5,13 +5,14 @@
 //! | statement | counts |
 //! |---|---|
 //! | REQUEST of a root branch at hop 0; floor, SETTLED | over a connection of the initiator's node and life |
-//! | SETTLED about another's calls | for finished tasks whose requests its sender had sent when it was asked |
+//! | SETTLED about another's calls | for finished tasks whose requests its sender had sent when it was asked, and all below them |
 //! | REPLY, MANIFEST, FAIL, LINK_DOWN of a root branch at hop 0 | over the very connection that its request took, or with the key of the branch |
 //! | the same of any other task, or relayed; STATUS | with the key of the branch |
 //! | entry carried for another task | with a seal by the key of its branch, on a frame that counts |
 //! | FAIL, STATUS that a task did not run | as such from the node known to hold it; from another it is "may have run" |
 //! | CANCEL, PROBE, fence, CREDIT | with the key of the task |
-//! | relayed frame to the initiator | with the key, from a node that a branch above was sent to |
+//! | relayed frame to the initiator | with the key, from the node that the branch above was sent to which it names |
+//! | relayed frame from the initiator | with the key, from who sent the branch above which it names |
 //! | addresses of a node | from the endpoint's owner, then the node; from others while nobody else has said |
 //! | CAST | by its connection |
 

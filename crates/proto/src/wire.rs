@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! frame  = keyed, version and kind u8 | flags u8 | header
-//!          | [relayed: claimed sender u64] | [keyed: key of the branch u64] | message
+//!          | [relayed: claimed sender u64, levels u8, hop varint] | [keyed: key of the branch u64] | message
 //! header = origin incarnation u64 | call seq varint | path length u8 + path | hop varint
 //! ```
 //! Numbers of fixed width are little-endian; varints are LEB128 in their shortest form. The
@@ -102,7 +102,7 @@ pub struct Relayed {
 }
 
 /// A branch on the path of the task that a frame speaks of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rung {
     /// Levels of the path that it has; none where the initiator is at the other end.
     pub levels: u8,

@@ -240,7 +240,10 @@ impl Call {
         for child in &asked {
             if self.ensure(now, child) {
                 self.hold(child, Holder { node: report.node, relay: None });
-                self.liveness.note_request_lost(&child.path);
+                // One that went on since was sent on by another.
+                if self.tree.get(&child.path).is_some_and(|branch| branch.hop == child.hop) {
+                    self.liveness.note_request_lost(&child.path);
+                }
             }
         }
         self.probe_now(now, report.node, asked);

@@ -3,11 +3,11 @@
 //! A wrong suspicion may cost a false failure, never a false completion. A branch is declared
 //! - **Lost** (never ran, never will) only when its node answered *fenced* where the request cannot
 //!   be on its way any more: a root branch, when the probe follows its request on the same
-//!   connection and lane; or after the parent, or its node, lost the connection; or when the node
-//!   does not know of it, nor its sender's node of the task that sent it;
+//!   connection and lane; or after the parent, or its node, lost the connection;
 //! - **`NodeDown`** (may have run) when its node answered *fenced* where nobody is left who would
 //!   say that the request was lost: the node does not know of it, and a connection to the sender's
-//!   node has ended, or that cannot be reached. The sender may hold the request still, and a later
+//!   node has ended, or that node does not know of the task that sent the request, or cannot be
+//!   reached. The sender, or who it handed its branch to, may hold the request still, and a later
 //!   life of the node take it;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
 //!   delivered the later STATUS;
@@ -72,8 +72,7 @@ pub(super) struct Liveness {
     last_seen: Timestamp,
     /// Connection by which the request of a root branch left, and the life of the node it went to.
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
-    /// Branches that may be fenced. True where nobody holds the request any more.
-    fence_allowed: BTreeMap<Path, bool>,
+    fence_allowed: BTreeMap<Path, Fence>,
     suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
     /// Branches that their holders do not know of: the request is slow, or it was lost and its
     /// sender had no way to say so.
@@ -90,21 +89,17 @@ struct Sender {
     node: NodeId,
     /// Answers under way to what was asked before, maybe before it began.
     stale: u32,
-    /// Its node does not know of it any more.
+    /// Its node does not know of it any more, or cannot be reached.
     is_gone: bool,
-    /// Its node cannot be reached.
-    is_away: bool,
 }
 
-/// The sender of a request that its receiver does not know of.
+/// Reason why a branch may be fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SenderState {
-    /// It says so when the request is lost.
-    Present,
-    /// It may hold the request, and cannot say what becomes of it.
-    Away,
-    /// It holds nothing any more.
-    Gone,
+enum Fence {
+    /// Its request was lost with a connection.
+    RequestLost,
+    /// Nobody is left who would say so, and somebody may hold the request still.
+    SenderGone,
 }
 
 impl Liveness {
@@ -139,19 +134,20 @@ impl Liveness {
         }
     }
 
-    /// The request of a branch was lost with a connection, or with the life of its sender.
+    /// The request of a branch was lost with a connection.
     pub(super) fn note_request_lost(&mut self, path: &Path) {
-        self.fence_allowed.insert(path.clone(), true);
+        self.fence_allowed.insert(path.clone(), Fence::RequestLost);
     }
 
     /// Nobody is left who would say that the request of a branch was lost.
-    fn note_sender_away(&mut self, path: &Path) {
-        self.fence_allowed.entry(path.clone()).or_insert(false);
+    fn note_sender_gone(&mut self, path: &Path) {
+        self.fence_allowed.entry(path.clone()).or_insert(Fence::SenderGone);
     }
 
     /// True when what its node has fenced can be taken by no later life of the node either.
     fn is_request_gone(&self, path: &Path) -> bool {
-        self.root_links.contains_key(path) || self.fence_allowed.get(path) == Some(&true)
+        self.root_links.contains_key(path)
+            || self.fence_allowed.get(path) == Some(&Fence::RequestLost)
     }
 
     pub(super) fn note_progress(&mut self, now: Timestamp) {
@@ -174,8 +170,7 @@ impl Liveness {
     fn note_asked(&mut self, task: &TaskKey, node: NodeId) {
         if self.senders.get(task).is_none_or(|sender| sender.node != node) {
             let stale = self.unanswered.get(task).map_or(0, |(_, count)| *count);
-            self.senders
-                .insert(task.clone(), Sender { node, stale, is_gone: false, is_away: false });
+            self.senders.insert(task.clone(), Sender { node, stale, is_gone: false });
         }
     }
 
@@ -212,7 +207,7 @@ impl Liveness {
     /// A node cannot be asked for a task.
     fn note_away(&mut self, task: &TaskKey, node: NodeId) {
         if let Some(sender) = self.senders.get_mut(task).filter(|sender| sender.node == node) {
-            sender.is_away = true;
+            sender.is_gone = true;
         }
     }
 
@@ -238,7 +233,7 @@ impl Liveness {
             has_children = true;
             if is_node_down && path.parent().is_some_and(|(parent, _)| parent == failure.task.path)
             {
-                self.note_sender_away(path);
+                self.note_sender_gone(path);
             }
         }
         if has_children {
@@ -465,11 +460,12 @@ impl Call {
             return None;
         }
         match status {
-            TaskStatus::Unknown => match self.sender_state(task, links) {
-                SenderState::Present => _ = self.liveness.unknown.insert(task.path.clone()),
-                SenderState::Away => self.liveness.note_sender_away(&task.path),
-                SenderState::Gone => self.liveness.note_request_lost(&task.path),
-            },
+            TaskStatus::Unknown if self.is_sender_gone(task, links) => {
+                self.liveness.note_sender_gone(&task.path);
+            }
+            TaskStatus::Unknown => {
+                self.liveness.unknown.insert(task.path.clone());
+            }
             TaskStatus::Running => self.liveness.note_news(&task.path),
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
@@ -511,21 +507,18 @@ impl Call {
         None
     }
 
-    /// The sender of the request of a task, as far as this node has heard of it.
-    fn sender_state(&self, task: &TaskKey, links: &dyn LinkView) -> SenderState {
+    /// True when nobody is left who would say that the request of a task was lost: a connection to
+    /// the node of its sender has ended since the call was opened, or that node does not know of
+    /// the sender, or is away.
+    fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
         let Some((sender, holder)) = self.sender_of(task) else {
             // Nobody knows where a sender was whose own parent failed before it said so.
             let parent = task.path.parent().filter(|_| task.hop == 0);
-            let is_failed = parent.is_some_and(|(parent, _)| self.has_failed_parent(&parent));
-            return if is_failed { SenderState::Away } else { SenderState::Present };
+            return parent.is_some_and(|(parent, _)| self.has_failed_parent(&parent));
         };
         let asked = self.liveness.senders.get(&sender).filter(|asked| asked.node == holder.node);
-        match asked {
-            Some(Sender { is_gone: true, .. }) => SenderState::Gone,
-            Some(Sender { is_away: true, .. }) => SenderState::Away,
-            _ if links.has_lost(holder.node, self.liveness.opened_at) => SenderState::Away,
-            _ => SenderState::Present,
-        }
+        asked.is_some_and(|asked| asked.is_gone)
+            || links.has_lost(holder.node, self.liveness.opened_at)
     }
 
     /// The task that sent the request of another, and who holds it.

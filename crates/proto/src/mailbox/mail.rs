@@ -200,6 +200,11 @@ impl Mail {
     }
 
     #[cfg(test)]
+    pub(super) fn posts(&self) -> impl Iterator<Item = &Post> {
+        self.posts.iter()
+    }
+
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.senders.iter().map(|sender| sender.bytes as usize).sum()
     }

@@ -94,7 +94,9 @@ impl Mailboxes {
     /// tag of it is opened. What came before is in it.
     pub fn stream_space(&mut self, name: u64) {
         let keys = super::space::all_of(name);
-        let early: Vec<MailKey> = self.boxes.range(keys).map(|(key, _)| *key).collect();
+        let early =
+            self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early { .. }));
+        let early: Vec<MailKey> = early.map(|(key, _)| *key).collect();
         let Some(space) = self.spaces.get_mut(name) else { return };
         space.stream = Some(Stream::default());
         for key in early {

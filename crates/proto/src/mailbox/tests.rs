@@ -492,6 +492,7 @@ proptest! {
             let (mut bytes, mut early) = (0, 0);
             for state in mailboxes.boxes.values() {
                 let (State::Early { mail, .. } | State::Open { mail, .. }) = state;
+                prop_assert!(mail.bytes() >= mail.posts().map(Post::cost).sum());
                 bytes += mail.bytes();
                 if matches!(state, State::Early { .. }) {
                     (bytes, early) = (bytes + Mail::BYTES, early + 1);

@@ -32,12 +32,13 @@ impl Visits {
         self.note_over(now, (place.0, place.1.0), accounts, || place.clone(), links);
     }
 
-    /// A task that ran is over. If that is known of its call, nothing need be remembered of it.
+    /// A task that ran is over. If that is known of its call, or of a task above it, nothing or a
+    /// stub is enough.
     pub(super) fn note_over(
         &mut self,
         now: Timestamp,
         (ring, seq): (RingIndex, u64),
-        Accounts { origin, payer, request_bytes, is_over_above }: Accounts,
+        Accounts { origin, payer, request_bytes, is_below_over }: Accounts,
         place: impl FnOnce() -> Place,
         links: &mut Links,
     ) {
@@ -58,7 +59,7 @@ impl Visits {
         of_origin.over += 1;
         if of_origin.is_settled(seq) {
             self.forget(&place(), true, links);
-        } else if is_over_above {
+        } else if is_below_over {
             self.forget_as_stub(now, &place(), links);
         } else {
             self.ask_if_many(now, ring, origin, links);

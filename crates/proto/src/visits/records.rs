@@ -57,8 +57,9 @@ pub(super) struct Record {
     pub(super) waiting_bytes: u32,
     /// Bytes that its request has taken of the room for large ones, until it is over.
     pub(super) request_bytes: u32,
-    /// A task above it was here that is over for everybody: so is this one, once it has ended.
-    pub(super) is_over_above: bool,
+    /// It is below a task that was here and is over for everybody: so is this one, once it has
+    /// ended.
+    pub(super) is_below_over: bool,
     pub(super) state: State,
 }
 
@@ -108,16 +109,16 @@ pub(super) struct Accounts {
     pub(super) payer: PeerIndex,
     /// Bytes that its request has taken, to be given back.
     pub(super) request_bytes: usize,
-    /// All above it is over for everybody.
-    pub(super) is_over_above: bool,
+    /// It is below a task that is over for everybody.
+    pub(super) is_below_over: bool,
 }
 
 impl Record {
     /// The task is over. Returns what it was before.
     pub(super) fn end(&mut self, over: Over) -> (State, Accounts) {
         let request_bytes = std::mem::take(&mut self.request_bytes) as usize;
-        let Self { origin, payer, is_over_above, .. } = *self;
-        let accounts = Accounts { origin, payer, request_bytes, is_over_above };
+        let Self { origin, payer, is_below_over, .. } = *self;
+        let accounts = Accounts { origin, payer, request_bytes, is_below_over };
         (std::mem::replace(&mut self.state, State::Over(over)), accounts)
     }
 
@@ -148,7 +149,7 @@ impl Record {
             forget_at,
             waiting_bytes: 0,
             request_bytes: 0,
-            is_over_above: false,
+            is_below_over: false,
             state: State::Gone,
         }
     }
@@ -308,13 +309,6 @@ impl Record {
         }
         let index = self.task.path.step_towards(&task.path)?;
         self.children().get(index as usize).copied()
-    }
-
-    /// True when this one is below a task with this key, which it proves: a later hop of its
-    /// branch, or of a branch further down.
-    pub(super) fn is_below(&self, task: &TaskKey, key: Key) -> bool {
-        let is_later = self.task.path != task.path || self.task.hop > task.hop;
-        is_later && key.descend(&task.path, &self.task.path) == Some(self.key)
     }
 
     /// True when `task` is of this branch or one below, as `key` proves.

@@ -177,14 +177,15 @@ impl Visits {
         if may_dial && links.way(now, name.node) == Way::Dialable {
             return Err(Blocked::Dialling(name.node));
         }
-        // Through the sender of the highest task here that is above this one.
+        // Through the sender of the highest task here, from this one up.
         let (task, key) = (&record.task, record.key);
         let call = CallId { origin: name.life, seq: record.seq };
         let above = self.records_above(call, task, key).filter_map(|(ring, record)| {
             let sender = self.origins.ring(ring)?.name.sender.node;
             Some((record.rung(), sender)).filter(|_| sender != self.me.node)
         });
-        let highest = above.min_by_key(|(rung, _)| (rung.levels, rung.hop));
+        let above = above.filter(|(above, _)| *above <= record.rung());
+        let highest = above.min_by_key(|(rung, _)| *rung);
         // Above what the initiator has sent here itself there is nothing: any other step would lead
         // down again.
         let is_way = |sender: NodeId| sender != name.node && links.current(sender).is_some();
@@ -315,7 +316,7 @@ impl Visits {
             return;
         }
         let above = self.records_above(call, &task, key);
-        let highest = above.min_by_key(|(_, record)| (record.rung().levels, record.rung().hop));
+        let highest = above.min_by_key(|(_, record)| record.rung());
         if let Some((ring, record)) = highest {
             let place = (ring, record.name());
             let upward = Upward { from: by.from, task, key, message };
@@ -345,7 +346,7 @@ impl Visits {
         let above = self
             .records_of(*call)
             .filter_map(|(_, record)| Some((&record.task, record.rung_towards(task, key)?)));
-        let above = above.filter(|(_, (_, child))| child.node != self.me.node);
+        let above = above.filter(|(_, (at, child))| *at > by.at && child.node != self.me.node);
         let Some((_, (at, child))) = above.max_by_key(|(task, _)| *task) else { return };
         relayed.at = at;
         let link = child.link.filter(|link| links.is_up(*link));

@@ -4,11 +4,12 @@
 //! once, and requests of them are refused for ever. Another node's word refuses nothing: it turns
 //! the finished tasks that this node sent into stubs. A node that remembers much asks.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::id::{CallId, Incarnation, LinkId, NodeLife, TaskKey};
+use crate::id::{CallId, Incarnation, LinkId, NodeLife, Path, TaskKey};
 use crate::intervals::Intervals;
 use crate::key::Key;
 use crate::limits::Limits;
@@ -152,13 +153,15 @@ impl Visits {
         let mut gone = Vec::new();
         let is_meant = |record: &Record| record.since <= asked_at;
         of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
+        let mut over = BTreeMap::<u64, AllOver>::new();
         for record in &gone {
             self.leave_stub(now, ring, record, links);
+            if !record.children().is_empty() {
+                over.entry(record.seq).or_default().insert(record);
+            }
         }
         self.arm_ring(ring);
-        for record in gone.iter().filter(|record| !record.children().is_empty()) {
-            self.note_over_below(now, ring, record, links);
-        }
+        over.iter().for_each(|(seq, over)| self.note_over_below(now, ring, (*seq, over), links));
     }
 
     /// A record that was just taken out of its ring leaves a stub.
@@ -175,23 +178,22 @@ impl Visits {
         self.let_go(ring, record, false, links);
     }
 
-    /// All below a task that is over for everybody is, too, whoever sent it: where a call passes
-    /// two servers more than once, each would wait for the other's word.
+    /// What is below a task that is over for everybody is over, too, whoever sent it: where a call
+    /// passes two servers more than once, each would wait for the other's word.
     fn note_over_below(
         &mut self,
         now: Timestamp,
         ring: RingIndex,
-        above: &Record,
+        (seq, over): (u64, &AllOver),
         links: &mut Links,
     ) {
         let Some(life) = self.origins.ring(ring).map(|ring| ring.name.life) else { return };
-        let call = CallId { origin: life, seq: above.seq };
-        let below = self.records_of(call);
-        let below = below.filter(|(_, record)| record.is_below(&above.task, above.key));
+        let below = self.records_of(CallId { origin: life, seq });
+        let below = below.filter(|(_, record)| over.is_above(record));
         let below = below.map(|(ring, record)| (ring, record.name()));
         for place in below.collect::<SmallVec<[Place; 2]>>() {
             let Some(record) = self.record_mut(&place) else { continue };
-            record.is_over_above = true;
+            record.is_below_over = true;
             if record.is_over() {
                 self.forget_as_stub(now, &place, links);
             }
@@ -400,6 +402,33 @@ impl Visits {
                 }
             }
         }
+    }
+}
+
+/// Tasks of a call that are over for everybody, by path.
+#[derive(Default)]
+struct AllOver(BTreeMap<Path, SmallVec<[(u32, Key); 1]>>);
+
+impl AllOver {
+    /// Tasks of one path and different keys that are looked at: of honest nodes there is one.
+    const KEYS_MAX: usize = 4;
+
+    fn insert(&mut self, record: &Record) {
+        let of_path = self.0.entry(record.task.path.clone()).or_default();
+        if of_path.len() < Self::KEYS_MAX {
+            of_path.push((record.task.hop, record.key));
+        }
+    }
+
+    /// True when one of them is above this one, at the cost of its depth.
+    fn is_above(&self, below: &Record) -> bool {
+        let of_path = |path: Path| self.0.get(&path).map(|of| (path, of));
+        below.task.path.prefixes().filter_map(of_path).any(|(path, of)| {
+            let is_later = |hop: u32| path != below.task.path || hop < below.task.hop;
+            of.iter().any(|(hop, key)| {
+                is_later(*hop) && key.descend(&path, &below.task.path) == Some(below.key)
+            })
+        })
     }
 }
 

@@ -356,7 +356,8 @@ fn nobody_makes_a_node_relay_for_a_call_in_which_it_has_no_part() {
     send(&mut mesh, 3, 2, up(Key(1))).unwrap();
     assert!(mesh.wire.is_empty(), "{:?}", mesh.on_wire());
     send(&mut mesh, 3, 2, up(own)).unwrap();
-    send(&mut mesh, 1, 2, down(own)).unwrap();
+    let of_initiator = Some(Relayed { node: id(3), at: Rung::default() });
+    send(&mut mesh, 1, 2, Frame { relayed: of_initiator, ..down(own) }).unwrap();
     assert_eq!(mesh.on_wire(), ["2-1 REPLY", "2-3 CREDIT"]);
 }
 
@@ -409,6 +410,14 @@ fn what_is_relayed_only_goes_up_or_only_down() {
         std::mem::take(&mut mesh.wire).len()
     };
     assert_eq!([0, 1, 2, 3, 4, 5].map(|at| passed_on(at, credit())), [0, 0, 0, 1, 0, 0]);
+    // For none of those who hold the branches: it comes to the lowest, and goes no further.
+    for at in 0..5 {
+        send(&mut mesh, 2, 3, at_3(by(at, credit()))).unwrap();
+        for _ in 0..4 {
+            (0..mesh.wire.len()).for_each(|_| mesh.deliver(0));
+        }
+        assert!(mesh.wire.is_empty(), "{:?}", mesh.on_wire());
+    }
 }
 
 #[test]

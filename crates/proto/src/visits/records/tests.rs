@@ -41,7 +41,7 @@ impl Maker {
             forget_at,
             waiting_bytes: 0,
             request_bytes: 0,
-            is_over_above: false,
+            is_below_over: false,
             state,
         }
     }
