@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! frame  = keyed, version and kind u8 | flags u8 | header
-//!          | [relayed: claimed sender u64, levels u8, hop varint] | [keyed: key of the branch u64] | message
+//!          | [relayed: claimed sender u64, levels u8, hop varint]
+//!          | [keyed: key of the branch u64] | message
 //! header = origin incarnation u64 | call seq varint | path length u8 + path | hop varint
 //! ```
 //! Numbers of fixed width are little-endian; varints are LEB128 in their shortest form. The

@@ -18,7 +18,6 @@ use crate::error::Status;
 
 use super::flush::FlushScope;
 use super::gate::GateKey;
-use super::methods::MethodEntry;
 use super::{Driver, Node};
 
 /// A handler to be started.
@@ -76,11 +75,12 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// started on this thread.
 pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     let Some(_draining) = Draining::begin() else {
-        let later = |start, _: &MethodEntry, gate| {
-            let job = Job { driver: driver.clone(), start, gate };
-            QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job));
-        };
-        return starts.into_iter().for_each(|start| driver.admit(start, later));
+        return starts.into_iter().for_each(|start| {
+            driver.admit(start, |start, _, gate| {
+                let job = Job { driver: driver.clone(), start, gate };
+                QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job));
+            });
+        });
     };
     // Whoever brought the requests may be outside the runtime that the handlers expect.
     let runtime = driver.runtime.enter();

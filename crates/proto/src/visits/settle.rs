@@ -2,7 +2,8 @@
 //!
 //! The initiator's own word, over a connection that proves it, settles calls: their records go at
 //! once, and requests of them are refused for ever. Another node's word refuses nothing: it turns
-//! the finished tasks that this node sent into stubs. A node that remembers much asks.
+//! the finished tasks whose requests it sent, and all below them, into stubs. A node that remembers
+//! much asks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
