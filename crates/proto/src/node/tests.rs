@@ -2,6 +2,7 @@
 
 mod bounds;
 mod callers;
+mod chains;
 mod faults;
 mod flow;
 mod items;
