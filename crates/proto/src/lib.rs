@@ -119,7 +119,7 @@ use id::{Incarnation, LinkId, NodeId, NodeLife, Path, TaskKey};
 use key::Key;
 use link::Lane;
 use share::PeerIndex;
-use wire::{Frame, Header, Message, Relayed, Rung};
+use wire::{Frame, Header, Message, Relayed};
 
 /// Arrival of a frame: its sender, and the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,16 +136,12 @@ pub(crate) struct Arrival {
     pub(crate) peer: PeerIndex,
     /// The key that it shows.
     pub(crate) key: Option<Key>,
-    /// The branch between sender and receiver of one that relays passed on.
-    pub(crate) at: Rung,
 }
 
 impl Arrival {
     /// The same, with what the frame says of itself.
     pub(crate) fn said(self, relayed: Option<Relayed>, key: Option<Key>) -> Self {
-        let Relayed { node: from, at } =
-            relayed.unwrap_or(Relayed { node: self.via, at: Rung::default() });
-        Self { from, key, at, ..self }
+        Self { from: relayed.map_or(self.via, |relayed| relayed.node), key, ..self }
     }
 
     /// The node and the life of it that the connection proves.

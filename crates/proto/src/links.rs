@@ -19,7 +19,6 @@ use crate::limits::Limits;
 use crate::link::{Link, PeerName};
 use crate::share::{PeerIndex, Shares};
 use crate::time::Timestamp;
-use crate::wire::Rung;
 use crate::{Arrival, Outbound};
 
 /// Way to get a frame to a node now.
@@ -471,8 +470,7 @@ impl Links {
     pub(crate) fn arrival(&self, link: LinkId) -> Option<Arrival> {
         let open = self.get(link)?;
         let NodeLife { node, life } = open.peer;
-        let (key, at) = (None, Rung::default());
-        Some(Arrival { via: node, life, from: node, link, peer: open.share, key, at })
+        Some(Arrival { via: node, life, from: node, link, peer: open.share, key: None })
     }
 
     /// The name that both ends have for a connection that is up.

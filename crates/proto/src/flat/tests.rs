@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::link::PeerName;
 use crate::metadata;
 use crate::share::Shares;
-use crate::wire::{Cause, Entry, Executed, Fail, Frame, Header, Manifest, Message, Outcome, Rung};
+use crate::wire::{Cause, Entry, Executed, Fail, Frame, Header, Manifest, Message, Outcome};
 
 const ORIGIN: Incarnation = Incarnation::of_random(77 << 8);
 const SECRET: Secret = Secret::new(3, 4);
@@ -71,7 +71,7 @@ impl LinkView for Connected {
 fn arrival(from: u64, via: u64, link: LinkId, key: Option<Key>) -> Arrival {
     let peer = Shares::new(&Limits::default()).connect(PeerName::Node(node(via)));
     let life = Incarnation::of_random(via << 8);
-    Arrival { via: node(via), life, from: node(from), link, peer, key, at: Rung::default() }
+    Arrival { via: node(via), life, from: node(from), link, peer, key }
 }
 
 /// The right of a frame to be heard.

@@ -3,7 +3,8 @@
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened, Request, Settled,
+    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened, Request, Rung,
+    Settled,
 };
 
 use super::super::links::{Noise, Way};
@@ -124,10 +125,11 @@ impl<O: Outbox> Node<O> {
             self.visits.relay_down(by, frame.take(), &self.links);
             return;
         }
+        let at = frame.relayed.map_or(Rung::default(), |relayed| relayed.at);
         let Frame { header, message, .. } = frame;
         match message {
             Message::Probe(probe) => {
-                self.visits.handle_probe(now, by, header, probe, &mut self.links);
+                self.visits.handle_probe(now, by, (header, at), probe, &mut self.links);
             }
             Message::Credit(credit) => {
                 let counts = self.visits.handle_credit(now, by, header, *credit, &mut self.links);

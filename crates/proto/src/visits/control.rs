@@ -18,7 +18,7 @@ use crate::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{
     Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header, LinkDown,
-    Message, Probe, Relayed, ReplyPath, Sealed, Status, TASKS_MAX, TaskStatus,
+    Message, Probe, Relayed, ReplyPath, Rung, Sealed, Status, TASKS_MAX, TaskStatus,
 };
 use crate::{Arrival, Outbound};
 
@@ -124,12 +124,13 @@ impl Visits {
         true
     }
 
-    /// A PROBE of the initiator: answers for each task, fencing unknown ones if asked.
+    /// A PROBE of the initiator, which came by this branch if it was relayed: answers for each task,
+    /// fencing unknown ones if asked.
     pub(crate) fn handle_probe(
         &mut self,
         now: Timestamp,
         by: &Arrival,
-        header: &Header,
+        (header, at): (&Header, Rung),
         probe: &Probe,
         links: &mut Links,
     ) {
@@ -167,15 +168,15 @@ impl Visits {
             tasks.push((asked.clone(), status));
         }
         let message = Message::Status(Status { tasks, inherited });
-        // To the initiator by the way the replies take, so that this cannot overtake them; else back
-        // where it came from.
+        // To the initiator by the way the replies take, so that this cannot overtake them; else
+        // back where it came from.
         let way = way.filter(|_| by.life.is_life_of(call.origin));
         match last.filter(|_| by.is_relayed()) {
             Some(place) => self.send_up(now, call, &place, message, links),
             None => {
                 let mut outbound = Outbound::new(by.via, header.clone(), message);
                 outbound.link = Some(way.unwrap_or(by.link));
-                let relayed = Relayed { node: self.me.node, at: by.at };
+                let relayed = Relayed { node: self.me.node, at };
                 outbound.frame.relayed = by.is_relayed().then_some(relayed);
                 self.out.push_back(outbound);
             }

@@ -299,17 +299,17 @@ impl Visits {
         frame: Frame,
         links: &mut Links,
     ) {
-        let Frame { header: Header { call, task }, key, message, .. } = frame;
+        let Frame { header: Header { call, task }, key, message, relayed } = frame;
         let shown = match &message {
             Message::Status(status) => {
                 status.tasks.first().map(|(asked, _)| (asked.task.clone(), asked.key))
             }
             _ => key.map(|key| (task, key)),
         };
-        let Some((task, key)) = shown else { return };
+        let (Some((task, key)), Some(Relayed { at, .. })) = (shown, relayed) else { return };
         // Only what comes from the node that the branch was sent to by which it says to come.
         let is_sent = |record: &Record| {
-            let sent = record.rung_towards(&task, key).filter(|(rung, _)| *rung == by.at);
+            let sent = record.rung_towards(&task, key).filter(|(rung, _)| *rung == at);
             sent.is_some_and(|(_, child)| child.node == by.via && child.link.is_some())
         };
         if !self.records_above(call, &task, key).any(|(_, record)| is_sent(record)) {
@@ -330,6 +330,7 @@ impl Visits {
         let (Header { call, task }, Some(relayed)) = (&frame.header, &mut frame.relayed) else {
             return;
         };
+        let came_by = relayed.at;
         let key = match &frame.message {
             Message::Probe(probe) => probe.tasks.first().map(|asked| asked.key),
             _ => frame.key,
@@ -338,7 +339,7 @@ impl Visits {
         // Only from who sent the branch here by which it says to come, or from the initiator.
         let is_sent = |(ring, record): (RingIndex, &Record)| {
             let sender = self.origins.ring(ring).map(|ring| ring.name.sender.node);
-            record.rung() == by.at && sender == Some(by.via)
+            record.rung() == came_by && sender == Some(by.via)
         };
         if !by.life.is_life_of(call.origin) && !self.records_above(*call, task, key).any(is_sent) {
             return;
@@ -346,7 +347,7 @@ impl Visits {
         let above = self
             .records_of(*call)
             .filter_map(|(_, record)| Some((&record.task, record.rung_towards(task, key)?)));
-        let above = above.filter(|(_, (at, child))| *at > by.at && child.node != self.me.node);
+        let above = above.filter(|(_, (at, child))| *at > came_by && child.node != self.me.node);
         let Some((_, (at, child))) = above.max_by_key(|(task, _)| *task) else { return };
         relayed.at = at;
         let link = child.link.filter(|link| links.is_up(*link));
