@@ -53,7 +53,7 @@ fn rivals_are_measured_as_far_as_they_can_do_the_same() {
     assert_eq!(phases(&rows), Phase::TROUBLED);
     assert!(rows.iter().all(|row| row.remembered_max.is_none()), "it does not say");
     let rows = rows_of("tarpc");
-    assert_eq!(phases(&rows), Phase::TROUBLED[..3], "its client does not connect again");
+    assert_eq!(phases(&rows), Phase::TROUBLED[..4], "its client does not connect again");
 }
 
 #[test]

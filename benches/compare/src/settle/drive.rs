@@ -123,6 +123,10 @@ async fn caller(client: impl Client, phase: Phase, shared: Arc<Shared>) {
         let result = match phase.kind_of(number) {
             Kind::Echo => client.echo().await,
             Kind::NotFound => client.not_found().await,
+            Kind::Rest => {
+                sleep(PATIENCE).await;
+                Ok(())
+            }
             Kind::Cancelled => {
                 // Answered it never is: what is left of it is dropped.
                 let _ = timeout(PATIENCE, client.never()).await;

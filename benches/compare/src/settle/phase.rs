@@ -11,6 +11,9 @@ pub enum Phase {
     Calm,
     /// One of a hundred fails with `NotFound`, or what the system has for it.
     NotFound,
+    /// One of a hundred is no call: its caller rests as long as one that is cancelled waits.
+    /// The control of the phase below, since 64 callers that answers bring in step fall out of it.
+    Rested,
     /// One of a hundred is cancelled while its handler waits.
     Cancelled,
     /// One is open from the begin of the phase to its end.
@@ -21,14 +24,15 @@ pub enum Phase {
 
 impl Phase {
     /// All but the calm one.
-    pub const TROUBLED: [Self; 4] =
-        [Self::NotFound, Self::Cancelled, Self::OneOpen, Self::Restarted];
+    pub const TROUBLED: [Self; 5] =
+        [Self::NotFound, Self::Rested, Self::Cancelled, Self::OneOpen, Self::Restarted];
 
     /// As in rows and arguments.
     pub fn name(self) -> &'static str {
         match self {
             Self::Calm => "calm",
             Self::NotFound => "not-found",
+            Self::Rested => "rested",
             Self::Cancelled => "cancelled",
             Self::OneOpen => "one-open",
             Self::Restarted => "restarted",
@@ -39,6 +43,7 @@ impl Phase {
     pub(super) fn kind_of(self, number: u64) -> Kind {
         match self {
             Self::NotFound if number % 100 == 99 => Kind::NotFound,
+            Self::Rested if number % 100 == 99 => Kind::Rest,
             Self::Cancelled if number % 100 == 99 => Kind::Cancelled,
             _ => Kind::Echo,
         }
@@ -50,5 +55,6 @@ impl Phase {
 pub(super) enum Kind {
     Echo,
     NotFound,
+    Rest,
     Cancelled,
 }
