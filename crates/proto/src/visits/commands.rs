@@ -66,13 +66,16 @@ impl Visits {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
         let bytes = payload.len();
         let fits = bytes <= message_bytes_max && cost(bytes) <= unscheduled_bytes;
-        let record = self.origins.ring(task.ring).and_then(|ring| ring.records.get(task.name()));
-        let record = record.filter(|record| fits && record.is_quiet());
+        let found = self.origins.ring(task.ring).and_then(|ring| {
+            let spot = ring.records.find(task.name()).filter(|_| fits)?;
+            Some((ring.records.at(&spot).filter(|record| record.is_quiet())?, spot))
+        });
         let me = (self.me.node, &task.task);
-        let way = record.map(|record| self.way_up(now, (task.ring, record), me, links));
-        if let Some(Ok(way)) = way
+        let way =
+            found.map(|(record, spot)| (self.way_up(now, (task.ring, record), me, links), spot));
+        if let Some((Ok(way), spot)) = way
             && let Some(ring) = self.origins.ring_mut(task.ring)
-            && let Some(record) = ring.records.get_mut(task.name())
+            && let Some(record) = ring.records.at_mut(&spot)
         {
             let (_, accounts) = record.end(Over::Answered(way.reply_path(links)));
             let of = (task.ring, task.call.seq);

@@ -343,6 +343,13 @@ pub(super) fn refused_entry(task: &TaskKey, cause: Cause) -> Entry {
     Entry { task: task.clone(), children: 0, replies: 0, outcome, holders: Vec::new() }
 }
 
+/// The place of a record among those of its ring, until one is added or taken out.
+#[derive(Debug)]
+pub(super) enum Spot {
+    Recent(usize),
+    Old(Name),
+}
+
 /// The records of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -377,18 +384,36 @@ impl Records {
     }
 
     pub(super) fn get(&self, name: NameRef<'_>) -> Option<&Record> {
-        match self.position(name) {
-            Ok(place) => Some(&self.recent[place]).filter(|record| record.is_there()),
-            Err(_) if self.old.is_empty() => None,
-            Err(_) => self.old.get(&owned(name)),
-        }
+        self.at(&self.find(name)?)
     }
 
     pub(super) fn get_mut(&mut self, name: NameRef<'_>) -> Option<&mut Record> {
+        let spot = self.find(name)?;
+        self.at_mut(&spot)
+    }
+
+    /// The place of a record.
+    pub(super) fn find(&self, name: NameRef<'_>) -> Option<Spot> {
         match self.position(name) {
-            Ok(place) => Some(&mut self.recent[place]).filter(|record| record.is_there()),
+            Ok(place) => Some(Spot::Recent(place)),
             Err(_) if self.old.is_empty() => None,
-            Err(_) => self.old.get_mut(&owned(name)),
+            Err(_) => Some(Spot::Old(owned(name))),
+        }
+    }
+
+    /// The record of a place, if it is still there.
+    pub(super) fn at(&self, spot: &Spot) -> Option<&Record> {
+        match spot {
+            Spot::Recent(place) => self.recent.get(*place).filter(|record| record.is_there()),
+            Spot::Old(name) => self.old.get(name),
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn at_mut(&mut self, spot: &Spot) -> Option<&mut Record> {
+        match spot {
+            Spot::Recent(place) => self.recent.get_mut(*place).filter(|record| record.is_there()),
+            Spot::Old(name) => self.old.get_mut(name),
         }
     }
 
@@ -423,19 +448,19 @@ impl Records {
         }
     }
 
-    /// Takes out the oldest if it is over and numbered in `[from, to)`, where `is_meant`.
+    /// Takes out the oldest if it is over and numbered in `[from, to)`, where `is_meant`. What has
+    /// gone behind it stays until the next change.
     pub(super) fn pop_over(
         &mut self,
         (from, to): (u64, u64),
         is_meant: impl Fn(&Record) -> bool,
     ) -> Option<Record> {
+        self.trim();
         let first = self.recent.front()?;
         if !(from..to).contains(&first.seq) || !first.is_over() || !is_meant(first) {
             return None;
         }
-        let first = self.recent.pop_front();
-        self.trim();
-        first
+        self.recent.pop_front()
     }
 
     /// Takes out what is over and numbered in `[from, to)`, where `is_meant`, and gives it to

@@ -106,9 +106,9 @@ impl Visits {
             let is_meant = |record: &Record| record.origin == index;
             // Most often it is the oldest, one with each request.
             while let Some(records) = self.origins.ring_mut(ring).map(|ring| &mut ring.records)
-                && let Some(record) = records.pop_over((from, to), is_meant)
+                && let Some(record) = &records.pop_over((from, to), is_meant)
             {
-                self.forget_settled(ring, &record, links);
+                self.forget_settled(ring, record, links);
             }
             let mut gone = Vec::new();
             if let Some(of_ring) = self.origins.ring_mut(ring) {
