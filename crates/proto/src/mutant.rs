@@ -56,6 +56,8 @@ pub enum Mutant {
     ExpiryWithoutWord,
     /// A branch that is handed on has its word.
     TailIsWord,
+    /// A node that did not open a call says of it as a whole what is over.
+    BranchesNotNamed,
     /// A refused request takes the entries that it carried with it.
     RefusalDropsInherited,
     /// A fence is answered and not kept.
@@ -194,7 +196,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -219,6 +221,7 @@ impl Mutant {
         Self::MarkWithoutWord,
         Self::ExpiryWithoutWord,
         Self::TailIsWord,
+        Self::BranchesNotNamed,
         Self::RefusalDropsInherited,
         Self::FenceNotKept,
         Self::GrowingForgetsInherited,

@@ -526,8 +526,9 @@ impl Task {
     }
 
     /// Becomes another task, in the same memory.
-    pub(crate) fn replace(&mut self, task: Self) {
-        let out = std::mem::take(&mut self.out);
+    pub(crate) fn replace(&mut self, mut task: Self) {
+        let mut out = std::mem::take(&mut self.out);
+        out.append(&mut task.out);
         *self = Self { out, ..task };
     }
 

@@ -326,7 +326,6 @@ impl Visits {
             forget_at: call_deadline + self.limits.keep_alive_timeout,
             waiting_bytes: 0,
             request_bytes: self.large_bytes(request),
-            is_below_over: false,
             state,
         };
         self.insert(now, ring, deadline, record, links);

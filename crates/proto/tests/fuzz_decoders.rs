@@ -414,7 +414,11 @@ fn control() -> Vec<Message> {
         LinkDown { node: node(9), children: tasks.clone(), own: None, inherited: Vec::new() };
     let ended = LinkDown { own: Some(fan_out()), inherited: over, ..running.clone() };
     let origin = header().call.origin;
-    let statement = |exceptions| Statement { origin, from: 70_000, to: 80_000, exceptions };
+    let branches = |of: &[u64]| of.iter().map(|seq| (*seq, key(&[1, 2]))).collect();
+    let statement = |exceptions: Vec<u64>| {
+        let branches = branches(&exceptions);
+        Statement { origin, from: 70_000, to: 80_000, exceptions, branches }
+    };
     let statements = vec![statement(vec![70_000, 70_300, 79_999]), statement(Vec::new())];
     let ask = Ask { origins: vec![(origin, 70_000), (Incarnation(7), 0)] };
     vec![

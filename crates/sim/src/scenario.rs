@@ -50,11 +50,13 @@ pub enum Kind {
     Load,
     /// The same, and copies come as late as anything is remembered, or later.
     LateCopies,
+    /// Calls walk to and fro between few servers, of which one is connected to the initiator.
+    Walks,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Calm,
         Self::AnyOrder,
         Self::Lossy,
@@ -72,6 +74,7 @@ impl Kind {
         Self::Liars,
         Self::Load,
         Self::LateCopies,
+        Self::Walks,
     ];
 
     /// Its name on the command line.
@@ -94,6 +97,7 @@ impl Kind {
             Self::Liars => "liars",
             Self::Load => "load",
             Self::LateCopies => "late-copies",
+            Self::Walks => "walks",
         }
     }
 
@@ -327,6 +331,7 @@ impl Scenario {
                 self.load(random);
                 self.conditions.late_per_mille = 100;
             }
+            Kind::Walks => self.walk(random),
         }
     }
 
@@ -433,6 +438,22 @@ impl Scenario {
             self.clients_listen = false;
             self.limits.reply_dial = ReplyDial::Never;
         }
+    }
+
+    /// The servers that never meet the initiator learn from one another what is over, though each
+    /// has sent to the other.
+    fn walk(&mut self, random: &mut Random) {
+        self.servers = 2 + random.index(2);
+        self.servers_known = 1;
+        self.clients_listen = false;
+        self.limits.reply_dial = ReplyDial::Never;
+        self.limits.ask_min = random.index(3);
+        self.limits.exceptions_max = 1_024;
+        self.workload.calls = 20 + random.index(20);
+        self.workload.open_us = 0..300_000;
+        self.shape.depth_max = 4 + random.index(4);
+        self.shape.fan_out_max = 2;
+        self.shape.stream_percent = 0;
     }
 
     /// Up to two servers that are asked, and maybe a client that never is.

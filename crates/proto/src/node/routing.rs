@@ -3,8 +3,8 @@
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened, Request, Rung,
-    Settled,
+    Ask, BRANCHES_MAX, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened,
+    Request, Rung, Settled,
 };
 
 use super::super::links::{Noise, Way};
@@ -166,16 +166,18 @@ impl<O: Outbox> Node<O> {
         if !self.links.may_answer(now, by.link) {
             return;
         }
-        let mut left = EXCEPTIONS_MAX;
+        let (mut exceptions_left, mut branches_left) = (EXCEPTIONS_MAX, BRANCHES_MAX);
         let mut statements = Vec::new();
         for (origin, from) in &ask.origins {
             let statement = match *origin == self.identity.incarnation {
                 true => self.initiator.statement(*origin, *from),
-                false => self.visits.statement(*origin, *from),
+                false => self.visits.statement(now, by.via, (*origin, *from), branches_left),
             };
             // What finds no room is asked for again.
-            let Some(rest) = left.checked_sub(statement.exceptions.len()) else { break };
-            left = rest;
+            let rest = exceptions_left.checked_sub(statement.exceptions.len());
+            let Some(rest) = rest else { break };
+            exceptions_left = rest;
+            branches_left -= statement.branches.len();
             statements.push(statement);
         }
         let message = Message::Settled(Settled { statements });

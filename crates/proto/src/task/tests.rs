@@ -330,3 +330,21 @@ fn metadata_beyond_its_bound_is_refused_and_the_reply_is_not() {
     task.finish();
     assert_eq!(sole_reply(&mut task).extensions.len(), 1);
 }
+
+/// Found by the simulation (walks, seed 522): more entries than may ride on other frames leave as
+/// soon as the task is there, and those of a task in the place of another were lost.
+#[test]
+fn a_task_in_the_place_of_another_passes_on_the_entries_it_was_given() {
+    let many = vec![ancestor(1); RIDING_ENTRIES_MAX + 1];
+    let mut task = task_with(Vec::new());
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    outputs(&mut task);
+    assert!(task.retire());
+    task.replace(task_with(many.clone()));
+    task.reply(Bytes::new()).unwrap();
+    task.finish();
+    let outputs = outputs(&mut task);
+    assert_eq!(outputs[0], manifest(None, many));
+    assert_eq!(outputs.len(), 2, "{outputs:?}");
+}

@@ -32,13 +32,12 @@ impl Visits {
         self.note_over(now, (place.0, place.1.0), accounts, || place.clone(), links);
     }
 
-    /// A task that ran is over. If that is known of its call, or of a task above it, nothing or a
-    /// stub is enough.
+    /// A task that ran is over. If that is known of its call, nothing of it is kept.
     pub(super) fn note_over(
         &mut self,
         now: Timestamp,
         (ring, seq): (RingIndex, u64),
-        Accounts { origin, payer, request_bytes, is_below_over }: Accounts,
+        Accounts { origin, payer, request_bytes }: Accounts,
         place: impl FnOnce() -> Place,
         links: &mut Links,
     ) {
@@ -59,19 +58,8 @@ impl Visits {
         of_origin.over += 1;
         if of_origin.is_settled(seq) {
             self.forget(&place(), true, links);
-        } else if is_below_over {
-            self.forget_as_stub(now, &place(), links);
         } else {
             self.ask_if_many(now, ring, origin, links);
-        }
-    }
-
-    /// Drops a record of which a stub is enough.
-    pub(super) fn forget_as_stub(&mut self, now: Timestamp, place: &Place, links: &mut Links) {
-        let Some(ring) = self.origins.ring_mut(place.0) else { return };
-        if let Some(record) = ring.records.remove(&place.1) {
-            self.leave_stub(now, place.0, &record, links);
-            self.arm_ring(place.0);
         }
     }
 

@@ -57,9 +57,6 @@ pub(super) struct Record {
     pub(super) waiting_bytes: u32,
     /// Bytes that its request has taken of the room for large ones, until it is over.
     pub(super) request_bytes: u32,
-    /// It is below a task that was here and is over for everybody: so is this one, once it has
-    /// ended.
-    pub(super) is_below_over: bool,
     pub(super) state: State,
 }
 
@@ -109,16 +106,14 @@ pub(super) struct Accounts {
     pub(super) payer: PeerIndex,
     /// Bytes that its request has taken, to be given back.
     pub(super) request_bytes: usize,
-    /// It is below a task that is over for everybody.
-    pub(super) is_below_over: bool,
 }
 
 impl Record {
     /// The task is over. Returns what it was before.
     pub(super) fn end(&mut self, over: Over) -> (State, Accounts) {
         let request_bytes = std::mem::take(&mut self.request_bytes) as usize;
-        let Self { origin, payer, is_below_over, .. } = *self;
-        let accounts = Accounts { origin, payer, request_bytes, is_below_over };
+        let Self { origin, payer, .. } = *self;
+        let accounts = Accounts { origin, payer, request_bytes };
         (std::mem::replace(&mut self.state, State::Over(over)), accounts)
     }
 
@@ -149,7 +144,6 @@ impl Record {
             forget_at,
             waiting_bytes: 0,
             request_bytes: 0,
-            is_below_over: false,
             state: State::Gone,
         }
     }
@@ -511,19 +505,6 @@ impl Records {
         let recent = self.recent.front().map(|record| record.seq);
         let old = self.old.first_key_value().map(|((seq, _, _), _)| *seq);
         recent.into_iter().chain(old).min()
-    }
-
-    /// The numbers from `from` on of which anything is kept, ascending, with repetitions.
-    pub(super) fn numbers_from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
-        let start = self.first_of(from);
-        let recent = self.recent.range(start..).filter(|record| record.is_there());
-        let mut recent = recent.map(|record| record.seq).peekable();
-        let mut old = self.old.range(lowest(from)..).map(|((seq, _, _), _)| *seq).peekable();
-        std::iter::from_fn(move || match (recent.peek(), old.peek()) {
-            (Some(one), Some(other)) if other < one => old.next(),
-            (Some(_), _) => recent.next(),
-            (None, _) => old.next(),
-        })
     }
 
     /// All records, in no particular order.

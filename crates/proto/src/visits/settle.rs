@@ -5,12 +5,11 @@
 //! the finished tasks whose requests it sent, and all below them, into stubs. A node that remembers
 //! much asks.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::id::{CallId, Incarnation, LinkId, NodeLife, Path, TaskKey};
+use crate::id::{CallId, Incarnation, LinkId, NodeId, NodeLife, TaskKey};
 use crate::intervals::Intervals;
 use crate::key::Key;
 use crate::limits::Limits;
@@ -24,7 +23,7 @@ use crate::{Arrival, Outbound};
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
-use super::{Place, RingIndex, Visits};
+use super::{RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
 /// sooner than it answers says nothing, and is not asked again before an answer could no longer
@@ -138,13 +137,14 @@ impl Visits {
         }
     }
 
-    /// The word of who sent these requests that those of calls in `[from, to)` are over which it
-    /// had sent when it was asked, that is, those that had come by then.
+    /// The word of who sent these requests that those of calls in `[from, to)` are over, where
+    /// `is_over`, which it had sent when it was asked, that is, those that had come by then.
     fn make_stubs(
         &mut self,
         now: Timestamp,
         (ring, asked_at): (RingIndex, Timestamp),
         (from, to): (u64, u64),
+        is_over: impl Fn(&Record) -> bool,
         links: &mut Links,
     ) {
         let Some(of_ring) = self.origins.ring_mut(ring) else { return };
@@ -152,53 +152,18 @@ impl Visits {
             return;
         }
         let mut gone = Vec::new();
-        let is_meant = |record: &Record| record.since <= asked_at;
+        let is_meant = |record: &Record| record.since <= asked_at && is_over(record);
         of_ring.records.drain_over((from, to), is_meant, |record| gone.push(record));
-        let mut over = BTreeMap::<u64, AllOver>::new();
-        for record in &gone {
-            self.leave_stub(now, ring, record, links);
-            if !record.children().is_empty() {
-                over.entry(record.seq).or_default().insert(record);
-            }
-        }
+        gone.iter().for_each(|record| self.leave_stub(now, ring, record, links));
         self.arm_ring(ring);
-        over.iter().for_each(|(seq, over)| self.note_over_below(now, ring, (*seq, over), links));
     }
 
     /// A record that was just taken out of its ring leaves a stub.
-    pub(super) fn leave_stub(
-        &mut self,
-        now: Timestamp,
-        ring: RingIndex,
-        record: &Record,
-        links: &mut Links,
-    ) {
+    fn leave_stub(&mut self, now: Timestamp, ring: RingIndex, record: &Record, links: &mut Links) {
         if record.forget_at > now && !mutant::is(Mutant::NoStubs) {
             self.keep_stub(ring, &record.name(), record.forget_at, links);
         }
         self.let_go(ring, record, false, links);
-    }
-
-    /// What is below a task that is over for everybody is over, too, whoever sent it: where a call
-    /// passes two servers more than once, each would wait for the other's word.
-    fn note_over_below(
-        &mut self,
-        now: Timestamp,
-        ring: RingIndex,
-        (seq, over): (u64, &AllOver),
-        links: &mut Links,
-    ) {
-        let Some(life) = self.origins.ring(ring).map(|ring| ring.name.life) else { return };
-        let below = self.records_of(CallId { origin: life, seq });
-        let below = below.filter(|(_, record)| over.is_above(record));
-        let below = below.map(|(ring, record)| (ring, record.name()));
-        for place in below.collect::<SmallVec<[Place; 2]>>() {
-            let Some(record) = self.record_mut(&place) else { continue };
-            record.is_below_over = true;
-            if record.is_over() {
-                self.forget_as_stub(now, &place, links);
-            }
-        }
     }
 
     fn keep_stub(&mut self, ring: RingIndex, name: &Name, until: Timestamp, links: &mut Links) {
@@ -348,18 +313,64 @@ impl Visits {
     }
 
     /// This node's word about the calls of another origin, for a neighbour that it sent requests of
-    /// them: what it holds nothing of is over, as far as it sent it.
-    pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
+    /// them: what none of its tasks is left of that have sent any there is over. Of calls in which
+    /// something has grown old it names the branches that are not: two servers that a call passes
+    /// to and fro would each wait for the other's word about the whole.
+    pub(crate) fn statement(
+        &self,
+        now: Timestamp,
+        to: NodeId,
+        (origin, from): (Incarnation, u64),
+        branches_max: usize,
+    ) -> Statement {
         let most = self.limits.exceptions_max;
-        let rings = self.origins.rings_of(origin);
-        let held = rings.flat_map(|(_, ring)| {
-            let mut last = None;
-            let numbers = ring.records.numbers_from(from);
-            // Each once: one call with many tasks here must not hide those that come after it.
-            let numbers = numbers.filter(|number| last.replace(*number) != Some(*number));
-            numbers.take(most + 1).collect::<Vec<_>>()
-        });
-        Statement::of(origin, (from, u64::MAX), held, most)
+        let least = (to, CallId { origin, seq: from }, RingIndex::LEAST);
+        let there = self.left.range(least..);
+        let there = there.take_while(|((node, call, _), _)| *node == to && call.origin == origin);
+        let mut held: Vec<u64> = Vec::new();
+        for ((_, call, _), _) in there {
+            // Each once: what one call has sent there must not hide those that come after it.
+            if held.last() != Some(&call.seq) {
+                held.push(call.seq);
+            }
+            if held.len() > most {
+                break;
+            }
+        }
+        let mut statement = Statement::of(origin, (from, u64::MAX), held, most);
+        if mutant::is(Mutant::BranchesNotNamed) {
+            return statement;
+        }
+        for seq in &statement.exceptions {
+            let left = branches_max - statement.branches.len();
+            if let Some(tasks) = self.old_branches_to(now, to, CallId { origin, seq: *seq }, left) {
+                statement.branches.extend(tasks.into_iter().map(|task| (*seq, task)));
+            }
+        }
+        statement
+    }
+
+    /// The branches that tasks of a call here have sent to a node, at most so many; `None` unless
+    /// all of these tasks are old.
+    fn old_branches_to(
+        &self,
+        now: Timestamp,
+        to: NodeId,
+        call: CallId,
+        most: usize,
+    ) -> Option<Vec<TaskKey>> {
+        let mut tasks = Vec::new();
+        for (_, record) in self.records_of(call) {
+            let branches = record.branches();
+            let there = branches.filter(|(.., child)| child.node == to && child.link.is_some());
+            let before = tasks.len();
+            tasks.extend(there.map(|(task, ..)| task).take(most + 1 - before));
+            let is_old = record.since + self.limits.worry_min <= now;
+            if tasks.len() > most || (tasks.len() > before && !is_old) {
+                return None;
+            }
+        }
+        Some(tasks)
     }
 
     /// A statement of another node, about its own calls or those of somebody else.
@@ -371,7 +382,7 @@ impl Visits {
         links: &mut Links,
     ) {
         for statement in &settled.statements {
-            let Statement { origin, from, to, exceptions } = statement;
+            let Statement { origin, from, to, exceptions, branches } = statement;
             let exceptions = match mutant::is(Mutant::ExceptionsIgnored) {
                 true => &[],
                 false => exceptions.as_slice(),
@@ -396,40 +407,20 @@ impl Visits {
                 let Some(asked_at) = asked_at.and_then(|of| of.asked.take(by.link, *from)) else {
                     continue;
                 };
-                gaps.for_each(|gap| self.make_stubs(now, (ring, asked_at), gap, links));
+                for gap in gaps {
+                    self.make_stubs(now, (ring, asked_at), gap, |_| true, links);
+                }
+                for of_call in branches.chunk_by(|(one, _), (next, _)| one == next) {
+                    let seq = of_call[0].0;
+                    let is_over = |record: &Record| of_call.iter().all(|(_, t)| *t != record.task);
+                    self.make_stubs(now, (ring, asked_at), (seq, seq + 1), is_over, links);
+                }
                 let most = self.limits.exceptions_max;
                 if let Some(ring) = self.origins.ring_mut(ring) {
                     ring.asked.note(ring.over, statement, most);
                 }
             }
         }
-    }
-}
-
-/// Tasks of a call that are over for everybody, by path.
-#[derive(Default)]
-struct AllOver(BTreeMap<Path, SmallVec<[(u32, Key); 1]>>);
-
-impl AllOver {
-    /// Tasks of one path and different keys that are looked at: of honest nodes there is one.
-    const KEYS_MAX: usize = 4;
-
-    fn insert(&mut self, record: &Record) {
-        let of_path = self.0.entry(record.task.path.clone()).or_default();
-        if of_path.len() < Self::KEYS_MAX {
-            of_path.push((record.task.hop, record.key));
-        }
-    }
-
-    /// True when one of them is above this one, at the cost of its depth.
-    fn is_above(&self, below: &Record) -> bool {
-        let of_path = |path: Path| self.0.get(&path).map(|of| (path, of));
-        below.task.path.prefixes().filter_map(of_path).any(|(path, of)| {
-            let is_later = |hop: u32| path != below.task.path || hop < below.task.hop;
-            of.iter().any(|(hop, key)| {
-                is_later(*hop) && key.descend(&path, &below.task.path) == Some(below.key)
-            })
-        })
     }
 }
 

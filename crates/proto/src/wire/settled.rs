@@ -1,6 +1,6 @@
 //! SETTLED: which calls of some origins are settled.
 
-use crate::id::Incarnation;
+use crate::id::{Incarnation, TaskKey};
 use crate::mutant::{self, Mutant};
 
 use super::ask::ASKED_MAX;
@@ -9,12 +9,16 @@ use super::codec::{Out, Reader, WireError};
 /// Most exceptions of one SETTLED, over all its statements.
 pub const EXCEPTIONS_MAX: usize = 1024;
 
+/// Most branches that one SETTLED names, over all its statements.
+pub const BRANCHES_MAX: usize = 1024;
+
 /// Says which calls of some origins are settled, as an ASK wanted to know. It is about no one call:
-/// its header is [`Header::without_call`](super::Header::without_call). Typically 32 bytes, and 1
-/// to 3 for each exception.
+/// its header is [`Header::without_call`](super::Header::without_call). Typically 33 bytes, and 1
+/// to 3 for each exception. Branches are named only in what has grown old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// The statements: one to [`ASKED_MAX`], with [`EXCEPTIONS_MAX`] exceptions in all.
+    /// The statements: one to [`ASKED_MAX`], with [`EXCEPTIONS_MAX`] exceptions and
+    /// [`BRANCHES_MAX`] branches in all.
     pub statements: Vec<Statement>,
 }
 
@@ -30,10 +34,16 @@ pub struct Statement {
     pub to: u64,
     /// Numbers among these that are not settled, ascending.
     pub exceptions: Vec<u64>,
+    /// Branches that are not over, of exceptions, by number. Where any of a call is named, all
+    /// others are over that the sender of this has sent to its receiver.
+    pub branches: Vec<(u64, TaskKey)>,
 }
 
 /// Fewest bytes of a statement on the wire.
-const STATEMENT_BYTES_MIN: usize = 11;
+const STATEMENT_BYTES_MIN: usize = 12;
+
+/// Fewest bytes of a number and a branch.
+const BRANCH_BYTES_MIN: usize = 3;
 
 impl Settled {
     pub(super) fn write(&self, out: &mut impl Out) {
@@ -42,10 +52,11 @@ impl Settled {
     }
 
     pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
-        let mut exceptions_left = EXCEPTIONS_MAX;
+        let (mut exceptions_left, mut branches_left) = (EXCEPTIONS_MAX, BRANCHES_MAX);
         let statements = input.some(ASKED_MAX, STATEMENT_BYTES_MIN, |input| {
-            let statement = Statement::read(exceptions_left, input)?;
+            let statement = Statement::read(exceptions_left, branches_left, input)?;
             exceptions_left -= statement.exceptions.len();
+            branches_left -= statement.branches.len();
             Ok(statement)
         })?;
         Ok(Self { statements })
@@ -69,11 +80,11 @@ impl Statement {
             to = if mutant::is(Mutant::ExceptionsCut) { to } else { *first_left_out };
             exceptions.truncate(most);
         }
-        Self { origin, from, to, exceptions }
+        Self { origin, from, to, exceptions, branches: Vec::new() }
     }
 
     fn write(&self, out: &mut impl Out) {
-        debug_assert!(self.is_in_order(), "exceptions ascend and are within what is said");
+        debug_assert!(self.is_in_order(), "numbers ascend and are within what is said");
         out.u64(self.origin.0);
         out.varint(self.from);
         out.varint(self.to.wrapping_sub(self.from));
@@ -83,9 +94,20 @@ impl Statement {
             out.varint(exception.wrapping_sub(before));
             before = *exception;
         }
+        out.count(self.branches.len());
+        let mut before = self.from;
+        for (seq, task) in &self.branches {
+            out.varint(seq.wrapping_sub(before));
+            out.key(task);
+            before = *seq;
+        }
     }
 
-    fn read(exceptions_max: usize, input: &mut Reader) -> Result<Self, WireError> {
+    fn read(
+        exceptions_max: usize,
+        branches_max: usize,
+        input: &mut Reader,
+    ) -> Result<Self, WireError> {
         let (origin, from) = (Incarnation(input.u64()?), input.varint()?);
         let to = from.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
         let mut before = from;
@@ -93,7 +115,12 @@ impl Statement {
             before = before.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
             Ok(before)
         })?;
-        let statement = Self { origin, from, to, exceptions };
+        let mut before = from;
+        let branches = input.list_up_to(branches_max, BRANCH_BYTES_MIN, |input| {
+            before = before.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
+            Ok((before, input.key()?))
+        })?;
+        let statement = Self { origin, from, to, exceptions, branches };
         if statement.is_in_order() { Ok(statement) } else { Err(WireError::Invalid) }
     }
 
@@ -102,5 +129,7 @@ impl Statement {
         self.from <= self.to
             && self.exceptions.is_sorted_by(|one, next| one < next)
             && self.exceptions.iter().all(is_within)
+            && self.branches.is_sorted_by_key(|(seq, _)| *seq)
+            && self.branches.iter().all(|(seq, _)| self.exceptions.binary_search(seq).is_ok())
     }
 }

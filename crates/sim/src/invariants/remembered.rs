@@ -16,17 +16,26 @@ use super::{Invariant, Observation};
 /// Longest pause between two questions that told little: 5 ms, doubled eight times.
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(1_280);
 
+/// A call by its origin, who sent it, if the origin is connected, and its number.
+type Name = (NodeLife, NodeLife, bool, u64);
+
 /// I30 of `settlement.md`.
 #[derive(Debug)]
 pub(super) struct Remembered {
     /// Time in which a server learns what is settled, where one answer has room for all that is
     /// not, and connections hold.
     lag: Option<Duration>,
+    /// Servers that a call passes at most between one that is connected to its initiator and
+    /// another: each asks the one before it.
+    hops: u32,
     /// Finished tasks of one sender for which no server asks.
     ask_min: usize,
-    /// Calls that each server remembers though they are settled, by origin, sender and number, with
-    /// the time when that was first seen.
-    settled: BTreeMap<NodeId, BTreeMap<(NodeLife, NodeLife, u64), Timestamp>>,
+    /// Pairs of a server and who sent it requests: what one of them is not worth a question for
+    /// keeps what is below it at the others.
+    pairs: usize,
+    /// Calls that each server remembers though they are settled, with the time when that was first
+    /// seen.
+    settled: BTreeMap<NodeId, BTreeMap<Name, Timestamp>>,
     looks: BTreeMap<NodeId, u64>,
 }
 
@@ -44,7 +53,9 @@ impl Remembered {
             + network.latency_max(64 << 10) * 4;
         Self {
             lag: is_plain.then_some(lag),
+            hops: u32::try_from(scenario.shape.depth_max).unwrap_or(u32::MAX),
             ask_min: limits.ask_min,
+            pairs: scenario.servers * scenario.servers,
             settled: BTreeMap::new(),
             looks: BTreeMap::new(),
         }
@@ -55,24 +66,29 @@ impl Remembered {
         let before = self.settled.remove(&node.identity().node).unwrap_or_default();
         for (origin, sender, seq) in node.visits().remembered() {
             let call = oracle.calls.get(&CallId { origin: origin.life, seq });
-            let is_settled = call.is_some_and(|call| call.settled_at.is_some());
-            if is_settled && node.links().to_life(origin).is_some() {
-                let name = (origin, sender, seq);
+            if call.is_some_and(|call| call.settled_at.is_some()) {
+                let is_connected = node.links().to_life(origin).is_some();
+                let name = (origin, sender, is_connected, seq);
                 settled.insert(name, before.get(&name).copied().unwrap_or(oracle.now));
             }
         }
-        let mut stale = BTreeMap::<(NodeLife, NodeLife), usize>::new();
-        for ((origin, sender, _), since) in &settled {
-            if *since + lag < oracle.now {
-                *stale.entry((*origin, *sender)).or_default() += 1;
+        let mut stale = BTreeMap::<(NodeLife, NodeLife, bool), usize>::new();
+        for ((origin, sender, is_connected, _), since) in &settled {
+            let hops = if *is_connected { 1 } else { self.hops };
+            if *since + lag * hops < oracle.now {
+                *stale.entry((*origin, *sender, *is_connected)).or_default() += 1;
             }
         }
         self.settled.insert(node.identity().node, settled);
-        match stale.into_iter().find(|(_, count)| *count > self.ask_min) {
+        let most = |is_connected: bool| match is_connected {
+            true => self.ask_min,
+            false => self.ask_min * self.pairs,
+        };
+        match stale.into_iter().find(|((.., connected), count)| *count > most(*connected)) {
             None => Ok(()),
-            Some(((origin, sender), count)) => Err(format!(
-                "{} remembers {count} calls of {origin:?}, sent by {sender:?}, that have been \
-                 settled for {lag:?}, and asks for more than {}",
+            Some(((origin, sender, is_connected), count)) => Err(format!(
+                "{} remembers {count} calls of {origin:?}, connected: {is_connected}, sent by \
+                 {sender:?}, that have been settled for long, and asks for more than {}",
                 node.identity().node,
                 self.ask_min
             )),

@@ -488,7 +488,8 @@ impl World {
                 } else {
                     name.call.seq.saturating_add(3)
                 };
-                let all = Statement { origin, from: 0, to, exceptions: Vec::new() };
+                let all =
+                    Statement { origin, from: 0, to, exceptions: Vec::new(), branches: Vec::new() };
                 Message::Settled(Settled { statements: vec![all] })
             }
             95..=97 => {

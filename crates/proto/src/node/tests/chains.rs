@@ -1,13 +1,13 @@
 //! How servers forget that share no connection with the initiator (`settlement.md` S10).
 
 use super::super::*;
-use super::mesh::{Mesh, Sent, millis};
+use super::mesh::{Mesh, Sent, id, millis};
 use super::settlement::{detach, pass, remembered, settle, shares, statement};
 use super::strangers::{frame, in_the_name_of, key, request, send};
 use crate::call::CallOptions;
 use crate::id::CallId;
 use crate::key::Key;
-use crate::wire::{Asked, Probe, ReplyRoute, TaskStatus};
+use crate::wire::{Asked, Probe, ReplyRoute, Statement, TaskStatus};
 
 fn stubs(mesh: &Mesh, at: u64) -> usize {
     mesh.nodes[&at].visits().stub_count()
@@ -200,8 +200,7 @@ fn a_node_deep_in_a_tree_asks_who_sent_the_requests() {
     assert_eq!(shares(&mesh, 3).0, 2 + 65_usize.div_ceil(4), "four count as one");
 }
 
-/// Calls that pass the same servers more than once: each of those waits for the word of the other,
-/// but for what is below a task that is over.
+/// Calls that pass the same servers more than once: each of those waits for the word of the other.
 #[test]
 fn servers_that_a_call_passes_twice_forget_it() {
     let mut mesh = Mesh::new(4, &Limits::default());
@@ -230,4 +229,67 @@ fn servers_that_a_call_passes_twice_forget_it() {
     // As many of each sender as are not worth a question, with up to two more below each.
     let all = [2, 3, 4].map(|at| remembered(&mesh, at));
     assert!(all.iter().all(|count| *count <= 3 * 64), "{all:?}");
+}
+
+/// Two servers that have sent each other branches of one call, neither above the other's, and below
+/// each a branch that went back: whoever says of the whole call that it is not over waits for ever.
+#[test]
+fn servers_that_send_each_other_branches_of_a_call_forget_it() {
+    let limits = Limits { ask_min: 0, ..Limits::default() };
+    let mut mesh = Mesh::new(4, &limits);
+    for (one, other) in [(1, 2), (2, 3), (2, 4), (3, 4)] {
+        mesh.connect(one, other);
+    }
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3, 4]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    for (path, to) in [("/0/0", 4), ("/0/1", 3), ("/0/0/0", 3), ("/0/1/0", 4)] {
+        // Two, for the sole branch of a task that has ended is handed on.
+        mesh.delegate(path, &[to, to]);
+        mesh.finish(path);
+        mesh.deliver_all();
+        mesh.answer(&format!("{path}/1"), b"");
+    }
+    for path in ["/0/0/0/0", "/0/1/0/0"] {
+        mesh.answer(path, b"");
+    }
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, call), Some(crate::call::End::Complete));
+    detach(&mut mesh, call);
+    for _ in 0..400 {
+        mesh.pass(millis(5));
+        mesh.deliver_all();
+    }
+    assert_eq!([2, 3, 4].map(|at| remembered(&mesh, at)), [0; 3]);
+    assert!(stubs(&mesh, 3) > 0 && stubs(&mesh, 4) > 0, "nobody has told them of the initiator");
+}
+
+/// A neighbour says which branches are not over only of what it has sent itself, and what came
+/// since it was asked is not meant.
+#[test]
+fn named_branches_stay_and_all_others_of_the_call_go() {
+    let (mut mesh, first, _, _) = chain();
+    mesh.pass(millis(1));
+    let call = CallId { seq: 7, ..first };
+    let relayed = || ReplyRoute::Node { node: id(1), addresses: Vec::new() };
+    for path in ["/0/0", "/0/1"] {
+        send(&mut mesh, 2, 3, frame(call, path, request(Key(9), relayed(), 0))).unwrap();
+        mesh.answer(path, b"");
+    }
+    assert_eq!(remembered(&mesh, 3), 3);
+    let named =
+        Statement { branches: vec![(7, key("/0/1"))], ..statement(&mesh, 1, 99, vec![1, 7]) };
+    settle(&mut mesh, 4, 3, named.clone());
+    assert_eq!(remembered(&mesh, 3), 3, "nobody has asked node 4");
+    settle(&mut mesh, 2, 3, named.clone());
+    assert_eq!(remembered(&mesh, 3), 3, "they came after the question");
+    mesh.wire.clear();
+    mesh.pass(millis(500));
+    assert!(!mesh.hold_back("ASK").is_empty());
+    settle(&mut mesh, 2, 3, named);
+    assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (2, 1));
+    let left: Vec<_> = mesh.nodes[&3].visits().remembered().map(|(.., seq)| seq).collect();
+    assert_eq!(left, [1, 7]);
 }

@@ -374,7 +374,7 @@ pub(super) fn settle(mesh: &mut Mesh, by: u64, at: u64, statement: Statement) {
 }
 
 pub(super) fn statement(mesh: &Mesh, from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
-    Statement { origin: mesh.life(1), from, to, exceptions }
+    Statement { origin: mesh.life(1), from, to, exceptions, branches: Vec::new() }
 }
 
 /// From where on, how far, and exceptions among other numbers.
@@ -565,18 +565,26 @@ fn an_initiator_runs_nothing_of_a_call_that_is_over() {
 /// calls after it were over.
 #[test]
 fn a_call_with_many_tasks_does_not_hide_those_after_it() {
-    let (mut mesh, first) = Mesh::calling(2, &[2, 2, 2]);
-    let second = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
     let limits = Limits { exceptions_max: 2, ..Limits::default() };
-    let both = mesh.nodes[&2].visits().statement(first.origin, 0);
-    assert_eq!(both.exceptions, [first.seq, second.seq]);
-    let mut mesh = Mesh::connected_with(2, &limits);
-    let calls: Vec<CallId> = [3, 2, 1]
-        .into_iter()
-        .map(|width| mesh.call(1, &vec![2; width], CallOptions::default()))
-        .collect();
-    mesh.deliver_all();
-    let most = mesh.nodes[&2].visits().statement(calls[0].origin, 0);
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let sent = |mesh: &mut Mesh, width: usize| {
+        let call = mesh.call(1, &vec![2; width], CallOptions::default());
+        mesh.deliver_all();
+        for root in 0..width {
+            let path = format!("/{root}");
+            mesh.delegate(&path, &[3, 3]);
+            mesh.finish(&path);
+        }
+        mesh.deliver_all();
+        call
+    };
+    let calls = [3, 2, 1].map(|width| sent(&mut mesh, width));
+    let said = |mesh: &Mesh, to: u64| {
+        let of = (calls[0].origin, 0);
+        mesh.nodes[&2].visits().statement(mesh.now, id(to), of, 1_024)
+    };
+    let most = said(&mesh, 3);
     assert_eq!((most.exceptions, most.to), (vec![calls[0].seq, calls[1].seq], calls[2].seq));
+    assert_eq!(most.branches, [], "they are young");
+    assert_eq!(said(&mesh, 1).exceptions, [], "nothing was sent there");
 }

@@ -8,10 +8,10 @@ use crate::key::Key;
 use crate::wire::entry::CHILDREN_MAX;
 use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
-    ASKED_MAX, About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest,
-    EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown,
-    Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute, Request,
-    Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
+    ASKED_MAX, About, Ask, Asked, BRANCHES_MAX, Cancel, CancelReason, Cast, Cause, Credit,
+    Credited, Digest, EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item,
+    ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
+    ReplyRoute, Request, Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
 };
 
 /// Bytes that TCP adds: the frame's length.
@@ -76,7 +76,7 @@ fn fail(text: &str) -> Fail {
 }
 
 fn statement(from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
-    Statement { origin: header("/").call.origin, from, to, exceptions }
+    Statement { origin: header("/").call.origin, from, to, exceptions, branches: Vec::new() }
 }
 
 /// An entry whose children went to `node_count` nodes in turn.
@@ -155,7 +155,7 @@ fn typical_frames_are_this_small() {
             32,
         ),
         ("ask", Frame::new(Header::without_call(), Message::Ask(ask)), 29),
-        ("settled", Frame::new(Header::without_call(), Message::Settled(settled)), 32),
+        ("settled", Frame::new(Header::without_call(), Message::Settled(settled)), 33),
         ("item of a request", task(Message::Item(request_item)), 21),
         (
             "cast",
@@ -416,9 +416,11 @@ fn values_out_of_range_are_refused() {
 fn statements_have_one_encoding() {
     // Of calls 10 to 19.
     let decodes = |exceptions: &[u8]| {
-        raw(12, 0, &[&[1], &ANY_U64, &[10, 10], exceptions]).map(|frame| match frame.message {
-            Message::Settled(settled) => settled.statements[0].exceptions.clone(),
-            message => panic!("{message:?}"),
+        raw(12, 0, &[&[1], &ANY_U64, &[10, 10], exceptions, &[0]]).map(|frame| {
+            match frame.message {
+                Message::Settled(settled) => settled.statements[0].exceptions.clone(),
+                message => panic!("{message:?}"),
+            }
         })
     };
     assert_eq!(decodes(&[0]), Ok(Vec::new()));
@@ -428,12 +430,22 @@ fn statements_have_one_encoding() {
     assert_eq!(decodes(&[2, 9, 1]), Err(WireError::Invalid), "beyond, behind one within");
     let last: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
     let of = |fields: &[&[u8]]| raw(12, 0, &[&[1], &ANY_U64, &fields.concat()]).map(|_| ());
-    assert_eq!(of(&[last, &[0, 0]]), Ok(()), "of no call");
-    assert_eq!(of(&[last, &[0, 1, 0]]), Err(WireError::Invalid), "an exception of no call");
-    assert_eq!(of(&[last, &[1, 0]]), Err(WireError::Invalid), "to overflows");
-    assert_eq!(of(&[&[1], last, &[0]]), Err(WireError::Invalid), "to overflows");
-    assert_eq!(of(&[&[0], last, &[0]]), Ok(()), "of all calls but the last");
-    assert_eq!(of(&[&[9, 9, 1], last]), Err(WireError::Invalid), "an exception overflows");
+    assert_eq!(of(&[last, &[0, 0, 0]]), Ok(()), "of no call");
+    assert_eq!(of(&[last, &[0, 1, 0, 0]]), Err(WireError::Invalid), "an exception of no call");
+    assert_eq!(of(&[last, &[1, 0, 0]]), Err(WireError::Invalid), "to overflows");
+    assert_eq!(of(&[&[1], last, &[0, 0]]), Err(WireError::Invalid), "to overflows");
+    assert_eq!(of(&[&[0], last, &[0, 0]]), Ok(()), "of all calls but the last");
+    assert_eq!(of(&[&[9, 9, 1], last, &[0]]), Err(WireError::Invalid), "an exception overflows");
+    // Calls 10 to 19 but 10 and 12, and the branch /1 of some.
+    let named = |seqs: &[u8]| {
+        let branches: Vec<u8> = seqs.iter().flat_map(|seq| [*seq, 1, 1, 0]).collect();
+        of(&[&[10, 10, 2, 0, 2], &[u8::try_from(seqs.len()).unwrap()], &branches])
+    };
+    assert_eq!(named(&[0, 0, 2, 0]), Ok(()));
+    assert_eq!(named(&[1]), Err(WireError::Invalid), "of a call that is no exception");
+    assert_eq!(named(&[2, 1]), Err(WireError::Invalid), "of one behind the exceptions");
+    let count = u8::try_from(10 + ANY_U64.len()).unwrap();
+    assert_eq!(of(&[&[10, 10, 0, count]]), Err(WireError::OverLimit), "more than there is room");
 }
 
 #[test]
@@ -503,7 +515,7 @@ fn a_frame_names_256_tasks_at_most() {
 }
 
 #[test]
-fn a_frame_names_256_origins_and_1_024_exceptions_at_most() {
+fn a_frame_names_256_origins_1_024_exceptions_and_1_024_branches_at_most() {
     let decodes = |message| {
         let frame = Frame::new(Header::without_call(), message);
         let decoded = Frame::decode(frame.to_bytes());
@@ -524,4 +536,13 @@ fn a_frame_names_256_origins_and_1_024_exceptions_at_most() {
     assert_eq!(decodes(with(&[EXCEPTIONS_MAX - 1, 0, 1])), Ok(()));
     assert_eq!(decodes(with(&[EXCEPTIONS_MAX + 1])), Err(WireError::OverLimit));
     assert_eq!(decodes(with(&[EXCEPTIONS_MAX - 1, 0, 2])), Err(WireError::OverLimit));
+    let named = |counts: &[usize]| {
+        let of = |count: &usize| Statement {
+            branches: vec![(1, header("/2").task); *count],
+            ..statement(0, 9, vec![1])
+        };
+        settled(counts.iter().map(of).collect())
+    };
+    assert_eq!(decodes(named(&[BRANCHES_MAX - 1, 1])), Ok(()));
+    assert_eq!(decodes(named(&[BRANCHES_MAX - 1, 2])), Err(WireError::OverLimit));
 }

@@ -310,14 +310,20 @@ fn settled() -> impl Strategy<Value = Settled> {
 /// Each step is a difference: from the number before to an exception, and from the last to the end.
 fn statement() -> impl Strategy<Value = Statement> {
     let steps = vec(number_u32(), 0..6);
-    (origin(), number(), number_u32(), steps).prop_map(|(origin, from, behind, steps)| {
+    let named = vec((any::<prop::sample::Index>(), key()), 0..4);
+    let parts = (origin(), number(), number_u32(), steps, named);
+    parts.prop_map(|(origin, from, behind, steps, named)| {
         let from = from.min(u64::MAX >> 1);
         let (mut exceptions, mut next) = (Vec::new(), from);
         for step in steps {
             exceptions.push(next + u64::from(step));
             next += u64::from(step) + 1;
         }
-        Statement { origin, from, to: next + u64::from(behind), exceptions }
+        let named = named.into_iter().filter(|_| !exceptions.is_empty());
+        let mut branches: Vec<_> =
+            named.map(|(place, task)| (*place.get(&exceptions), task)).collect();
+        branches.sort_by_key(|(seq, _)| *seq);
+        Statement { origin, from, to: next + u64::from(behind), exceptions, branches }
     })
 }
 
