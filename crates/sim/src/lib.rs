@@ -14,14 +14,16 @@
 //! the simulation does not cover is the driver, the transports and real time.
 //!
 //! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency,
-//! faults, and uplinks and downlinks by the [`hose`] model, which is a component of its own. It and
-//! the delay line are behind the feature `runtime` (default); without that the crate depends on
-//! [`convoke_proto`] alone.
+//! faults, and uplinks and downlinks by the [`hose`] model, which is a component of its own, and
+//! [`disk::SimDisk`], a disk for each host. These and the delay line are behind the feature
+//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "runtime")]
 pub mod delay;
+#[cfg(feature = "runtime")]
+pub mod disk;
 pub mod hose;
 pub mod invariants;
 pub mod network;

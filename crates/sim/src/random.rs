@@ -48,6 +48,20 @@ impl Random {
         self.within(0..1000) < u64::from(per_mille)
     }
 
+    /// True when something of this probability, from 0 to 1, happens. Draws nothing when it cannot.
+    pub fn happens(&mut self, probability: f64) -> bool {
+        // 53 bits are what the fraction of an f64 holds.
+        probability > 0.0 && ((self.draw() >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+
+    /// A time from zero to `longest`. Draws nothing when that is zero.
+    pub fn up_to(&mut self, longest: Duration) -> Duration {
+        match u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1) {
+            0 => Duration::ZERO,
+            nanos => Duration::from_nanos(self.draw() % (nanos + 1)),
+        }
+    }
+
     /// A time in `range`, in microseconds.
     pub fn micros(&mut self, range: Range<u64>) -> Duration {
         Duration::from_micros(self.within(range))
@@ -69,6 +83,8 @@ pub const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -84,5 +100,22 @@ mod tests {
         assert!((0..1000).all(|_| (5..9).contains(&random.within(5..9))));
         assert_eq!(random.within(3..3), 3);
         assert_eq!(random.pick::<u8>(&[]), None);
+    }
+
+    #[test]
+    fn probabilities_are_kept() {
+        let mut random = Random::new(7);
+        assert!((0..1_000).all(|_| random.happens(1.0) && !random.happens(0.0)));
+        let count = (0..10_000).filter(|_| random.happens(0.25)).count();
+        assert!((2_300..2_700).contains(&count), "{count} of 10,000");
+    }
+
+    #[test]
+    fn durations_stay_within_the_longest() {
+        let mut random = Random::new(7);
+        let longest = Duration::from_nanos(3);
+        let drawn: BTreeSet<_> = (0..100).map(|_| random.up_to(longest).as_nanos()).collect();
+        assert!(drawn.into_iter().eq(0..=3));
+        assert_eq!(random.up_to(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -1,0 +1,283 @@
+//! The files of the host, by std, on tokio's threads for what blocks.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fs4::{FileExt, TryLockError};
+
+use crate::path::parts;
+use crate::{Disk, DiskError, DiskFailure, DiskFile, Entry, Open};
+
+/// The files below one folder of the host.
+///
+/// Each operation runs on a thread of tokio for what blocks (`spawn_blocking`), so it is to be
+/// called within a tokio runtime, and under a paused clock no time passes meanwhile.
+///
+/// A directory is synced by `fsync` on Unix. Windows has no such call: there
+/// [`Disk::sync_dir`] checks that the directory exists and relies on the journal of NTFS. Files of
+/// other systems are neither read nor written: that fails as unsupported.
+#[derive(Clone, Debug)]
+pub struct HostDisk {
+    root: Arc<Path>,
+}
+
+impl HostDisk {
+    /// The files below `root`, a directory that exists.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into().into() }
+    }
+
+    /// Runs `act` on the place of `path`.
+    async fn at<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        path: &str,
+        act: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        let place = self.place(operation, path)?;
+        blocking(operation, place, move |place| act(place).map_err(DiskFailure::from)).await
+    }
+
+    fn place(&self, operation: &'static str, path: &str) -> Result<Arc<Path>, DiskError> {
+        match parts(path) {
+            Ok(parts) => {
+                let place = parts.iter().fold(self.root.to_path_buf(), |at, part| at.join(part));
+                Ok(place.into())
+            }
+            Err(failure) => Err(DiskError::new(operation, path, failure)),
+        }
+    }
+}
+
+impl Disk for HostDisk {
+    type File = HostFile;
+    type Lock = HostLock;
+
+    async fn open(&self, path: &str, open: Open) -> Result<HostFile, DiskError> {
+        let place = self.place("open", path)?;
+        let opened = blocking("open", Arc::clone(&place), move |place| open_file(place, open));
+        Ok(HostFile { file: Arc::new(opened.await?), place, open })
+    }
+
+    async fn create_dir(&self, path: &str) -> Result<(), DiskError> {
+        self.at("create the directory", path, |place| fs::create_dir(place)).await
+    }
+
+    async fn list(&self, dir: &str) -> Result<Vec<Entry>, DiskError> {
+        self.at("list", dir, |place| {
+            let entries = fs::read_dir(place)?.map(|entry| {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                Ok(Entry { name, is_dir: entry.file_type()?.is_dir() })
+            });
+            let mut entries: Vec<_> = entries.collect::<io::Result<_>>()?;
+            entries.sort();
+            Ok(entries)
+        })
+        .await
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let to = self.place("rename to", to)?;
+        self.at("rename", from, move |from| fs::rename(from, to)).await
+    }
+
+    async fn remove(&self, path: &str) -> Result<(), DiskError> {
+        let remove = |place: &Path| match fs::symlink_metadata(place)?.is_dir() {
+            true => fs::remove_dir(place),
+            false => fs::remove_file(place),
+        };
+        self.at("remove", path, remove).await
+    }
+
+    async fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.at("sync the directory", dir, sync_dir).await
+    }
+
+    async fn lock(&self, path: &str) -> Result<HostLock, DiskError> {
+        let place = self.place("lock", path)?;
+        blocking("lock", place, |place| {
+            let file = open_file(place, Open::Create)?;
+            match FileExt::try_lock(&file) {
+                Ok(()) => Ok(HostLock { _file: file }),
+                Err(TryLockError::WouldBlock) => Err(DiskFailure::Locked),
+                Err(TryLockError::Error(error)) => Err(error.into()),
+            }
+        })
+        .await
+    }
+}
+
+/// An open file of the host.
+#[derive(Clone, Debug)]
+pub struct HostFile {
+    file: Arc<File>,
+    place: Arc<Path>,
+    open: Open,
+}
+
+/// The lock of a file of the host: the system's, which ends with the process at the latest.
+#[derive(Debug)]
+pub struct HostLock {
+    _file: File,
+}
+
+impl HostFile {
+    async fn act<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        act: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        let file = Arc::clone(&self.file);
+        let act = move |_: &Path| act(&file).map_err(DiskFailure::from);
+        blocking(operation, Arc::clone(&self.place), act).await
+    }
+
+    /// The system calls a write to a file that was opened for reading a bad descriptor.
+    fn check_writable(&self, operation: &'static str) -> Result<(), DiskError> {
+        match self.open {
+            Open::Read => Err(failed(operation, &self.place, DiskFailure::ReadOnly)),
+            Open::Write | Open::New | Open::Create => Ok(()),
+        }
+    }
+}
+
+impl DiskFile for HostFile {
+    async fn len(&self) -> Result<u64, DiskError> {
+        self.act("ask for the length of", |file| Ok(file.metadata()?.len())).await
+    }
+
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes, DiskError> {
+        self.act("read", move |file| read_at(file, offset, len)).await
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<usize, DiskError> {
+        self.check_writable("write")?;
+        self.act("write", move |file| match write_at(file, offset, &bytes)? {
+            0 if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
+            count => Ok(count),
+        })
+        .await
+    }
+
+    async fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.check_writable("set the length of")?;
+        self.act("set the length of", move |file| file.set_len(len)).await
+    }
+
+    async fn sync(&self) -> Result<(), DiskError> {
+        // Length included: `fdatasync` leaves out only what reading the data does not need.
+        self.act("sync", |file| file.sync_data()).await
+    }
+}
+
+/// Runs `act` where it may block.
+async fn blocking<T: Send + 'static>(
+    operation: &'static str,
+    place: Arc<Path>,
+    act: impl FnOnce(&Path) -> Result<T, DiskFailure> + Send + 'static,
+) -> Result<T, DiskError> {
+    let of = Arc::clone(&place);
+    let done = match tokio::task::spawn_blocking(move || act(&of)).await {
+        Ok(done) => done,
+        Err(error) => Err(DiskFailure::Device(format!("the runtime did not run it: {error}"))),
+    };
+    done.map_err(|failure| failed(operation, &place, failure))
+}
+
+fn failed(operation: &'static str, place: &Path, failure: DiskFailure) -> DiskError {
+    DiskError::new(operation, place.display().to_string(), failure)
+}
+
+fn open_file(place: &Path, open: Open) -> Result<File, DiskFailure> {
+    let mut options = OpenOptions::new();
+    match open {
+        Open::Read => options.read(true),
+        Open::Write => options.read(true).write(true),
+        Open::New => options.read(true).write(true).create_new(true),
+        Open::Create => options.read(true).write(true).create(true).truncate(false),
+    };
+    let file = options.open(place)?;
+    // Unix opens a directory for reading as if it were a file.
+    if file.metadata()?.is_dir() { Err(DiskFailure::WrongKind) } else { Ok(file) }
+}
+
+#[cfg(unix)]
+fn sync_dir(place: &Path) -> io::Result<()> {
+    fs::read_dir(place)?;
+    File::open(place)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_dir(place: &Path) -> io::Result<()> {
+    fs::read_dir(place).map(drop)
+}
+
+/// Most bytes that a read asks for before it knows that they are there.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        let start = bytes.len();
+        bytes.resize(len.min(start + READ_BYTES_MAX), 0);
+        let count = read_some_at(file, offset.saturating_add(start as u64), &mut bytes[start..]);
+        bytes.truncate(start + *count.as_ref().unwrap_or(&0));
+        match count {
+            // The system has no offset that large, so no file has bytes there.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(0) => break,
+            Ok(_) => {}
+        }
+    }
+    Ok(bytes.into())
+}
+
+fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match write_some_at(file, offset, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => return written,
+        }
+    }
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::FileExt as PlatformFile;
+#[cfg(windows)]
+use std::os::windows::fs::FileExt as PlatformFile;
+
+#[cfg(unix)]
+fn read_some_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    PlatformFile::read_at(file, bytes, offset)
+}
+
+#[cfg(unix)]
+fn write_some_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    PlatformFile::write_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_some_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    PlatformFile::seek_read(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_some_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    PlatformFile::seek_write(file, bytes, offset)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn read_some_at(_: &File, _: u64, _: &mut [u8]) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(any(unix, windows)))]
+fn write_some_at(_: &File, _: u64, _: &[u8]) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,62 @@
+//! The files of the host keep the duties of a disk, and say what is wrong and where.
+#![cfg(feature = "conformance")]
+
+use bytes::Bytes;
+use convoke_disk::{Disk, DiskFailure, DiskFile, HostDisk, Open, conformance};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[tokio::test]
+async fn the_files_of_the_host_keep_the_duties_of_a_disk() -> Result {
+    let folder = tempfile::tempdir()?;
+    let disk = HostDisk::new(folder.path());
+    Ok(conformance::all(&disk, &HostDisk::new(folder.path())).await?)
+}
+
+#[tokio::test]
+async fn an_error_names_operation_place_and_reason() -> Result {
+    let folder = tempfile::tempdir()?;
+    let error = HostDisk::new(folder.path()).open("ledger", Open::Write).await;
+    let text = error.err().ok_or("there is no such file")?.to_string();
+    assert!(text.starts_with("cannot open") && text.ends_with("it does not exist"), "{text}");
+    assert!(text.contains(&*folder.path().join("ledger").to_string_lossy()), "{text}");
+    Ok(())
+}
+
+/// As long as a file handle: a dropped handle of the ledger must not unlock it.
+#[tokio::test]
+async fn a_lock_is_held_as_long_as_its_guard_and_no_longer() -> Result {
+    let folder = tempfile::tempdir()?;
+    let disk = HostDisk::new(folder.path());
+    let lock = disk.lock("lock").await?;
+    let handle = disk.open("lock", Open::Write).await?;
+    handle.write_all_at(0, Bytes::from_static(b"1234")).await?;
+    drop(handle);
+    let again = disk.lock("lock").await.err().ok_or("it is locked")?;
+    assert_eq!(again.failure, DiskFailure::Locked);
+    drop(lock);
+    disk.lock("lock").await?;
+    Ok(())
+}
+
+/// `/dev/full` is a device on which every write finds no space.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_says_so() -> Result {
+    let file = HostDisk::new("/dev").open("full", Open::Write).await?;
+    let error = file.write_all_at(0, Bytes::from_static(b"x")).await.err().ok_or("it is full")?;
+    assert_eq!(error.to_string(), "cannot write \"/dev/full\": the disk is full");
+    Ok(())
+}
+
+#[test]
+fn a_file_outlives_the_runtime_that_opened_it() -> Result {
+    let folder = tempfile::tempdir()?;
+    let build = || tokio::runtime::Builder::new_current_thread().build();
+    let disk = HostDisk::new(folder.path());
+    let file = build()?.block_on(disk.open("a", Open::New))?;
+    // The runtime that opened it is gone; another serves as well.
+    build()?.block_on(file.write_all_at(0, Bytes::from_static(b"x")))?;
+    assert_eq!(build()?.block_on(file.read_at(0, 9))?, "x");
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! Names of files and directories, without I/O: which are seen, which are durable.
+//!
+//! A change of names moves files, or rather numbers of files, to other names or to none, as a
+//! whole. Changes that depend on each other become durable in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::settings::Fate;
+use crate::random::Random;
+
+/// Number of a file or directory. Never used again.
+pub(super) type Inode = u64;
+
+/// The directory without a name.
+pub(super) const ROOT: Inode = 0;
+
+/// A name within a directory.
+pub(super) type Place = (Inode, String);
+
+/// Changes above which the oldest are made durable, as every system does.
+const UNSYNCED_MAX: usize = 1 << 14;
+
+/// Who is where.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tree {
+    inodes: BTreeMap<Place, Inode>,
+    places: BTreeMap<Inode, Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    number: u64,
+    /// Files, and where they are from then on.
+    moves: Vec<(Inode, Option<Place>)>,
+    /// Names that are taken or given up.
+    touched: Vec<Place>,
+    /// A new directory.
+    creates_dir: bool,
+    /// A file or directory goes into another directory.
+    crosses: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    seen: Tree,
+    durable: Tree,
+    unsynced: VecDeque<Change>,
+    next: u64,
+}
+
+impl Tree {
+    pub(super) fn find(&self, dir: Inode, name: &str) -> Option<Inode> {
+        self.inodes.get(&(dir, name.to_owned())).copied()
+    }
+
+    /// True when a file or directory has a name.
+    pub(super) fn has(&self, inode: Inode) -> bool {
+        self.places.contains_key(&inode)
+    }
+
+    /// The names in a directory, in order.
+    pub(super) fn list(&self, dir: Inode) -> impl Iterator<Item = (&str, Inode)> {
+        let entries = self.inodes.range((dir, String::new())..);
+        let entries = entries.take_while(move |((of, _), _)| *of == dir);
+        entries.map(|((_, name), inode)| (name.as_str(), *inode))
+    }
+
+    /// True when `inode` is `dir` or somewhere below it.
+    pub(super) fn is_within(&self, inode: Inode, dir: Inode) -> bool {
+        let mut at = inode;
+        while at != dir {
+            match self.places.get(&at) {
+                Some((above, _)) => at = *above,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn apply(&mut self, change: &Change) {
+        for (inode, place) in &change.moves {
+            self.put(*inode, place.as_ref());
+        }
+    }
+
+    fn put(&mut self, inode: Inode, place: Option<&Place>) {
+        if let Some(old) = self.places.remove(&inode) {
+            self.inodes.remove(&old);
+        }
+        let Some(place) = place else { return };
+        if let Some(replaced) = self.inodes.insert(place.clone(), inode) {
+            self.places.remove(&replaced);
+        }
+        self.places.insert(inode, place.clone());
+    }
+
+    /// Forgets what no path leads to.
+    fn prune(&mut self) {
+        let inodes: Vec<_> = self.places.keys().copied().collect();
+        let lost = inodes.into_iter().filter(|inode| !self.is_within(*inode, ROOT));
+        lost.collect::<Vec<_>>().into_iter().for_each(|inode| self.put(inode, None));
+    }
+}
+
+impl Change {
+    /// Directories of which it is a part.
+    fn dirs(&self) -> impl Iterator<Item = Inode> {
+        self.touched.iter().map(|(dir, _)| *dir)
+    }
+
+    fn inodes(&self) -> impl Iterator<Item = Inode> {
+        self.moves.iter().map(|(inode, _)| *inode)
+    }
+
+    fn removed(&self) -> impl Iterator<Item = Inode> {
+        self.moves.iter().filter(|(_, place)| place.is_none()).map(|(inode, _)| *inode)
+    }
+}
+
+/// What some changes are about, to find those that depend on one of them, or it on them.
+#[derive(Default)]
+struct Concerned {
+    inodes: BTreeSet<Inode>,
+    removed: BTreeSet<Inode>,
+    dirs: BTreeSet<Inode>,
+    places: BTreeSet<Place>,
+    creates_dir: bool,
+    crosses: bool,
+}
+
+impl Concerned {
+    fn add(&mut self, change: &Change) {
+        self.inodes.extend(change.inodes());
+        self.removed.extend(change.removed());
+        self.dirs.extend(change.dirs());
+        self.places.extend(change.touched.iter().cloned());
+        self.creates_dir |= change.creates_dir;
+        self.crosses |= change.crosses;
+    }
+
+    fn has(&self, change: &Change) -> bool {
+        change.inodes().any(|inode| self.inodes.contains(&inode))
+            || change.touched.iter().any(|place| self.places.contains(place))
+            // A directory does not go before what was in it has gone elsewhere.
+            || change.removed().any(|inode| self.dirs.contains(&inode))
+            || change.dirs().any(|dir| self.removed.contains(&dir))
+            // Out of order two of these could make a circle, or lead to where no path does.
+            || (change.crosses && (self.crosses || self.creates_dir))
+            || (change.creates_dir && self.crosses)
+    }
+}
+
+impl Names {
+    pub(super) fn seen(&self) -> &Tree {
+        &self.seen
+    }
+
+    pub(super) fn durable(&self) -> &Tree {
+        &self.durable
+    }
+
+    /// Gives a file or directory a name, its first or another. Who has it already loses it.
+    pub(super) fn place(&mut self, inode: Inode, is_dir: bool, dir: Inode, name: &str) {
+        let place = (dir, name.to_owned());
+        let replaced = self.seen.find(dir, name).filter(|replaced| *replaced != inode);
+        let old = self.seen.places.get(&inode).cloned();
+        let moves = replaced.map(|replaced| (replaced, None)).into_iter();
+        self.change(Change {
+            number: self.next,
+            moves: moves.chain([(inode, Some(place.clone()))]).collect(),
+            creates_dir: is_dir && old.is_none(),
+            crosses: old.as_ref().is_some_and(|(from, _)| *from != dir),
+            touched: old.into_iter().chain([place]).collect(),
+        });
+    }
+
+    /// Takes the name of a file or directory.
+    pub(super) fn remove(&mut self, inode: Inode) {
+        self.change(Change {
+            number: self.next,
+            moves: vec![(inode, None)],
+            creates_dir: false,
+            crosses: false,
+            touched: self.seen.places.get(&inode).cloned().into_iter().collect(),
+        });
+    }
+
+    fn change(&mut self, change: Change) {
+        self.next += 1;
+        self.seen.apply(&change);
+        self.unsynced.push_back(change);
+        if self.unsynced.len() > UNSYNCED_MAX {
+            self.keep_first(1);
+        }
+    }
+
+    /// Number of the next change: a sync that begins now covers all before it.
+    pub(super) fn next_change(&self) -> u64 {
+        self.next
+    }
+
+    /// Makes the changes of `dir` before `next` durable, and those on which they depend.
+    pub(super) fn sync(&mut self, dir: Inode, next: u64) {
+        let mut concerned = Concerned::default();
+        let mut synced = BTreeSet::new();
+        for change in self.unsynced.iter().rev().filter(|change| change.number < next) {
+            if change.dirs().any(|of| of == dir) || concerned.has(change) {
+                concerned.add(change);
+                synced.insert(change.number);
+            }
+        }
+        self.keep(|change| synced.contains(&change.number));
+    }
+
+    /// Makes those changes durable, in order, and the others not yet.
+    fn keep(&mut self, mut is_kept: impl FnMut(&Change) -> bool) {
+        let durable = &mut self.durable;
+        self.unsynced.retain(|change| {
+            let is_kept = is_kept(change);
+            if is_kept {
+                durable.apply(change);
+            }
+            !is_kept
+        });
+    }
+
+    fn keep_first(&mut self, count: usize) {
+        self.unsynced.drain(..count).for_each(|change| self.durable.apply(&change));
+    }
+
+    /// Leaves what a crash leaves.
+    pub(super) fn crash(&mut self, fate: Fate, random: &mut Random) {
+        match fate {
+            Fate::Kept | Fate::Zeroed | Fate::Garbled => self.keep(|_| true),
+            Fate::Lost => {}
+            Fate::Torn => self.keep_first(random.index(self.unsynced.len() + 1)),
+            Fate::Reordered => {
+                let mut lost = Concerned::default();
+                self.keep(|change| {
+                    let is_kept = !lost.has(change) && random.chance(50);
+                    if !is_kept {
+                        lost.add(change);
+                    }
+                    is_kept
+                });
+            }
+        }
+        self.unsynced.clear();
+        self.durable.prune();
+        self.seen = self.durable.clone();
+    }
+
+    /// True when a file has a name, or may have one after a crash.
+    pub(super) fn is_named(&self, inode: Inode) -> bool {
+        let is_moved = |change: &Change| change.inodes().any(|of| of == inode);
+        self.seen.has(inode) || self.durable.has(inode) || self.unsynced.iter().any(is_moved)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! The simulated disk: its promises, its faults, and what it finds in programs.
+#![cfg(feature = "runtime")]
+
+mod contents;
+mod crashes;
+mod faults;
+mod ledger;
+mod names;
+mod recovery;
+mod support;
