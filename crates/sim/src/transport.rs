@@ -65,7 +65,39 @@
 //! - **Capacity** may be that of a way ([`Conditions::bandwidth`]), and that of a node: one uplink
 //!   and one downlink for all its connections, see [`SimNetwork::uplink`]. A frame passes each as a
 //!   whole.
-//! - **Loss, cuts and crashes** end connections; single frames are never lost.
+//! - **Loss, cuts and crashes** end connections; single frames are never lost, but by a hook.
+//!
+//! # Hooks
+//! A [`Hook`] sees the frames between two nodes, or all, and lets each pass, drops it, holds it,
+//! doubles it or puts other bytes in its place:
+//!
+//! ```
+//! # use convoke_proto::id::NodeId;
+//! # use convoke_sim::transport::*;
+//! # let network = SimNetwork::new(42);
+//! let mut is_first = true;
+//! let hook = network.hook(NodeId::new(1), NodeId::new(2), move |frame| {
+//!     let is_meant = frame.to() == NodeId::new(1) && frame.name() == "REPLY";
+//!     if is_meant && std::mem::take(&mut is_first) { Action::Drop } else { Action::Pass }
+//! });
+//! // ... the first reply of node 2 never arrives ...
+//! drop(hook); // from here on everything passes
+//! ```
+//! - It is asked when a frame **arrives**, behind latency, loss, bandwidth and partitions, in the
+//!   order of arrival: control first, each lane in order. What a cut or a crash of the receiver has
+//!   lost it never sees. Several hooks are asked in the order in which they were added.
+//! - What it does **not hold** keeps its lane's order. A held frame is passed by others; let go, it
+//!   arrives at once, or after the partition that there is by then.
+//! - A **held frame keeps its part** of the connection's window, so what a hook can hold is bounded,
+//!   and who holds a whole window holds up the lane.
+//! - When its **connection ends**, by whatever way, a held frame is gone with it. The ends learn of
+//!   the connection's end, and of nothing else.
+//! - To the ends a frame that was **dropped** looks sent. No transport may do that: what an endpoint
+//!   makes of it is what it makes of a peer that lies.
+//! - [`SimNetwork::traffic`] counts what was sent, whatever hooks do to it.
+//! - The **function** runs in the task that delivers to the receiver, one frame at a time. It may
+//!   cut, crash and partition, and must not wait. A frame at which it ends the connection for the
+//!   receiver does not arrive any more, whatever it answers.
 //!
 //! # Determinism
 //! On a current-thread runtime with a paused clock everything happens in the same order in every
@@ -78,6 +110,7 @@ mod carrier;
 mod connection;
 mod delivery;
 mod dial;
+mod hook;
 mod network;
 mod pipe;
 mod topology;
@@ -94,8 +127,9 @@ use convoke_transport::{
 use tokio::time::Instant;
 
 use self::network::Network;
-use self::topology::Topology;
+use self::topology::{Nodes, Topology};
 
+pub use self::hook::{Action, Hook, SimFrame};
 pub use self::topology::{Conditions, Timing, Traffic};
 
 /// The only scheme of a simulated network.
@@ -209,6 +243,22 @@ impl SimNetwork {
     pub fn crash(&self, node: NodeId) {
         let wires = self.topology(|topology| topology.crash(node));
         wires.iter().for_each(|wire| wire.crash(node));
+    }
+
+    /// Lets `decide` see every frame between two nodes, both ways, from now on and until the [`Hook`]
+    /// is dropped: see [hooks](self#hooks).
+    pub fn hook(
+        &self,
+        a: NodeId,
+        b: NodeId,
+        decide: impl FnMut(&SimFrame<'_>) -> Action + Send + 'static,
+    ) -> Hook {
+        Hook::add(&self.network, Some(Nodes([a, b])), decide)
+    }
+
+    /// Lets `decide` see every frame between any two nodes, as [`SimNetwork::hook`] does.
+    pub fn hook_all(&self, decide: impl FnMut(&SimFrame<'_>) -> Action + Send + 'static) -> Hook {
+        Hook::add(&self.network, None, decide)
     }
 
     /// Traffic from one node to another so far. Exact: the frames that were appended, and

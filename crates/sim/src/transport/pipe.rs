@@ -9,8 +9,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use convoke_transport::{Appended, Lane, NotWritable, Received};
+use convoke_transport::{Appended, Lane, NotWritable};
 use tokio::time::Instant;
+
+use super::hook::HookId;
 
 /// Bytes that a frame costs beyond its own, in buffers, windows, bandwidth and counters; so that
 /// frames without content are bounded too.
@@ -59,11 +61,22 @@ pub(crate) enum Departure {
     Lost,
 }
 
-/// Frames that the sink gets at once, and what they cost.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) frames: Vec<Received>,
-    pub(crate) bytes: [usize; 2],
+/// A frame that has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub(crate) lane: Lane,
+    pub(crate) bytes: Bytes,
+    /// Bytes of the window that come back when it is taken.
+    pub(crate) cost: usize,
+    /// The last hook that has seen it, or 0.
+    pub(crate) passed: HookId,
+}
+
+/// A frame that a hook holds; it keeps its part of the window.
+#[derive(Debug)]
+struct Held {
+    frame: Arrived,
+    until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -74,6 +87,8 @@ pub(crate) struct Pipe {
     end: Option<(Instant, PipeEnd)>,
     /// Nothing arrives since then.
     held_since: Option<Instant>,
+    /// Taken out of the line by hooks, in the order in which they came.
+    held: Vec<Held>,
 }
 
 #[derive(Debug)]
@@ -97,6 +112,7 @@ impl Pipe {
             goodbye: None,
             end: None,
             held_since,
+            held: Vec::new(),
         }
     }
 
@@ -179,6 +195,7 @@ impl Pipe {
             queue.carried.clear();
             queue.coming.clear();
         }
+        self.held.clear();
     }
 
     /// Lets nothing arrive from now on.
@@ -195,36 +212,63 @@ impl Pipe {
             queue.coming.iter_mut().for_each(|(at, _)| *at = due.max(*at));
             queue.last_due = queue.last_due.map(|last| last.max(due));
         }
+        self.held.iter_mut().flat_map(|held| &mut held.until).for_each(|at| *at = due.max(*at));
         if let Some((at, _)) = &mut self.end {
             *at = due.max(*at);
         }
+    }
+
+    /// Takes a frame that has arrived out of the line, until then or until it is let go.
+    pub(crate) fn keep_back(&mut self, frame: Arrived, until: Option<Instant>) {
+        self.held.push(Held { frame, until });
+    }
+
+    /// Lets what a hook holds arrive now. How many frames.
+    pub(crate) fn let_go(&mut self, hook: HookId, now: Instant) -> usize {
+        let of_hook = self.held.iter_mut().filter(|held| held.frame.passed == hook);
+        of_hook.map(|held| held.until = Some(now)).count()
+    }
+
+    pub(crate) fn held_by(&self, hook: HookId) -> usize {
+        self.held.iter().filter(|held| held.frame.passed == hook).count()
+    }
+
+    /// Largest frame that its receiver takes.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        self.frame_bytes_max
     }
 
     pub(crate) fn held_since(&self) -> Option<Instant> {
         self.held_since
     }
 
-    /// Takes what has arrived, control first.
-    pub(crate) fn take_due(&mut self, now: Instant) -> Batch {
-        let mut batch = Batch::default();
+    /// Takes what has arrived, control first, and of a lane what was held first.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Arrived> {
+        let mut arrived = Vec::new();
         if self.held_since.is_some() {
-            return batch;
+            return arrived;
         }
         for lane in LANES {
+            let is_due = |held: &mut Held| held.frame.lane == lane && held.is_due(now);
+            arrived.extend(self.held.extract_if(.., is_due).map(|held| held.frame));
             let coming = &mut self.lanes[index(lane)].coming;
             let due_count = coming.iter().take_while(|(due, _)| *due <= now).count();
-            for (_, bytes) in coming.drain(..due_count) {
-                batch.bytes[index(lane)] += cost(bytes.len());
-                batch.frames.push(Received { lane, bytes });
-            }
+            arrived.extend(coming.drain(..due_count).map(|(_, bytes)| Arrived {
+                lane,
+                cost: cost(bytes.len()),
+                bytes,
+                passed: 0,
+            }));
         }
-        batch
+        arrived
     }
 
     /// The end, once it and everything before it has arrived.
     pub(crate) fn reached_end(&self, now: Instant) -> Option<PipeEnd> {
         let has_all = |queue: &LaneQueue| queue.coming.is_empty() && queue.carried.is_empty();
-        let is_through = self.held_since.is_none() && self.lanes.iter().all(has_all);
+        let is_through = self.held_since.is_none()
+            && self.lanes.iter().all(has_all)
+            && !self.held.iter().any(|held| held.is_due(now));
         self.end.as_ref().filter(|(due, _)| is_through && *due <= now).map(|(_, end)| end.clone())
     }
 
@@ -237,7 +281,8 @@ impl Pipe {
         // The end comes behind what is carried, whenever that arrives.
         let is_carrying = self.lanes.iter().any(|queue| !queue.carried.is_empty());
         let end = self.end.as_ref().filter(|_| !is_carrying).map(|(due, _)| *due);
-        frames.map(|(due, _)| *due).chain(end).min()
+        let held = self.held.iter().filter_map(|held| held.until);
+        frames.map(|(due, _)| *due).chain(held).chain(end).min()
     }
 
     /// The sink has taken a batch.
@@ -255,6 +300,12 @@ impl Pipe {
     pub(crate) fn is_writable(&self, lane: Lane) -> bool {
         let queue = &self.lanes[index(lane)];
         queue.queued_bytes < queue.limits.soft
+    }
+}
+
+impl Held {
+    fn is_due(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
     }
 }
 
@@ -339,10 +390,10 @@ mod tests {
         // The large one is above the window, so it goes alone.
         for len in [10, 4 << 20, 10] {
             pump(&mut pipe, now);
-            let batch = pipe.take_due(now);
-            assert_eq!(batch.frames.iter().map(|frame| frame.bytes.len()).sum::<usize>(), len);
-            assert!(pipe.take_due(now).frames.is_empty());
-            pipe.give_back(batch.bytes);
+            let arrived = pipe.take_due(now);
+            assert_eq!(arrived.iter().map(|frame| frame.bytes.len()).sum::<usize>(), len);
+            assert!(pipe.take_due(now).is_empty());
+            pipe.give_back([0, arrived.iter().map(|frame| frame.cost).sum()]);
         }
         assert!(pipe.is_flushed());
     }
@@ -357,7 +408,7 @@ mod tests {
         pump(&mut pipe, later);
         assert!(pipe.pump_goodbye(now));
         assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, Some(later)));
-        assert_eq!(pipe.take_due(later).frames.len(), 1);
+        assert_eq!(pipe.take_due(later).len(), 1);
         assert_eq!(pipe.reached_end(now), None);
         assert_eq!(pipe.reached_end(later), Some(PipeEnd::Goodbye("enough".into())));
     }
@@ -372,7 +423,7 @@ mod tests {
         assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, None));
         pipe.arrive(Lane::Data, later);
         assert_eq!((pipe.reached_end(later), pipe.next_due()), (None, Some(now)));
-        assert_eq!(pipe.take_due(later).frames.len(), 1);
+        assert_eq!(pipe.take_due(later).len(), 1);
         assert_eq!(pipe.reached_end(later), Some(PipeEnd::Goodbye("enough".into())));
     }
 
@@ -383,10 +434,35 @@ mod tests {
         append(&mut pipe, Lane::Control, 10).unwrap();
         pump(&mut pipe, now);
         pipe.hold(now);
-        assert!(pipe.take_due(later).frames.is_empty());
+        assert!(pipe.take_due(later).is_empty());
         assert_eq!((pipe.next_due(), pipe.held_since()), (None, Some(now)));
         pipe.release(later);
-        assert!(pipe.take_due(now).frames.is_empty());
-        assert_eq!(pipe.take_due(later).frames.len(), 1);
+        assert!(pipe.take_due(now).is_empty());
+        assert_eq!(pipe.take_due(later).len(), 1);
+    }
+
+    #[test]
+    fn what_a_hook_holds_leaves_the_line_and_keeps_its_window() {
+        let (mut pipe, now) = (pipe(2 << 20), Instant::now());
+        let later = now + Duration::from_secs(1);
+        for len in [1 << 20, 10] {
+            append(&mut pipe, Lane::Data, len).unwrap();
+        }
+        pump(&mut pipe, now);
+        let mut held = pipe.take_due(now);
+        assert_eq!(held.len(), 1);
+        held[0].passed = 3;
+        pipe.keep_back(held[0].clone(), None);
+        pump(&mut pipe, now);
+        assert!(!pipe.is_flushed(), "the window is taken");
+        assert_eq!((pipe.held_by(3), pipe.held_by(4), pipe.next_due()), (1, 0, None));
+        // The end does not wait for it, but for what was let go.
+        pipe.end_at(now, PipeEnd::Reset("gone".into()));
+        assert!(pipe.reached_end(now).is_some());
+        assert_eq!((pipe.let_go(4, later), pipe.let_go(3, later)), (0, 1));
+        assert_eq!((pipe.next_due(), pipe.take_due(now)), (Some(now), Vec::new()));
+        assert_eq!(pipe.reached_end(later), None);
+        assert_eq!(pipe.take_due(later), held);
+        assert!(pipe.reached_end(later).is_some());
     }
 }

@@ -9,6 +9,7 @@ use convoke_transport::{Hello, Lane, Sink};
 use tokio::time::Instant;
 
 use super::carrier::{Carrier, Token};
+use super::hook::Hooks;
 use super::pipe::Departure;
 use super::wire::Wire;
 use crate::random::Random;
@@ -88,6 +89,7 @@ pub(crate) struct Topology {
     /// There from when the first uplink or downlink is set.
     pub(crate) carrier: Option<Carrier>,
     pub(crate) listeners: BTreeMap<String, Arc<Listening>>,
+    pub(crate) hooks: Hooks,
     wires: BTreeMap<LinkNonce, Weak<Wire>>,
     held: BTreeMap<Pair, Instant>,
     busy_until: BTreeMap<Pair, Instant>,
@@ -105,6 +107,7 @@ impl Topology {
             paths: BTreeMap::new(),
             carrier: None,
             listeners: BTreeMap::new(),
+            hooks: Hooks::default(),
             wires: BTreeMap::new(),
             held: BTreeMap::new(),
             busy_until: BTreeMap::new(),
@@ -151,14 +154,14 @@ impl Topology {
     ) -> Departure {
         let conditions = self.conditions(pair);
         self.count(pair, lane, bytes);
-        if happens(&mut self.random, conditions.loss) {
+        if self.random.happens(conditions.loss) {
             return Departure::Lost;
         }
         let sent = match (lane, conditions.bandwidth) {
             (Lane::Data, Some(bandwidth)) => self.occupy(now, pair, bytes, bandwidth),
             _ => now,
         };
-        let arrives = sent + conditions.latency + up_to(&mut self.random, conditions.jitter);
+        let arrives = sent + conditions.latency + self.random.up_to(conditions.jitter);
         match (lane, &mut self.carrier) {
             (Lane::Data, Some(carrier)) => {
                 carrier.send(now, pair, bytes, arrives - now, token());
@@ -273,41 +276,5 @@ impl Nodes {
 
     pub(crate) fn includes(self, node: NodeId) -> bool {
         self.0.contains(&node)
-    }
-}
-
-/// True when something of this probability happens. Draws nothing when it cannot.
-fn happens(random: &mut Random, probability: f64) -> bool {
-    // 53 bits are what the fraction of an f64 holds.
-    probability > 0.0 && ((random.draw() >> 11) as f64) < probability * (1_u64 << 53) as f64
-}
-
-/// From zero to `longest`. Draws nothing when that is zero.
-fn up_to(random: &mut Random, longest: Duration) -> Duration {
-    match u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1) {
-        0 => Duration::ZERO,
-        nanos => Duration::from_nanos(random.draw() % (nanos + 1)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probabilities_are_kept() {
-        let mut random = Random::new(7);
-        assert!((0..1_000).all(|_| happens(&mut random, 1.0) && !happens(&mut random, 0.0)));
-        let count = (0..10_000).filter(|_| happens(&mut random, 0.25)).count();
-        assert!((2_300..2_700).contains(&count), "{count} of 10,000");
-    }
-
-    #[test]
-    fn durations_stay_within_the_longest() {
-        let mut random = Random::new(7);
-        let longest = Duration::from_nanos(3);
-        let drawn: BTreeSet<_> = (0..100).map(|_| up_to(&mut random, longest).as_nanos()).collect();
-        assert!(drawn.into_iter().eq(0..=3));
-        assert_eq!(up_to(&mut random, Duration::ZERO), Duration::ZERO);
     }
 }

@@ -9,6 +9,8 @@
 //!   └── close at once, goodbye heard, cut, lost, crashed ──▶ reason for the sink
 //! ```
 
+mod hooked;
+
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -22,7 +24,7 @@ use tokio::time::Instant;
 use super::SCHEME;
 use super::carrier::Token;
 use super::network::Network;
-use super::pipe::{Batch, Departure, LANES, Pipe, PipeEnd, index};
+use super::pipe::{Arrived, Departure, LANES, Pipe, PipeEnd, index};
 use super::topology::{Nodes, Pair, Timing};
 use super::waiters::Waiters;
 
@@ -54,7 +56,7 @@ impl Side {
 /// Next step of the delivery task of an end.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Deliver(Batch),
+    Deliver(Vec<Arrived>),
     End(CloseReason),
     /// Until something changes, or until then.
     Wait(Option<Instant>),
@@ -207,6 +209,13 @@ impl Wire {
 
     pub(crate) fn is_closed(&self, side: Side) -> bool {
         self.state.lock().ends[side.at()].closing.is_some()
+    }
+
+    /// True when nothing more is delivered at this end: closed, and not gently.
+    pub(crate) fn is_over(&self, side: Side) -> bool {
+        let state = self.state.lock();
+        let end = &state.ends[side.at()];
+        end.closing.is_some() && end.grace_until.is_none()
     }
 
     pub(crate) fn close(&self, side: Side, reason: CloseReason) {
@@ -407,9 +416,9 @@ impl State {
             return Step::End(reason.clone());
         }
         let coming = &mut self.pipes[side.other().at()];
-        let batch = coming.take_due(now);
-        if !batch.frames.is_empty() {
-            return Step::Deliver(batch);
+        let arrived = coming.take_due(now);
+        if !arrived.is_empty() {
+            return Step::Deliver(arrived);
         }
         let silent_until = coming.held_since().map(|since| since + timing.keep_alive_timeout);
         let over = match coming.reached_end(now) {

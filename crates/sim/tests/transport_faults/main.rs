@@ -1,6 +1,7 @@
 //! Effects of the simulated network on connections, under a paused clock: every time is exact.
 #![cfg(feature = "runtime")]
 
+mod hooks;
 mod support;
 
 use std::sync::Arc;
