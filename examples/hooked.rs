@@ -37,7 +37,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         }
         Action::Pass
     });
-    let error = client.call(RESERVE, 2).to(&to_stock).await.expect_err("its reply is lost");
+    let error = client.call(RESERVE, 2).to(to_stock).await.expect_err("its reply is lost");
     println!("{error}");
     let failure = error.failure().ok_or("a branch failed")?;
     assert_eq!((failure.cause, failure.executed), (Cause::ReplyLost, Executed::Yes));
@@ -49,8 +49,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         let is_meant = frame.is_request_of("shop.Stock/Reserve");
         if is_meant && std::mem::take(&mut is_first) { Action::Hold } else { Action::Pass }
     });
-    let held = client.call(RESERVE, 3).to(&to_stock).open()?;
-    let passed = client.call(RESERVE, 4).to(&to_stock).await?;
+    let held = client.call(RESERVE, 3).to(to_stock).open()?;
+    let passed = client.call(RESERVE, 4).to(to_stock).await?;
     println!("{passed} while {} is held", hook.held());
     assert_eq!((passed, hook.release()), (4, 1));
     assert!(held.outcome().await.is_complete());

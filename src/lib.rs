@@ -186,7 +186,7 @@
 //! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
 //! | `zstd` | compression of large messages, `EndpointBuilder::compression`; compiles C | no |
 //! | `json` | `Json`: messages of serde types, without a `.proto` file | no |
-//! | `sim` | the module `sim`: simulated networks, scheme `sim://`, and delays on real ones | no |
+//! | `sim` | the module `sim`: simulated networks, scheme `sim://`, simulated disks, and delays on real networks | no |
 
 #![forbid(unsafe_code)]
 

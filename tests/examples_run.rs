@@ -39,4 +39,6 @@ examples! {
     "metrics": metrics in "../examples/metrics.rs",
     "tower": middleware in "../examples/middleware.rs",
     "sim": simulated in "../examples/simulated.rs",
+    "sim": hooked in "../examples/hooked.rs",
+    "sim": simulated_disk in "../examples/simulated_disk.rs",
 }

@@ -60,7 +60,7 @@ impl Nodes {
     }
 
     async fn add(&self, number: u64) -> Answer {
-        self.client.call(ADD, number).to(&self.to[0]).await
+        self.client.call(ADD, number).to(self.to[0]).await
     }
 
     fn sum(&self) -> u64 {
@@ -219,7 +219,7 @@ async fn a_frame_that_speaks_for_another_call_does_not_count() -> Result {
         garbled.header.call = target.expect("the other call has begun");
         Action::Replace(garbled.to_bytes())
     }));
-    let other = nodes.client.call(LATER, 500).to(&nodes.to[1]).open()?;
+    let other = nodes.client.call(LATER, 500).to(nodes.to[1]).open()?;
     sleep(ms(20)).await;
     assert_eq!(failure(nodes.add(3).await), Some((Cause::ReplyLost, Executed::Yes)));
     assert!(other.outcome().await.is_complete(), "it has its own reply");
@@ -247,7 +247,7 @@ async fn bytes_that_are_no_frame_end_their_connection_and_no_other() -> Result {
     let nodes = Nodes::start().await?;
     let garbage = |_: &SimFrame<'_>| Action::Replace(vec![0xff; 40].into());
     let hook = nodes.hook(first(is_reply, garbage));
-    let elsewhere = nodes.client.call(LATER, 500).to(&nodes.to[1]).open()?;
+    let elsewhere = nodes.client.call(LATER, 500).to(nodes.to[1]).open()?;
     assert_eq!(failure(nodes.add(3).await), Some((Cause::NodeDown, Executed::Maybe)));
     assert_eq!(nodes.client.load().connections, 1);
     drop(hook);
@@ -277,7 +277,7 @@ async fn no_byte_of_a_frame_can_be_changed_to_harm_the_next_call() -> Result {
             bytes[at] ^= 1 << (at % 8);
             Action::Replace(bytes.into())
         });
-        let call = nodes.client.call(ADD, 1).deadline(Duration::from_secs(5)).to(&nodes.to[0]);
+        let call = nodes.client.call(ADD, 1).deadline(Duration::from_secs(5)).to(nodes.to[0]);
         // It may even be another number.
         let _ = call.await;
         drop(hook);
