@@ -229,10 +229,16 @@ impl Call {
     }
 
     /// The caller holds the call no longer: an undecided one is cancelled, a decided one counts on.
+    /// What nobody has read nobody will, and makes room.
     pub(crate) fn detach(&mut self, now: Timestamp) {
         self.cancel(now);
         self.is_detached = true;
-        self.events.clear();
+        for event in std::mem::take(&mut self.events) {
+            if let CallEvent::Reply(delivered) = &event {
+                self.consume(delivered);
+            }
+        }
+        self.drain_credits();
     }
 
     /// True when an item can leave now. If not, the writer is told once one can, or none ever will.
