@@ -5,17 +5,17 @@ use std::process::Command;
 
 use compare::attack::{AttackRow, Class};
 
-/// Frames or connections of each attack.
-const COUNT: u64 = 3_000;
+/// Frames or connections of each attack, and connections that a crowd has at a time.
+const COUNTS: (u64, u64) = (3_000, 100);
 
-fn rows_of(classes: &[Class]) -> Vec<AttackRow> {
+fn rows_of(classes: &[Class], (count, connections): (u64, u64)) -> Vec<AttackRow> {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("attack.json");
-    let (path, count) = (json.to_str().unwrap(), COUNT.to_string());
+    let path = json.to_str().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
     // The time is not what ends it.
-    command.args(["attack", "--seconds", "100", "--frames", &count]);
-    command.args(["--connections", "100", "--json", path]);
+    command.args(["attack", "--seconds", "100", "--frames", &count.to_string()]);
+    command.args(["--connections", &connections.to_string(), "--json", path]);
     classes.iter().for_each(|class| _ = command.args(["--class", &class.name()]));
     let output = command.output().expect("the program starts");
     let table = String::from_utf8(output.stdout).unwrap();
@@ -25,7 +25,11 @@ fn rows_of(classes: &[Class]) -> Vec<AttackRow> {
 
 /// The rows of these classes. What is sent honestly before them does no harm either.
 fn does_no_harm(classes: &[Class]) -> Vec<AttackRow> {
-    let mut rows = rows_of(classes);
+    is_harmless(classes, COUNTS)
+}
+
+fn is_harmless(classes: &[Class], counts: (u64, u64)) -> Vec<AttackRow> {
+    let mut rows = rows_of(classes, counts);
     for row in &rows {
         assert!(row.sent > 0 && row.calls > 0, "{row:?}");
         assert_eq!((row.failed, &row.complaint), (0, &None), "{row:?}");
@@ -64,4 +68,14 @@ fn a_crowd_does_no_harm() {
     assert!(rows[0].held_max.connections > 50, "{:?}", rows[0]);
     // Those that do not read are closed, and so do not add up.
     assert!(rows[2].held_max.remembered > 100, "{:?}", rows[2]);
+}
+
+/// The room for what waits to be sent is a total, however many share it.
+#[test]
+fn five_hundred_peers_that_never_read_do_no_harm() {
+    let rows = is_harmless(&[Class::NobodyReads], (550, 500));
+    assert!(rows[0].held_max.connections > 20, "the others are closed: {:?}", rows[0]);
+    if let Some(most) = rows[0].resident_bytes_max {
+        assert!(most < 400 << 20, "more than the stated room, and what is beside it: {most}");
+    }
 }

@@ -52,6 +52,8 @@ pub enum Class {
     Handshakes,
     /// First to fill: replies that are never read, over many connections.
     NeverReads,
+    /// The same by five hundred peers, each at an address of its own.
+    NobodyReads,
     /// First to fill: large replies that are never granted.
     NeverGrants,
     /// First to fill: requests in the names of nodes that the victim would have to dial.
@@ -72,7 +74,7 @@ pub(super) struct Knows {
 
 impl Class {
     /// All but the honest one.
-    pub const HOSTILE: [Self; 13] = [
+    pub const HOSTILE: [Self; 14] = [
         Self::SpeaksFirst,
         Self::ClaimsLife,
         Self::AsksFirst,
@@ -84,6 +86,7 @@ impl Class {
         Self::Connections,
         Self::Handshakes,
         Self::NeverReads,
+        Self::NobodyReads,
         Self::NeverGrants,
         Self::Dials,
     ];
@@ -100,7 +103,7 @@ impl Class {
     pub fn baseline(self) -> Self {
         match self {
             Self::NeverGrants | Self::HonestLarge => Self::HonestLarge,
-            Self::NeverReads | Self::HonestBulk => Self::HonestBulk,
+            Self::NeverReads | Self::NobodyReads | Self::HonestBulk => Self::HonestBulk,
             _ => Self::Honest,
         }
     }
@@ -112,13 +115,24 @@ impl Class {
 
     /// True when each connection of its crowd asks for much.
     pub(super) fn is_bulk(self) -> bool {
-        matches!(self, Self::NeverReads | Self::HonestBulk)
+        matches!(self, Self::NeverReads | Self::NobodyReads | Self::HonestBulk)
+    }
+
+    /// Requests of each connection of a crowd that asks for much. Of one that does not read so many
+    /// that the replies do not fit its room; those to many peers do not fit the room for all.
+    pub(super) fn bulk_requests(self) -> u64 {
+        if self == Self::NeverReads { 2_000 } else { 200 }
+    }
+
+    /// Peers of the hostile process, each at an address of its own.
+    pub(super) fn peers(self) -> usize {
+        if self == Self::NobodyReads { 500 } else { 1 }
     }
 
     /// Treatment of what comes, where the process sends frames.
     pub(super) fn reads(self) -> Reads {
         match self {
-            Self::NeverReads | Self::Connections => Reads::Nothing,
+            Self::NeverReads | Self::NobodyReads | Self::Connections => Reads::Nothing,
             Self::HonestLarge => Reads::AndGrants,
             _ => Reads::Everything,
         }
@@ -172,7 +186,7 @@ impl Class {
             Self::NeverGrants | Self::HonestLarge => {
                 vec![data(own, &root, request("Large", number + 1))]
             }
-            Self::NeverReads | Self::HonestBulk => {
+            Self::NeverReads | Self::NobodyReads | Self::HonestBulk => {
                 vec![data(own, &root, request("Bulk", number + 1))]
             }
             Self::Dials => {

@@ -15,8 +15,6 @@ use super::raw::{Raw, Reads, dial};
 const WRITE_BYTES: usize = 16 << 10;
 /// The first of the names that hostile peers claim.
 const NODE: u64 = 6_600;
-/// Requests of one connection that never reads, and of one that does.
-const BULK_REQUESTS: u64 = 2_000;
 
 /// Attacks as long as it is told, and says how much it sent.
 pub(super) async fn attack(part: &Part) -> Result<()> {
@@ -24,7 +22,7 @@ pub(super) async fn attack(part: &Part) -> Result<()> {
     let client: SocketAddr = part.client.parse().context("the client's address")?;
     // Whoever connects is told who is there.
     let (met, _) =
-        Raw::open(client, NODE - 1, Incarnation::of_random(1 << 8), Reads::Everything).await?;
+        Raw::open((0, client), NODE - 1, Incarnation::of_random(1 << 8), Reads::Everything).await?;
     let own = match part.class {
         Class::ClaimsLife => met.life,
         _ => Incarnation::of_random(66 << 8),
@@ -46,7 +44,7 @@ pub(super) async fn attack(part: &Part) -> Result<()> {
 async fn flood(part: &Part, knows: &Knows, to: SocketAddr, until: Instant) -> Result<u64> {
     let (mut sent, mut connections) = (0, 0);
     while Instant::now() < until && sent < part.frames {
-        let opened = Raw::open(to, NODE + connections, knows.own, part.class.reads()).await;
+        let opened = Raw::open((0, to), NODE + connections, knows.own, part.class.reads()).await;
         connections += 1;
         let Ok((mut raw, _)) = opened else {
             sleep(Duration::from_millis(10)).await;
@@ -75,6 +73,7 @@ async fn crowd(part: &Part, knows: &Knows, to: SocketAddr, until: Instant) -> Re
     let (mut silent, mut tried) = (Vec::new(), 0);
     while Instant::now() < until && tried < part.frames {
         tried += 1;
+        let peer = held.len() % part.class.peers();
         if held.len() + silent.len() >= part.connections {
             // Others are to come, as from a crowd that goes and comes.
             if part.class == Class::Connections {
@@ -85,7 +84,7 @@ async fn crowd(part: &Part, knows: &Knows, to: SocketAddr, until: Instant) -> Re
             }
         }
         if part.class == Class::Handshakes {
-            match dial(to).await {
+            match dial(peer, to).await {
                 Ok(stream) => silent.push(stream),
                 Err(_) => sleep(Duration::from_millis(1)).await,
             }
@@ -93,14 +92,14 @@ async fn crowd(part: &Part, knows: &Knows, to: SocketAddr, until: Instant) -> Re
             continue;
         }
         // A life that is said by several nodes is several origins.
-        let opening = Raw::open(to, NODE + tried, knows.own, part.class.reads());
+        let opening = Raw::open((peer, to), NODE + tried, knows.own, part.class.reads());
         let Ok((mut raw, unread)) = opening.await else {
             sleep(Duration::from_millis(1)).await;
             continue;
         };
         opened += 1;
         if part.class.is_bulk() {
-            for number in 0..BULK_REQUESTS {
+            for number in 0..part.class.bulk_requests() {
                 for (lane, frame) in part.class.frames(knows, number) {
                     raw.append(lane, &frame).await;
                 }

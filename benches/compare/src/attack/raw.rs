@@ -3,7 +3,7 @@
 //! It keeps the transport's rules of credit, which cost a peer its connection and nobody else
 //! anything; what it says within them is another's choice.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -19,8 +19,11 @@ use tokio::sync::Notify;
 
 use super::class::grant_for;
 
-/// Address that hostile peers dial from: their share is another one than that of 127.0.0.1.
-const FROM: [u8; 4] = [127, 0, 0, 2];
+/// Address that a hostile peer dials from: its share is another one than that of 127.0.0.1.
+fn from(peer: usize) -> Ipv4Addr {
+    let number = u32::try_from(peer).expect("hostile peers are few");
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 2).to_bits() + number)
+}
 
 /// The kind of a frame of the transport that gives credit back.
 const CREDIT: u32 = 3;
@@ -62,10 +65,10 @@ pub(super) enum Reads {
     AndGrants,
 }
 
-/// A socket that has said nothing.
-pub(super) async fn dial(to: SocketAddr) -> Result<TcpStream> {
+/// A socket of a hostile peer that has said nothing.
+pub(super) async fn dial(peer: usize, to: SocketAddr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind((FROM, 0).into())?;
+    socket.bind((from(peer), 0).into())?;
     let stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -74,12 +77,12 @@ pub(super) async fn dial(to: SocketAddr) -> Result<TcpStream> {
 impl Raw {
     /// Says hello as whom it likes. Reads what comes, unless it is one of those who do not.
     pub(super) async fn open(
-        to: SocketAddr,
+        (peer, to): (usize, SocketAddr),
         node: u64,
         life: Incarnation,
         reads: Reads,
     ) -> Result<(Self, Option<OwnedReadHalf>)> {
-        let mut stream = dial(to).await?;
+        let mut stream = dial(peer, to).await?;
         stream.write_all(&hello(node, life)).await?;
         let mut head = [0; 14];
         stream.read_exact(&mut head).await?;
