@@ -1,7 +1,7 @@
 //! Calls among endpoints over QUIC on loopback.
 #![cfg(feature = "quic")]
 
-#[path = "../crates/transport-tcp/tests/support/certificates.rs"]
+#[path = "../crates/transport/tests/support/certificates.rs"]
 mod certificates;
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Endpoints with certificates: who may call what, and who is who to a handler.
 #![cfg(feature = "tls")]
 
-#[path = "../crates/transport-tcp/tests/support/certificates.rs"]
+#[path = "../crates/transport/tests/support/certificates.rs"]
 mod certificates;
 
 use std::sync::Arc;

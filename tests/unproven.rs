@@ -2,7 +2,7 @@
 //! nobody else can claim to be.
 #![cfg(feature = "tls")]
 
-#[path = "../crates/transport-tcp/tests/support/certificates.rs"]
+#[path = "../crates/transport/tests/support/certificates.rs"]
 mod certificates;
 
 use std::io;

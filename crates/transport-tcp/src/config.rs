@@ -6,7 +6,7 @@ use convoke_transport::parts::{
 };
 
 use crate::TcpTransport;
-use crate::socket::Security;
+use convoke_transport::security::Security;
 
 /// Bytes that go into one batch, about. A control frame waits behind no more than this and two
 /// blocks; larger batches gain nothing, since a write of this size hardly notices the system call.
@@ -47,7 +47,7 @@ impl Default for Config {
             chunk_bytes: 64 << 10,
             data_window_bytes: 1 << 20,
             control_window_bytes: 64 << 10,
-            security: Security::Plain,
+            security: Security::default(),
         }
     }
 }
@@ -62,7 +62,7 @@ impl TcpTransportBuilder {
     /// where a peer is who it says it is.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, identity: crate::Identity) -> Self {
-        self.config.security = Security::Tls(Box::new(crate::tls::Tls::new(identity)));
+        self.config.security = Security::tls(identity, crate::tls::PROTOCOL);
         self
     }
 
@@ -104,6 +104,11 @@ impl TcpTransportBuilder {
 }
 
 impl Config {
+    /// The scheme of the addresses.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.security.choose("tcp", "tls")
+    }
+
     /// Bounds of what is sent to a peer that said this.
     pub(crate) fn limits(&self, theirs: &Greeting) -> QueueLimits {
         QueueLimits {

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::handshake;
+use crate::socket::Socket;
 
 /// Opens a connection to `address`, with `on_open` called.
 pub(crate) async fn dial(
@@ -23,7 +24,7 @@ pub(crate) async fn dial(
     }
     let stream = sockets::connect(&address, config.common.dial_timeout).await?;
     let handshake = async {
-        let socket = config.security.dial(stream, &address).await?;
+        let socket = Socket::dial(&config.security, stream, &address).await?;
         handshake::dial(&config, &admission, socket, expected, sink).await
     };
     match timeout(config.common.handshake_timeout, handshake).await {

@@ -7,23 +7,20 @@ use std::time::Duration;
 use convoke_transport::id::NodeId;
 use convoke_transport::parts::{
     Admission, ENVELOPE_BYTES, Foreign, Greeting, HelloError, Inbound, Lifetime, Opening,
-    RefusedHere, Seat, Words, decode_envelope, keep_alive_interval, put_goodbye, refusal,
+    RefusedHere, Seat, TLS_REFUSAL, Words, decode_envelope, keep_alive_interval, put_goodbye,
+    refusal,
 };
+use convoke_transport::sockets::linger;
 use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::connection::TcpConnection;
 use crate::reader::{self, Terms};
 use crate::socket::Socket;
 #[cfg(feature = "tls")]
-use crate::tls::{self, TlsError};
-
-/// Refusal that a client that speaks TLS understands on a port that does not: the fatal alert
-/// "protocol version" (RFC 8446 section 6).
-const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
+use convoke_transport::identity::{TlsError, rustls_error};
 
 /// Reason why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +73,7 @@ impl From<io::Error> for HandshakeError {
     /// A read or write that TLS failed says so.
     fn from(error: io::Error) -> Self {
         #[cfg(feature = "tls")]
-        if let Some(error) = tls::rustls_error(&error) {
+        if let Some(error) = rustls_error(&error) {
             return TlsError::Rustls(error.clone()).into();
         }
         Self::Network(error)
@@ -201,18 +198,6 @@ async fn say_goodbye(mut stream: Socket, text: String, grace: Duration) {
     }
 }
 
-/// Reads to the peer's end, so that closing with bytes unread does not take the last words back.
-pub(crate) async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin, grace: Duration) {
-    let drained = async {
-        stream.shutdown().await?;
-        let mut scrap = [0; 1024];
-        while stream.read(&mut scrap).await? > 0 {}
-        io::Result::Ok(())
-    };
-    // The connection is given up either way.
-    let _ = timeout(grace, drained).await;
-}
-
 async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> {
     let mut envelope = [0; ENVELOPE_BYTES];
     stream.read_exact(&mut envelope).await?;
@@ -233,7 +218,7 @@ fn opening<'a>(
     is_dialler: bool,
     (principal, remote): (Option<Principal>, Option<Arc<str>>),
 ) -> Opening<'a> {
-    Opening { mine, theirs, is_dialler, scheme: config.security.scheme(), principal, remote }
+    Opening { mine, theirs, is_dialler, scheme: config.scheme(), principal, remote }
 }
 
 /// Makes the connection and asks the sink whether it wants it.

@@ -122,7 +122,7 @@
 //!
 //! Parts without I/O are in [`convoke_transport::parts`]. Here are `connection` and `platform`,
 //! what that stands on; `writer`, `reader`, `handshake`, `dial`, `listener`; `socket`, what differs
-//! with TLS. With TLS: `identity` (certificates, and whom they prove), `tls`.
+//! with TLS; `tls`. Certificates, and whom they prove, are in `convoke_transport::identity`.
 //!
 //! [`Fault`]: convoke_transport::CloseReason::Fault
 #![forbid(unsafe_code)]
@@ -131,8 +131,6 @@ mod config;
 mod connection;
 mod dial;
 mod handshake;
-#[cfg(any(feature = "quic", feature = "tls"))]
-mod identity;
 mod listener;
 mod platform;
 #[cfg(feature = "quic")]
@@ -152,15 +150,13 @@ use convoke_transport::{
 };
 
 pub use config::TcpTransportBuilder;
-pub use convoke_transport::parts::SettingsError as ConfigError;
 #[cfg(any(feature = "quic", feature = "tls"))]
-pub use identity::{Identity, IdentityError, IdentityWatch};
+pub use convoke_transport::identity::{Identity, IdentityError, IdentityWatch};
+pub use convoke_transport::parts::SettingsError as ConfigError;
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 
 use crate::config::Config;
-#[cfg(feature = "tls")]
-use crate::socket::Security;
 
 /// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections and on
 /// what all connections have to send.
@@ -182,7 +178,7 @@ impl TcpTransport {
     /// With the defaults, for `tls://` addresses; see [`TcpTransportBuilder::tls`].
     #[cfg(feature = "tls")]
     pub fn tls(identity: Identity) -> Self {
-        let security = Security::Tls(Box::new(tls::Tls::new(identity)));
+        let security = convoke_transport::security::Security::tls(identity, tls::PROTOCOL);
         Self::from_config(Config { security, ..Config::default() })
     }
 
@@ -205,7 +201,7 @@ impl Default for TcpTransport {
 
 impl Transport for TcpTransport {
     fn schemes(&self) -> &'static [&'static str] {
-        self.config.security.schemes()
+        self.config.security.choose(&["tcp"], &["tls"])
     }
 
     fn proves_peers(&self) -> bool {
@@ -230,7 +226,7 @@ impl Transport for TcpTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != config.security.scheme() {
+            if address.scheme() != config.scheme() {
                 return Err(ListenError::NoTransport { address });
             }
             listener::listen(config, admission, address, sink).await
@@ -248,7 +244,7 @@ impl Transport for TcpTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != config.security.scheme() {
+            if address.scheme() != config.scheme() {
                 return Err(DialError::NoTransport { address });
             }
             dial::dial(config, admission, address, expected, sink).await

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::handshake;
+use crate::socket::Socket;
 
 #[derive(Debug)]
 struct TcpTransportListener {
@@ -41,8 +42,7 @@ pub(crate) async fn listen(
     };
     let listener =
         sockets::listen(address.rest(), config.common.listen_backlog).await.map_err(failed)?;
-    let local =
-        sockets::of_socket(config.security.scheme(), listener.local_addr().map_err(failed)?);
+    let local = sockets::of_socket(config.scheme(), listener.local_addr().map_err(failed)?);
     let acceptor = Arc::new(Acceptor { config, admission, sink });
     tracing::debug!(address = %local, "listening");
     let accepting = Accepting::start(listener, move |stream| acceptor.admit(stream));
@@ -87,7 +87,8 @@ impl Acceptor {
         }
         let handshake = async {
             let socket =
-                self.config.security.accept(stream, self.config.common.close_grace).await?;
+                Socket::accept(&self.config.security, stream, self.config.common.close_grace)
+                    .await?;
             let sink = Arc::clone(&self.sink);
             handshake::accept(&self.config, &self.admission, socket, sink).await
         };

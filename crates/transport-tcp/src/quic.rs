@@ -41,6 +41,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::identity::{Identity, IdentitySeam as _};
 use convoke_transport::parts::Admission;
 use convoke_transport::{
     Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
@@ -51,7 +52,6 @@ use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 pub use config::QuicTransportBuilder;
 pub use convoke_transport::parts::SettingsError as QuicConfigError;
 
-use crate::identity::Identity;
 use crate::quic::config::Config;
 use crate::quic::dial::Dialers;
 

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::security::Security;
 use convoke_transport::{Address, Principal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -20,16 +21,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use crate::handshake::HandshakeError;
 use crate::platform::Half;
 #[cfg(feature = "tls")]
-use crate::tls::{Tls, TlsReadHalf, TlsStream, TlsWriteHalf};
-
-/// Security that a transport puts over its sockets.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Security {
-    #[default]
-    Plain,
-    #[cfg(feature = "tls")]
-    Tls(Box<Tls>),
-}
+use crate::tls::{TlsReadHalf, TlsStream, TlsWriteHalf};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -55,84 +47,35 @@ pub(crate) enum WriteHalf {
     Tls(TlsWriteHalf),
 }
 
-impl Security {
-    /// The schemes of the addresses; one.
-    pub(crate) fn schemes(&self) -> &'static [&'static str] {
-        match self {
-            Self::Plain => &["tcp"],
-            #[cfg(feature = "tls")]
-            Self::Tls(_) => &["tls"],
-        }
-    }
-
-    pub(crate) fn scheme(&self) -> &'static str {
-        self.schemes()[0]
-    }
-
-    /// True when peers prove who they are.
-    pub(crate) fn proves_peers(&self) -> bool {
-        !matches!(self, Self::Plain)
-    }
-
-    /// True when a certificate of this very node is trusted.
-    pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
-        let _ = node;
-        match self {
-            Self::Plain => false,
-            #[cfg(feature = "tls")]
-            Self::Tls(tls) => tls.identity().trusts_node(node),
-        }
-    }
-
-    /// The node that this end can prove to be.
-    pub(crate) fn node(&self) -> Option<NodeId> {
-        match self {
-            Self::Plain => None,
-            #[cfg(feature = "tls")]
-            Self::Tls(tls) => Some(tls.identity().node()),
-        }
-    }
-
-    /// Verifies that this end can prove to be `node`; says why not.
-    pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
-        let _ = node;
-        match self {
-            Self::Plain => Ok(()),
-            #[cfg(feature = "tls")]
-            Self::Tls(tls) => tls.identity().verify_own(node),
-        }
-    }
-
+impl Socket {
     /// The dialler's part over a fresh socket.
     pub(crate) async fn dial(
-        &self,
+        security: &Security,
         stream: TcpStream,
         address: &Address,
-    ) -> Result<Socket, HandshakeError> {
-        let _ = address;
-        match self {
-            Self::Plain => Ok(Socket::Plain(stream)),
-            #[cfg(feature = "tls")]
-            Self::Tls(tls) => Ok(Socket::Tls(Box::new(tls.dial(stream, address).await?))),
+    ) -> Result<Self, HandshakeError> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = security.as_tls() {
+            return Ok(Self::Tls(Box::new(TlsStream::dial(tls, stream, address).await?)));
         }
+        let _ = (security, address);
+        Ok(Self::Plain(stream))
     }
 
     /// The other part.
     pub(crate) async fn accept(
-        &self,
+        security: &Security,
         stream: TcpStream,
         close_grace: Duration,
-    ) -> Result<Socket, HandshakeError> {
-        let _ = close_grace;
-        match self {
-            Self::Plain => Ok(Socket::Plain(stream)),
-            #[cfg(feature = "tls")]
-            Self::Tls(tls) => Ok(Socket::Tls(Box::new(tls.accept(stream, close_grace).await?))),
+    ) -> Result<Self, HandshakeError> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = security.as_tls() {
+            return Ok(Self::Tls(Box::new(TlsStream::accept(tls, stream, close_grace).await?)));
         }
+        let _ = (security, close_grace);
+        Ok(Self::Plain(stream))
     }
-}
 
-impl Socket {
     /// The place the peer connects from: its address without the port.
     pub(crate) fn remote(&self) -> Option<Arc<str>> {
         let address = match self {

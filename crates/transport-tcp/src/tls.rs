@@ -10,7 +10,6 @@
 //! answers only when the socket has it all. For whoever writes nothing changes: a batch that would
 //! block is offered again.
 
-mod failure;
 mod half;
 mod session;
 
@@ -24,31 +23,22 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::identity::{Identity, IdentitySeam as _, TlsError};
 use convoke_transport::parts::{Foreign, refusal};
+use convoke_transport::security::{Tls, server_name};
+use convoke_transport::sockets::linger;
 use convoke_transport::{Address, Principal};
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{ClientConnection, Connection, ServerConnection};
 use tokio::io::{AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::handshake;
-use crate::identity::Identity;
 use crate::tls::session::{Incoming, Opened, Session};
 
-pub(crate) use failure::{TlsError, rustls_error};
 pub(crate) use half::{TlsReadHalf, TlsWriteHalf};
 
 /// The protocol's name in the handshake, so that it fails with a peer that speaks another over TLS.
-const PROTOCOL: &[u8] = b"convoke";
-
-/// Parts that a transport needs to speak TLS.
-#[derive(Clone)]
-pub(crate) struct Tls {
-    identity: Identity,
-    server: Arc<ServerConfig>,
-    client: Arc<ClientConfig>,
-}
+pub(crate) const PROTOCOL: &[u8] = b"convoke";
 
 /// A socket after its TLS handshake.
 pub(crate) struct TlsStream {
@@ -58,39 +48,30 @@ pub(crate) struct TlsStream {
     identity: Identity,
 }
 
-impl Tls {
-    pub(crate) fn new(identity: Identity) -> Self {
-        let server = Arc::new(identity.server_config(PROTOCOL));
-        let client = Arc::new(identity.client_config(PROTOCOL));
-        Self { identity, server, client }
-    }
-
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
+impl TlsStream {
     /// The client's handshake. In TLS 1.3 it may end well although the server goes on to refuse
     /// this end's certificate: then the first read fails.
     pub(crate) async fn dial(
-        &self,
+        tls: &Tls,
         stream: TcpStream,
         address: &Address,
-    ) -> Result<TlsStream, TlsError> {
-        let client = ClientConnection::new(Arc::clone(&self.client), server_name(address))?;
-        let shaken = self.shake_hands(stream, client.into()).await.map_err(|(error, _)| error)?;
+    ) -> Result<Self, TlsError> {
+        let client = ClientConnection::new(Arc::clone(&tls.client), server_name(address))?;
+        let shaken =
+            Self::shake_hands(tls, stream, client.into()).await.map_err(|(error, _)| error)?;
         // A hello tells addresses: nobody of another domain gets it.
-        self.identity.verify_domain(shaken.session.peer_certificates())?;
+        tls.identity.verify_domain(shaken.session.peer_certificates())?;
         Ok(shaken)
     }
 
     /// The server's handshake. A peer that fails it is told as far as it can understand.
     pub(crate) async fn accept(
-        &self,
+        tls: &Tls,
         stream: TcpStream,
         close_grace: Duration,
-    ) -> Result<TlsStream, TlsError> {
-        let server = ServerConnection::new(Arc::clone(&self.server))?;
-        let (error, mut stream) = match self.shake_hands(stream, server.into()).await {
+    ) -> Result<Self, TlsError> {
+        let server = ServerConnection::new(Arc::clone(&tls.server))?;
+        let (error, mut stream) = match Self::shake_hands(tls, stream, server.into()).await {
             Ok(stream) => return Ok(stream),
             Err(failed) => failed,
         };
@@ -104,19 +85,19 @@ impl Tls {
             _ => false,
         };
         if is_told {
-            handshake::linger(stream, close_grace).await;
+            linger(stream, close_grace).await;
         }
         Err(error)
     }
 
     async fn shake_hands(
-        &self,
+        tls: &Tls,
         stream: TcpStream,
         connection: Connection,
-    ) -> Result<TlsStream, (TlsError, TcpStream)> {
-        let identity = self.identity.clone();
+    ) -> Result<Self, (TlsError, TcpStream)> {
+        let identity = tls.identity.clone();
         let (session, incoming) = (Session::new(connection), Incoming::new());
-        let mut shaken = TlsStream { stream, session, incoming, identity };
+        let mut shaken = Self { stream, session, incoming, identity };
         match poll_fn(|cx| shaken.poll_handshake(cx)).await {
             Ok(()) => Ok(shaken),
             Err(error) => {
@@ -126,9 +107,7 @@ impl Tls {
             }
         }
     }
-}
 
-impl TlsStream {
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TlsError>> {
         loop {
             ready!(self.poll_drain(cx)).map_err(TlsError::Network)?;
@@ -213,21 +192,6 @@ impl TlsStream {
         self.session.close();
         ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// Name by which the dialler calls the other end. Nobody verifies it; a relay in between may look
-/// at it.
-fn server_name(address: &Address) -> ServerName<'static> {
-    let host = address.rest().rsplit_once(':').map_or(address.rest(), |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let fallback = || ServerName::try_from("convoke").expect("it is a name");
-    ServerName::try_from(host.to_owned()).unwrap_or_else(|_| fallback())
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 

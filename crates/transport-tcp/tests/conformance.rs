@@ -1,7 +1,7 @@
 //! The suite every transport runs, over real loopback sockets.
 
 #[cfg(any(feature = "quic", feature = "tls"))]
-#[path = "support/certificates.rs"]
+#[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! nothing is left behind.
 
 #[cfg(feature = "tls")]
-#[path = "support/certificates.rs"]
+#[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
 
 use std::sync::Arc;

@@ -23,7 +23,8 @@
 //! # Modules
 //!
 //! [`parts`] is what transports are made of, each part without I/O; [`sockets`] is for transports
-//! over IP; `conformance`, behind the feature of that name, has the duties above as tests, which
+//! over IP; [`security`] is what such may put over their sockets, with certificates of `identity`
+//! (feature of that name); `conformance`, behind the feature of that name, has the duties above as tests, which
 //! every transport runs.
 #![forbid(unsafe_code)]
 
@@ -31,7 +32,10 @@ mod address;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connection;
+#[cfg(feature = "identity")]
+pub mod identity;
 pub mod parts;
+pub mod security;
 pub mod sockets;
 mod transport;
 

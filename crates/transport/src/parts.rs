@@ -27,6 +27,7 @@ mod opening;
 mod outbound;
 mod pipe;
 mod seats;
+mod seldom;
 mod send_account;
 mod send_pool;
 mod send_queue;
@@ -46,7 +47,8 @@ pub use duty::Duty;
 pub use heartbeat::{Beat, Heartbeat};
 pub use hello::{
     ADDRESSES_MAX, Announced, BODY_BYTES_MAX, CHUNK_BYTES_MIN, ENVELOPE_BYTES, Foreign, Greeting,
-    HelloError, KEEP_ALIVE_TIMEOUT_MIN, WINDOW_BYTES_MIN, decode_envelope, dialable, refusal,
+    HelloError, KEEP_ALIVE_TIMEOUT_MIN, TLS_REFUSAL, WINDOW_BYTES_MIN, decode_envelope, dialable,
+    refusal,
 };
 pub use inbound::{Delivered, FRAMES_PER_TURN, Inbound, hand_to};
 pub use lanes::{LANES, index};
@@ -56,6 +58,7 @@ pub use opening::{Opening, RefusedHere, keep_alive_interval};
 pub use outbound::Outbound;
 pub use pipe::{Lost, Messages, Parts, Pipe, PipeConnection, read_messages};
 pub use seats::{NoSeat, Seat, Seats};
+pub use seldom::Seldom;
 pub use send_account::{LaneLimits, SendAccount, SendLimits};
 pub use send_pool::{SendPool, SendShare};
 pub use send_queue::{QueueLimits, SendQueue};

@@ -3,6 +3,7 @@
 
 mod accepting;
 mod connecting;
+mod lingering;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +12,7 @@ use crate::Address;
 
 pub use accepting::{Accepting, Accepts, bind, first, listen};
 pub use connecting::{connect, connect_to, try_each};
+pub use lingering::linger;
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
 /// or a name.

@@ -118,15 +118,16 @@ pub enum ListenError {
 /// The line to add for the scheme of an address, and the feature that brings it.
 fn to_add(address: &Address) -> String {
     let (line, feature) = match address.scheme() {
-        "tcp" | "unix" => ("TcpTransport::new()", "tcp"),
-        "tls" => ("TcpTransport::tls(identity)", "tls"),
-        "quic" => ("QuicTransport::new(identity)", "quic"),
-        "grpc" => ("GrpcTransport::new()", "grpc"),
-        "rdma" => ("RdmaTransport::open(device)?", "rdma"),
+        "tcp" | "unix" => ("TcpTransport::new()", "`tcp`"),
+        "tls" => ("TcpTransport::tls(identity)", "`tls`"),
+        "quic" => ("QuicTransport::new(identity)", "`quic`"),
+        "grpc" => ("GrpcTransport::new()", "`grpc`"),
+        "grpcs" => ("GrpcTransport::tls(identity)", "`grpc` with `tls`"),
+        "rdma" => ("RdmaTransport::open(device)?", "`rdma`"),
         "mem" => return "add `.transport(MemTransport::new())` to the endpoint".into(),
         _ => return "add one with this scheme by `EndpointBuilder::transport`".into(),
     };
-    format!("add `.transport({line})` to the endpoint, of the feature `{feature}`")
+    format!("add `.transport({line})` to the endpoint, of the feature {feature}")
 }
 
 /// Makes connections of one kind.

@@ -6,9 +6,8 @@ use convoke_transport::parts::{
     CHUNK_BYTES_MIN, Settings, SettingsError as QuicConfigError, WINDOW_BYTES_MIN,
 };
 
-use crate::QuicTransport;
-use crate::identity::Identity;
 use crate::quic::framing;
+use crate::{Identity, QuicTransport};
 
 /// Sets up a [`QuicTransport`]; made by [`QuicTransport::builder`].
 ///

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::identity::{IdentityMismatch, IdentitySeam as _};
 use convoke_transport::parts::{
     Admission, ENVELOPE_BYTES, Greeting, HelloError, Lifetime, Opening, RefusedHere, Seat,
     SendAccount, TEXT_BYTES_MAX, clean_text, cut_text, decode_envelope,
@@ -16,7 +17,6 @@ use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, P
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
 
-use crate::identity::IdentityMismatch;
 use crate::quic::config::Config;
 use crate::quic::connection::QuicConnection;
 use crate::quic::reader::{self, Terms};

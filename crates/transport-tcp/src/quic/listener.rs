@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoke_transport::identity::IdentitySeam as _;
 use convoke_transport::{Address, ListenError, Listener, Sink};
 use parking_lot::Mutex;
 use quinn::{Endpoint, Incoming};

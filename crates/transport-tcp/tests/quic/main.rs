@@ -2,8 +2,10 @@
 //! large ones, and connections that move.
 #![cfg(feature = "quic")]
 
-#[path = "../support/certificates.rs"]
+#[path = "../../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[path = "../../../transport/tests/support/credulous.rs"]
+mod credulous;
 mod hostile;
 mod identities;
 mod large;

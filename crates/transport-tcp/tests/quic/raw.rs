@@ -7,13 +7,9 @@ use bytes::BufMut;
 use convoke_transport::Address;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use crate::certificates::Issued;
+use crate::credulous;
 
 /// A QUIC connection and the streams of its lanes.
 pub(crate) struct Raw {
@@ -88,56 +84,7 @@ pub(crate) fn word(kind: u32, len: usize) -> [u8; 4] {
 }
 
 pub(crate) fn client_config(issued: &Issued, protocol: &[u8]) -> ClientConfig {
-    let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes());
-    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes());
-    let provider = Arc::new(ring::default_provider());
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
-        .with_client_auth_cert(vec![certificate.expect("it is PEM")], key.expect("it is PEM"))
-        .expect("the key belongs to the certificate");
-    tls.alpn_protocols = vec![protocol.to_vec()];
+    let tls = credulous::client_config(Some(issued), Some(protocol));
     let tls = QuicClientConfig::try_from(tls).expect("ring has the initial suite");
     ClientConfig::new(Arc::new(tls))
-}
-
-/// Believes anybody.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -57,7 +57,7 @@ async fn a_tls_dialler_is_told_that_the_port_is_plain() {
     let address = address.parse().expect("it is an address");
     let identity = identity_of(&Authority::new(), 7);
     let message = handshake(dial(identity, &address, &Arc::new(Recorder::new(7))).await);
-    assert!(message.contains("is its port one of tls://?"), "{message}");
+    assert!(message.contains("does its port take TLS?"), "{message}");
     log.refused("it begins as TLS does").await;
     assert_eq!(sink.opened_count(), 0);
 }

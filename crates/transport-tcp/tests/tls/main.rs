@@ -1,10 +1,13 @@
 //! TLS over real sockets: who is let in, who is told why not, and who notices.
 #![cfg(feature = "tls")]
 
-#[path = "../support/certificates.rs"]
+#[path = "../../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[path = "../../../transport/tests/support/credulous.rs"]
+mod credulous;
 mod foreign;
 mod identities;
+#[path = "../../../transport/tests/support/log.rs"]
 mod log;
 mod node;
 mod raw;

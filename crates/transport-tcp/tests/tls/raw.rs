@@ -7,17 +7,11 @@ use std::sync::Arc;
 use bytes::BufMut;
 use convoke_transport::Address;
 use convoke_transport::conformance::PATIENCE;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::version::TLS13;
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, ServerConnection,
-    SignatureScheme, StreamOwned,
-};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 use crate::certificates::Issued;
+use crate::credulous::{client_config, server_config};
 
 pub(crate) type RawClient = StreamOwned<ClientConnection, TcpStream>;
 
@@ -32,7 +26,7 @@ pub(crate) async fn attack<T: Send + 'static>(
         let socket = TcpStream::connect(address).expect("the victim listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("it is not zero");
         let name = ServerName::try_from("victim").expect("it is a name");
-        let client = ClientConnection::new(Arc::new(client_config(issued.as_ref())), name);
+        let client = ClientConnection::new(Arc::new(client_config(issued.as_ref(), None)), name);
         act(&mut StreamOwned::new(client.expect("the settings are legal"), socket))
     });
     attacked.await.expect("the attack does not panic")
@@ -56,7 +50,7 @@ pub(crate) fn serve_once(
     tokio::task::spawn_blocking(move || {
         let (socket, _) = listener.accept().expect("somebody dials");
         socket.set_read_timeout(Some(PATIENCE)).expect("it is not zero");
-        let server = ServerConnection::new(Arc::new(server_config(&issued)));
+        let server = ServerConnection::new(Arc::new(server_config(&issued, None)));
         let mut raw = StreamOwned::new(server.expect("the settings are legal"), socket);
         let mut hello = [0; 64];
         if raw.read(&mut hello).is_ok() {
@@ -65,35 +59,6 @@ pub(crate) fn serve_once(
         // To the end, however it comes.
         let _ = raw.read_to_end(&mut Vec::new());
     })
-}
-
-fn server_config(issued: &Issued) -> ServerConfig {
-    let (chain, key) = pair(issued);
-    ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[&TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("the certificate and its key belong together")
-}
-
-fn client_config(issued: Option<&Issued>) -> ClientConfig {
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[&TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Credulous));
-    match issued.map(pair) {
-        Some((chain, key)) => {
-            config.with_client_auth_cert(chain, key).expect("they belong together")
-        }
-        None => config.with_no_client_auth(),
-    }
-}
-
-fn pair(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).expect("it is a key");
-    (vec![issued.der.clone().into()], key)
 }
 
 /// The hello of a node with the usual limits.
@@ -108,43 +73,4 @@ pub(crate) fn hello(node: u64) -> Vec<u8> {
     }
     message.put_u8(0);
     message
-}
-
-/// Believes any server.
-#[derive(Debug)]
-struct Credulous;
-
-impl ServerCertVerifier for Credulous {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

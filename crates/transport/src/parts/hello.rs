@@ -73,6 +73,10 @@ impl HelloError {
     }
 }
 
+/// Refusal that a client that speaks TLS understands on a port that does not: the fatal alert
+/// "protocol version" (RFC 8446 section 6).
+pub const TLS_REFUSAL: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
+
 /// Protocol of somebody who does not speak what is spoken here, by the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {

@@ -30,6 +30,12 @@ impl Log {
         Self { written, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
+    /// How many lines hold this text, among those since the last that was waited for.
+    #[allow(dead_code, reason = "most tests wait for one line")]
+    pub(crate) fn count(&self, text: &str) -> u64 {
+        self.written.0.0.lock().lines().map(|line| u64::from(line.contains(text))).sum()
+    }
+
     /// Waits until a refused connection is logged with this reason, and forgets what was logged.
     pub(crate) async fn refused(&self, reason: &str) {
         let (text, changed) = &*self.written.0;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use convoke_transport::id::NodeId;
+use crate::id::NodeId;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -28,30 +28,35 @@ pub(crate) struct Current {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
     /// The nodes whose own certificates are trusted.
-    nodes: BTreeSet<NodeId>,
+    trusted: BTreeSet<NodeId>,
+    /// The rule by which this node and its peers are named.
+    pub(super) naming: Naming,
+    /// The nodes that this end's own certificate proves; at least one.
+    pub(super) nodes: Vec<NodeId>,
 }
 
 impl Current {
     pub(crate) fn new(
         credentials: Credentials,
-        naming: &Naming,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, IdentityError> {
         let unusable = |error: &dyn fmt::Display| IdentityError::Unusable(error.to_string());
+        let (naming, nodes) = Naming::of_own(credentials.leaf())?;
         let Credentials { chain, key, roots, trusted } = credentials;
-        let nodes = trusted.iter().flat_map(|certificate| naming.nodes_of(certificate)).collect();
+        let trusted = trusted.iter().flat_map(|certificate| naming.nodes_of(certificate)).collect();
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| unusable(&error))?;
         let roots = Arc::new(roots);
         let clients =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider))
                 .build()
                 .map_err(|error| unusable(&error))?;
-        Ok(Self { key: Arc::new(key), roots, clients, nodes })
+        Ok(Self { key: Arc::new(key), roots, clients, trusted, naming, nodes })
     }
 
-    /// True when a certificate of this very node is trusted.
+    /// True when a node is known by its own certificate, rather than by its authority's: that is
+    /// trusted by itself, or this node's own names it, too.
     pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
-        self.nodes.contains(&node)
+        self.nodes.contains(&node) || self.trusted.contains(&node)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Node ids that a certificate proves: names of SPIFFE's form, or the hash of its key.
 
-use convoke_transport::Principal;
-use convoke_transport::id::NodeId;
+use crate::Principal;
+use crate::id::NodeId;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
@@ -31,7 +31,8 @@ pub(crate) struct Proven {
 
 /// Reason why a peer is not who it claims to be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum IdentityMismatch {
+#[non_exhaustive]
+pub enum IdentityMismatch {
     /// It presented no certificate.
     #[error("it presented no certificate")]
     NoCertificate,
@@ -52,6 +53,9 @@ pub(crate) enum IdentityMismatch {
         /// Names in the certificate; the first few.
         proven: String,
     },
+    /// Its certificate names several clients, or one that cannot be shown.
+    #[error("its certificate has not exactly one plain name that begins with spiffe://")]
+    NoClient,
 }
 
 /// A name `spiffe://<domain>/node/<id>`.
@@ -86,8 +90,7 @@ impl Naming {
         leaf: &CertificateDer<'_>,
         claimed: NodeId,
     ) -> Result<Proven, IdentityMismatch> {
-        let certificate = EndEntityCert::try_from(leaf)
-            .map_err(|error| IdentityMismatch::Malformed(error.to_string()))?;
+        let certificate = end_entity(leaf)?;
         match self {
             Self::Spiffe { domain } => {
                 let nodes: Vec<NodeId> = nodes_of(&certificate, domain).collect();
@@ -99,9 +102,8 @@ impl Naming {
             }
             Self::KeyHash => {
                 let hash = key_hash(&certificate);
-                let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-                let principal = Principal::new(&format!("key-sha256:{text}"));
-                Ok(Proven { nodes: node_of_hash(hash).into_iter().collect(), principal })
+                let (nodes, principal) = (node_of_hash(hash).into_iter().collect(), of_key(hash));
+                Ok(Proven { nodes, principal })
             }
         }
     }
@@ -122,6 +124,29 @@ impl Naming {
             Self::KeyHash => format!("{} by its key", list(nodes)),
         }
     }
+}
+
+/// Identity of a client that is no node: the one name of SPIFFE's form, whatever its trust domain
+/// and path, else the hash of its key. As SPIFFE asks, a certificate with several names is invalid.
+pub(crate) fn of_client(leaf: &CertificateDer<'_>) -> Result<Principal, IdentityMismatch> {
+    let certificate = end_entity(leaf)?;
+    let mut names = certificate.valid_uri_names().filter(|name| name.starts_with(SPIFFE));
+    let Some(name) = names.next() else { return Ok(of_key(key_hash(&certificate))) };
+    // It goes to logs and rules as it is.
+    let is_plain = name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_plain || names.next().is_some() {
+        return Err(IdentityMismatch::NoClient);
+    }
+    Ok(Principal::new(name))
+}
+
+fn end_entity<'a>(leaf: &'a CertificateDer<'a>) -> Result<EndEntityCert<'a>, IdentityMismatch> {
+    EndEntityCert::try_from(leaf).map_err(|error| IdentityMismatch::Malformed(error.to_string()))
+}
+
+fn of_key(hash: [u8; 32]) -> Principal {
+    let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    Principal::new(&format!("key-sha256:{text}"))
 }
 
 /// The first few, for a message.

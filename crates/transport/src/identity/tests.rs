@@ -1,11 +1,12 @@
 use std::time::SystemTime;
 
 use rustls::client::danger::ServerCertVerifier as _;
-use rustls::pki_types::{ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{CertificateError, Error};
 
 use super::*;
+use crate::Principal;
 use certificates::{Authority, DOMAIN, Issued, for_names, for_nodes, new_key, self_signed};
 
 #[path = "../../tests/support/certificates.rs"]
@@ -30,6 +31,13 @@ fn verify_chain(identity: &Identity, peer: &Issued) -> [Result<(), Error>; 2] {
     let as_server = identity.shared.verify_server_cert(&leaf, &[], &name, &[], now);
     let as_client = identity.shared.verify_client_cert(&leaf, &[], now);
     [as_server.map(|_| ()), as_client.map(|_| ())]
+}
+
+/// At an edge.
+fn verify_as_client(identity: &Identity, client: &Issued) -> Result<(), Error> {
+    let clients = clients::Clients { shared: Arc::clone(&identity.shared), is_mandatory: false };
+    let leaf = CertificateDer::from(client.der.as_slice());
+    clients.verify_client_cert(&leaf, &[], UnixTime::now()).map(|_| ())
 }
 
 #[test]
@@ -137,6 +145,7 @@ fn a_reload_changes_what_is_shown_and_trusted_but_never_the_node() {
     let [certificate, key, trust] = write(folder.path(), &old.issue([1]), &old.pem());
     let identity = Identity::from_pem_files(certificate, key, trust).unwrap();
     let clone = identity.clone();
+    let _of_a_transport = identity.server_config(b"any");
     let peer = new.issue([7]);
     assert!(verify_chain(&clone, &peer).iter().all(Result::is_err));
 
@@ -151,6 +160,46 @@ fn a_reload_changes_what_is_shown_and_trusted_but_never_the_node() {
     std::fs::write(folder.path().join("node.key"), "junk").unwrap();
     assert!(matches!(identity.reload(), Err(IdentityError::Pem { .. })));
     assert_eq!(verify_chain(&clone, &peer), [Ok(()), Ok(())], "what was loaded stays");
+}
+
+#[test]
+fn what_only_an_edge_shows_may_be_renewed_with_another_key() {
+    let authority = Authority::new();
+    let shown = || authority.issue_from(for_names([]), &new_key());
+    let (before, after) = (shown(), shown());
+    let edge = identity(&before, &authority.pem());
+    let _of_an_edge = edge.edge_config(b"any", ClientCertificates::Optional);
+    let node = edge.node();
+    edge.replace(&after.certificate, &after.key, authority.pem()).unwrap();
+    assert_ne!(edge.node(), node);
+    assert!(edge.verify_own(node).is_err());
+}
+
+#[test]
+fn a_client_is_its_one_name_or_its_key_and_never_a_node() {
+    let authority = Authority::new();
+    let edge = identity(&authority.issue([1]), &authority.pem());
+    let named = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned());
+        authority.issue_from(for_names(names), &new_key())
+    };
+    let principal = |issued: &Issued| edge.client_principal(&[issued.der.clone().into()]);
+    let billing = named(&["https://other.example", "spiffe://clients.example/billing"]);
+    assert_eq!(principal(&billing), Some(Principal::new("spiffe://clients.example/billing")));
+    let by_key = principal(&named(&["https://other.example"])).unwrap();
+    assert!(by_key.as_str().starts_with("key-sha256:"), "{by_key}");
+    assert_eq!(edge.client_principal(&[]), None);
+    let long = format!("spiffe://a/{}", "x".repeat(2_048));
+    for names in [&["spiffe://a/b", "spiffe://a/c"][..], &["spiffe://a/b c"], &[&long]] {
+        let issued = named(names);
+        assert_eq!(principal(&issued), None, "{names:?}");
+        let refused = verify_as_client(&edge, &issued).unwrap_err().to_string();
+        assert!(refused.contains("NoClient"), "{refused}");
+    }
+    assert_eq!(verify_as_client(&edge, &billing), Ok(()));
+    let unknown = verify_as_client(&edge, &Authority::new().issue([7]));
+    let issuer = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+    assert_eq!(unknown, Err(issuer));
 }
 
 #[tokio::test]

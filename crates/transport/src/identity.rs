@@ -1,41 +1,47 @@
 //! Identity of this node and the peers it trusts: certificates, keys and the ids they prove.
 //!
-//! TLS and QUIC share it. Both ends of a connection present a certificate. Each verifies that it
+//! TLS, QUIC and gRPC share it. Both ends of a connection present a certificate. Each verifies that it
 //! leads to a certificate it trusts, and that it proves the node id which the peer claims in its
 //! hello ([`names`] has the rule). Names of hosts play no part: a node is who its certificate says,
 //! wherever it runs.
+//!
+//! Clients of a gRPC edge are no nodes: they may present a certificate, and what it says of them is
+//! never a node id ([`clients`]).
 //!
 //! The configurations for rustls are made once per transport. They ask the identity for the current
 //! certificates at every handshake, so a reload needs no new configuration and leaves open
 //! connections alone. Sessions are never resumed, since a resumed one would be trusted by what was
 //! loaded when it began.
 
+mod clients;
+mod failure;
 mod names;
 mod pem;
+mod seam;
 mod verifier;
 mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use convoke_transport::Principal;
-use convoke_transport::id::NodeId;
 use parking_lot::{Mutex, RwLock};
-use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
-use rustls::version::TLS13;
-use rustls::{CipherSuite, ClientConfig, ServerConfig, SupportedCipherSuite};
+use rustls::{CipherSuite, SupportedCipherSuite};
 
-use crate::identity::names::{Naming, Proven};
+use crate::id::NodeId;
 use crate::identity::pem::{Credentials, Source};
 use crate::identity::verifier::Current;
 
-pub(crate) use names::IdentityMismatch;
+pub use clients::ClientCertificates;
+pub use failure::{TlsError, rustls_error};
+pub use names::IdentityMismatch;
+pub use seam::IdentitySeam;
 pub use watch::IdentityWatch;
 
-/// A node's certificate and key, and the certificates it trusts, for `tls://` and `quic://`.
+/// A node's certificate and key, and the certificates it trusts, for `tls://`, `quic://` and
+/// `grpcs://`, and for the TLS of a gRPC edge.
 ///
 /// Cheap to clone; clones share what is loaded, so that [`reload`](Self::reload) of one renews all.
 ///
@@ -56,12 +62,12 @@ pub struct Identity {
 
 struct Shared {
     source: Source,
-    naming: Naming,
-    nodes: Vec<NodeId>,
     current: RwLock<Arc<Current>>,
     provider: Arc<CryptoProvider>,
     /// Held while reloading, so that what was read first is not put in place last.
     reloading: Mutex<()>,
+    /// A transport proves by it which node an endpoint is: that must stay.
+    is_of_node: AtomicBool,
 }
 
 /// Reason why certificates cannot be used.
@@ -144,29 +150,29 @@ impl Identity {
 
     fn from_credentials(source: Source, credentials: Credentials) -> Result<Self, IdentityError> {
         let provider = Arc::new(provider());
-        let (naming, nodes) = Naming::of_own(credentials.leaf())?;
-        let current = RwLock::new(Arc::new(Current::new(credentials, &naming, &provider)?));
-        let reloading = Mutex::default();
-        let shared = Shared { source, naming, nodes, current, provider, reloading };
+        let current = RwLock::new(Arc::new(Current::new(credentials, &provider)?));
+        let (reloading, is_of_node) = Default::default();
+        let shared = Shared { source, current, provider, reloading, is_of_node };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The node its certificate proves; the first, if it proves several. The endpoint must have
     /// this id, or another that the certificate proves.
     pub fn node(&self) -> NodeId {
-        self.shared.nodes[0]
+        self.shared.current().nodes[0]
     }
 
     /// Every node its certificate proves; more than one only where several endpoints share it.
-    pub fn nodes(&self) -> &[NodeId] {
-        &self.shared.nodes
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.shared.current().nodes.clone()
     }
 
     /// Reads the PEM files again. Handshakes from now on use what they hold; open connections live
     /// on. Reads them at once, blocking. Does nothing to an identity [`from_pem`](Self::from_pem).
     ///
     /// # Errors
-    /// [`IdentityError`]; what was loaded before then stays in use.
+    /// [`IdentityError`]; what was loaded before then stays in use. A certificate of another node is
+    /// one, unless only gRPC edges use the identity, which are no nodes.
     pub fn reload(&self) -> Result<(), IdentityError> {
         let _in_turn = self.shared.reloading.lock();
         match &self.shared.source {
@@ -191,89 +197,17 @@ impl Identity {
 
     fn put(&self, credentials: Credentials) -> Result<(), IdentityError> {
         let shared = &*self.shared;
-        let (naming, nodes) = Naming::of_own(credentials.leaf())?;
-        if (&naming, &nodes) != (&shared.naming, &shared.nodes) {
+        let (old, new) = (shared.current(), Current::new(credentials, &shared.provider)?);
+        let is_renamed = (&old.naming, &old.nodes) != (&new.naming, &new.nodes);
+        if is_renamed && shared.is_of_node.load(Ordering::Relaxed) {
             return Err(IdentityError::NodeChanged {
-                expected: shared.naming.describe(&shared.nodes),
-                found: naming.describe(&nodes),
+                expected: old.naming.describe(&old.nodes),
+                found: new.naming.describe(&new.nodes),
             });
         }
-        let current = Arc::new(Current::new(credentials, &naming, &shared.provider)?);
-        *shared.current.write() = current;
+        *shared.current.write() = Arc::new(new);
         tracing::info!(node = %self.node(), "certificates reloaded");
         Ok(())
-    }
-
-    /// For accepting, with the certificates that are current at each handshake.
-    pub(crate) fn server_config(&self, protocol: &[u8]) -> ServerConfig {
-        let provider = Arc::clone(&self.shared.provider);
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .expect("the provider has suites of TLS 1.3")
-            .with_client_cert_verifier(Arc::clone(&self.shared) as _)
-            .with_cert_resolver(Arc::clone(&self.shared) as _);
-        config.alpn_protocols = vec![protocol.to_vec()];
-        config.send_tls13_tickets = 0;
-        config
-    }
-
-    /// For dialling, with the certificates that are current at each handshake.
-    pub(crate) fn client_config(&self, protocol: &[u8]) -> ClientConfig {
-        let provider = Arc::clone(&self.shared.provider);
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .expect("the provider has suites of TLS 1.3")
-            // What is dangerous is to verify too little. Names of hosts are left out on purpose:
-            // `verify_node` compares the node id, which says more.
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&self.shared) as _)
-            .with_client_cert_resolver(Arc::clone(&self.shared) as _);
-        config.alpn_protocols = vec![protocol.to_vec()];
-        config.resumption = Resumption::disabled();
-        config
-    }
-
-    /// Verifies that the peer with these verified certificates, its own first, may call itself
-    /// `claimed`.
-    pub(crate) fn verify_node(
-        &self,
-        certificates: &[CertificateDer<'_>],
-        claimed: NodeId,
-    ) -> Result<Principal, IdentityMismatch> {
-        let leaf = certificates.first().ok_or(IdentityMismatch::NoCertificate)?;
-        let Proven { nodes, principal } = self.shared.naming.of_peer(leaf, claimed)?;
-        if nodes.contains(&claimed) {
-            return Ok(principal);
-        }
-        Err(IdentityMismatch::OtherNode { claimed, proven: names::list(&nodes) })
-    }
-
-    /// True when this node is known by its own certificate, rather than by its authority's: that is
-    /// trusted by itself, or this node's own names it, too.
-    pub(crate) fn trusts_node(&self, node: NodeId) -> bool {
-        self.shared.nodes.contains(&node) || self.shared.current().trusts_node(node)
-    }
-
-    /// Verifies that the peer with these verified certificates is any node of this one's trust
-    /// domain.
-    pub(crate) fn verify_domain(
-        &self,
-        certificates: &[CertificateDer<'_>],
-    ) -> Result<(), IdentityMismatch> {
-        let leaf = certificates.first().ok_or(IdentityMismatch::NoCertificate)?;
-        self.shared.naming.of_peer(leaf, self.node()).map(|_| ())
-    }
-
-    /// Verifies that this node's own hello will be believed; says why not.
-    pub(crate) fn verify_own(&self, node: NodeId) -> Result<(), String> {
-        if self.shared.nodes.contains(&node) {
-            return Ok(());
-        }
-        let proven = names::list(&self.shared.nodes);
-        Err(format!(
-            "this endpoint is {node}, but its certificate proves {proven}: \
-             give the endpoint that id with EndpointBuilder::node"
-        ))
     }
 }
 
@@ -289,13 +223,13 @@ fn provider() -> CryptoProvider {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("nodes", &self.shared.nodes).finish_non_exhaustive()
+        f.debug_struct("Identity").field("nodes", &self.nodes()).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("nodes", &self.nodes).finish_non_exhaustive()
+        f.debug_struct("Shared").field("nodes", &self.current().nodes).finish_non_exhaustive()
     }
 }
 

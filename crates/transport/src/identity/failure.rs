@@ -2,30 +2,36 @@
 
 use std::io;
 
-use convoke_transport::parts::Foreign;
-use convoke_transport::{Address, DialError};
-use rustls::{AlertDescription, Error};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use crate::identity::IdentityMismatch;
+use crate::parts::Foreign;
+use crate::{Address, DialError};
 
 /// Reason why there is no TLS, or no trust, between the two ends.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TlsError {
+#[non_exhaustive]
+pub enum TlsError {
+    /// It speaks something else.
     #[error("it does not speak TLS: {0}")]
     NotTls(Foreign),
-    #[error("it closed the connection during the TLS handshake: is its port one of tls://?")]
+    /// It hung up.
+    #[error("it closed the connection during the TLS handshake: does its port take TLS?")]
     Closed,
+    /// The network or the operating system failed.
     #[error("the network failed: {0}")]
     Network(io::Error),
+    /// TLS failed, by the doing of either end.
     #[error("{}", describe(.0))]
     Rustls(#[from] Error),
+    /// Its certificate is good, but does not prove what it claims.
     #[error("{0}")]
     Identity(#[from] IdentityMismatch),
 }
 
 impl TlsError {
     /// Error that a dialler returns to its caller.
-    pub(crate) fn into_dial_error(self, address: Address) -> DialError {
+    pub fn into_dial_error(self, address: Address) -> DialError {
         let message = self.to_string();
         match self {
             Self::Identity(_) => DialError::Untrusted { address, message },
@@ -38,7 +44,7 @@ impl TlsError {
     }
 
     /// True when any port on the internet sees this all day.
-    pub(crate) fn is_noise(&self) -> bool {
+    pub fn is_noise(&self) -> bool {
         match self {
             Self::NotTls(_) | Self::Closed | Self::Network(_) => true,
             Self::Rustls(error) => !is_of_trust(error),
@@ -48,7 +54,7 @@ impl TlsError {
 }
 
 /// The error of rustls that a read or write came back with, if it was one.
-pub(crate) fn rustls_error(error: &io::Error) -> Option<&Error> {
+pub fn rustls_error(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -81,14 +87,24 @@ fn is_alert_of_trust(alert: AlertDescription) -> bool {
 /// For people: whose certificate it is, in words.
 fn describe(error: &Error) -> String {
     match error {
+        Error::InvalidCertificate(CertificateError::Other(why)) => {
+            format!("its certificate is not accepted here: {why}")
+        }
         Error::InvalidCertificate(why) => format!("its certificate is not accepted here: {why}"),
         Error::NoCertificatesPresented => "it presented no certificate".into(),
         Error::AlertReceived(alert) if is_alert_of_trust(*alert) => {
             format!("it does not accept this node's certificate: {alert:?}")
         }
         Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            "it takes no TLS 1.3, or no TLS at all: is its port one of tls://?".into()
+            "it takes no TLS 1.3, or no TLS at all: does its port take TLS?".into()
         }
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            "it speaks another protocol over TLS: is the scheme of its address right?".into()
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "TLS failed: what it sends is no TLS".into()
+        }
+        Error::NoApplicationProtocol => "it did not agree on the protocol inside TLS (ALPN)".into(),
         Error::AlertReceived(alert) => format!("it ended the TLS handshake: {alert:?}"),
         other => format!("TLS failed: {other}"),
     }
