@@ -176,7 +176,7 @@
 //! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
 //! | `quorum` | the module `quorum`: configurations, quorum calls, echo phases | yes |
 //! | `overlay` | the module `overlay`: large fan-outs and casts travel over planned trees between sites | no |
-//! | `tls` | certificates (`Identity`) and `TcpTransport::tls` for `tls://` addresses | no |
+//! | `tls` | certificates (`Identity`) and `TcpTransport::tls` for `tls://` addresses; with `grpc`, `GrpcTransport::tls` for `grpcs://` and TLS at the edge | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |
 //! | `rdma` | the module `rdma`: the transport for `rdma://` addresses, over RDMA verbs on Linux | no |
@@ -198,12 +198,12 @@ pub use convoke_core::prost;
 pub use convoke_core::prost::bytes::Bytes;
 pub use convoke_core::{
     Awaited, Call, CallBuilder, CallError, CallId, Caller, Cause, Client, Code, ConnectError,
-    Context, DecodeError, Deferred, End, Endpoint, EndpointBuilder, Executed, Failure, FanOut,
-    Finish, FromRequest, Handler, IntoService, Invocation, Items, ItemsError, KeepConnected,
-    Limits, Load, Metadata, Method, NoPeers, NodeId, OneOf, Outcome, Outgoing, Path, Payload, Peer,
-    PeerState, RawMessage, Refused, Reply, ReplyDial, ReplyStream, Request, RequestStream, Resolve,
-    SendError, Service, ServiceOf, StartError, Status, StreamBuilder, StreamInvocation, Task, Way,
-    details, health,
+    Context, DecodeError, Deferred, EdgeClient, End, Endpoint, EndpointBuilder, Executed, Failure,
+    FanOut, Finish, FromRequest, Handler, IntoService, Invocation, Items, ItemsError,
+    KeepConnected, Limits, Load, Metadata, Method, NoPeers, NodeId, OneOf, Outcome, Outgoing, Path,
+    Payload, Peer, PeerState, RawMessage, Refused, Reply, ReplyDial, ReplyStream, Request,
+    RequestStream, Resolve, SendError, Service, ServiceOf, StartError, Status, StreamBuilder,
+    StreamInvocation, Task, Way, details, health,
 };
 #[cfg(feature = "overlay")]
 pub use convoke_overlay as overlay;

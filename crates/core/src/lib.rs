@@ -76,7 +76,7 @@ mod way;
 /// The protobuf library whose messages are [`Payload`]s.
 pub use prost;
 
-pub use caller::Caller;
+pub use caller::{Caller, EdgeClient};
 #[cfg(feature = "tower")]
 pub use client::PeerService;
 pub use client::{

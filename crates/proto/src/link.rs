@@ -65,6 +65,8 @@ pub enum PeerName {
     Node(NodeId),
     /// All who connect from there: an address without its port.
     Place(Arc<str>),
+    /// A client of a gRPC edge that has proven who it is, and is no node.
+    Certified(Principal),
 }
 
 impl PeerName {
@@ -82,6 +84,7 @@ impl fmt::Display for PeerName {
         match self {
             Self::Node(node) => write!(f, "{node}"),
             Self::Place(place) => f.write_str(place),
+            Self::Certified(principal) => write!(f, "{principal}"),
         }
     }
 }

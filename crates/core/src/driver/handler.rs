@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::visits::{Start, TaskRef};
-use convoke_proto::wire::{Cause, Executed};
+use convoke_proto::wire::{Cause, Executed, Extension};
 
 use crate::caller::{Authorize, Caller};
 use crate::carrier::{self, REFERENCE_BYTES_MAX};
@@ -90,7 +90,7 @@ impl Driver {
                     .and_then(|from| from.connection.link().principal.clone())
             }
         };
-        Caller::new(start.from, principal, is_local)
+        Caller::new(start.from, principal, is_local, Extension::client_among(&start.extensions))
     }
 
     /// Lets the next handler through a gate, past those whose task was stopped while it waited.

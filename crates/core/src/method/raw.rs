@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use convoke_proto::id::MethodId;
+use convoke_proto::link::Principal;
 use convoke_proto::wire::Extension;
 
 use crate::message::{DecodeError, Payload};
@@ -119,6 +120,13 @@ pub trait RequestSeam: Sized {
     /// [trace context](convoke_proto::wire::extension::TRACE_CONTEXT) a gateway was given.
     #[must_use]
     fn raw_extension(self, extension: Extension) -> Self;
+
+    /// Says that a client of this node's edge asks, and not the node: see
+    /// [`Caller::client`](crate::Caller::client).
+    #[must_use]
+    fn of_client(self, principal: Option<&Principal>) -> Self {
+        self.raw_extension(Extension::client(principal))
+    }
 }
 
 impl RequestSeam for Request<RawMessage> {

@@ -9,7 +9,7 @@ use crate::links::{Links, Way};
 use crate::share::Pool;
 use crate::task::{SendError, Task, TaskFailure};
 use crate::time::Timestamp;
-use crate::wire::{CancelReason, Extension};
+use crate::wire::{CancelReason, Extension, extension};
 
 use super::records::Over;
 use super::route::WayUp;
@@ -218,9 +218,13 @@ impl Visits {
     }
 }
 
-/// The task's own extensions, but for tags that the branch sets.
+/// The task's own extensions, but for tags that the branch sets, and for the client that asked this
+/// node: whoever is asked next is asked by the node.
 fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
-    let inherited = own.iter().filter(|old| !set.iter().any(|new| new.tag == old.tag)).cloned();
+    let is_left = |old: &&Extension| {
+        old.tag != extension::CLIENT && !set.iter().any(|new| new.tag == old.tag)
+    };
+    let inherited = own.iter().filter(is_left).cloned();
     let inherited: Vec<Extension> = inherited.collect();
     set.extend(inherited);
     set

@@ -111,6 +111,6 @@ fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) ->
 }
 
 fn is_unknown_and_critical(extension: &Extension) -> bool {
-    let is_known = matches!(extension.tag, extension::EPOCH | extension::ITEMS);
+    let is_known = matches!(extension.tag, extension::EPOCH | extension::ITEMS | extension::CLIENT);
     extension.tag & extension::CRITICAL != 0 && !is_known
 }

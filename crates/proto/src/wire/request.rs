@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::address::Address;
 use crate::id::{MethodId, NodeId};
 use crate::key::Key;
+use crate::link::Principal;
 
 use super::codec::{Out, Reader, WireError};
 use super::entry::{Sealed, read_sealed, write_sealed};
@@ -82,6 +83,10 @@ pub mod extension {
     pub const EPOCH: u8 = 5 | CRITICAL;
     /// Items of the request follow it; without a value. Only with a root branch, and not inherited.
     pub const ITEMS: u8 = 6 | CRITICAL;
+    /// The request is of a client of the sender's gRPC edge, not of the sender itself. The value is
+    /// what the client's certificate proved there, empty when it had none. Not inherited: what a
+    /// task delegates is its node's.
+    pub const CLIENT: u8 = 7 | CRITICAL;
     /// The bit that makes an extension critical.
     pub const CRITICAL: u8 = 0x80;
 }
@@ -98,6 +103,21 @@ impl Extension {
     /// The mark of a request that items follow.
     pub const fn items() -> Self {
         Self { tag: extension::ITEMS, value: Bytes::new() }
+    }
+
+    /// The mark of a request that a client of an edge makes, with what it has proven.
+    pub fn client(principal: Option<&Principal>) -> Self {
+        let text = principal.map_or("", Principal::as_str);
+        Self { tag: extension::CLIENT, value: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    /// The client among these, and what it has proven: nothing, if that cannot be read.
+    pub fn client_among(extensions: &[Self]) -> Option<Option<Principal>> {
+        let client = extensions.iter().find(|extension| extension.tag == extension::CLIENT)?;
+        let text = std::str::from_utf8(&client.value).ok();
+        // It goes to logs and rules as it is.
+        let is_plain = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        Some(text.filter(|text| !text.is_empty()).filter(is_plain).map(Principal::new))
     }
 
     /// The epoch among these: 0 without one.
@@ -216,5 +236,24 @@ impl ReplyRoute {
         });
         let addresses = addresses.collect::<Result<_, _>>()?;
         Ok(Self::Node { node, addresses })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_read_as_it_was_said_and_what_is_no_plain_text_proves_nothing() {
+        let billing = Principal::new("spiffe://a/billing");
+        for principal in [None, Some(billing)] {
+            let said = [Extension::epoch(7), Extension::client(principal.as_ref())];
+            assert_eq!(Extension::client_among(&said), Some(principal));
+        }
+        assert_eq!(Extension::client_among(&[Extension::epoch(7)]), None);
+        for value in [&b"spiffe://a/b\n"[..], b"two words", b"\xff", "spiffe://a/ü".as_bytes()] {
+            let said = Extension { tag: extension::CLIENT, value: Bytes::from_static(value) };
+            assert_eq!(Extension::client_among(&[said]), Some(None));
+        }
     }
 }
