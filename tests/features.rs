@@ -25,6 +25,7 @@ async fn an_endpoint_speaks_tcp_alone_until_it_is_given_more() -> Result {
         ("tls://127.0.0.1:0", "TcpTransport::tls(identity)", "`tls`"),
         ("quic://127.0.0.1:0", "QuicTransport::new(identity)", "`quic`"),
         ("grpc://127.0.0.1:0", "GrpcTransport::new()", "`grpc`"),
+        ("grpcs://127.0.0.1:0", "GrpcTransport::tls(identity)", "`grpc` with `tls`"),
         ("rdma://127.0.0.1:0", "RdmaTransport", "`rdma`"),
         ("sim://a", "add one with this scheme", "EndpointBuilder::transport"),
     ];

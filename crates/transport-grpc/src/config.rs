@@ -5,6 +5,7 @@ use convoke_transport::parts::{
 };
 
 use crate::GrpcTransport;
+use convoke_transport::security::Security;
 
 /// Smallest message limit: below, chunks would be all words.
 pub(crate) const MESSAGE_BYTES_MIN: u32 = 4 * 1024;
@@ -29,6 +30,7 @@ const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 /// | [`control_reserve_bytes`](Self::control_reserve_bytes) | 1 MiB |
 /// | [`send_bytes_total_max`](Self::send_bytes_total_max) | 256 MiB |
 /// | [`keep_alive_interval`](Self::keep_alive_interval), [`keep_alive_timeout`](Self::keep_alive_timeout) | 3 s, 10 s |
+/// | [`handshakes_max`](Self::handshakes_max) | 256 |
 /// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 4,096, 64 |
 /// | [`listen_backlog`](Self::listen_backlog), [`close_grace`](Self::close_grace) | 1,024, 1 s |
 #[derive(Clone, Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) message_bytes_max: u32,
     pub(crate) window_bytes: u32,
     pub(crate) streams_max: u32,
+    pub(crate) security: Security,
 }
 
 impl Default for Config {
@@ -52,6 +55,7 @@ impl Default for Config {
             message_bytes_max: 256 << 10,
             window_bytes: 1 << 20,
             streams_max: 64,
+            security: Security::default(),
         }
     }
 }
@@ -61,10 +65,19 @@ impl GrpcTransportBuilder {
         Self { config: Config::default() }
     }
 
+    /// Speaks TLS 1.3, with certificates of both ends, at addresses `grpcs://host:port` and no
+    /// others. The endpoint must have a node id that `identity` proves. Default: plain `grpc://`,
+    /// where a peer is who it says it is.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, identity: crate::Identity) -> Self {
+        self.config.security = Security::tls(identity, crate::tls::PROTOCOL);
+        self
+    }
+
     convoke_transport::setters! {
         dial_timeout, handshake_timeout, frame_bytes_max, send_buffer_bytes_soft,
         send_buffer_bytes_hard, control_reserve_bytes, send_bytes_total_max, keep_alive_interval,
-        keep_alive_timeout, connections_max, listen_backlog, close_grace,
+        keep_alive_timeout, handshakes_max, connections_max, listen_backlog, close_grace,
     }
 
     /// The largest gRPC message this end takes or sends, in bytes. Default 256 KiB. Many small
@@ -100,6 +113,11 @@ impl GrpcTransportBuilder {
 }
 
 impl Config {
+    /// The scheme of the addresses.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.security.choose("grpc", "grpcs")
+    }
+
     /// Bounds of what is sent to a peer that said this.
     pub(crate) fn limits(&self, theirs: &Greeting) -> QueueLimits {
         let message_bytes_max = self.message_bytes_max.min(theirs.chunk_bytes_max) as usize;

@@ -1,6 +1,5 @@
 //! Reaching a node: resolve, connect, speak HTTP/2, shake hands.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +8,7 @@ use convoke_transport::parts::{Admission, Greeting, Lifetime, Pipe, PipeConnecti
 use convoke_transport::{Address, Connection, DialError, Sink, sockets};
 use http::Uri;
 use http::uri::PathAndQuery;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::client::Grpc;
@@ -22,6 +22,8 @@ use crate::hello;
 use crate::http2::{self, Http2};
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::reader::{self, Terms, describe, linger};
+use crate::security::Shown;
+use crate::serve::Ends;
 
 /// Reason why there is no connection though somebody answers.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +32,25 @@ enum Refusal {
     Because(String),
     #[error("{expected} was expected, not {found}")]
     WrongNode { expected: NodeId, found: NodeId },
+    #[error("not trusted: {0}")]
+    Untrusted(String),
+    #[cfg(feature = "tls")]
+    #[error("{0}")]
+    Tls(#[from] convoke_transport::identity::TlsError),
+}
+
+impl Refusal {
+    fn into_dial_error(self, address: Address) -> DialError {
+        match self {
+            Self::Because(message) => DialError::Handshake { address, message },
+            Self::WrongNode { expected, found } => {
+                DialError::WrongNode { address, expected, found }
+            }
+            Self::Untrusted(message) => DialError::Untrusted { address, message },
+            #[cfg(feature = "tls")]
+            Self::Tls(error) => error.into_dial_error(address),
+        }
+    }
 }
 
 /// Opens a connection to `address`, with `on_open` called.
@@ -40,40 +61,60 @@ pub(crate) async fn dial(
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, DialError> {
+    if let Err(message) = config.security.verify_own(sink.hello().node) {
+        return Err(DialError::Untrusted { address, message });
+    }
     let stream = sockets::connect(&address, config.common.dial_timeout).await?;
     let shaken = shake_hands((&config, &admission), stream, &address, expected, sink);
     match timeout(config.common.handshake_timeout, shaken).await {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(Refusal::Because(message))) => {
-            tracing::debug!(%address, %message, "dial failed");
-            Err(DialError::Handshake { address, message })
-        }
-        Ok(Err(Refusal::WrongNode { expected, found })) => {
-            Err(DialError::WrongNode { address, expected, found })
-        }
+        Ok(shaken) => shaken.map_err(|refusal| {
+            tracing::debug!(%address, reason = %refusal, "dial failed");
+            refusal.into_dial_error(address)
+        }),
         Err(_) => Err(DialError::Timeout { address }),
     }
 }
 
 async fn shake_hands(
-    (config, admission): (&Config, &Admission),
+    both: (&Config, &Admission),
     stream: TcpStream,
     address: &Address,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, Refusal> {
-    let because = |error: String| Refusal::Because(error);
-    let local = stream.local_addr().map_err(|error| because(error.to_string()))?;
-    let remote = stream.peer_addr().map_err(|error| because(error.to_string()))?;
+    let [local, remote] = [stream.local_addr(), stream.peer_addr()]
+        .map(|end| end.map_err(|error| Refusal::Because(error.to_string())));
+    let (local, remote) = (local?, remote?);
+    #[cfg(feature = "tls")]
+    if let Some(tls) = both.0.security.as_tls() {
+        let (stream, shown, failure) = crate::tls::dial(tls, stream, address).await?;
+        let ends = Ends { local, remote, shown };
+        let opened = carry(both, stream, (address, &ends), expected, sink).await;
+        return opened.map_err(|refusal| match failure.get() {
+            Some(error) => Refusal::Tls(error.clone().into()),
+            None => refusal,
+        });
+    }
+    let ends = Ends { local, remote, shown: Shown::default() };
+    carry(both, stream, (address, &ends), expected, sink).await
+}
+
+async fn carry(
+    (config, admission): (&Config, &Admission),
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    (address, ends): (&Address, &Ends),
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+) -> Result<Arc<dyn Connection>, Refusal> {
     let (http2, kept) = http2::speak(stream, http2_terms(config))
         .await
-        .map_err(|error| because(format!("it does not speak HTTP/2: {error}")))?;
-    let mine = handshake::greeting(config, &*sink, local.ip());
+        .map_err(|error| Refusal::Because(format!("it does not speak HTTP/2: {error}")))?;
+    let mine = handshake::greeting(config, &*sink, ends.local.ip());
     let pipe = Pipe::new(Some(hello::encode(&mine)));
     let mut goodbye = Goodbye { pipe: &pipe, text: Some("the dial was given up".into()) };
     let (incoming, first) =
-        exchange(config, http2.clone(), address, &pipe).await.map_err(because)?;
-    match open((config, admission), (&mine, remote.ip()), first, expected, &pipe, &sink) {
+        exchange(config, http2.clone(), address, &pipe).await.map_err(Refusal::Because)?;
+    match open((config, admission), (&mine, ends), first, expected, &pipe, &sink) {
         Ok((lifetime, terms)) => {
             goodbye.text = None;
             Ok(reader::start(lifetime, incoming, terms, (http2, kept)))
@@ -93,7 +134,7 @@ async fn shake_hands(
 /// Judges the other end by its hello, and opens the connection.
 fn open(
     both: (&Config, &Admission),
-    (mine, remote): (&Greeting, IpAddr),
+    (mine, ends): (&Greeting, &Ends),
     hello: Bytes,
     expected: Option<NodeId>,
     pipe: &Arc<Pipe>,
@@ -101,10 +142,13 @@ fn open(
 ) -> Result<(Lifetime<PipeConnection>, Terms), Refusal> {
     let theirs = hello::decode(hello).map_err(|error| Refusal::Because(error.to_string()))?;
     let found = theirs.hello.node;
+    let principal = ends.shown.verify_peer(&both.0.security, found);
+    let principal = principal.map_err(Refusal::Untrusted)?;
     if let Some(expected) = expected.filter(|expected| *expected != found) {
         return Err(Refusal::WrongNode { expected, found });
     }
-    let opened = handshake::open(both, (mine, &theirs), (true, remote), pipe, sink);
+    let opened =
+        handshake::open(both, (mine, &theirs), (true, ends.remote.ip(), principal), pipe, sink);
     let lifetime = opened.map_err(Refusal::Because)?;
     Ok((lifetime, handshake::terms(both.0, mine, &theirs)))
 }
@@ -116,7 +160,10 @@ async fn exchange(
     address: &Address,
     pipe: &Arc<Pipe>,
 ) -> Result<(Streaming<Bytes>, Bytes), String> {
-    let uri = Uri::builder().scheme("http").authority(address.rest()).path_and_query("/");
+    let uri = Uri::builder()
+        .scheme(config.security.choose("http", "https"))
+        .authority(address.rest())
+        .path_and_query("/");
     let uri = uri.build().map_err(|error| error.to_string())?;
     let limit = config.message_bytes_max as usize;
     let mut grpc = Grpc::with_origin(http2, uri)
@@ -135,7 +182,9 @@ async fn exchange(
 
 fn in_words(status: &Status) -> String {
     match status.code() {
-        tonic::Code::FailedPrecondition => format!("it refused: {}", status.message()),
+        tonic::Code::FailedPrecondition | tonic::Code::PermissionDenied => {
+            format!("it refused: {}", status.message())
+        }
         code => format!("it answered with {code:?}: {}", describe(status)),
     }
 }

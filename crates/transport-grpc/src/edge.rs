@@ -19,7 +19,9 @@ use convoke_transport::parts::Settings;
 use tokio::sync::Semaphore;
 
 use crate::listener::HTTP2_FRAME_BYTES;
-use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
+use crate::serve::{Ends, Handler, Request, Response, Server, Terms};
+#[cfg(feature = "tls")]
+use convoke_transport::identity::ClientCertificates;
 use convoke_transport::sockets;
 use methods::Methods;
 use service::{Inner, Route};
@@ -48,6 +50,7 @@ pub struct GrpcEdge {
 /// | [`route`](Self::route) | to the endpoint itself |
 /// | [`message_bytes_max`](Self::message_bytes_max) | 4 MiB |
 /// | [`calls_max`](Self::calls_max) | 16,384 |
+/// | [`handshakes_max`](Self::handshakes_max) | 256 |
 /// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 1,024, 256 |
 /// | [`resets_max`](Self::resets_max) | 256 |
 /// | [`window_bytes`](Self::window_bytes) | 256 KiB |
@@ -60,6 +63,7 @@ pub struct GrpcEdgeBuilder {
     route: Option<Route>,
     message_bytes_max: usize,
     calls_max: usize,
+    handshakes_max: usize,
     connections_max: usize,
     streams_max: u32,
     resets_max: usize,
@@ -67,6 +71,10 @@ pub struct GrpcEdgeBuilder {
     handshake_timeout: Duration,
     idle_timeout: Duration,
     ping_timeout: Duration,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::Identity>,
+    #[cfg(feature = "tls")]
+    client_certificates: Option<ClientCertificates>,
 }
 
 /// Reason why an edge could not start.
@@ -111,6 +119,7 @@ impl GrpcEdge {
             route: None,
             message_bytes_max: 4 << 20,
             calls_max: 16_384,
+            handshakes_max: 256,
             connections_max: 1_024,
             streams_max: 256,
             resets_max: 256,
@@ -118,6 +127,10 @@ impl GrpcEdge {
             handshake_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(300),
             ping_timeout: Duration::from_secs(20),
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "tls")]
+            client_certificates: None,
         }
     }
 
@@ -178,8 +191,39 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Most TCP connections. Default 1,024; further ones are closed at once. One
-    /// address may have as many as are free: half, if it is the only one, such as a proxy.
+    /// Speaks TLS 1.3 and nothing else. `identity` has the certificate that clients see, which must
+    /// name the host they dial, and the authority of theirs: often not those of a node, so give the
+    /// edge an identity of its own. Default: plain HTTP/2.
+    ///
+    /// A client with a certificate is what that proves, in
+    /// [`Caller::client`](convoke_core::Caller::client), at every node that the call is routed to.
+    /// It is never a node, whatever its certificate names, and one without a certificate is nobody:
+    /// see [`client_certificates`](Self::client_certificates).
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, identity: crate::Identity) -> Self {
+        self.tls = Some(identity);
+        self
+    }
+
+    /// Whether clients are asked for certificates, with [`tls`](Self::tls). Default:
+    /// [`ClientCertificates::Optional`]. One of an authority that the identity does not trust, or
+    /// that has expired, is refused with an alert of TLS in any case.
+    #[cfg(feature = "tls")]
+    pub fn client_certificates(mut self, asked: ClientCertificates) -> Self {
+        self.client_certificates = Some(asked);
+        self
+    }
+
+    /// Most TCP connections in their handshake: of TLS, or until they show that they speak HTTP/2.
+    /// Default 256; further ones are closed at once. One address may have as many as are free.
+    pub fn handshakes_max(mut self, count: usize) -> Self {
+        self.handshakes_max = count;
+        self
+    }
+
+    /// Most TCP connections. Default 1,024; further ones are closed at once. One client, which is
+    /// what its certificate proves or else its address, may have as many as are free: half, if it is
+    /// the only one, such as a proxy.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
         self
@@ -231,14 +275,18 @@ impl GrpcEdgeBuilder {
     /// [`EdgeError`] when the address cannot be bound, the descriptor set is none, or a setting is
     /// one nobody can work with.
     pub async fn start(self, address: &str) -> Result<GrpcEdge, EdgeError> {
-        let bounds = Arc::new(self.bounds()?);
-        let settings = Settings { connections_max: self.connections_max, ..Settings::default() };
+        let terms = Arc::new(self.terms()?);
+        let settings = Settings {
+            handshakes_max: self.handshakes_max,
+            connections_max: self.connections_max,
+            ..Settings::default()
+        };
         let admission = Arc::new(settings.admission());
         let service = self.into_service().await?;
         let edge = Arc::new(Edge(service.clone()));
         let started = sockets::listen(address, settings.listen_backlog)
             .await
-            .and_then(|listener| Server::start(listener, edge, bounds, admission));
+            .and_then(|listener| Server::start(listener, edge, terms, admission));
         let bind = |error: io::Error| EdgeError::Bind {
             address: address.to_owned(),
             message: error.to_string(),
@@ -249,8 +297,8 @@ impl GrpcEdgeBuilder {
     }
 
     /// The same as a `tower` service, for a server of one's own. What concerns connections and
-    /// streams is then that server's: of the settings only the descriptor set, the route, the
-    /// message size and the number of calls count.
+    /// streams is then that server's, TLS included: of the settings only the descriptor set, the
+    /// route, the message size and the number of calls count.
     ///
     /// # Errors
     /// [`EdgeError::DescriptorSet`].
@@ -274,10 +322,11 @@ impl GrpcEdgeBuilder {
         }))
     }
 
-    fn bounds(&self) -> Result<Bounds, EdgeError> {
+    fn terms(&self) -> Result<Terms, EdgeError> {
         let rules = [
             (self.message_bytes_max == 0, "message_bytes_max is zero"),
             (self.calls_max == 0, "calls_max is zero"),
+            (self.handshakes_max == 0, "handshakes_max is zero"),
             (self.connections_max == 0, "connections_max is zero"),
             (self.streams_max == 0, "streams_max is zero"),
             (self.window_bytes < WINDOW_BYTES_MIN, "window_bytes is below 65,535"),
@@ -285,13 +334,22 @@ impl GrpcEdgeBuilder {
             (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
             (self.idle_timeout.is_zero(), "idle_timeout is zero"),
             (self.ping_timeout.is_zero(), "ping_timeout is zero"),
+            #[cfg(feature = "tls")]
+            (
+                self.client_certificates.is_some() && self.tls.is_none(),
+                "client_certificates is set, but not tls",
+            ),
         ];
         if let Some((_, message)) = rules.iter().find(|(is_broken, _)| *is_broken) {
             return Err(EdgeError::Settings { message });
         }
+        #[cfg(feature = "tls")]
+        let asked = self.client_certificates.unwrap_or_default();
         let connection_window_bytes =
             self.window_bytes.saturating_mul(CONNECTION_WINDOWS).min(WINDOW_BYTES_MAX);
-        Ok(Bounds {
+        Ok(Terms {
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone().map(|identity| crate::tls::Server::of_clients(identity, asked)),
             streams_max: self.streams_max,
             resets_max: self.resets_max,
             stream_window_bytes: self.window_bytes,
@@ -313,7 +371,10 @@ const CONNECTION_WINDOWS: u32 = 4;
 struct Edge(EdgeService);
 
 impl Handler for Edge {
-    async fn handle(self: Arc<Self>, request: Request, _: Ends) -> Response {
+    async fn handle(self: Arc<Self>, mut request: Request, ends: Ends) -> Response {
+        if let Some(principal) = ends.shown.client {
+            request.extensions_mut().insert(principal);
+        }
         self.0.clone().answer(request).await
     }
 }

@@ -7,15 +7,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_transport::Sink;
 use convoke_transport::parts::{
     Admission, Greeting, Inbound, Lifetime, Opening, Pipe, PipeConnection, RefusedHere,
     keep_alive_interval,
 };
+use convoke_transport::{Principal, Sink};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-use crate::SCHEME;
 use crate::config::Config;
 use crate::connection::{Answering, Outgoing};
 use crate::hello;
@@ -34,12 +33,12 @@ pub(crate) fn greeting(config: &Config, sink: &dyn Sink, local: IpAddr) -> Greet
 pub(crate) fn open(
     (config, admission): (&Config, &Admission),
     (mine, theirs): (&Greeting, &Greeting),
-    (is_dialler, remote): (bool, IpAddr),
+    (is_dialler, remote, principal): (bool, IpAddr, Option<Principal>),
     pipe: &Arc<Pipe>,
     sink: &Arc<dyn Sink>,
 ) -> Result<Lifetime<PipeConnection>, String> {
     let remote = Some(remote.to_string().into());
-    let opening = Opening { mine, theirs, is_dialler, scheme: SCHEME, principal: None, remote };
+    let opening = Opening { mine, theirs, is_dialler, scheme: config.scheme(), principal, remote };
     let link = opening.link();
     let share = admission.share(link.peer_name());
     let connection = PipeConnection::new(link, Arc::clone(pipe), &config.limits(theirs), share);
@@ -68,9 +67,12 @@ pub(crate) async fn accept(
     let theirs = hello::decode(first).map_err(|error| {
         Status::invalid_argument(error.refusal_text().unwrap_or_else(|| error.to_string()))
     })?;
+    let proven = ends.shown.verify_peer(&config.security, theirs.hello.node);
+    let principal =
+        proven.map_err(|why| Status::permission_denied(format!("not trusted: {why}")))?;
     let mine = greeting(config, &*sink, ends.local.ip());
     let pipe = Pipe::new(Some(hello::encode(&mine)));
-    let role = (false, ends.remote.ip());
+    let role = (false, ends.remote.ip(), principal);
     let opened = open((config, admission), (&mine, &theirs), role, &pipe, &sink);
     let lifetime = opened.map_err(Status::failed_precondition)?;
     reader::start(lifetime, incoming, terms(config, &mine, &theirs), ());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -35,8 +35,11 @@ pub(crate) struct Terms {
     pub(crate) grace: Duration,
 }
 
-/// Speaks HTTP/2 on a socket, in a task of its own.
-pub(crate) async fn speak(stream: TcpStream, terms: Terms) -> hyper::Result<(Http2, Kept)> {
+/// Speaks HTTP/2 on a stream, in a task of its own.
+pub(crate) async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    terms: Terms,
+) -> hyper::Result<(Http2, Kept)> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

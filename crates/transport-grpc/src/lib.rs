@@ -3,7 +3,7 @@
 //!
 //! Three things live here, independent of each other:
 //!
-//! - [`GrpcTransport`], the addresses `grpc://host:port`: one bidirectional HTTP/2 stream carries
+//! - [`GrpcTransport`], the addresses `grpc://host:port`, and `grpcs://host:port` with TLS: one bidirectional HTTP/2 stream carries
 //!   the frames between two nodes, many in one gRPC message.
 //! - [`GrpcEdge`], a port at which any gRPC client calls the services of an endpoint, with health
 //!   and reflection.
@@ -42,9 +42,16 @@
 //!
 //! # What it does not do
 //!
-//! It does not encrypt: put a proxy in front, or mount [`EdgeService`] in a server that does. It
-//! does not compress; a compressed request is answered with `UNIMPLEMENTED`. Streams of requests do
-//! not exist in convoke, and so not at the edge.
+//! Without the feature `tls` it does not encrypt, and calls out are never encrypted. It does not
+//! compress; a compressed request is answered with `UNIMPLEMENTED`.
+//!
+//! # TLS
+//!
+//! With the feature `tls`, `GrpcTransport::tls(identity)` makes a transport for `grpcs://host:port`:
+//! both ends must prove the node ids they claim, as over `tls://`. `GrpcEdgeBuilder::tls` serves
+//! clients over TLS; one with a certificate is a
+//! [client with a principal](convoke_core::EdgeClient::principal) to rules and handlers, and never a
+//! node. An open connection then holds up to 64 KiB of sealed records besides.
 //!
 //! # Example
 //!
@@ -80,7 +87,8 @@
 //! # Modules
 //!
 //! Parts without I/O are in [`convoke_transport::parts`]. Of the transport are `connection`,
-//! `reader`, `handshake`, `dial`, `listener`. `serve` and `http2` are HTTP/2's two ends, which the
+//! `reader`, `handshake`, `dial`, `listener`. `security` is what a peer has proven, `tls` how. `serve`
+//! and `http2` are HTTP/2's two ends, which the
 //! `edge` and `foreign` share with it.
 #![forbid(unsafe_code)]
 
@@ -96,7 +104,10 @@ mod hello;
 mod http2;
 mod listener;
 mod reader;
+mod security;
 mod serve;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::Arc;
 
@@ -107,12 +118,11 @@ use convoke_transport::{
 };
 
 pub use config::GrpcTransportBuilder;
+#[cfg(feature = "tls")]
+pub use convoke_transport::identity::{ClientCertificates, Identity, IdentityError, IdentityWatch};
 pub use convoke_transport::parts::SettingsError as ConfigError;
 pub use edge::{EdgeError, EdgeService, GrpcEdge, GrpcEdgeBuilder};
 pub use foreign::{ForeignCall, ForeignReplies, ForeignServer};
-
-/// The scheme of its addresses.
-pub(crate) const SCHEME: &str = "grpc";
 
 use crate::config::Config;
 
@@ -131,6 +141,13 @@ impl GrpcTransport {
     /// With the defaults that [`GrpcTransportBuilder`] lists.
     pub fn new() -> Self {
         Self::from_config(Config::default())
+    }
+
+    /// With the defaults, for `grpcs://` addresses; see [`GrpcTransportBuilder::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(identity: Identity) -> Self {
+        let security = convoke_transport::security::Security::tls(identity, tls::PROTOCOL);
+        Self::from_config(Config { security, ..Config::default() })
     }
 
     /// For other settings than the defaults.
@@ -152,7 +169,19 @@ impl Default for GrpcTransport {
 
 impl Transport for GrpcTransport {
     fn schemes(&self) -> &'static [&'static str] {
-        &[SCHEME]
+        self.config.security.choose(&["grpc"], &["grpcs"])
+    }
+
+    fn proves_peers(&self) -> bool {
+        self.config.security.proves_peers()
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        self.config.security.trusts_node(node)
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.config.security.node()
     }
 
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
@@ -165,7 +194,7 @@ impl Transport for GrpcTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != SCHEME {
+            if address.scheme() != config.scheme() {
                 return Err(ListenError::NoTransport { address });
             }
             listener::listen(config, admission, address, sink).await
@@ -183,7 +212,7 @@ impl Transport for GrpcTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != SCHEME {
+            if address.scheme() != config.scheme() {
                 return Err(DialError::NoTransport { address });
             }
             dial::dial(config, admission, address, expected, sink).await

@@ -4,17 +4,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_transport::parts::Admission;
+use convoke_transport::parts::{Admission, Seldom};
 use convoke_transport::{Address, ListenError, Listener, Sink};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 
-use crate::SCHEME;
 use crate::codec::BytesCodec;
 use crate::config::Config;
 use crate::connection::Answering;
 use crate::handshake::{self, PATH};
-use crate::serve::{Bounds, Ends, Handler, Request, Response, Server};
+use crate::serve::{Ends, Handler, LOG_PERIOD, Request, Response, Server, Terms};
 use convoke_transport::sockets;
 
 /// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens
@@ -51,18 +52,24 @@ pub(crate) async fn listen(
         address: address.clone(),
         message: error.to_string(),
     };
-    let bounds = Arc::new(bounds(&config));
+    if let Err(message) = config.security.verify_own(sink.hello().node) {
+        return Err(ListenError::Identity { address, message });
+    }
+    let (scheme, terms) = (config.scheme(), Arc::new(terms(&config)));
     let listener =
         sockets::listen(address.rest(), config.common.listen_backlog).await.map_err(failed)?;
-    let frames = Arc::new(Frames { config, admission: Arc::clone(&admission), sink });
-    let server = Server::start(listener, frames, bounds, admission).map_err(failed)?;
-    let local = sockets::of_socket(SCHEME, server.local_addr());
+    let seldom = Mutex::new(Seldom::new(LOG_PERIOD));
+    let frames = Arc::new(Frames { config, admission: Arc::clone(&admission), sink, seldom });
+    let server = Server::start(listener, frames, terms, admission).map_err(failed)?;
+    let local = sockets::of_socket(scheme, server.local_addr());
     tracing::debug!(address = %local, "listening");
     Ok(Box::new(GrpcListener { local, server }))
 }
 
-fn bounds(config: &Config) -> Bounds {
-    Bounds {
+fn terms(config: &Config) -> Terms {
+    Terms {
+        #[cfg(feature = "tls")]
+        tls: config.security.as_tls().map(|tls| crate::tls::Server::of_nodes(tls)),
         streams_max: config.streams_max,
         resets_max: RESETS_MAX,
         stream_window_bytes: config.window_bytes,
@@ -81,6 +88,16 @@ struct Frames {
     config: Arc<Config>,
     admission: Arc<Admission>,
     sink: Arc<dyn Sink>,
+    /// Refusals that are logged: peers choose how many there are.
+    seldom: Mutex<Seldom>,
+}
+
+impl Frames {
+    fn note(&self, status: &Status) {
+        if let Some(left_out) = self.seldom.lock().pass(Instant::now()) {
+            tracing::info!(reason = status.message(), left_out, "connection refused");
+        }
+    }
 }
 
 impl Handler for Frames {
@@ -88,8 +105,9 @@ impl Handler for Frames {
         let path = request.uri().path();
         if path != PATH {
             let text = format!("this port carries convoke frames at {PATH}, and nothing at {path}");
-            tracing::info!(%path, "request refused: not a method of this port");
-            return Status::unimplemented(text).into_http();
+            let status = Status::unimplemented(text);
+            self.note(&status);
+            return status.into_http();
         }
         let limit = self.config.message_bytes_max as usize;
         let mut grpc = Grpc::new(BytesCodec::of_a_connection())
@@ -110,14 +128,12 @@ impl StreamingService<Bytes> for Accept {
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Answering>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
-        let (frames, ends) = (Arc::clone(&self.frames), self.ends);
+        let (frames, ends) = (Arc::clone(&self.frames), self.ends.clone());
         Box::pin(async move {
             let sink = Arc::clone(&frames.sink);
             let Frames { config, admission, .. } = &*frames;
             let accepted = handshake::accept(config, admission, request.into_inner(), ends, sink);
-            let answering = accepted.await.inspect_err(|status| {
-                tracing::info!(reason = status.message(), "connection refused");
-            })?;
+            let answering = accepted.await.inspect_err(|status| frames.note(status))?;
             Ok(tonic::Response::new(answering))
         })
     }

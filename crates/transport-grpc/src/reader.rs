@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_transport::Connection;
 use convoke_transport::parts::{
-    Inbound, Life, LifeTerms, Lifetime, Lost, Messages, PipeConnection, keep_alive, read_messages,
+    Inbound, Life, LifeTerms, Lifetime, Lost, Messages, PipeConnection, TEXT_BYTES_MAX, cut_text,
+    keep_alive, read_messages,
 };
 use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming};
@@ -80,10 +81,11 @@ fn is_fault(status: &Status) -> bool {
         && std::error::Error::source(status).is_none()
 }
 
-/// gRPC's word on a stream that failed.
+/// gRPC's word on a stream that failed, and the first cause, which is HTTP/2's or the system's.
 pub(crate) fn describe(status: &Status) -> String {
-    match std::error::Error::source(status) {
-        Some(source) => format!("{}: {source}", status.message()),
+    let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
+    match causes.last() {
+        Some(cause) => cut_text(&format!("{}: {cause}", status.message()), TEXT_BYTES_MAX).into(),
         None => status.message().to_owned(),
     }
 }

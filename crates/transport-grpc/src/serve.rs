@@ -4,6 +4,8 @@
 //! A connection has to show within the handshake timeout that it speaks HTTP/2, and may be idle for
 //! the idle timeout. How many there are, and how many streams each, is bounded.
 
+mod refused;
+
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
@@ -15,16 +17,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use convoke_transport::PeerName;
-use convoke_transport::parts::Admission;
-use convoke_transport::sockets::Accepting;
+use convoke_transport::parts::{Admission, Foreign, Seat, Seldom, TLS_REFUSAL};
+use convoke_transport::sockets::{Accepting, linger};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::security::Shown;
+pub(crate) use refused::Refused;
 
 /// A request as HTTP/2 brings it.
 pub(crate) type Request = http::Request<Incoming>;
@@ -32,10 +38,13 @@ pub(crate) type Request = http::Request<Incoming>;
 pub(crate) type Response = http::Response<tonic::body::Body>;
 
 /// First bytes of every HTTP/2 connection (RFC 9113, section 3.4).
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Answer to those who speak something else, if it is anything like HTTP.
-const REFUSAL: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
+pub(crate) const REFUSAL: &[u8] =
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
     Content-Length: 43\r\n\r\nthis port speaks gRPC, which needs HTTP/2.\r\n";
+/// Time between two refusals that are logged.
+pub(crate) const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// Longest list of headers, in bytes: convoke takes 16,000 bytes of metadata, which binary values
 /// spell with a third more.
 const HEADER_BYTES_MAX: u32 = 32 * 1024;
@@ -44,9 +53,12 @@ const HEADER_BYTES_MAX: u32 = 32 * 1024;
 /// allow. Late frames of streams that were cancelled in good order count, too.
 const ERRORS_MAX: usize = 1_024;
 
-/// The bounds of accepted connections.
+/// Manner of serving accepted connections, and their bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct Terms {
+    /// TLS under HTTP/2; plain HTTP/2 without.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::tls::Server>,
     pub(crate) streams_max: u32,
     /// Streams that the client has reset before they were looked at.
     pub(crate) resets_max: usize,
@@ -62,11 +74,12 @@ pub(crate) struct Bounds {
     pub(crate) grace: Duration,
 }
 
-/// The addresses of an accepted connection.
-#[derive(Clone, Copy, Debug)]
+/// The addresses of an accepted connection, and what the other end has proven.
+#[derive(Clone, Debug)]
 pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+    pub(crate) shown: Shown,
 }
 
 /// Answers requests. One is shared by all connections.
@@ -90,9 +103,11 @@ pub(crate) struct Server {
 
 struct Acceptor<H> {
     handler: Arc<H>,
-    bounds: Arc<Bounds>,
+    terms: Arc<Terms>,
     admission: Arc<Admission>,
     stop: watch::Receiver<Option<Duration>>,
+    /// Refusals that are logged: strangers choose how many there are.
+    seldom: Mutex<Seldom>,
 }
 
 impl Server {
@@ -100,12 +115,18 @@ impl Server {
     pub(crate) fn start<H: Handler>(
         listener: TcpListener,
         handler: Arc<H>,
-        bounds: Arc<Bounds>,
+        terms: Arc<Terms>,
         admission: Arc<Admission>,
     ) -> io::Result<Self> {
         let local = listener.local_addr()?;
         let (stop, stopped) = watch::channel(None);
-        let acceptor = Arc::new(Acceptor { handler, bounds, admission, stop: stopped });
+        let acceptor = Arc::new(Acceptor {
+            handler,
+            terms,
+            admission,
+            stop: stopped,
+            seldom: Mutex::new(Seldom::new(LOG_PERIOD)),
+        });
         let accepting = Accepting::start(listener, move |stream| acceptor.admit(stream));
         Ok(Self { local, accepting, stop })
     }
@@ -136,28 +157,77 @@ impl<H: Handler> Acceptor<H> {
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, stream: TcpStream) {
         let Ok(peer) = stream.peer_addr() else { return }; // It is gone again.
-        let name = PeerName::Place(peer.ip().to_string().into());
-        let seat = match self.admission.accept(name) {
-            Ok(seat) => seat,
-            Err(no) => return tracing::info!(%peer, "connection refused: {no}"),
+        let slot = match self.admission.begin(peer.ip()) {
+            Ok(slot) => slot,
+            Err(no) => return self.note(peer, &Refused::NoRoom(no)),
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = this.serve(stream, peer).await {
-                tracing::info!(%peer, %error, "connection refused or lost");
+            if let Err(refused) = this.serve(stream, peer, slot).await {
+                this.note(peer, &refused);
             }
-            drop(seat);
         });
     }
 
-    async fn serve(&self, mut stream: TcpStream, remote: SocketAddr) -> io::Result<()> {
+    /// Counts the refusals that people should hear of, and logs one of them a second.
+    fn note(&self, peer: SocketAddr, refused: &Refused) {
+        if refused.is_noise() {
+            return tracing::debug!(%peer, reason = %refused, "connection refused or lost");
+        }
+        if let Some(left_out) = self.seldom.lock().pass(Instant::now()) {
+            tracing::info!(%peer, reason = %refused, left_out, "connection refused or lost");
+        }
+    }
+
+    /// Shakes hands, in a place among the handshakes, and serves what comes.
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        remote: SocketAddr,
+        slot: Seat,
+    ) -> Result<(), Refused> {
         stream.set_nodelay(true)?;
-        let ends = Ends { local: stream.local_addr()?, remote };
-        let expected = expect_preface(&mut stream);
-        timeout(self.bounds.handshake_timeout, expected).await??;
-        let (read, write) = stream.into_split();
+        let (local, deadline) =
+            (stream.local_addr()?, Instant::now() + self.terms.handshake_timeout);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.terms.tls {
+            let accepting = tls.accept(stream, self.terms.grace);
+            let (stream, shown) = self.in_time(deadline, accepting).await?;
+            return self.carry(stream, Ends { local, remote, shown }, deadline, slot).await;
+        }
+        let shown = Shown::default();
+        self.carry(stream, Ends { local, remote, shown }, deadline, slot).await
+    }
+
+    async fn carry(
+        &self,
+        mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        ends: Ends,
+        deadline: Instant,
+        slot: Seat,
+    ) -> Result<(), Refused> {
+        self.in_time(deadline, expect_preface(&mut stream, self.terms.grace)).await?;
+        let place = || PeerName::Place(ends.remote.ip().to_string().into());
+        let name = ends.shown.name.clone().unwrap_or_else(place);
+        let _seat = self.admission.accept(name).map_err(Refused::NoRoom)?;
+        drop(slot);
+        let (read, write) = tokio::io::split(stream);
         let io = tokio::io::join(PREFACE.chain(read), write);
-        self.speak(io, ends).await.map_err(io::Error::other)
+        Ok(self.speak(io, ends).await?)
+    }
+
+    /// A part of a handshake, which the server's stop ends, too.
+    async fn in_time<T, E: Into<Refused>>(
+        &self,
+        deadline: Instant,
+        part: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Refused> {
+        tokio::select! {
+            done = timeout_at(deadline, part) => {
+                done.map_err(|_| Refused::Late)?.map_err(Into::into)
+            }
+            _ = stopped(self.stop.clone()) => Err(Refused::Stopped),
+        }
     }
 
     /// Carries streams until the client goes, is idle for too long, or the server stops.
@@ -169,6 +239,7 @@ impl<H: Handler> Acceptor<H> {
         let streams = Arc::new(Streams::default());
         let service = service_fn(|request: Request| {
             let (handler, open) = (Arc::clone(&self.handler), Streams::open(&streams));
+            let ends = ends.clone();
             async move {
                 let response = handler.handle(request, ends).await;
                 Ok::<_, Infallible>(response.map(|body| open.until_end_of(body)))
@@ -181,8 +252,8 @@ impl<H: Handler> Acceptor<H> {
             let grace = tokio::select! {
                 result = connection.as_mut() => return result,
                 grace = stopped.as_mut() => Some(grace),
-                () = sleep(self.bounds.idle_timeout) => {
-                    streams.has_been_idle_since(seen).then_some(self.bounds.grace)
+                () = sleep(self.terms.idle_timeout) => {
+                    streams.has_been_idle_since(seen).then_some(self.terms.grace)
                 }
             };
             if let Some(grace) = grace {
@@ -194,19 +265,19 @@ impl<H: Handler> Acceptor<H> {
     }
 
     fn http2(&self) -> http2::Builder<TokioExecutor> {
-        let bounds = &self.bounds;
+        let terms = &self.terms;
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
-            .max_concurrent_streams(bounds.streams_max)
-            .max_pending_accept_reset_streams(bounds.resets_max)
+            .max_concurrent_streams(terms.streams_max)
+            .max_pending_accept_reset_streams(terms.resets_max)
             .max_local_error_reset_streams(ERRORS_MAX)
-            .initial_stream_window_size(bounds.stream_window_bytes)
-            .initial_connection_window_size(bounds.connection_window_bytes)
-            .max_frame_size(bounds.frame_bytes_max)
+            .initial_stream_window_size(terms.stream_window_bytes)
+            .initial_connection_window_size(terms.connection_window_bytes)
+            .max_frame_size(terms.frame_bytes_max)
             .max_header_list_size(HEADER_BYTES_MAX)
-            .keep_alive_interval(bounds.ping_timeout)
-            .keep_alive_timeout(bounds.ping_timeout);
+            .keep_alive_interval(terms.ping_timeout)
+            .keep_alive_timeout(terms.ping_timeout);
         builder
     }
 }
@@ -283,22 +354,37 @@ impl hyper::body::Body for Counted {
     }
 }
 
-/// Reads HTTP/2's preface. Others are told, in HTTP/1.1, which is what they most often speak.
-async fn expect_preface(stream: &mut TcpStream) -> io::Result<()> {
+/// Reads HTTP/2's preface. Others are told: in HTTP/1.1, which is what they most often speak, or by
+/// an alert of TLS.
+async fn expect_preface(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    grace: Duration,
+) -> Result<(), Refused> {
     let mut found = [0; PREFACE.len()];
     let mut len = 0;
     while len < found.len() {
         match stream.read(&mut found[len..]).await? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             count => len += count,
         }
         if found[..len] != PREFACE[..len] {
-            // Whether it is read is the peer's concern.
-            let _ = stream.write_all(REFUSAL).await;
-            let _ = stream.shutdown().await;
-            let text = "it does not speak HTTP/2, which gRPC needs";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            let is_tls = Foreign::to_tls(&found[..len]).is_none();
+            let told: &[u8] = if is_tls { &TLS_REFUSAL } else { REFUSAL };
+            if stream.write_all(told).await.is_ok() {
+                linger(stream, grace).await;
+            }
+            return Err(if is_tls { Refused::Tls } else { Refused::NotHttp2 });
         }
     }
     Ok(())
+}
+
+/// Frames by which a connection of plain HTTP/2 is told why it is refused: empty settings, and a
+/// GOAWAY with "inadequate security" (RFC 9113, sections 6.5, 6.8 and 7).
+#[cfg(feature = "tls")]
+pub(crate) fn go_away(text: &'static str) -> Vec<u8> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let payload = [&[0; 4], &12_u32.to_be_bytes(), text.as_bytes()].concat();
+    let len = u32::try_from(payload.len()).expect("it is a line").to_be_bytes();
+    [&SETTINGS[..], &len[1..], &[7, 0, 0, 0, 0, 0], &payload].concat()
 }

@@ -1,10 +1,14 @@
 //! The suite every transport runs, over real loopback sockets.
 
+#[cfg(feature = "tls")]
+#[path = "../../transport/tests/support/certificates.rs"]
+mod certificates;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::conformance::{self, Setup};
-use convoke_transport_grpc::GrpcTransport;
+use convoke_transport_grpc::{GrpcTransport, GrpcTransportBuilder};
 
 fn setup(transport: &GrpcTransport) -> Setup {
     Setup {
@@ -12,6 +16,56 @@ fn setup(transport: &GrpcTransport) -> Setup {
         dialling: Arc::new(GrpcTransport::new()),
         listen: "grpc://127.0.0.1:0".parse().expect("it is an address"),
     }
+}
+
+/// The smallest messages and windows.
+fn smallest() -> GrpcTransportBuilder {
+    GrpcTransport::builder().message_bytes_max(4 << 10).window_bytes(65_535)
+}
+
+/// A process that hangs is noticed soon.
+fn hasty() -> GrpcTransportBuilder {
+    let builder = GrpcTransport::builder().keep_alive_interval(Duration::from_millis(100));
+    builder.keep_alive_timeout(Duration::from_millis(500))
+}
+
+/// A certificate for every node of the suite, the same for both ends.
+#[cfg(feature = "tls")]
+fn over_tls(builder: GrpcTransportBuilder) -> Setup {
+    let authority = certificates::Authority::new();
+    let issued = authority.issue((1..=32).chain([1_000]));
+    let identity = convoke_transport_grpc::Identity::from_pem(
+        &issued.certificate,
+        &issued.key,
+        authority.pem(),
+    );
+    let builder = builder.tls(identity.expect("the certificate is good"));
+    let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
+    Setup {
+        listening: transport(),
+        dialling: transport(),
+        listen: "grpcs://127.0.0.1:0".parse().expect("it is an address"),
+    }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn grpcs_keeps_the_promises_of_a_transport() {
+    let setup = over_tls(GrpcTransport::builder());
+    conformance::all(|| setup.clone()).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn grpcs_keeps_them_with_the_smallest_messages_and_windows() {
+    let setup = over_tls(smallest());
+    conformance::all(|| setup.clone()).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_tls() {
+    conformance::a_hung_process_is_noticed(|| over_tls(hasty())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -22,16 +76,13 @@ async fn grpc_keeps_the_promises_of_a_transport() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn grpc_keeps_them_with_the_smallest_messages_and_windows() {
-    let builder = GrpcTransport::builder().message_bytes_max(4 << 10).window_bytes(65_535);
-    let transport = builder.build().expect("the settings are legal");
+    let transport = smallest().build().expect("the settings are legal");
     conformance::all(|| setup(&transport)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_process_that_hangs_is_noticed() {
-    let builder = GrpcTransport::builder().keep_alive_interval(Duration::from_millis(100));
-    let transport = builder.keep_alive_timeout(Duration::from_millis(500)).build();
-    let transport = transport.expect("the settings are legal");
+    let transport = hasty().build().expect("the settings are legal");
     let setup = || Setup { dialling: Arc::new(transport.clone()), ..setup(&transport) };
     conformance::a_hung_process_is_noticed(setup).await;
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use convoke_core::seam::EndpointSeam;
+use convoke_core::seam::{EndpointSeam, RequestSeam as _};
 use convoke_core::wire::Executed;
 use convoke_core::{
     Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request, StreamBuilder,
     StreamInvocation,
 };
+use convoke_transport::Principal;
 use futures_core::Stream;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderValue, StatusCode};
@@ -37,6 +38,10 @@ pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
 /// it, behind layers. It answers every path, so it is the fallback of a router.
 ///
 /// Made by [`GrpcEdgeBuilder::into_service`](crate::GrpcEdgeBuilder::into_service). Cheap to clone.
+///
+/// Clients are anonymous there, unless a layer puts what they have proven, a
+/// [`Principal`](convoke_core::transport::Principal), into the extensions of the request: then
+/// [`Caller::client`](convoke_core::Caller::client) has it.
 ///
 /// A layer sees every request before it becomes a call, and every answer:
 /// ```
@@ -92,11 +97,12 @@ impl EdgeService {
         if let Some(refusal) = not_grpc(&request) {
             return refusal;
         }
+        let client = request.extensions().get::<Principal>().cloned();
         let path = request.uri().path();
         if let Some(standard) = self.inner.standard.find(path) {
             return standard(request.map(Body::new)).await;
         }
-        let (shape, one) = match self.prepare(path) {
+        let (shape, one) = match self.prepare(path, client) {
             Ok(prepared) => prepared,
             Err(status) => {
                 tracing::debug!(%path, reason = status.message(), "gRPC request refused");
@@ -116,7 +122,7 @@ impl EdgeService {
     }
 
     /// Finds out what to do; the body of the request was not looked at yet.
-    fn prepare(&self, path: &str) -> Result<(Shape, One), Status> {
+    fn prepare(&self, path: &str, client: Option<Principal>) -> Result<(Shape, One), Status> {
         let inner = &self.inner;
         let method = path.strip_prefix('/').unwrap_or(path);
         let known = match &inner.methods {
@@ -136,7 +142,7 @@ impl EdgeService {
         let me = || inner.endpoint.me();
         let peer = inner.route.as_ref().map_or_else(me, |route| route(method));
         let (inner, method, permit) = (Arc::clone(inner), method.to_owned(), Some(permit));
-        Ok((shape, One { inner, method, known, peer, permit }))
+        Ok((shape, One { inner, method, known, client, peer, permit }))
     }
 }
 
@@ -211,6 +217,8 @@ pub(super) struct One {
     method: String,
     /// The method, where there is a descriptor set.
     pub(super) known: Option<Known>,
+    /// Identity that the client has proven.
+    client: Option<Principal>,
     peer: Peer,
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
@@ -244,7 +252,7 @@ impl One {
             Some(name) => Request::raw_named(name, message),
             None => Request::raw(&self.method, message),
         };
-        metadata::apply(headers, request)
+        metadata::apply(headers, request.of_client(self.client.as_ref()))
     }
 
     /// The name of the method in spans and metrics. Names that only clients give have no place

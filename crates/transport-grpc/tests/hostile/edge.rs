@@ -11,12 +11,18 @@ use crate::http2::{
     ENHANCE_YOUR_CALM, GOAWAY, PREFACE, Raw, SETTINGS, frame, frames, headers, reset,
 };
 use crate::in_time;
+use crate::over::{Over, over_both};
+
+over_both! {
+    other_protocols_are_refused,
+    a_flood_of_resets_ends_the_connection_that_sends_it_and_no_other,
+    http_2_that_is_not_grpc_is_refused,
+    a_client_that_does_not_read_holds_up_nobody,
+}
 
 /// Asserts that an honest client is answered.
-async fn answers(stage: &Stage) {
-    let endpoint = Endpoint::from_shared(format!("http://{}", stage.edge.local_addr()));
-    let channel = endpoint.expect("a URI").connect().await.expect("the edge listens");
-    let mut grpc = Grpc::new(channel);
+async fn answers(over: &Over, stage: &Stage) {
+    let mut grpc = Grpc::new(over.channel(stage.edge.local_addr(), |to| to).await);
     in_time(grpc.ready()).await.expect("the channel is open");
     let path = http::uri::PathAndQuery::from_static("/edge.test.Echo/Say");
     let request = tonic::Request::new(Text { text: "alive?".into() });
@@ -24,59 +30,55 @@ async fn answers(stage: &Stage) {
     assert_eq!(reply.expect("the edge answers").into_inner().text, "ALIVE?");
 }
 
-async fn lives_on(stage: Stage) {
-    answers(&stage).await;
+async fn lives_on(over: &Over, stage: Stage) {
+    answers(over, &stage).await;
     stage.stop().await;
 }
 
-#[tokio::test]
-async fn other_protocols_are_refused() {
-    let stage = Stage::new().await;
-    let mut raw = Raw::connect(stage.edge.local_addr()).await;
+async fn other_protocols_are_refused(over: Over) {
+    let stage = Stage::with(|builder, _| over.edge(builder)).await;
+    let mut raw = Raw::connect(&over, stage.edge.local_addr()).await;
     raw.send(b"POST /edge.test.Echo/Say HTTP/1.1\r\nContent-Length: 0\r\n\r\n").await;
     let answer = String::from_utf8(raw.read_to_end().await).unwrap();
     assert!(answer.starts_with("HTTP/1.1 505 "), "{answer}");
-    let mut raw = Raw::connect(stage.edge.local_addr()).await;
+    let mut raw = Raw::connect(&over, stage.edge.local_addr()).await;
     raw.send(&[0; 100]).await;
     raw.read_to_end().await;
-    lives_on(stage).await;
+    lives_on(&over, stage).await;
 }
 
-#[tokio::test]
-async fn a_flood_of_resets_ends_the_connection_that_sends_it_and_no_other() {
-    let stage = Stage::with(|builder, _| builder.resets_max(10)).await;
+async fn a_flood_of_resets_ends_the_connection_that_sends_it_and_no_other(over: Over) {
+    let stage = Stage::with(|builder, _| over.edge(builder).resets_max(10)).await;
     let mut flood = [PREFACE, &frame(SETTINGS, 0, 0, &[])[..]].concat();
     for stream in (1..2_000).step_by(2) {
         flood.extend(headers(stream));
         flood.extend(reset(stream));
     }
-    let mut raw = Raw::connect(stage.edge.local_addr()).await;
+    let mut raw = Raw::connect(&over, stage.edge.local_addr()).await;
     raw.send(&flood).await;
     let answer = raw.read_to_end().await;
     let away = frames(&answer).into_iter().find(|(kind, _)| *kind == GOAWAY);
     let (_, payload) = away.expect("it is told to go away");
     let code = u32::from_be_bytes(*payload[4..].first_chunk().expect("an error code"));
     assert_eq!(code, ENHANCE_YOUR_CALM);
-    lives_on(stage).await;
+    lives_on(&over, stage).await;
 }
 
-#[tokio::test]
-async fn http_2_that_is_not_grpc_is_refused() {
-    let stage = Stage::with(|builder, _| builder.idle_timeout(Duration::from_millis(100))).await;
-    let mut raw = Raw::connect(stage.edge.local_addr()).await;
+async fn http_2_that_is_not_grpc_is_refused(over: Over) {
+    let stage =
+        Stage::with(|builder, _| over.edge(builder).idle_timeout(Duration::from_millis(100))).await;
+    let mut raw = Raw::connect(&over, stage.edge.local_addr()).await;
     let request = [PREFACE, &frame(SETTINGS, 0, 0, &[])[..], &headers(1), &reset(1)].concat();
     raw.send(&request).await;
     // Nothing comes of it, so the connection is idle and ends.
     raw.read_to_end().await;
-    lives_on(stage).await;
+    lives_on(&over, stage).await;
 }
 
-#[tokio::test]
-async fn a_client_that_does_not_read_holds_up_nobody() {
-    let stage = Stage::new().await;
-    let endpoint = Endpoint::from_shared(format!("http://{}", stage.edge.local_addr()));
-    let endpoint = endpoint.expect("a URI").initial_stream_window_size(1_024);
-    let mut grpc = Grpc::new(endpoint.connect().await.expect("the edge listens"));
+async fn a_client_that_does_not_read_holds_up_nobody(over: Over) {
+    let stage = Stage::with(|builder, _| over.edge(builder)).await;
+    let narrow = |to: Endpoint| to.initial_stream_window_size(1_024);
+    let mut grpc = Grpc::new(over.channel(stage.edge.local_addr(), narrow).await);
     let mut unread = Vec::new();
     for _ in 0..20 {
         in_time(grpc.ready()).await.expect("the channel is open");
@@ -85,7 +87,7 @@ async fn a_client_that_does_not_read_holds_up_nobody() {
         let codec = ProstCodec::<crate::echo::Number, Text>::default();
         unread.push(in_time(grpc.server_streaming(request, path, codec)).await.expect("it begins"));
     }
-    answers(&stage).await;
+    answers(&over, &stage).await;
     drop((unread, grpc));
-    lives_on(stage).await;
+    lives_on(&over, stage).await;
 }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::in_time;
+use crate::over::{Over, Stream};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames (RFC 9113, section 6).
@@ -18,16 +18,17 @@ pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 /// Flags of HEADERS: the headers are all there.
 pub(crate) const END_HEADERS: u8 = 4;
 
-pub(crate) struct Raw(TcpStream);
+pub(crate) struct Raw(Box<dyn Stream>);
 
 impl Raw {
-    pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self(TcpStream::connect(address).await.expect("the victim listens"))
+    pub(crate) async fn connect(over: &Over, address: SocketAddr) -> Self {
+        Self(over.connect(address).await.expect("the victim listens"))
     }
 
     /// Sends bytes; the victim may have closed already.
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         let _ = in_time(self.0.write_all(bytes)).await;
+        let _ = in_time(self.0.flush()).await;
     }
 
     /// All that comes until the victim closes.

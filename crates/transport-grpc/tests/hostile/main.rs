@@ -1,11 +1,29 @@
 //! Peers that do not keep to the rules, at the transport's port and at the edge: each is refused
 //! with a reason, and none harms another.
 
+#[cfg(feature = "tls")]
+#[path = "../../../transport/tests/support/certificates.rs"]
+mod certificates;
+#[cfg(feature = "tls")]
+mod clients;
+#[cfg(feature = "tls")]
+#[path = "../../../transport/tests/support/credulous.rs"]
+mod credulous;
 #[path = "../edge/echo.rs"]
 #[allow(dead_code, reason = "the tests with tonic's client use more of it")]
 mod echo;
 mod edge;
+#[cfg(feature = "tls")]
+mod handshakes;
 mod http2;
+#[cfg(feature = "tls")]
+#[path = "../../../transport/tests/support/log.rs"]
+mod log;
+#[cfg(feature = "tls")]
+mod nodes;
+mod over;
+#[cfg(feature = "tls")]
+mod tls_client;
 mod transport;
 mod victim;
 

@@ -10,12 +10,13 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::client::Grpc;
 use tonic::codegen::tokio_stream::Stream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::http2::{PREFACE, Raw, SETTINGS, frame};
 use crate::in_time;
+use crate::over::{ATTACKER, Over, over_both};
 use crate::victim::Victim;
 
 const PATH: &str = "/convoke.transport.v1.Transport/Frames";
@@ -42,13 +43,26 @@ struct Hello {
 fn hello() -> Hello {
     Hello {
         version: 1,
-        node: 66,
+        node: ATTACKER,
         incarnation: 1,
         random: 7,
         frame_bytes_max: 1 << 20,
         message_bytes_max: 64 << 10,
         keep_alive_timeout_ms: 10_000,
     }
+}
+
+over_both! {
+    garbage_is_refused_at_its_first_byte,
+    http_1_is_told_what_is_spoken_here,
+    garbage_behind_the_preface_ends_the_connection,
+    who_says_nothing_is_closed_after_the_handshake_timeout,
+    another_method_is_unimplemented,
+    a_hello_that_is_none_is_refused_with_the_reason,
+    chunks_that_break_the_rules_are_faults_of_the_peer,
+    a_message_above_the_limit_is_a_fault_and_never_buffered,
+    a_stream_that_is_cut_is_an_end_by_the_network,
+    a_peer_that_goes_silent_is_closed_after_the_keep_alive_timeout,
 }
 
 /// gRPC messages of any bytes: a message that is not decoded, with a codec that is tonic's own.
@@ -89,9 +103,10 @@ struct Attack {
 impl Attack {
     /// Opens a stream with this first message.
     async fn begin(victim: &Victim, path: &'static str, first: Vec<u8>) -> Result<Self, Status> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", victim.address()));
-        let channel: Channel =
-            endpoint.expect("a URI").connect().await.expect("the victim listens");
+        Self::over(victim.over.channel(victim.address(), |to| to).await, path, first).await
+    }
+
+    async fn over(channel: Channel, path: &'static str, first: Vec<u8>) -> Result<Self, Status> {
         let mut grpc = Grpc::new(channel);
         in_time(grpc.ready()).await.expect("the channel is open");
         let (send, receive) = mpsc::channel(16);
@@ -131,6 +146,13 @@ impl Attack {
     }
 }
 
+/// The refusal of a hello in which somebody claims to be `node`.
+#[cfg(feature = "tls")]
+pub(crate) async fn refused_claim(channel: Channel, node: u64) -> Status {
+    let claim = Hello { node, ..hello() }.encode_to_vec();
+    Attack::over(channel, PATH, claim).await.err().expect("it is refused")
+}
+
 /// The messages as the body of a request.
 struct Outgoing(mpsc::Receiver<Any>);
 
@@ -142,21 +164,19 @@ impl Stream for Outgoing {
     }
 }
 
-#[tokio::test]
-async fn garbage_is_refused_at_its_first_byte() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
+async fn garbage_is_refused_at_its_first_byte(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
     for garbage in [&b"\x16\x03\x01\x02\x00\x01"[..], b"hello?", &[0xff; 4_096]] {
-        let mut raw = Raw::connect(victim.address()).await;
+        let mut raw = Raw::connect(&victim.over, victim.address()).await;
         raw.send(garbage).await;
         raw.read_to_end().await;
     }
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn http_1_is_told_what_is_spoken_here() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
-    let mut raw = Raw::connect(victim.address()).await;
+async fn http_1_is_told_what_is_spoken_here(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
+    let mut raw = Raw::connect(&victim.over, victim.address()).await;
     raw.send(b"GET / HTTP/1.1\r\nHost: victim\r\n\r\n").await;
     let answer = String::from_utf8(raw.read_to_end().await).unwrap();
     assert!(answer.starts_with("HTTP/1.1 505 "), "{answer}");
@@ -164,31 +184,28 @@ async fn http_1_is_told_what_is_spoken_here() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn garbage_behind_the_preface_ends_the_connection() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
-    let mut raw = Raw::connect(victim.address()).await;
+async fn garbage_behind_the_preface_ends_the_connection(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
+    let mut raw = Raw::connect(&victim.over, victim.address()).await;
     raw.send(&[PREFACE, &[0xff; 1_000]].concat()).await;
     raw.read_to_end().await;
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn who_says_nothing_is_closed_after_the_handshake_timeout() {
+async fn who_says_nothing_is_closed_after_the_handshake_timeout(over: Over) {
     let hasty = GrpcTransport::builder().handshake_timeout(Duration::from_millis(100));
-    let victim = Victim::new(hasty).await;
+    let victim = Victim::new(over, hasty).await;
     let preface = [PREFACE, &frame(SETTINGS, 0, 0, &[])[..]].concat();
     for said in [&b""[..], &PREFACE[..10], &preface] {
-        let mut raw = Raw::connect(victim.address()).await;
+        let mut raw = Raw::connect(&victim.over, victim.address()).await;
         raw.send(said).await;
         raw.read_to_end().await;
     }
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn another_method_is_unimplemented() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
+async fn another_method_is_unimplemented(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
     let refused = Attack::begin(&victim, "/shop.Stock/Reserve", Vec::new()).await;
     let status = refused.err().expect("it is refused");
     assert_eq!(status.code(), Code::Unimplemented);
@@ -196,9 +213,8 @@ async fn another_method_is_unimplemented() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_hello_that_is_none_is_refused_with_the_reason() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
+async fn a_hello_that_is_none_is_refused_with_the_reason(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
     let later = Hello { version: 2, ..hello() };
     let nobody = Hello { node: 0, ..hello() };
     let cases = [
@@ -215,9 +231,8 @@ async fn a_hello_that_is_none_is_refused_with_the_reason() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn chunks_that_break_the_rules_are_faults_of_the_peer() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
+async fn chunks_that_break_the_rules_are_faults_of_the_peer(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
     let oversized = [&0x3000_0001_u32.to_le_bytes()[..], &[0; 8]].concat();
     let cases = [
         (vec![0xff; 4], "chunk kind 7 does not exist"),
@@ -239,9 +254,8 @@ async fn chunks_that_break_the_rules_are_faults_of_the_peer() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_message_above_the_limit_is_a_fault_and_never_buffered() {
-    let victim = Victim::new(GrpcTransport::builder().message_bytes_max(4 << 10)).await;
+async fn a_message_above_the_limit_is_a_fault_and_never_buffered(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder().message_bytes_max(4 << 10)).await;
     let index = victim.sink.opened_count();
     let mut attack = Attack::after_hello(&victim).await;
     let nonce = victim.sink.opened(index).await.link().nonce;
@@ -254,9 +268,8 @@ async fn a_message_above_the_limit_is_a_fault_and_never_buffered() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_stream_that_is_cut_is_an_end_by_the_network() {
-    let victim = Victim::new(GrpcTransport::builder()).await;
+async fn a_stream_that_is_cut_is_an_end_by_the_network(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder()).await;
     let index = victim.sink.opened_count();
     let attack = Attack::after_hello(&victim).await;
     let nonce = victim.sink.opened(index).await.link().nonce;
@@ -266,12 +279,11 @@ async fn a_stream_that_is_cut_is_an_end_by_the_network() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_peer_that_goes_silent_is_closed_after_the_keep_alive_timeout() {
+async fn a_peer_that_goes_silent_is_closed_after_the_keep_alive_timeout(over: Over) {
     let builder = GrpcTransport::builder()
         .keep_alive_interval(Duration::from_millis(50))
         .keep_alive_timeout(Duration::from_millis(200));
-    let victim = Victim::new(builder).await;
+    let victim = Victim::new(over, builder).await;
     let index = victim.sink.opened_count();
     let attack = Attack::after_hello(&victim).await;
     let nonce = victim.sink.opened(index).await.link().nonce;

@@ -8,22 +8,25 @@ use convoke_transport::conformance::Recorder;
 use convoke_transport::{CloseReason, Connection, Lane, Listener, Transport};
 use convoke_transport_grpc::{GrpcTransport, GrpcTransportBuilder};
 
+use crate::over::Over;
+
 pub(crate) struct Victim {
+    pub(crate) over: Over,
     pub(crate) sink: Arc<Recorder>,
     pub(crate) listener: Box<dyn Listener>,
     honest: Arc<Recorder>,
-    to_victim: Arc<dyn Connection>,
+    pub(crate) to_victim: Arc<dyn Connection>,
 }
 
 impl Victim {
     /// Node 1, with the honest node 2 connected to it.
-    pub(crate) async fn new(builder: GrpcTransportBuilder) -> Self {
+    pub(crate) async fn new(over: Over, builder: GrpcTransportBuilder) -> Self {
         let (sink, honest) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
-        let transport = builder.build().expect("the settings of the test are legal");
-        let address = "grpc://127.0.0.1:0".parse().expect("it is an address");
+        let transport = over.transport(builder, 1);
+        let address = over.any();
         let listener = transport.listen(&address, Arc::clone(&sink) as _).await.expect("it binds");
-        let to_victim = dial(&*listener, &honest).await;
-        Self { sink, listener, honest, to_victim }
+        let to_victim = dial(&over, &*listener, 2, &honest).await;
+        Self { over, sink, listener, honest, to_victim }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -41,7 +44,7 @@ impl Victim {
         self.to_victim.flush();
         self.sink.frames(nonce, count + 1).await;
         let late = Arc::new(Recorder::new(3));
-        let to_victim = dial(&*self.listener, &late).await;
+        let to_victim = dial(&self.over, &*self.listener, 3, &late).await;
         for (sink, connection) in [(&late, to_victim), (&self.honest, self.to_victim)] {
             connection.close(CloseReason::Local);
             sink.closed(connection.link().nonce).await;
@@ -52,7 +55,13 @@ impl Victim {
     }
 }
 
-async fn dial(listener: &dyn Listener, sink: &Arc<Recorder>) -> Arc<dyn Connection> {
-    let dialled = GrpcTransport::new().dial(&listener.local_address(), None, Arc::clone(sink) as _);
+async fn dial(
+    over: &Over,
+    listener: &dyn Listener,
+    node: u64,
+    sink: &Arc<Recorder>,
+) -> Arc<dyn Connection> {
+    let transport = over.transport(GrpcTransport::builder(), node);
+    let dialled = transport.dial(&listener.local_address(), None, Arc::clone(sink) as _);
     dialled.await.expect("the victim accepts")
 }
