@@ -3,12 +3,12 @@
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
 macro_rules! examples {
-    ($($feature:literal: $name:ident in $path:literal),* $(,)?) => {$(
-        #[cfg(feature = $feature)]
+    ($($($feature:literal)+: $name:ident in $path:literal),* $(,)?) => {$(
+        #[cfg(all($(feature = $feature),+))]
         #[path = $path]
         mod $name;
 
-        #[cfg(feature = $feature)]
+        #[cfg(all($(feature = $feature),+))]
         #[test]
         fn $name() -> Result {
             $name::main()
@@ -35,6 +35,7 @@ examples! {
     "tls": secured in "../examples/secured.rs",
     "quic": quic in "../examples/quic.rs",
     "grpc": edge in "../examples/edge.rs",
+    "grpc" "tls": edge_tls in "../examples/edge_tls.rs",
     "zstd": compression in "../examples/compression.rs",
     "metrics": metrics in "../examples/metrics.rs",
     "tower": middleware in "../examples/middleware.rs",
