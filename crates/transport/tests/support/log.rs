@@ -1,12 +1,13 @@
 //! Log lines of a node, to be waited for.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use convoke_transport::conformance::PATIENCE;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -19,8 +20,14 @@ pub(crate) struct Log {
 #[derive(Clone, Default)]
 struct Written(Arc<(Mutex<String>, Notify)>);
 
+/// A subscriber that hears nothing. While there is only one, tracing asks the thread that first comes
+/// to a line whether it is wanted, and keeps the answer for all: mostly that of a test without a log.
+static SECOND: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
+
 impl Log {
     pub(crate) fn start() -> Self {
+        LazyLock::force(&SECOND);
         let written = Written::default();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::DEBUG)
