@@ -467,6 +467,8 @@ impl Call {
                 let mut roots = self.roots.keys().filter_map(|path| self.tree.get(path));
                 roots.all(|branch| branch.has_word)
             }
+            // What tasks still have to send needs credit from here.
+            Some(End::Decided) => self.tree.unsaid() == 0 && self.tree.is_complete(),
             _ => self.tree.unsaid() == 0,
         };
         self.end.is_some() && (is_said || self.is_forgotten)

@@ -195,6 +195,26 @@ fn a_stream_flows_on_when_its_caller_has_enough_and_has_not_read_it() {
     assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
 }
 
+/// Found by the simulation (relayed, seed 7600000067656): a decided call was settled when all its
+/// tasks had ended, and what they still had to send waited for credit until their deadline.
+#[test]
+fn a_decided_call_is_settled_when_its_tasks_have_sent_all() {
+    let (mut mesh, call, task, stream) = streaming(&[2, 3]);
+    mesh.answer("/1", b"");
+    mesh.deliver_all();
+    let now = mesh.now;
+    mesh.with(1, |node| node.decide_call(now, call, false));
+    for len in [12 << 10, 20 << 10, 20 << 10, 1] {
+        let item = Bytes::from(vec![0; len]);
+        mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+    }
+    mesh.with(2, |node| node.finish(now, &task));
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 1, "most waits for credit");
+    mesh.deliver_all();
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
+}
+
 #[test]
 fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
     let mut mesh = Mesh::dialling();
