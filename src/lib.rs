@@ -173,7 +173,7 @@
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-//! | `tcp` | the transport for `tcp://` addresses, `TcpTransport` | yes |
+//! | `tcp` | the transport for `tcp://` addresses and, on Unix, `unix://`: `TcpTransport` | yes |
 //! | `quorum` | the module `quorum`: configurations, quorum calls, echo phases | yes |
 //! | `overlay` | the module `overlay`: large fan-outs and casts travel over planned trees between sites | no |
 //! | `tls` | certificates (`Identity`) and `TcpTransport::tls` for `tls://` addresses; with `grpc`, `GrpcTransport::tls` for `grpcs://` and TLS at the edge | no |
@@ -221,9 +221,9 @@ pub mod transport {
     pub use convoke_core::transport::mem::{MemTransport, MemTransportBuilder};
     pub use convoke_core::transport::{
         ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
-        Counters, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,
-        ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Sink, ToAddresses, Transport,
-        parts, sockets,
+        Counters, Credentials, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,
+        ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Remote, Sink, ToAddresses,
+        Transport, parts, sockets,
     };
     pub use convoke_core::{BoxError, ToPeers};
     #[cfg(feature = "grpc")]
@@ -260,8 +260,8 @@ pub mod telemetry {
     pub use convoke_core::{TraceContext, TraceContextError};
 }
 
-/// Sets up an endpoint that speaks `tcp://`, whatever features are on. Other transports are added
-/// by value, with [`EndpointBuilder::transport`].
+/// Sets up an endpoint that speaks `tcp://` and, on Unix, `unix://`, whatever features are on.
+/// Other transports are added by value, with [`EndpointBuilder::transport`].
 ///
 /// [`Endpoint::builder`] sets up one without any, for other settings of TCP:
 /// ```

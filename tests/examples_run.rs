@@ -31,6 +31,7 @@ examples! {
     "tcp": discovery in "../examples/discovery.rs",
     "tcp": operations in "../examples/operations.rs",
     "tcp": node in "../examples/node.rs",
+    "tcp": unix in "../examples/unix.rs",
     "tls": tls in "../examples/tls.rs",
     "tls": secured in "../examples/secured.rs",
     "quic": quic in "../examples/quic.rs",

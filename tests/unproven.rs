@@ -94,6 +94,20 @@ async fn nobody_claims_without_proof_to_be_who_is_connected_with_it() {
     echo(&stranger, &peer).await.expect("it is served");
 }
 
+/// The kernel knows its user, and that is no proof of a node.
+#[cfg(unix)]
+#[tokio::test]
+async fn nor_does_a_process_of_the_same_user() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let path = format!("unix://{}/a.sock", folder.path().display());
+    let server = start(server(of_authority(&authority, 1)).listen(&path)).await;
+    let (honest, peer) = honest(of_authority(&authority, 2), &server).await;
+    let connected = liar(node(2)).await.connect(&path).await;
+    assert_refused(connected.map_err(|error| error.to_string()), node(2));
+    echo(&honest, &peer).await.expect("its connection is as before");
+}
+
 #[tokio::test]
 async fn nor_who_was_connected_with_it_before() {
     let authority = Authority::new();

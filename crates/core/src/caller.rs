@@ -7,7 +7,7 @@ use convoke_proto::task::TaskFailure;
 use convoke_proto::wire::{Cause, Executed};
 
 use crate::error::Code;
-use crate::transport::Principal;
+use crate::transport::{Credentials, Link, Principal, Remote};
 
 /// Node that opened a branch: the initiator, or the node of the parent task.
 ///
@@ -17,6 +17,7 @@ use crate::transport::Principal;
 pub struct Caller {
     node: NodeId,
     principal: Option<Principal>,
+    credentials: Option<Credentials>,
     is_local: bool,
     client: Option<EdgeClient>,
 }
@@ -35,19 +36,28 @@ pub struct EdgeClient {
 pub(crate) type Authorize = Arc<dyn Fn(&Caller, &str) -> bool + Send + Sync>;
 
 impl Caller {
-    /// `client` is one of the edge of `node`, with what it has proven there; then it is the caller,
-    /// and nothing is proven of the node.
-    pub(crate) fn new(
-        node: NodeId,
-        proven: Option<Principal>,
-        is_local: bool,
-        client: Option<Option<Principal>>,
-    ) -> Self {
-        let Some(principal) = client else {
-            return Self { node, principal: proven, is_local, client: None };
+    /// This node itself.
+    pub(crate) fn local(node: NodeId) -> Self {
+        Self { node, principal: None, credentials: None, is_local: true, client: None }
+    }
+
+    /// A node whose request came by this connection, if it is still open.
+    pub(crate) fn over(node: NodeId, link: Option<&Link>) -> Self {
+        let principal = link.and_then(|link| link.principal.clone());
+        let credentials = match link.and_then(|link| link.remote.as_ref()) {
+            Some(Remote::Process(credentials)) => Some(*credentials),
+            Some(Remote::Host(_)) | None => None,
         };
-        let client = EdgeClient { principal, is_vouched: is_local || proven.is_some() };
-        Self { node, principal: None, is_local: false, client: Some(client) }
+        Self { node, principal, credentials, is_local: false, client: None }
+    }
+
+    /// `client` is one of the node's edge, with what it has proven there; then it is the caller,
+    /// and nothing is proven of the node.
+    pub(crate) fn for_client(self, client: Option<Option<Principal>>) -> Self {
+        let Some(principal) = client else { return self };
+        let client = EdgeClient { principal, is_vouched: self.is_authenticated() };
+        let (principal, credentials) = (None, None);
+        Self { principal, credentials, is_local: false, client: Some(client), ..self }
     }
 
     /// The node; of a client, the one whose edge it called.
@@ -59,6 +69,13 @@ impl Caller {
     /// an edge, and where the transport has no certificates.
     pub fn principal(&self) -> Option<&Principal> {
         self.principal.as_ref()
+    }
+
+    /// User, group and process of who connected, where the kernel says them: over `unix://`. They
+    /// prove a user of this host and no node, so they do not count for
+    /// [`Self::is_authenticated`]; `None` for this node itself and for clients of an edge.
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.credentials
     }
 
     /// The client of the node's edge that calls; `None` when the node itself does.
@@ -117,16 +134,20 @@ mod tests {
     fn a_client_has_no_right_of_the_node_whose_edge_it_calls() {
         let (node, billing) = (NodeId::new(7), principal("spiffe://a/billing"));
         let of_node = principal("spiffe://a/node/7");
-        for (proven, is_local) in [(of_node, false), (None, true), (None, false)] {
-            let is_vouched = is_local || proven.is_some();
-            let caller = Caller::new(node, proven, is_local, Some(billing.clone()));
+        let credentials = Some(Credentials { uid: 1_000, gid: 100, pid: Some(7) });
+        let unproven = Caller { credentials, ..Caller::over(node, None) };
+        let proven = Caller { principal: of_node, ..Caller::over(node, None) };
+        let edges = [(proven, true), (Caller::local(node), true), (unproven, false)];
+        for (of_edge, is_vouched) in edges {
+            let caller = of_edge.for_client(Some(billing.clone()));
             assert!(!caller.is_authenticated() && !caller.is_local());
             assert_eq!((caller.node(), caller.principal()), (node, None));
+            assert_eq!(caller.credentials(), None, "they are of the edge's process");
             let client = caller.client().expect("it is one");
             assert_eq!(client.principal(), billing.as_ref());
             assert_eq!(client.is_authenticated(), is_vouched);
         }
-        let anonymous = Caller::new(node, None, true, Some(None));
+        let anonymous = Caller::local(node).for_client(Some(None));
         assert!(!anonymous.client().expect("it is one").is_authenticated());
         let denied = anonymous.denied("a.B/C").text;
         assert_eq!(denied, "a client of n7 without a certificate may not call a.B/C");

@@ -228,7 +228,7 @@ impl Context {
     }
 
     /// Caller that opened the branch, with the identity that its connection proved. The principal
-    /// is `None` once that connection has closed.
+    /// and the credentials are `None` once that connection has closed.
     pub fn caller(&self) -> Caller {
         self.handle.caller()
     }

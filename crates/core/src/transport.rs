@@ -7,6 +7,7 @@ pub mod mem;
 pub use convoke_transport::conformance;
 pub use convoke_transport::{
     ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
-    Counters, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable, ORDER_HEAD_BYTES,
-    Order, PeerName, Principal, Received, Sink, ToAddresses, Transport, parts, sockets,
+    Counters, Credentials, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,
+    ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Remote, Sink, ToAddresses, Transport,
+    parts, sockets,
 };

@@ -12,7 +12,10 @@ pub struct Address {
 
 /// A text that is not `scheme://rest`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an address: expected scheme://host:port, such as tcp://127.0.0.1:7000")]
+#[error(
+    "{text:?} is not an address: expected a scheme and a place, in at most {ADDRESS_BYTES_MAX} \
+     bytes, such as tcp://127.0.0.1:7000"
+)]
 pub struct AddressError {
     /// The text that was given.
     pub text: String,
@@ -30,6 +33,12 @@ impl Address {
     /// Part that the transport dials or binds, such as `127.0.0.1:7000`.
     pub fn rest(&self) -> &str {
         &self.text[self.scheme_len + 3..]
+    }
+
+    /// True when it is told to no other node, and not taken from one: a socket of the file system,
+    /// `unix://`. At another host, or in another container, its path leads to somebody else.
+    pub fn is_private(&self) -> bool {
+        self.scheme() == "unix"
     }
 
     /// The whole text.

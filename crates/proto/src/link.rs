@@ -2,6 +2,7 @@
 //! carries the frames is no part of this crate.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::address::Address;
@@ -24,7 +25,8 @@ pub struct Hello {
     /// Life of the node.
     pub incarnation: Incarnation,
     /// Addresses at which others can dial it; empty for a node that only dials out. Never an
-    /// unspecified address: the transport replaces `0.0.0.0` by the connection's local address.
+    /// unspecified address: the transport replaces `0.0.0.0` by the connection's local address. Nor
+    /// a private one, `unix://`: a node that is told of one does not dial it.
     pub advertised: Vec<Address>,
     /// The largest frame it takes, in bytes.
     pub frame_bytes_max: u32,
@@ -44,9 +46,9 @@ pub struct Link {
     /// The principal that the peer proved to be, where the transport authenticates; then
     /// `peer.node` is proven, too.
     pub principal: Option<Principal>,
-    /// The place the peer connects from, an address without its port, where the transport has such:
-    /// what a peer without proof of its name is counted by.
-    pub remote: Option<Arc<str>>,
+    /// The place the peer connects from, where the transport has such: what a peer without proof of
+    /// its name is counted by.
+    pub remote: Option<Remote>,
 }
 
 impl Link {
@@ -56,8 +58,53 @@ impl Link {
     }
 }
 
+/// Place that a peer connects from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// A host, by its address without the port.
+    Host(Arc<str>),
+    /// A process of this host, by what the kernel says of it.
+    Process(Credentials),
+}
+
+impl From<IpAddr> for Remote {
+    fn from(address: IpAddr) -> Self {
+        Self::Host(address.to_string().into())
+    }
+}
+
+impl From<SocketAddr> for Remote {
+    fn from(address: SocketAddr) -> Self {
+        address.ip().into()
+    }
+}
+
+impl From<Credentials> for Remote {
+    fn from(credentials: Credentials) -> Self {
+        Self::Process(credentials)
+    }
+}
+
+/// User, group and process at the other end of a connection within this host, as its kernel says.
+///
+/// They are of the time when the peer connected or, at the end that dialled, began to listen: the
+/// process may have passed the connection on, or ended. Of a user that the user namespace of this
+/// process does not know, the kernel says 65534, whoever it is.
+///
+/// The kernel knows users and no nodes: what the peer says of its node is as unproven as without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user, as effective for the process.
+    pub uid: u32,
+    /// Its group, as effective for the process.
+    pub gid: u32,
+    /// The process, where the system says it. For logs: its number is given again once it ended.
+    pub pid: Option<i32>,
+}
+
 /// Name of a peer, for what it may take of what all peers share: its node where the connection
-/// proves that, else the place it connects from, for names are free there.
+/// proves that, else the place it connects from, for names are free there. Within this host that is
+/// the user: processes, too, are free.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PeerName {
     /// A node that its connections prove, or one that only claims its name where the transport
@@ -65,16 +112,28 @@ pub enum PeerName {
     Node(NodeId),
     /// All who connect from there: an address without its port.
     Place(Arc<str>),
+    /// All processes of a user of this host.
+    User(u32),
     /// A client of a gRPC edge that has proven who it is, and is no node.
     Certified(Principal),
 }
 
 impl PeerName {
     /// The name of who claims to be `node`, by what the transport knows of it.
-    pub fn of(node: NodeId, proven: Option<&Principal>, place: Option<&Arc<str>>) -> Self {
-        match (proven, place) {
-            (None, Some(place)) => Self::Place(place.clone()),
+    pub fn of(node: NodeId, proven: Option<&Principal>, remote: Option<&Remote>) -> Self {
+        match (proven, remote) {
+            (None, Some(remote)) => remote.into(),
             _ => Self::Node(node),
+        }
+    }
+}
+
+impl From<&Remote> for PeerName {
+    /// The name of who has proven nothing.
+    fn from(remote: &Remote) -> Self {
+        match remote {
+            Remote::Host(address) => Self::Place(address.clone()),
+            Remote::Process(credentials) => Self::User(credentials.uid),
         }
     }
 }
@@ -84,6 +143,7 @@ impl fmt::Display for PeerName {
         match self {
             Self::Node(node) => write!(f, "{node}"),
             Self::Place(place) => f.write_str(place),
+            Self::User(uid) => write!(f, "user {uid}"),
             Self::Certified(principal) => write!(f, "{principal}"),
         }
     }

@@ -187,7 +187,7 @@ impl Links {
     pub(crate) fn hear_of(&mut self, node: NodeId, addresses: &[Address]) {
         let neighbour = self.neighbours.entry(node).or_default();
         if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
-            neighbour.advertised = addresses.to_vec();
+            neighbour.advertised = told(addresses).collect();
         }
         self.forget_idle(node);
     }
@@ -226,6 +226,11 @@ impl Links {
         all
     }
 
+    /// Those of them that other nodes are told.
+    pub(crate) fn addresses_for_others(&self, node: NodeId) -> Vec<Address> {
+        told(&self.addresses(node)).collect()
+    }
+
     /// Addresses at which this node can be dialled, as the owner of this endpoint said.
     pub fn configured(&self, node: NodeId) -> &[Address] {
         self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
@@ -255,8 +260,8 @@ impl Links {
             neighbour.incarnation_since = now;
             neighbour.advertised.clear();
         }
-        if !link.peer.advertised.is_empty() {
-            neighbour.advertised.clone_from(&link.peer.advertised);
+        if told(&link.peer.advertised).next().is_some() {
+            neighbour.advertised = told(&link.peer.advertised).collect();
         }
         neighbour.up.push((id, link.is_dialler));
         (neighbour.is_dialling, neighbour.failures) = (false, 0);
@@ -627,6 +632,11 @@ impl LinkView for Links {
     }
 }
 
+/// Those that a node may tell another one.
+fn told(addresses: &[Address]) -> impl Iterator<Item = Address> {
+    addresses.iter().filter(|address| !address.is_private()).cloned()
+}
+
 /// A time between a tenth of `ceiling` and `ceiling`.
 fn full_jitter(ceiling: Duration, random: u64) -> Duration {
     let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
@@ -751,6 +761,27 @@ mod tests {
         assert_eq!(links.way(Timestamp::ZERO, node(2)), Way::Dialable);
         links.forget(node(7)); // of whom nothing is known
         assert_eq!(links.known_count(), 1);
+    }
+
+    /// Whatever a peer says: what is dialled at a private address was named here.
+    #[test]
+    fn a_private_address_is_neither_taken_from_another_node_nor_told_to_one() {
+        let mut links = links(1);
+        let texts = ["unix:///run/a.sock", "unix://@a", "tcp://10.0.0.1:1"];
+        let told: [Address; 3] = texts.map(|text| text.parse().unwrap());
+        let mut up = link(2, 10, true);
+        up.peer.advertised = told[..2].to_vec();
+        links.handle_up(Timestamp::ZERO, &up);
+        assert_eq!(links.addresses(node(2)), []);
+        up.peer.advertised = told.to_vec();
+        links.handle_up(Timestamp::ZERO, &Link { nonce: LinkNonce(11), ..up });
+        links.hear_of(node(3), &told);
+        for node in [node(2), node(3)] {
+            assert_eq!(links.addresses(node), told[2..]);
+        }
+        links.configure(node(4), told.to_vec());
+        assert_eq!(links.addresses(node(4)), told);
+        assert_eq!(links.addresses_for_others(node(4)), told[2..]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) fn open(
     pipe: &Arc<Pipe>,
     sink: &Arc<dyn Sink>,
 ) -> Result<Lifetime<PipeConnection>, String> {
-    let remote = Some(remote.to_string().into());
+    let remote = Some(remote.into());
     let opening = Opening { mine, theirs, is_dialler, scheme: config.scheme(), principal, remote };
     let link = opening.link();
     let share = admission.share(link.peer_name());

@@ -157,7 +157,7 @@ impl<H: Handler> Acceptor<H> {
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, stream: TcpStream) {
         let Ok(peer) = stream.peer_addr() else { return }; // It is gone again.
-        let slot = match self.admission.begin(peer.ip()) {
+        let slot = match self.admission.begin(&peer.into()) {
             Ok(slot) => slot,
             Err(no) => return self.note(peer, &Refused::NoRoom(no)),
         };

@@ -58,8 +58,8 @@ impl TcpTransportBuilder {
     }
 
     /// Speaks TLS 1.3, with certificates of both ends, at addresses `tls://host:port` and no
-    /// others. The endpoint must have a node id that `identity` proves. Default: plain `tcp://`,
-    /// where a peer is who it says it is.
+    /// others. The endpoint must have a node id that `identity` proves. Default: plain `tcp://`
+    /// and `unix://`, where a peer is who it says it is.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, identity: crate::Identity) -> Self {
         self.config.security = Security::tls(identity, crate::tls::PROTOCOL);
@@ -104,9 +104,14 @@ impl TcpTransportBuilder {
 }
 
 impl Config {
-    /// The scheme of the addresses.
-    pub(crate) fn scheme(&self) -> &'static str {
-        self.security.choose("tcp", "tls")
+    /// The schemes of the addresses. Within this host there is nobody to hide from, so there is no
+    /// TLS over its sockets.
+    pub(crate) fn schemes(&self) -> &'static [&'static str] {
+        #[cfg(unix)]
+        const PLAIN: &[&str] = &["tcp", crate::unix::SCHEME];
+        #[cfg(not(unix))]
+        const PLAIN: &[&str] = &["tcp"];
+        self.security.choose(PLAIN, &["tls"])
     }
 
     /// Bounds of what is sent to a peer that said this.

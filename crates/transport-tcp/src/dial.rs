@@ -8,30 +8,48 @@ use convoke_transport::{Address, Connection, DialError, Sink, sockets};
 use tokio::time::timeout;
 
 use crate::config::Config;
+use crate::fresh::Fresh;
 use crate::handshake;
-use crate::socket::Socket;
+#[cfg(unix)]
+use crate::unix;
 
-/// Opens a connection to `address`, with `on_open` called.
-pub(crate) async fn dial(
-    config: Arc<Config>,
-    admission: Arc<Admission>,
-    address: Address,
-    expected: Option<NodeId>,
-    sink: Arc<dyn Sink>,
-) -> Result<Arc<dyn Connection>, DialError> {
-    if let Err(message) = config.security.verify_own(sink.hello().node) {
-        return Err(DialError::Untrusted { address, message });
+/// A dial, until it has a connection.
+pub(crate) struct Dial {
+    pub(crate) config: Arc<Config>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) address: Address,
+    pub(crate) expected: Option<NodeId>,
+    pub(crate) sink: Arc<dyn Sink>,
+}
+
+impl Dial {
+    /// Opens a connection, with `on_open` called.
+    pub(crate) async fn run(self) -> Result<Arc<dyn Connection>, DialError> {
+        let (address, within) = (&self.address, self.config.common.dial_timeout);
+        if let Err(message) = self.config.security.verify_own(self.sink.hello().node) {
+            return Err(DialError::Untrusted { address: address.clone(), message });
+        }
+        #[cfg(unix)]
+        if address.scheme() == unix::SCHEME {
+            let stream = unix::connect(address, within).await?;
+            return self.shake_hands(stream).await;
+        }
+        let stream = sockets::connect(address, within).await?;
+        self.shake_hands(stream).await
     }
-    let stream = sockets::connect(&address, config.common.dial_timeout).await?;
-    let handshake = async {
-        let socket = Socket::dial(&config.security, stream, &address).await?;
-        handshake::dial(&config, &admission, socket, expected, sink).await
-    };
-    match timeout(config.common.handshake_timeout, handshake).await {
-        Ok(shaken) => shaken.map_err(|error| {
-            tracing::debug!(%address, %error, "dial failed");
-            error.into_dial_error(address)
-        }),
-        Err(_) => Err(DialError::Timeout { address }),
+
+    async fn shake_hands(self, stream: impl Fresh) -> Result<Arc<dyn Connection>, DialError> {
+        let Self { config, admission, address, expected, sink } = self;
+        let handshake = async {
+            let socket = stream.dialled(&config.security, &address).await?;
+            handshake::dial(&config, &admission, socket, expected, sink).await
+        };
+        match timeout(config.common.handshake_timeout, handshake).await {
+            Ok(shaken) => shaken.map_err(|error| {
+                tracing::debug!(%address, %error, "dial failed");
+                error.into_dial_error(address)
+            }),
+            Err(_) => Err(DialError::Timeout { address }),
+        }
     }
 }

@@ -11,12 +11,14 @@ use convoke_transport::parts::{
     refusal,
 };
 use convoke_transport::sockets::linger;
-use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
+use convoke_transport::{
+    Address, CloseReason, Connection, DialError, PeerName, Principal, Remote, Sink,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::config::Config;
 use crate::connection::TcpConnection;
+use crate::fresh::Fresh;
 use crate::reader::{self, Terms};
 use crate::socket::Socket;
 #[cfg(feature = "tls")]
@@ -101,7 +103,7 @@ pub(crate) async fn dial(
             Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
         }
         (Ok(principal), _) => {
-            let opening = opening(config, (&mine, &theirs), true, (principal, stream.remote()));
+            let opening = opening(&stream, (&mine, &theirs), true, (principal, stream.remote()));
             open(config, admission, &opening, &sink, None)
                 .map_err(|RefusedHere(text)| HandshakeError::RefusedHere(text))
         }
@@ -148,7 +150,7 @@ pub(crate) async fn accept(
     };
     let (mine, remote) = (greeting(config, &*sink, &stream)?, stream.remote());
     let name = PeerName::of(theirs.hello.node, principal.as_ref(), remote.as_ref());
-    let opening = opening(config, (&mine, &theirs), false, (principal, remote));
+    let opening = opening(&stream, (&mine, &theirs), false, (principal, remote));
     let opened = admission.accept(name).and_then(|seat| {
         let opened = open(config, admission, &opening, &sink, Some(seat));
         opened.map_err(|RefusedHere(text)| text)
@@ -168,7 +170,7 @@ pub(crate) async fn accept(
 }
 
 /// Refuses a connection nobody has time for: what fits the socket now is sent.
-pub(crate) fn refuse_at_once(stream: &TcpStream, text: &str) {
+pub(crate) fn refuse_at_once(stream: &impl Fresh, text: &str) {
     // Whether it arrives is the peer's concern: there are too many already.
     let _ = stream.try_write(&refusal(text));
 }
@@ -208,17 +210,17 @@ async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> 
 }
 
 fn greeting(config: &Config, sink: &dyn Sink, stream: &Socket) -> io::Result<Greeting> {
-    let local = stream.local_addr()?.ip();
+    let local = stream.local_ip()?;
     Ok(Greeting::of(sink, &config.common, local, rand::random(), config.grants()))
 }
 
 fn opening<'a>(
-    config: &Config,
+    stream: &Socket,
     (mine, theirs): (&'a Greeting, &'a Greeting),
     is_dialler: bool,
-    (principal, remote): (Option<Principal>, Option<Arc<str>>),
+    (principal, remote): (Option<Principal>, Option<Remote>),
 ) -> Opening<'a> {
-    Opening { mine, theirs, is_dialler, scheme: config.scheme(), principal, remote }
+    Opening { mine, theirs, is_dialler, scheme: stream.scheme(), principal, remote }
 }
 
 /// Makes the connection and asks the sink whether it wants it.

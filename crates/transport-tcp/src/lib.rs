@@ -1,5 +1,6 @@
 //! Convoke over TCP: the addresses `tcp://host:port`, where host is an IPv4 address, an IPv6
-//! address in brackets, or a name.
+//! address in brackets, or a name. On Unix, also over sockets of this host: `unix:///run/a.sock` is
+//! a file by its absolute path, `unix://@name` an abstract name of Linux.
 //!
 //! [`TcpTransport`] is one [`Transport`] of an endpoint. A connection carries frames in two lanes
 //! and keeps the promises of [`convoke_transport`]: order per lane, whole frames, credit,
@@ -36,8 +37,8 @@
 //!
 //! All that connections have to send or write is at most 256 MiB, beside 16 KiB each. Of that a
 //! connection may have a quarter of what is free, and all connections of one peer, the node that a
-//! certificate proves or else an address, as much as is free. One peer may have as many of the
-//! accepted connections, and of the handshakes, as are free.
+//! certificate proves or else an address or a user of this host, as much as is free. One peer may
+//! have as many of the accepted connections, and of the handshakes, as are free.
 //!
 //! In its handshake it holds at most 8 KiB. What the sink keeps of a frame keeps the read buffer
 //! that the frame is a slice of, so it should copy small frames it keeps for long.
@@ -47,6 +48,14 @@
 //! Without the feature `tls` it does not encrypt or authenticate: a peer is who it says it is. It
 //! does not dial again when a connection ends; the endpoint does. It does not order frames across
 //! lanes or connections.
+//!
+//! # Sockets of this host
+//!
+//! The kernel says which user and process is at the other end of a `unix://` connection
+//! ([`Remote::Process`]), which proves no node. A listener holds a lock on a file beside its
+//! socket, `.lock` after the name, takes the socket of a dead process of the same user over, and
+//! removes both files when it closes. Something else at either path is an error and stays. No peer
+//! is told of such an address.
 //!
 //! # TLS
 //!
@@ -122,14 +131,17 @@
 //!
 //! Parts without I/O are in [`convoke_transport::parts`]. Here are `connection` and `platform`,
 //! what that stands on; `writer`, `reader`, `handshake`, `dial`, `listener`; `socket`, what differs
-//! with TLS; `tls`. Certificates, and whom they prove, are in `convoke_transport::identity`.
+//! with TLS and within this host, and `fresh`, the same before the hello; `unix`, whose file is
+//! whose; `tls`. Certificates, and whom they prove, are in `convoke_transport::identity`.
 //!
 //! [`Fault`]: convoke_transport::CloseReason::Fault
+//! [`Remote::Process`]: convoke_transport::Remote::Process
 #![forbid(unsafe_code)]
 
 mod config;
 mod connection;
 mod dial;
+mod fresh;
 mod handshake;
 mod listener;
 mod platform;
@@ -139,6 +151,8 @@ mod reader;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(unix)]
+mod unix;
 mod writer;
 
 use std::sync::Arc;
@@ -157,8 +171,9 @@ pub use convoke_transport::parts::SettingsError as ConfigError;
 pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 
 use crate::config::Config;
+use crate::dial::Dial;
 
-/// Makes TCP connections. Cheap to clone; clones share the limits on accepted connections and on
+/// Makes TCP connections and, on Unix, connections of this host. Cheap to clone; clones share the limits on accepted connections and on
 /// what all connections have to send.
 ///
 /// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
@@ -201,7 +216,7 @@ impl Default for TcpTransport {
 
 impl Transport for TcpTransport {
     fn schemes(&self) -> &'static [&'static str] {
-        self.config.security.choose(&["tcp"], &["tls"])
+        self.config.schemes()
     }
 
     fn proves_peers(&self) -> bool {
@@ -226,7 +241,7 @@ impl Transport for TcpTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != config.scheme() {
+            if !config.schemes().contains(&address.scheme()) {
                 return Err(ListenError::NoTransport { address });
             }
             listener::listen(config, admission, address, sink).await
@@ -244,10 +259,10 @@ impl Transport for TcpTransport {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
         let address = address.clone();
         Box::pin(async move {
-            if address.scheme() != config.scheme() {
+            if !config.schemes().contains(&address.scheme()) {
                 return Err(DialError::NoTransport { address });
             }
-            dial::dial(config, admission, address, expected, sink).await
+            Dial { config, admission, address, expected, sink }.run().await
         })
     }
 }

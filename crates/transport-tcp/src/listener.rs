@@ -1,22 +1,23 @@
 //! Accepting connections until the listener is closed or dropped.
 
-use std::io;
+use std::fmt;
 use std::sync::Arc;
 
 use convoke_transport::parts::Admission;
-use convoke_transport::sockets::{self, Accepting};
+use convoke_transport::sockets::{self, Accepting, Accepts};
 use convoke_transport::{Address, ListenError, Listener, Sink};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::config::Config;
+use crate::fresh::Fresh;
 use crate::handshake;
-use crate::socket::Socket;
+#[cfg(unix)]
+use crate::unix;
 
 #[derive(Debug)]
-struct TcpTransportListener {
+struct TcpTransportListener<L> {
     local: Address,
-    accepting: Accepting<TcpListener>,
+    accepting: Accepting<L>,
 }
 
 struct Acceptor {
@@ -36,20 +37,22 @@ pub(crate) async fn listen(
         .security
         .verify_own(sink.hello().node)
         .map_err(|message| ListenError::Identity { address: address.clone(), message })?;
-    let failed = |error: io::Error| ListenError::Bind {
-        address: address.clone(),
-        message: error.to_string(),
-    };
-    let listener =
-        sockets::listen(address.rest(), config.common.listen_backlog).await.map_err(failed)?;
-    let local = sockets::of_socket(config.scheme(), listener.local_addr().map_err(failed)?);
-    let acceptor = Arc::new(Acceptor { config, admission, sink });
-    tracing::debug!(address = %local, "listening");
-    let accepting = Accepting::start(listener, move |stream| acceptor.admit(stream));
-    Ok(Box::new(TcpTransportListener { local, accepting }))
+    let failed = |message: String| ListenError::Bind { address: address.clone(), message };
+    let backlog = config.common.listen_backlog;
+    let acceptor = Acceptor { config, admission, sink };
+    #[cfg(unix)]
+    if address.scheme() == unix::SCHEME {
+        let listener =
+            unix::listen(&address, backlog).map_err(|error| failed(error.to_string()))?;
+        return Ok(acceptor.start(address, listener));
+    }
+    let listener = sockets::listen(address.rest(), backlog).await;
+    let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (socket, listener) = bound.map_err(|error| failed(error.to_string()))?;
+    Ok(acceptor.start(sockets::of_socket(address.scheme(), socket), listener))
 }
 
-impl Listener for TcpTransportListener {
+impl<L: Accepts + fmt::Debug> Listener for TcpTransportListener<L> {
     fn local_address(&self) -> Address {
         self.local.clone()
     }
@@ -62,10 +65,21 @@ impl Listener for TcpTransportListener {
 }
 
 impl Acceptor {
+    /// Accepts what connects to a socket that listens at `local`.
+    fn start<L>(self, local: Address, listener: L) -> Box<dyn Listener>
+    where
+        L: Accepts<Stream: Fresh> + fmt::Debug,
+    {
+        tracing::debug!(address = %local, "listening");
+        let this = Arc::new(self);
+        let accepting = Accepting::start(listener, move |stream| this.admit(stream));
+        Box::new(TcpTransportListener { local, accepting })
+    }
+
     /// Gives the connection its own task, so that no peer can hold up another.
-    fn admit(self: &Arc<Self>, stream: TcpStream) {
-        let Ok(peer) = stream.peer_addr() else { return }; // It is gone again.
-        let slot = match self.admission.begin(peer.ip()) {
+    fn admit<S: Fresh>(self: &Arc<Self>, stream: S) {
+        let Ok(peer) = stream.peer() else { return }; // It is gone again.
+        let slot = match self.admission.begin(&peer.clone().into()) {
             Ok(slot) => slot,
             Err(text) => {
                 tracing::debug!("connection refused: {text}");
@@ -74,21 +88,14 @@ impl Acceptor {
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            this.shake_hands(stream).await;
+            this.shake_hands(stream, peer).await;
             drop(slot);
         });
     }
 
-    async fn shake_hands(&self, stream: TcpStream) {
-        let peer = stream.peer_addr().ok();
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(?peer, %error, "connection lost before its hello");
-            return;
-        }
+    async fn shake_hands<S: Fresh>(&self, stream: S, peer: S::Peer) {
         let handshake = async {
-            let socket =
-                Socket::accept(&self.config.security, stream, self.config.common.close_grace)
-                    .await?;
+            let socket = stream.accepted(&self.config).await?;
             let sink = Arc::clone(&self.sink);
             handshake::accept(&self.config, &self.admission, socket, sink).await
         };

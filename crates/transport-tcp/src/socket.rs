@@ -1,23 +1,27 @@
-//! Socket under a connection: a bare one, or one with TLS over it. Everything above is the
-//! same for both.
+//! Socket under a connection: one of TCP, bare or with TLS over it, or one within this host.
+//! Everything above is the same for all.
 //!
 //! During the hellos it is a [`Socket`]; then a [`ReadHalf`] for the reader and a [`WriteHalf`] for
 //! whoever has the duty to write. A write does not wait: it takes bytes or would block.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::IpAddr;
+#[cfg(unix)]
+use std::net::Ipv4Addr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::security::Security;
-use convoke_transport::{Address, Principal};
+use convoke_transport::{Address, Principal, Remote};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+#[cfg(unix)]
+use tokio::net::{UnixStream, unix};
 
+use crate::fresh::Fresh;
 use crate::handshake::HandshakeError;
 use crate::platform::Half;
 #[cfg(feature = "tls")]
@@ -27,6 +31,8 @@ use crate::tls::{TlsReadHalf, TlsStream, TlsWriteHalf};
 #[derive(Debug)]
 pub(crate) enum Socket {
     Plain(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream>),
 }
@@ -35,6 +41,8 @@ pub(crate) enum Socket {
 #[derive(Debug)]
 pub(crate) enum ReadHalf {
     Plain(OwnedReadHalf),
+    #[cfg(unix)]
+    Unix(unix::OwnedReadHalf),
     #[cfg(feature = "tls")]
     Tls(TlsReadHalf),
 }
@@ -43,6 +51,8 @@ pub(crate) enum ReadHalf {
 #[derive(Debug)]
 pub(crate) enum WriteHalf {
     Plain(OwnedWriteHalf),
+    #[cfg(unix)]
+    Unix(unix::OwnedWriteHalf),
     #[cfg(feature = "tls")]
     Tls(TlsWriteHalf),
 }
@@ -76,22 +86,39 @@ impl Socket {
         Ok(Self::Plain(stream))
     }
 
-    /// The place the peer connects from: its address without the port.
-    pub(crate) fn remote(&self) -> Option<Arc<str>> {
-        let address = match self {
-            Self::Plain(stream) => stream.peer_addr(),
+    /// The scheme of its address.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self {
+            Self::Plain(_) => "tcp",
+            #[cfg(unix)]
+            Self::Unix(_) => crate::unix::SCHEME,
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.peer_addr(),
-        };
-        address.ok().map(|address| address.ip().to_string().into())
+            Self::Tls(_) => "tls",
+        }
     }
 
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+    /// The place the peer connects from.
+    pub(crate) fn remote(&self) -> Option<Remote> {
         match self {
+            Self::Plain(stream) => stream.peer().ok().map(Into::into),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.peer().ok().map(Into::into),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.peer_addr().ok().map(Into::into),
+        }
+    }
+
+    /// The address of this end that the peer reaches, or is reached from; within this host none,
+    /// which is the unspecified one.
+    pub(crate) fn local_ip(&self) -> io::Result<IpAddr> {
+        let address = match self {
             Self::Plain(stream) => stream.local_addr(),
+            #[cfg(unix)]
+            Self::Unix(_) => return Ok(Ipv4Addr::UNSPECIFIED.into()),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.local_addr(),
-        }
+        };
+        address.map(|address| address.ip())
     }
 
     /// Principal that the peer, which claims to be `claimed`, has proven to be; nobody without TLS.
@@ -99,6 +126,8 @@ impl Socket {
         let _ = claimed;
         match self {
             Self::Plain(_) => Ok(None),
+            #[cfg(unix)]
+            Self::Unix(_) => Ok(None),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => Ok(Some(stream.verify_peer(claimed)?)),
         }
@@ -109,6 +138,11 @@ impl Socket {
             Self::Plain(stream) => {
                 let (read, write) = stream.into_split();
                 (ReadHalf::Plain(read), WriteHalf::Plain(write))
+            }
+            #[cfg(unix)]
+            Self::Unix(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Unix(read), WriteHalf::Unix(write))
             }
             #[cfg(feature = "tls")]
             Self::Tls(stream) => {
@@ -123,6 +157,8 @@ impl Half for WriteHalf {
     async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Plain(half) => half.writable().await,
+            #[cfg(unix)]
+            Self::Unix(half) => half.writable().await,
             #[cfg(feature = "tls")]
             Self::Tls(half) => half.writable().await,
         }
@@ -131,6 +167,8 @@ impl Half for WriteHalf {
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(half) => half.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(half) => half.try_write(bytes),
             #[cfg(feature = "tls")]
             Self::Tls(half) => half.try_write_vectored(&[IoSlice::new(bytes)]),
         }
@@ -139,6 +177,8 @@ impl Half for WriteHalf {
     fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Plain(half) => half.try_write_vectored(slices),
+            #[cfg(unix)]
+            Self::Unix(half) => half.try_write_vectored(slices),
             #[cfg(feature = "tls")]
             Self::Tls(half) => half.try_write_vectored(slices),
         }
@@ -153,6 +193,8 @@ impl AsyncRead for ReadHalf {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(half) => Pin::new(half).poll_read(cx, out),
+            #[cfg(unix)]
+            Self::Unix(half) => Pin::new(half).poll_read(cx, out),
             #[cfg(feature = "tls")]
             Self::Tls(half) => half.poll_read(cx, out),
         }
@@ -167,6 +209,8 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, out),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, out),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.poll_read(cx, out),
         }
@@ -181,6 +225,8 @@ impl AsyncWrite for Socket {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.poll_write(cx, bytes),
         }
@@ -194,6 +240,8 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.poll_shutdown(cx),
         }

@@ -3,38 +3,65 @@
 #[cfg(any(feature = "quic", feature = "tls"))]
 #[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[path = "support/places.rs"]
+mod places;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::conformance::{self, Setup};
-use convoke_transport_tcp::TcpTransport;
+use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
+use places::Kind;
 
-fn setup(transport: &TcpTransport, listen: &str) -> Setup {
-    Setup {
-        listening: Arc::new(transport.clone()),
+/// Runs the suite over a kind of socket. Every part listens at the same place, where possible.
+async fn keeps_the_promises(kind: Kind, builder: TcpTransportBuilder) {
+    let place = kind.place();
+    let transport = Arc::new(builder.build().expect("the settings are legal"));
+    conformance::all(|| Setup {
+        listening: Arc::clone(&transport) as _,
         dialling: Arc::new(TcpTransport::new()),
-        listen: listen.parse().expect("it is an address"),
-    }
+        listen: place.address.clone(),
+    })
+    .await;
+}
+
+fn smallest_chunks_and_windows() -> TcpTransportBuilder {
+    let builder = TcpTransport::builder().chunk_bytes(1 << 10);
+    builder.data_window_bytes(4 << 10).control_window_bytes(4 << 10)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tcp_keeps_the_promises_of_a_transport() {
-    let transport = TcpTransport::new();
-    conformance::all(|| setup(&transport, "tcp://127.0.0.1:0")).await;
+    keeps_the_promises(Kind::Tcp, TcpTransport::builder()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tcp_keeps_them_with_the_smallest_chunks_and_windows() {
-    let builder = TcpTransport::builder();
-    let builder = builder.chunk_bytes(1 << 10).data_window_bytes(4 << 10);
-    let transport = builder.control_window_bytes(4 << 10).build().expect("the settings are legal");
-    conformance::all(|| setup(&transport, "tcp://127.0.0.1:0")).await;
+    keeps_the_promises(Kind::Tcp, smallest_chunks_and_windows()).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn unix_keeps_the_promises_of_a_transport() {
+    keeps_the_promises(Kind::File, TcpTransport::builder()).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn unix_keeps_them_with_the_smallest_chunks_and_windows() {
+    keeps_the_promises(Kind::File, smallest_chunks_and_windows()).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn unix_keeps_the_promises_at_an_abstract_name() {
+    keeps_the_promises(Kind::Name, TcpTransport::builder()).await;
 }
 
 /// A certificate for every node of the suite, the same for both ends.
 #[cfg(feature = "tls")]
-fn over_tls(builder: convoke_transport_tcp::TcpTransportBuilder) -> Setup {
+fn over_tls(builder: TcpTransportBuilder) -> Setup {
     let authority = certificates::Authority::new();
     let issued = authority.issue((1..=32).chain([1_000]));
     let identity = convoke_transport_tcp::Identity::from_pem(
@@ -61,8 +88,7 @@ async fn tls_keeps_the_promises_of_a_transport() {
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tls_keeps_them_with_the_smallest_chunks_and_windows() {
-    let builder = TcpTransport::builder().chunk_bytes(1 << 10);
-    let setup = over_tls(builder.data_window_bytes(4 << 10).control_window_bytes(4 << 10));
+    let setup = over_tls(smallest_chunks_and_windows());
     conformance::all(|| setup.clone()).await;
 }
 
@@ -115,26 +141,44 @@ async fn quic_keeps_them_with_the_smallest_windows_and_many_large_frames() {
 /// Keep-alive settings under which a process that hangs is noticed soon.
 const SHORT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_tcp() {
-    let transport = || {
-        let builder = TcpTransport::builder().keep_alive_interval(SHORT.0);
-        Arc::new(builder.keep_alive_timeout(SHORT.1).build().expect("the settings are legal"))
-    };
-    let setup = || Setup {
-        listening: transport(),
-        dialling: transport(),
-        listen: "tcp://127.0.0.1:0".parse().expect("it is an address"),
+fn attentive() -> TcpTransportBuilder {
+    TcpTransport::builder().keep_alive_interval(SHORT.0).keep_alive_timeout(SHORT.1)
+}
+
+async fn notices_a_process_that_hangs(kind: Kind) {
+    let transport = || Arc::new(attentive().build().expect("the settings are legal"));
+    // Two run at once, each at a place of its own.
+    let places = RefCell::new(Vec::new());
+    let setup = || {
+        let place = kind.place();
+        let listen = place.address.clone();
+        places.borrow_mut().push(place);
+        Setup { listening: transport(), dialling: transport(), listen }
     };
     conformance::a_hung_process_is_noticed(setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_tcp() {
+    notices_a_process_that_hangs(Kind::Tcp).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_unix() {
+    notices_a_process_that_hangs(Kind::File).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_at_an_abstract_name() {
+    notices_a_process_that_hangs(Kind::Name).await;
 }
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_process_that_hangs_is_noticed_over_tls() {
-    let builder = TcpTransport::builder().keep_alive_interval(SHORT.0);
-    let builder = builder.keep_alive_timeout(SHORT.1);
-    conformance::a_hung_process_is_noticed(|| over_tls(builder.clone())).await;
+    conformance::a_hung_process_is_noticed(|| over_tls(attentive())).await;
 }
 
 #[cfg(feature = "quic")]

@@ -41,7 +41,9 @@ mod transport;
 
 pub use convoke_proto::address::{ADDRESS_BYTES_MAX, Address, AddressError};
 pub use convoke_proto::id;
-pub use convoke_proto::link::{Hello, Lane, Link, ORDER_HEAD_BYTES, PeerName, Principal};
+pub use convoke_proto::link::{
+    Credentials, Hello, Lane, Link, ORDER_HEAD_BYTES, PeerName, Principal, Remote,
+};
 
 pub use address::ToAddresses;
 pub use connection::{

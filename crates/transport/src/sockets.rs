@@ -42,14 +42,14 @@ pub fn of_socket(scheme: &str, socket: SocketAddr) -> Address {
 /// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
 ///
 /// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
-/// So is an address of this process alone, `mem://`.
+/// So is an address of this process alone, `mem://`, and a private one, `unix://`.
 pub fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
     let local = local.to_canonical();
     addresses.iter().filter_map(|address| advertise(address, local)).collect()
 }
 
 fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
-    if address.scheme() == "mem" {
+    if address.scheme() == "mem" || address.is_private() {
         return None;
     }
     let Some(listening) = unspecified(address) else { return Some(address.clone()) };
@@ -68,6 +68,8 @@ pub fn unspecified(address: &Address) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
@@ -77,11 +79,18 @@ mod tests {
     #[test]
     fn an_address_of_every_interface_becomes_the_local_one() {
         let texts = ["grpc://0.0.0.0:70", "mem://here", "tcp://[::]:71", "tcp://10.1.1.1:72"];
-        let given = addresses(&texts);
+        let private = ["unix:///run/a.sock", "unix://@a"];
+        let given = [addresses(&texts), addresses(&private)].concat();
         let v4 = advertised(&given, "192.168.0.5".parse().unwrap());
         let expected = ["grpc://192.168.0.5:70", "tcp://192.168.0.5:71", "tcp://10.1.1.1:72"];
         assert_eq!(v4, addresses(&expected));
         let v6 = advertised(&given, "fd00::5".parse().unwrap());
         assert_eq!(v6, addresses(&["tcp://[fd00::5]:71", "tcp://10.1.1.1:72"]));
+        let none = advertised(&given, Ipv4Addr::UNSPECIFIED.into());
+        assert_eq!(
+            none,
+            addresses(&["tcp://10.1.1.1:72"]),
+            "a peer that was reached by no address"
+        );
     }
 }

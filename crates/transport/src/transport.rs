@@ -118,6 +118,7 @@ pub enum ListenError {
 /// The line to add for the scheme of an address, and the feature that brings it.
 fn to_add(address: &Address) -> String {
     let (line, feature) = match address.scheme() {
+        "unix" if cfg!(not(unix)) => return "this system has no sockets of the file system".into(),
         "tcp" | "unix" => ("TcpTransport::new()", "`tcp`"),
         "tls" => ("TcpTransport::tls(identity)", "`tls`"),
         "quic" => ("QuicTransport::new(identity)", "`quic`"),

@@ -79,18 +79,13 @@ impl Driver {
 
     /// Caller that opened a branch.
     pub(crate) fn caller(&self, start: &Start) -> Caller {
-        let is_local = start.from == self.identity.node;
-        let principal = match is_local {
-            true => None,
-            false => {
-                let state = self.state.lock();
-                state
-                    .connections()
-                    .get(start.link)
-                    .and_then(|from| from.connection.link().principal.clone())
-            }
-        };
-        Caller::new(start.from, principal, is_local, Extension::client_among(&start.extensions))
+        let client = Extension::client_among(&start.extensions);
+        if start.from == self.identity.node {
+            return Caller::local(start.from).for_client(client);
+        }
+        let state = self.state.lock();
+        let from = state.connections().get(start.link);
+        Caller::over(start.from, from.map(|from| from.connection.link())).for_client(client)
     }
 
     /// Lets the next handler through a gate, past those whose task was stopped while it waited.

@@ -74,15 +74,16 @@ impl EndpointBuilder {
         self
     }
 
-    /// Listens at these addresses, such as `tcp://0.0.0.0:7000`; port 0 takes any. May be called
-    /// several times. Default: none, an endpoint that only dials out.
+    /// Listens at these addresses, such as `tcp://0.0.0.0:7000` or `unix:///run/a.sock`; port 0
+    /// takes any. May be called several times. Default: none, an endpoint that only dials out.
     #[must_use]
     pub fn listen(mut self, addresses: impl ToAddresses) -> Self {
         self.listen.push(addresses.to_addresses());
         self
     }
 
-    /// Tells peers to dial these addresses instead of those listened on.
+    /// Tells peers to dial these addresses instead of those listened on. Nobody is told of a
+    /// `unix://` address, and of `mem://` only who is in this process.
     #[must_use]
     pub fn advertise(mut self, addresses: impl ToAddresses) -> Self {
         self.advertise = Some(addresses.to_addresses());

@@ -368,7 +368,7 @@ impl Visits {
         let reply_route = if origin == self.me.node {
             ReplyRoute::Sender
         } else {
-            ReplyRoute::Node { node: origin, addresses: links.addresses(origin) }
+            ReplyRoute::Node { node: origin, addresses: links.addresses_for_others(origin) }
         };
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         // Calls are for their initiator to speak of: this one says as much as it has told the tasks

@@ -305,7 +305,7 @@ impl<P: Provider> State<P> {
             is_dialler,
             scheme: crate::SCHEME,
             principal: None,
-            remote: self.remote.map(|peer| peer.ip().to_string().into()),
+            remote: self.remote.map(Into::into),
         })
     }
 }

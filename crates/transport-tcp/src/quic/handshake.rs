@@ -263,7 +263,7 @@ fn opening<'a>(
     principal: Principal,
     quic: &quinn::Connection,
 ) -> Opening<'a> {
-    let remote = Some(quic.remote_address().ip().to_string().into());
+    let remote = Some(quic.remote_address().into());
     Opening { mine, theirs, is_dialler, scheme: SCHEME, principal: Some(principal), remote }
 }
 

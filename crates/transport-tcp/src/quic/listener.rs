@@ -85,7 +85,7 @@ impl Acceptor {
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, incoming: Incoming) {
         let admission = &self.shared.admission;
-        let slot = match admission.begin(incoming.remote_address().ip()) {
+        let slot = match admission.begin(&incoming.remote_address().into()) {
             Ok(slot) => slot,
             Err(text) => {
                 tracing::debug!("connection refused: {text}");

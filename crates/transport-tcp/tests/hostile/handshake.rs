@@ -6,13 +6,24 @@ use std::time::Duration;
 use convoke_transport::conformance::Recorder;
 use convoke_transport::{CloseReason, DialError, Transport};
 use convoke_transport_tcp::TcpTransport;
-use tokio::net::TcpListener;
 
-use crate::raw::{Raw, Victim, dial, envelope, hasty, hello};
+use crate::places::Kind;
+use crate::raw::{RawListener, Victim, dial, envelope, hasty, hello};
 
-#[tokio::test]
-async fn garbage_is_closed_without_an_answer() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+over_every_socket! {
+    garbage_is_closed_without_an_answer,
+    silence_is_closed_after_the_timeout,
+    a_hello_cut_short_opens_nothing,
+    another_version_is_told_which_one_is_spoken,
+    a_malformed_hello_is_told_so,
+    a_crowd_in_its_handshake_is_refused_and_leaves_room_later,
+    more_connections_than_a_peers_share_are_refused_with_the_reason,
+    dialling_something_else_says_what_was_wrong,
+    dialling_silence_times_out,
+}
+
+async fn garbage_is_closed_without_an_answer(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     let garbage: [&[u8]; 4] =
         [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &[0; 14], &[0xff; 4_096], b"\x93convokE12345678"];
     for bytes in garbage {
@@ -23,9 +34,8 @@ async fn garbage_is_closed_without_an_answer() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn silence_is_closed_after_the_timeout() {
-    let victim = Victim::new(hasty()).await;
+async fn silence_is_closed_after_the_timeout(kind: Kind) {
+    let victim = Victim::new(kind, hasty()).await;
     let whole = hello(66);
     for said in [&whole[..0], &whole[..1], &whole[..13], &whole[..30]] {
         let mut raw = victim.attack().await;
@@ -36,9 +46,8 @@ async fn silence_is_closed_after_the_timeout() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_hello_cut_short_opens_nothing() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+async fn a_hello_cut_short_opens_nothing(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     for end in [1, 14, 20, 50] {
         let mut raw = victim.attack().await;
         raw.send(&hello(66)[..end]).await;
@@ -47,9 +56,8 @@ async fn a_hello_cut_short_opens_nothing() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn another_version_is_told_which_one_is_spoken() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+async fn another_version_is_told_which_one_is_spoken(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     let mut raw = victim.attack().await;
     raw.send(&envelope(9, 0, &[1; 20])).await;
     let text = raw.refusal().await;
@@ -57,9 +65,8 @@ async fn another_version_is_told_which_one_is_spoken() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_malformed_hello_is_told_so() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+async fn a_malformed_hello_is_told_so(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     let (whole, mut nobody) = (hello(66), hello(66));
     nobody[14..22].fill(0);
     let too_long = [&envelope(1, 0, &[])[..12], &[0xff, 0xff]].concat();
@@ -72,10 +79,9 @@ async fn a_malformed_hello_is_told_so() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_crowd_in_its_handshake_is_refused_and_leaves_room_later() {
+async fn a_crowd_in_its_handshake_is_refused_and_leaves_room_later(kind: Kind) {
     let builder = TcpTransport::builder().handshakes_max(6);
-    let victim = Victim::new(builder.handshake_timeout(Duration::from_secs(600))).await;
+    let victim = Victim::new(kind, builder.handshake_timeout(Duration::from_secs(600))).await;
     let mut crowd = Vec::new();
     loop {
         // The victim's earlier handshakes may be ending still, so the crowd grows until it is full.
@@ -98,19 +104,16 @@ async fn a_crowd_in_its_handshake_is_refused_and_leaves_room_later() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn more_connections_than_a_peers_share_are_refused_with_the_reason() {
-    let victim = Victim::new(TcpTransport::builder().connections_max(4)).await;
+async fn more_connections_than_a_peers_share_are_refused_with_the_reason(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder().connections_max(4)).await;
     let second = Arc::new(Recorder::new(4));
     let to_victim =
         dial(&*victim.listener, &second).await.expect("half of them are for one address");
     let refused = dial(&*victim.listener, &Arc::new(Recorder::new(5))).await;
     match refused {
         Err(DialError::Handshake { message, .. }) => {
-            assert!(
-                message.contains("open: 2 of 4 are taken, 2 of them by 127.0.0.1"),
-                "{message}"
-            );
+            let share = format!("open: 2 of 4 are taken, 2 of them by {}", peer_name(kind));
+            assert!(message.contains(&share), "{message}");
         }
         other => panic!("expected a refusal, not {other:?}"),
     }
@@ -120,8 +123,7 @@ async fn more_connections_than_a_peers_share_are_refused_with_the_reason() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn dialling_something_else_says_what_was_wrong() {
+async fn dialling_something_else_says_what_was_wrong(kind: Kind) {
     let answers: [(Vec<u8>, &str); 4] = [
         (b"220 mail.example ESMTP\r\n".to_vec(), "does not speak convoke"),
         (envelope(9, 0, &[]), "version 9"),
@@ -129,11 +131,10 @@ async fn dialling_something_else_says_what_was_wrong() {
         (Vec::new(), "closed the connection before its hello"),
     ];
     for (answer, expected) in answers {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
-        let port = listener.local_addr().expect("it is bound").port();
-        let address = format!("tcp://127.0.0.1:{port}").parse().expect("it is an address");
+        let listener = RawListener::bind(kind).await;
+        let address = listener.address.clone();
         let answering = tokio::spawn(async move {
-            let mut raw = Raw(listener.accept().await.expect("it is dialled").0);
+            let mut raw = listener.accept().await;
             raw.envelope().await.expect("the dialler speaks first");
             raw.send(&answer).await;
         });
@@ -150,14 +151,21 @@ async fn dialling_something_else_says_what_was_wrong() {
     }
 }
 
-#[tokio::test]
-async fn dialling_silence_times_out() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
-    let port = listener.local_addr().expect("it is bound").port();
-    let address = format!("tcp://127.0.0.1:{port}").parse().expect("it is an address");
+async fn dialling_silence_times_out(kind: Kind) {
+    let listener = RawListener::bind(kind).await;
+    let address = listener.address.clone();
     let transport = hasty().build().expect("the settings are legal");
     let dialled = transport.dial(&address, None, Arc::new(Recorder::new(1))).await;
     assert_eq!(dialled.err(), Some(DialError::Timeout { address }));
+}
+
+/// The name by which this process is counted when it connects over such a socket.
+fn peer_name(kind: Kind) -> String {
+    match kind {
+        Kind::Tcp => "127.0.0.1".to_owned(),
+        #[cfg(unix)]
+        _ => format!("user {}", rustix::process::geteuid().as_raw()),
+    }
 }
 
 /// A slot is free again some time after its connection ended.

@@ -1,7 +1,6 @@
 //! Peers that are slow, silent or dead, and ends of this process's own making.
 
 use std::future::poll_fn;
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +11,23 @@ use convoke_transport::{
 };
 use convoke_transport_tcp::TcpTransport;
 
+use crate::places::{Kind, Place};
 use crate::raw::{KEEP_ALIVE, LAST, Victim, dial, frame};
 
-#[tokio::test]
-async fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed() {
+over_every_socket! {
+    a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed,
+    a_silent_peer_is_closed_after_the_keep_alive_timeout,
+    an_idle_connection_stays_open,
+    frames_that_waited_while_this_process_was_paused_are_not_delivered,
+    a_runtime_that_shuts_down_ends_its_connections_at_both_ends,
+    nothing_of_a_closed_connection_stays,
+    a_sink_that_panics_still_hears_the_end,
+    frames_a_sink_leaves_are_dropped_and_cost_no_credit,
+}
+
+async fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed(kind: Kind) {
     const HARD: usize = 8 << 20;
-    let victim = Victim::new(TcpTransport::builder().send_buffer_bytes_hard(HARD)).await;
+    let victim = Victim::new(kind, TcpTransport::builder().send_buffer_bytes_hard(HARD)).await;
     let (raw, connection) = victim.attack_after_hello().await;
     let mut taken = 0;
     loop {
@@ -31,17 +41,18 @@ async fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed() {
     assert!(taken <= HARD + (1 << 20), "at most the bound and the window: {taken}");
     connection.append(Lane::Control, 1, &mut |_| ()).expect("control has a reserve");
     connection.close(CloseReason::Overloaded);
+    // Now it reads: of what was sent some sockets have taken all, others only a part.
+    let (goodbye, reason) =
+        tokio::join!(raw.goodbye(), victim.sink.closed(connection.link().nonce));
     poll_fn(|cx| connection.poll_flush(cx)).await;
-    assert_eq!(victim.sink.closed(connection.link().nonce).await, CloseReason::Overloaded);
-    let goodbye = raw.goodbye().await;
+    assert_eq!(reason, CloseReason::Overloaded);
     assert!(goodbye.contains("did not read"), "{goodbye}");
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_silent_peer_is_closed_after_the_keep_alive_timeout() {
+async fn a_silent_peer_is_closed_after_the_keep_alive_timeout(kind: Kind) {
     let builder = TcpTransport::builder().keep_alive_interval(Duration::from_millis(20));
-    let victim = Victim::new(builder.keep_alive_timeout(Duration::from_millis(200))).await;
+    let victim = Victim::new(kind, builder.keep_alive_timeout(Duration::from_millis(200))).await;
     let (raw, connection) = victim.attack_after_hello().await;
     assert_eq!(victim.sink.closed(connection.link().nonce).await, CloseReason::KeepAlive);
     let frames = raw.frames_to_the_end().await;
@@ -51,23 +62,20 @@ async fn a_silent_peer_is_closed_after_the_keep_alive_timeout() {
     victim.sink.check();
 }
 
-#[tokio::test]
-async fn an_idle_connection_stays_open() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+async fn an_idle_connection_stays_open(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(300)).await;
     tokio::time::resume();
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn frames_that_waited_while_this_process_was_paused_are_not_delivered() {
-    let victim = Victim::new(TcpTransport::builder()).await;
-    let (raw, connection) = victim.attack_after_hello().await;
-    let mut raw = raw.0.into_std().expect("the socket is registered");
+async fn frames_that_waited_while_this_process_was_paused_are_not_delivered(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
+    let (mut raw, connection) = victim.attack_after_hello().await;
     tokio::time::pause();
     // Nothing of this runtime runs between the write and the jump of the clock.
-    raw.write_all(&frame(LAST, 1, b"stale")).expect("the socket has room");
+    raw.send_at_once(&frame(LAST, 1, b"stale"));
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::resume();
     let nonce = connection.link().nonce;
@@ -76,9 +84,8 @@ async fn frames_that_waited_while_this_process_was_paused_are_not_delivered() {
     assert_eq!(victim.sink.frame_count(nonce), 0);
 }
 
-#[tokio::test]
-async fn a_runtime_that_shuts_down_ends_its_connections_at_both_ends() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+async fn a_runtime_that_shuts_down_ends_its_connections_at_both_ends(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     let (sink, address) = (Arc::new(Recorder::new(4)), victim.listener.local_address());
     let dialling = Arc::clone(&sink);
     let dialled = tokio::task::spawn_blocking(move || {
@@ -121,17 +128,15 @@ impl Sink for Faulty {
 }
 
 impl Faulty {
-    async fn listen(self: &Arc<Self>) -> Box<dyn Listener> {
-        let address = "tcp://127.0.0.1:0".parse().expect("it is an address");
+    async fn listen(self: &Arc<Self>, place: &Place) -> Box<dyn Listener> {
         let transport = TcpTransport::builder().data_window_bytes(4 << 10).build();
         let transport = transport.expect("the settings are legal");
-        transport.listen(&address, Arc::clone(self) as _).await.expect("it binds")
+        transport.listen(&place.address, Arc::clone(self) as _).await.expect("it binds")
     }
 }
 
-#[tokio::test]
-async fn nothing_of_a_closed_connection_stays() {
-    let victim = Victim::new(TcpTransport::builder()).await;
+async fn nothing_of_a_closed_connection_stays(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
     let sink = Arc::new(Recorder::new(4));
     let connection = dial(&*victim.listener, &sink).await.expect("the victim listens");
     connection.close(CloseReason::Local);
@@ -147,10 +152,10 @@ async fn nothing_of_a_closed_connection_stays() {
     victim.lives_on().await;
 }
 
-#[tokio::test]
-async fn a_sink_that_panics_still_hears_the_end() {
+async fn a_sink_that_panics_still_hears_the_end(kind: Kind) {
     let (a, sink) = (Arc::new(Recorder::new(2)), Arc::new(Faulty(Recorder::new(1))));
-    let listener = sink.listen().await;
+    let place = kind.place();
+    let listener = sink.listen(&place).await;
     let connection = dial(&*listener, &a).await.expect("the other end listens");
     connection.append(Lane::Data, 0, &mut |_| ()).expect("it is open");
     connection.flush();
@@ -161,10 +166,10 @@ async fn a_sink_that_panics_still_hears_the_end() {
     assert_eq!(dial(&*listener, &a).await.map(drop), Ok(()));
 }
 
-#[tokio::test]
-async fn frames_a_sink_leaves_are_dropped_and_cost_no_credit() {
+async fn frames_a_sink_leaves_are_dropped_and_cost_no_credit(kind: Kind) {
     let (a, sink) = (Arc::new(Recorder::new(2)), Arc::new(Faulty(Recorder::new(1))));
-    let listener = sink.listen().await;
+    let place = kind.place();
+    let listener = sink.listen(&place).await;
     let connection = dial(&*listener, &a).await.expect("the other end listens");
     let nonce = connection.link().nonce;
     for round in 0..200_usize {

@@ -1,15 +1,21 @@
 //! A peer that can send anything, and a node it sends it to.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use convoke_transport::conformance::{PATIENCE, Recorder};
-use convoke_transport::{CloseReason, Connection, Lane, Listener, Transport};
+use convoke_transport::{Address, CloseReason, Connection, Lane, Listener, Transport};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+#[cfg(unix)]
+use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
+
+use crate::places::{Kind, Place};
 
 /// Kinds of frames, as the wire has them.
 pub(crate) const LAST: u32 = 0;
@@ -24,27 +30,28 @@ pub(crate) struct Victim {
     pub(crate) listener: Box<dyn Listener>,
     honest: Arc<Recorder>,
     to_victim: Arc<dyn Connection>,
+    _place: Place,
 }
 
 impl Victim {
     /// Node 1, with the honest node 2 connected to it.
-    pub(crate) async fn new(builder: TcpTransportBuilder) -> Self {
-        Self::with(builder, Recorder::new(1)).await
+    pub(crate) async fn new(kind: Kind, builder: TcpTransportBuilder) -> Self {
+        Self::with(kind, builder, Recorder::new(1)).await
     }
 
-    pub(crate) async fn with(builder: TcpTransportBuilder, sink: Recorder) -> Self {
+    pub(crate) async fn with(kind: Kind, builder: TcpTransportBuilder, sink: Recorder) -> Self {
         let (sink, honest) = (Arc::new(sink), Arc::new(Recorder::new(2)));
         let transport = builder.build().expect("the settings of the test are legal");
-        let address = "tcp://127.0.0.1:0".parse().expect("it is an address");
-        let listener = transport.listen(&address, Arc::clone(&sink) as _).await.expect("it binds");
+        let place = kind.place();
+        let listening = transport.listen(&place.address, Arc::clone(&sink) as _);
+        let listener = listening.await.expect("it binds");
         let to_victim = dial(&*listener, &honest).await.expect("there is room for the honest one");
-        Self { sink, listener, honest, to_victim }
+        Self { sink, listener, honest, to_victim, _place: place }
     }
 
     /// A raw connection that has said nothing yet.
     pub(crate) async fn attack(&self) -> Raw {
-        let address = self.listener.local_address();
-        Raw(TcpStream::connect(address.rest()).await.expect("the victim listens"))
+        Raw::connect(&self.listener.local_address()).await
     }
 
     /// A raw connection that has said hello, and what the victim has of it.
@@ -91,10 +98,80 @@ pub(crate) fn hasty() -> TcpTransportBuilder {
     TcpTransport::builder().handshake_timeout(Duration::from_millis(100))
 }
 
+/// A stream of bytes, of whichever socket.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
 /// A socket without manners.
-pub(crate) struct Raw(pub(crate) TcpStream);
+pub(crate) struct Raw(pub(crate) Box<dyn Stream>);
+
+/// A socket that such connect to.
+pub(crate) struct RawListener {
+    pub(crate) address: Address,
+    socket: RawSocket,
+    _place: Place,
+}
+
+enum RawSocket {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixListener),
+}
+
+impl RawListener {
+    pub(crate) async fn bind(kind: Kind) -> Self {
+        let place = kind.place();
+        let (address, socket) = match kind {
+            Kind::Tcp => {
+                let listener = TcpListener::bind(place.address.rest()).await.expect("it binds");
+                let at = listener.local_addr().expect("it is bound");
+                let address = format!("tcp://{at}").parse().expect("it is an address");
+                (address, RawSocket::Tcp(listener))
+            }
+            #[cfg(unix)]
+            _ => {
+                let listener = UnixListener::bind(path(&place.address)).expect("it binds");
+                (place.address.clone(), RawSocket::Unix(listener))
+            }
+        };
+        Self { address, socket, _place: place }
+    }
+
+    pub(crate) async fn accept(&self) -> Raw {
+        const DIALLED: &str = "it is dialled";
+        match &self.socket {
+            RawSocket::Tcp(listener) => Raw(Box::new(listener.accept().await.expect(DIALLED).0)),
+            #[cfg(unix)]
+            RawSocket::Unix(listener) => Raw(Box::new(listener.accept().await.expect(DIALLED).0)),
+        }
+    }
+}
+
+/// The path of an address, or its abstract name as the system has it.
+#[cfg(unix)]
+fn path(address: &Address) -> String {
+    address.rest().replacen('@', "\0", 1)
+}
 
 impl Raw {
+    pub(crate) async fn connect(address: &Address) -> Self {
+        const LISTENS: &str = "somebody listens there";
+        match address.scheme() {
+            #[cfg(unix)]
+            "unix" => Self(Box::new(UnixStream::connect(path(address)).await.expect(LISTENS))),
+            _ => Self(Box::new(TcpStream::connect(address.rest()).await.expect(LISTENS))),
+        }
+    }
+
+    /// Sends bytes while nothing else of this runtime runs.
+    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let written = Pin::new(&mut self.0).poll_write(&mut cx, bytes);
+        let is_whole = matches!(written, Poll::Ready(Ok(count)) if count == bytes.len());
+        assert!(is_whole, "the socket has room: {written:?}");
+    }
+
     /// Sends bytes; the victim may have closed already.
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         let _ = timeout(PATIENCE, self.0.write_all(bytes)).await.expect("the victim reads");

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_transport::conformance::Recorder;
 use convoke_transport::{
-    CloseReason, Connection, Hello, Lane, Link, NotWritable, Received, Sink, Transport,
+    CloseReason, Connection, Hello, Lane, Link, NotWritable, Received, Remote, Sink, Transport,
 };
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
-use tokio::net::TcpStream;
 
+use crate::places::Kind;
 use crate::raw::{LAST, Raw, Victim, frame, hello};
 
 const FRAME_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +47,7 @@ async fn fill(connection: &Arc<dyn Connection>, frame: &Bytes) -> usize {
 #[tokio::test]
 async fn who_never_reads_leaves_room_to_send_to_others_over_however_many_connections() {
     const CROWD: usize = 128;
-    let victim = Victim::new(builder()).await;
+    let victim = Victim::new(Kind::Tcp, builder()).await;
     let (mut crowd, mut taken) = (Vec::new(), 0);
     let frame = Bytes::from(vec![0; 60_000]);
     for _ in 0..CROWD {
@@ -79,7 +79,7 @@ async fn who_never_reads_leaves_room_to_send_to_others_over_however_many_connect
 
 #[tokio::test]
 async fn an_address_that_has_its_share_of_connections_leaves_some_to_others() {
-    let victim = Victim::with(builder().connections_max(16), Recorder::new(1)).await;
+    let victim = Victim::with(Kind::Tcp, builder().connections_max(16), Recorder::new(1)).await;
     // The honest one of the victim comes from the same address.
     let mut crowd = Vec::new();
     for _ in 1..8 {
@@ -90,7 +90,7 @@ async fn an_address_that_has_its_share_of_connections_leaves_some_to_others() {
     let text = refused.refusal().await;
     assert!(text.contains("8 of 16 are taken, 8 of them by 127.0.0.1"), "{text}");
     let (_raw, connection) = attack_from([127, 0, 0, 2], &victim).await;
-    assert_eq!(connection.link().remote.as_deref(), Some("127.0.0.2"));
+    assert_eq!(connection.link().remote, Some(Remote::Host("127.0.0.2".into())));
     crowd.clear();
 }
 
@@ -130,8 +130,7 @@ async fn a_read_of_many_frames_leaves_others_their_turn() {
     let transport = builder().build().expect("it is legal");
     let address = "tcp://127.0.0.1:0".parse().expect("it is an address");
     let listener = transport.listen(&address, Arc::clone(&sink) as _).await.expect("it binds");
-    let stream = TcpStream::connect(listener.local_address().rest()).await;
-    let mut raw = Raw(stream.expect("it listens"));
+    let mut raw = Raw::connect(&listener.local_address()).await;
     raw.send(&hello(66)).await;
     assert_eq!(raw.envelope().await.expect("it says hello").0, 0);
     raw.send(&frame(LAST, 1, b"x").repeat(5_000)).await;
@@ -147,7 +146,8 @@ async fn attack_from(address: [u8; 4], victim: &Victim) -> (Raw, Arc<dyn Connect
     let socket = tokio::net::TcpSocket::new_v4().expect("there are sockets");
     socket.bind((address, 0).into()).expect("all of 127.0.0.0/8 is this host");
     let to = victim.listener.local_address().rest().parse().expect("it is a socket address");
-    let mut raw = Raw(socket.connect(to).await.expect("the victim listens"));
+    let stream = socket.connect(to).await.expect("the victim listens");
+    let mut raw = Raw(Box::new(stream));
     let index = victim.sink.opened_count();
     raw.send(&hello(67)).await;
     let (kind, _) = raw.envelope().await.expect("the victim says hello");

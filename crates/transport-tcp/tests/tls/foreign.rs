@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::conformance::{PATIENCE, Recorder};
-use convoke_transport::{Address, CloseReason, DialError, Transport};
+use convoke_transport::{Address, CloseReason, DialError, ListenError, Transport};
 use convoke_transport_tcp::TcpTransport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,6 +33,20 @@ fn handshake(dialled: Result<impl std::fmt::Debug, DialError>) -> String {
     match dialled {
         Err(DialError::Handshake { message, .. }) => message,
         other => panic!("expected no handshake, not {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_transport_with_tls_serves_nothing_else() {
+    let identity = identity_of(&Authority::new(), 1);
+    let transport = TcpTransport::tls(identity);
+    assert_eq!(transport.schemes(), ["tls"]);
+    for other in ["tcp://127.0.0.1:0", "unix:///run/a.sock", "unix://@a"] {
+        let address: Address = other.parse().expect("it is an address");
+        let listening = transport.listen(&address, Arc::new(Recorder::new(1))).await;
+        assert_eq!(listening.err(), Some(ListenError::NoTransport { address: address.clone() }));
+        let dialled = transport.dial(&address, None, Arc::new(Recorder::new(1))).await;
+        assert_eq!(dialled.err(), Some(DialError::NoTransport { address }));
     }
 }
 

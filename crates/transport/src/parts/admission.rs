@@ -1,10 +1,9 @@
 //! Bounds that the connections of a transport share: how many there may be, and room to send.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{NoSeat, Seat, Seats, SendPool, SendShare};
-use crate::PeerName;
+use crate::{PeerName, Remote};
 
 /// The bounds of all connections of a transport together; made by
 /// [`Settings::admission`](super::Settings::admission).
@@ -16,13 +15,13 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// A place among the handshakes, for whoever connects from this address.
+    /// A place among the handshakes, for whoever connects from there.
     ///
     /// # Errors
-    /// The text to refuse it with: the address has its share.
-    pub fn begin(&self, from: IpAddr) -> Result<Seat, String> {
+    /// The text to refuse it with: the place has its share.
+    pub fn begin(&self, from: &Remote) -> Result<Seat, String> {
         let explain = |no: NoSeat| format!("connections in their handshake: {no}");
-        self.handshakes.take(PeerName::Place(from.to_string().into())).map_err(explain)
+        self.handshakes.take(from.into()).map_err(explain)
     }
 
     /// A place among the accepted connections.

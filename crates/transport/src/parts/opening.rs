@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::hello::{ADDRESSES_MAX, Greeting};
 use super::{Ends, Lifetime, Seat, Settings};
 use crate::id::LinkNonce;
-use crate::{CloseReason, Link, Principal, Sink, sockets};
+use crate::{CloseReason, Link, Principal, Remote, Sink, sockets};
 
 /// Both greetings and the ends they are of.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Opening<'a> {
     /// Principal that the other end has proven to be.
     pub principal: Option<Principal>,
     /// Place that the other end connects from.
-    pub remote: Option<Arc<str>>,
+    pub remote: Option<Remote>,
 }
 
 /// Text with which the sink of this end refused a connection.
