@@ -150,7 +150,10 @@ async fn removes_names<D: Disk>(disk: &D) -> Result<(), DiskError> {
     disk.remove("remove/a").await?;
     disk.remove("remove").await?;
     assert_eq!(failure(disk.list("remove").await), Some(DiskFailure::NotFound));
-    assert!(disk.remove("").await.is_err(), "the root stays");
+    assert!(
+        disk.remove("").await.is_err() && disk.rename("", "moved").await.is_err(),
+        "the root stays"
+    );
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use fs4::{FileExt, TryLockError};
@@ -17,17 +17,58 @@ use crate::{Disk, DiskError, DiskFailure, DiskFile, Entry, Open};
 /// called within a tokio runtime, and under a paused clock no time passes meanwhile.
 ///
 /// A directory is synced by `fsync` on Unix. Windows has no such call: there
-/// [`Disk::sync_dir`] checks that the directory exists and relies on the journal of NTFS. Files of
-/// other systems are neither read nor written: that fails as unsupported.
+/// [`Disk::sync_dir`] checks that the directory exists and relies on the journal of NTFS.
+///
+/// # Cancel safety
+/// An operation that is dropped goes on: a write that nobody awaits any more may still happen. It
+/// keeps the locks that this disk and its clones held when it began, so that nobody who takes one
+/// of them meets it.
 #[derive(Clone, Debug)]
 pub struct HostDisk {
     root: Arc<Path>,
+    locks: Locks,
+}
+
+/// The locks of a disk, each held until its guard is dropped and what began under it has ended.
+#[derive(Clone, Debug, Default)]
+struct Locks(Arc<Mutex<Vec<Weak<File>>>>);
+
+impl Locks {
+    fn add(&self, lock: &Arc<File>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(lock));
+    }
+
+    fn held(&self) -> Vec<Arc<File>> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|lock| lock.strong_count() > 0);
+        locks.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Runs `act` where it may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        place: Arc<Path>,
+        act: impl FnOnce(&Path) -> Result<T, DiskFailure> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        let (of, held) = (Arc::clone(&place), self.held());
+        let act = move || {
+            let done = act(&of);
+            drop(held);
+            done
+        };
+        let done = match tokio::task::spawn_blocking(act).await {
+            Ok(done) => done,
+            Err(error) => Err(DiskFailure::Device(format!("the runtime did not run it: {error}"))),
+        };
+        done.map_err(|failure| failed(operation, &place, failure))
+    }
 }
 
 impl HostDisk {
     /// The files below `root`, a directory that exists.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into().into() }
+        Self { root: root.into().into(), locks: Locks::default() }
     }
 
     /// Runs `act` on the place of `path`.
@@ -38,7 +79,16 @@ impl HostDisk {
         act: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> Result<T, DiskError> {
         let place = self.place(operation, path)?;
-        blocking(operation, place, move |place| act(place).map_err(DiskFailure::from)).await
+        let act = move |place: &Path| act(place).map_err(DiskFailure::from);
+        self.locks.blocking(operation, place, act).await
+    }
+
+    /// The place of anything but the root itself.
+    fn place_within(&self, operation: &'static str, path: &str) -> Result<Arc<Path>, DiskError> {
+        match path {
+            "" => Err(DiskError::new(operation, path, DiskFailure::Denied)),
+            path => self.place(operation, path),
+        }
     }
 
     fn place(&self, operation: &'static str, path: &str) -> Result<Arc<Path>, DiskError> {
@@ -58,8 +108,9 @@ impl Disk for HostDisk {
 
     async fn open(&self, path: &str, open: Open) -> Result<HostFile, DiskError> {
         let place = self.place("open", path)?;
-        let opened = blocking("open", Arc::clone(&place), move |place| open_file(place, open));
-        Ok(HostFile { file: Arc::new(opened.await?), place, open })
+        let act = move |place: &Path| open_file(place, open);
+        let file = Arc::new(self.locks.blocking("open", Arc::clone(&place), act).await?);
+        Ok(HostFile { file, place, open, locks: self.locks.clone() })
     }
 
     async fn create_dir(&self, path: &str) -> Result<(), DiskError> {
@@ -81,7 +132,8 @@ impl Disk for HostDisk {
     }
 
     async fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        let to = self.place("rename to", to)?;
+        self.place_within("rename", from)?;
+        let to = self.place_within("rename to", to)?;
         self.at("rename", from, move |from| fs::rename(from, to)).await
     }
 
@@ -90,6 +142,7 @@ impl Disk for HostDisk {
             true => fs::remove_dir(place),
             false => fs::remove_file(place),
         };
+        self.place_within("remove", path)?;
         self.at("remove", path, remove).await
     }
 
@@ -98,16 +151,17 @@ impl Disk for HostDisk {
     }
 
     async fn lock(&self, path: &str) -> Result<HostLock, DiskError> {
-        let place = self.place("lock", path)?;
-        blocking("lock", place, |place| {
+        let act = |place: &Path| {
             let file = open_file(place, Open::Create)?;
             match FileExt::try_lock(&file) {
-                Ok(()) => Ok(HostLock { _file: file }),
+                Ok(()) => Ok(Arc::new(file)),
                 Err(TryLockError::WouldBlock) => Err(DiskFailure::Locked),
                 Err(TryLockError::Error(error)) => Err(error.into()),
             }
-        })
-        .await
+        };
+        let file = self.locks.blocking("lock", self.place_within("lock", path)?, act).await?;
+        self.locks.add(&file);
+        Ok(HostLock { _file: file })
     }
 }
 
@@ -117,12 +171,14 @@ pub struct HostFile {
     file: Arc<File>,
     place: Arc<Path>,
     open: Open,
+    locks: Locks,
 }
 
-/// The lock of a file of the host: the system's, which ends with the process at the latest.
+/// The lock of a file of the host: the system's, which ends with the process at the latest. It goes
+/// by the file itself, so a file that locks is never removed or renamed.
 #[derive(Debug)]
 pub struct HostLock {
-    _file: File,
+    _file: Arc<File>,
 }
 
 impl HostFile {
@@ -133,7 +189,7 @@ impl HostFile {
     ) -> Result<T, DiskError> {
         let file = Arc::clone(&self.file);
         let act = move |_: &Path| act(&file).map_err(DiskFailure::from);
-        blocking(operation, Arc::clone(&self.place), act).await
+        self.locks.blocking(operation, Arc::clone(&self.place), act).await
     }
 
     /// The system calls a write to a file that was opened for reading a bad descriptor.
@@ -172,20 +228,6 @@ impl DiskFile for HostFile {
         // Length included: `fdatasync` leaves out only what reading the data does not need.
         self.act("sync", |file| file.sync_data()).await
     }
-}
-
-/// Runs `act` where it may block.
-async fn blocking<T: Send + 'static>(
-    operation: &'static str,
-    place: Arc<Path>,
-    act: impl FnOnce(&Path) -> Result<T, DiskFailure> + Send + 'static,
-) -> Result<T, DiskError> {
-    let of = Arc::clone(&place);
-    let done = match tokio::task::spawn_blocking(move || act(&of)).await {
-        Ok(done) => done,
-        Err(error) => Err(DiskFailure::Device(format!("the runtime did not run it: {error}"))),
-    };
-    done.map_err(|failure| failed(operation, &place, failure))
 }
 
 fn failed(operation: &'static str, place: &Path, failure: DiskFailure) -> DiskError {
@@ -270,14 +312,4 @@ fn read_some_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize>
 #[cfg(windows)]
 fn write_some_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
     PlatformFile::seek_write(file, bytes, offset)
-}
-
-#[cfg(not(any(unix, windows)))]
-fn read_some_at(_: &File, _: u64, _: &mut [u8]) -> io::Result<usize> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(any(unix, windows)))]
-fn write_some_at(_: &File, _: u64, _: &[u8]) -> io::Result<usize> {
-    Err(io::ErrorKind::Unsupported.into())
 }

@@ -102,8 +102,9 @@ pub struct Entry {
 ///
 /// # Cancel safety
 /// No operation is cancel safe. One whose future was dropped may have been done, may not have been,
-/// and on [`HostDisk`] may be done later, even after an operation that was begun after it. Who
-/// drops the future of a write or a sync goes on as after a failed one: with what a restart reads.
+/// and on [`HostDisk`] may be done later, even after an operation that was begun after it; the locks
+/// that were held when it began are held until then. Who drops the future of a write or a sync goes
+/// on as after a failed one: it lets go of its lock, takes it again, and reads.
 pub trait Disk: Clone + Send + Sync + 'static {
     /// An open file.
     type File: DiskFile;

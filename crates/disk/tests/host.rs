@@ -60,3 +60,48 @@ fn a_file_outlives_the_runtime_that_opened_it() -> Result {
     assert_eq!(build()?.block_on(file.read_at(0, 9))?, "x");
     Ok(())
 }
+
+#[tokio::test]
+async fn the_root_stays_though_it_is_empty() -> Result {
+    let folder = tempfile::tempdir()?;
+    let disk = HostDisk::new(folder.path());
+    let refused = disk.remove("").await.err().ok_or("it stays")?;
+    assert_eq!(refused.failure, DiskFailure::Denied);
+    assert_eq!(disk.list("").await?, []);
+    Ok(())
+}
+
+/// A write that nobody awaits any more must not meet what the next owner of the ledger writes.
+#[test]
+fn what_was_dropped_under_a_lock_keeps_it_until_it_has_ended() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (disk, other) = (HostDisk::new(folder.path()), HostDisk::new(folder.path()));
+    let pool = |threads| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.max_blocking_threads(threads).build()
+    };
+    let (one, next) = (pool(1)?, pool(1)?);
+    let lock = one.block_on(disk.lock("lock"))?;
+    let file = one.block_on(disk.open("ledger", Open::Create))?;
+    // The only thread is busy: the write waits behind.
+    let (release, busy) = std::sync::mpsc::channel::<()>();
+    one.spawn_blocking(move || busy.recv());
+    one.block_on(async {
+        let write = file.write_at(0, Bytes::from_static(b"stray"));
+        tokio::select! {
+            biased;
+            _ = write => panic!("nobody has run it"),
+            () = std::future::ready(()) => {}
+        }
+    });
+    drop(lock);
+    let refused = next.block_on(other.lock("lock")).err().ok_or("a write is under way")?;
+    assert_eq!(refused.failure, DiskFailure::Locked);
+    release.send(())?;
+    while let Err(error) = next.block_on(other.lock("lock")) {
+        assert_eq!(error.failure, DiskFailure::Locked);
+    }
+    let file = next.block_on(other.open("ledger", Open::Write))?;
+    assert_eq!(next.block_on(file.read_at(0, 9))?, "stray", "it happened before");
+    Ok(())
+}
