@@ -61,6 +61,8 @@ pub struct Call {
     /// The root branches that end before the others, and when.
     early: BTreeSet<(Timestamp, Path)>,
     end: Option<End>,
+    /// It was decided, and what was late then cancelled.
+    cancels_late: bool,
     /// Its time to wind is over.
     is_forgotten: bool,
     /// Nobody reads it any more.
@@ -152,6 +154,7 @@ impl Call {
             end: None,
             is_forgotten: false,
             is_detached: false,
+            cancels_late: false,
             failures: Vec::new(),
             words: Words::new(limits.reply_bytes_max),
             trace: Vec::new(),
@@ -217,6 +220,7 @@ impl Call {
             self.finish(now, End::Decided);
             if cancels_late || mutant::is(Mutant::CancelAfterDecision) {
                 self.send_cancel(now, CancelReason::Late);
+                self.cancels_late = cancels_late;
             }
         }
         self.detach(now);
@@ -233,12 +237,17 @@ impl Call {
     pub(crate) fn detach(&mut self, now: Timestamp) {
         self.cancel(now);
         self.is_detached = true;
-        for event in std::mem::take(&mut self.events) {
-            if let CallEvent::Reply(delivered) = &event {
-                self.consume(delivered);
-            }
+        let unread = std::mem::take(&mut self.events);
+        if self.takes_replies() {
+            let unread = unread.iter().filter_map(|event| match event {
+                CallEvent::Reply(Delivered { path, index, payload, extensions, .. }) => {
+                    Some((path, *index, payload.len(), extensions.as_slice()))
+                }
+                _ => None,
+            });
+            self.inbox.consume_all(unread);
+            self.drain_credits();
         }
-        self.drain_credits();
     }
 
     /// True when an item can leave now. If not, the writer is told once one can, or none ever will.
@@ -455,7 +464,7 @@ impl Call {
     /// True when what replies bring is taken: until the end, and after a decision to let tasks run
     /// on.
     fn takes_replies(&self) -> bool {
-        matches!(self.end, None | Some(End::Decided))
+        matches!(self.end, None | Some(End::Decided)) && !self.cancels_late
     }
 
     /// True when nothing of the call can be in flight any more, or do harm if it is.
@@ -468,7 +477,9 @@ impl Call {
                 roots.all(|branch| branch.has_word)
             }
             // What tasks still have to send needs credit from here.
-            Some(End::Decided) => self.tree.unsaid() == 0 && self.tree.is_complete(),
+            Some(End::Decided) if !self.cancels_late => {
+                self.tree.unsaid() == 0 && self.tree.is_complete()
+            }
             _ => self.tree.unsaid() == 0,
         };
         self.end.is_some() && (is_said || self.is_forgotten)

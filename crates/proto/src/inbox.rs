@@ -160,6 +160,21 @@ impl Inbox {
 
     /// The application has read `len` bytes of a reply, with these extensions.
     pub fn consume(&mut self, path: &Path, index: u32, len: usize, extensions: &[Extension]) {
+        self.consume_all([(path, index, len, extensions)]);
+    }
+
+    /// The application has read several, or wants none of them.
+    pub fn consume_all<'a>(
+        &mut self,
+        read: impl IntoIterator<Item = (&'a Path, u32, usize, &'a [Extension])>,
+    ) {
+        for (path, index, len, extensions) in read {
+            self.count_read(path, index, len, extensions);
+        }
+        self.grant();
+    }
+
+    fn count_read(&mut self, path: &Path, index: u32, len: usize, extensions: &[Extension]) {
         self.counted(root_of(path), |inbox| {
             inbox.unread -= len as u64;
             inbox.unread_count -= 1;
@@ -168,7 +183,6 @@ impl Inbox {
         if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
             assembly.consume(super::flow::cost(len));
         }
-        self.grant();
     }
 
     /// Gives up the replies of a branch that are not whole.

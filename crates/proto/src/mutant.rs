@@ -57,7 +57,7 @@ pub enum Mutant {
     /// A branch that is handed on has its word.
     TailIsWord,
     /// A node that did not open a call says of it as a whole what is over.
-    BranchesNotNamed,
+    TasksNotNamed,
     /// A refused request takes the entries that it carried with it.
     RefusalDropsInherited,
     /// A fence is answered and not kept.
@@ -221,7 +221,7 @@ impl Mutant {
         Self::MarkWithoutWord,
         Self::ExpiryWithoutWord,
         Self::TailIsWord,
-        Self::BranchesNotNamed,
+        Self::TasksNotNamed,
         Self::RefusalDropsInherited,
         Self::FenceNotKept,
         Self::GrowingForgetsInherited,

@@ -139,7 +139,7 @@ pub struct Visits {
     /// Those that have raised their floor, of which that has not had its effect.
     risen: SmallVec<[OriginIndex; 4]>,
     refusals: Refusals,
-    /// Number of branches that have left so.
+    /// Number of branches that have left so, or never will.
     left: BTreeMap<Left, usize>,
     dials: BTreeMap<NodeId, Dial>,
     /// Tasks whose request is followed by items, by the connection that these take.

@@ -49,7 +49,7 @@ pub use manifest::Manifest;
 pub use probe::{Asked, Probe};
 pub use reply::{Part, Reply, ReplyKind};
 pub use request::{Extension, ReplyRoute, Request, extension};
-pub use settled::{BRANCHES_MAX, EXCEPTIONS_MAX, Settled, Statement};
+pub use settled::{EXCEPTIONS_MAX, NAMED_MAX, Settled, Statement};
 pub use status::{ReplyPath, Status, TaskStatus};
 
 use bytes::Bytes;

@@ -414,13 +414,13 @@ fn control() -> Vec<Message> {
         LinkDown { node: node(9), children: tasks.clone(), own: None, inherited: Vec::new() };
     let ended = LinkDown { own: Some(fan_out()), inherited: over, ..running.clone() };
     let origin = header().call.origin;
-    let branches = |of: &[u64]| of.iter().map(|seq| (*seq, key(&[1, 2]))).collect();
+    let open = |of: &[u64]| of.iter().map(|seq| (*seq, key(&[1, 2]))).collect();
     let statement = |exceptions: Vec<u64>| {
-        let branches = branches(&exceptions);
-        Statement { origin, from: 70_000, to: 80_000, exceptions, branches }
+        let open = open(&exceptions);
+        Statement { origin, from: 70_000, to: 80_000, exceptions, open }
     };
     let statements = vec![statement(vec![70_000, 70_300, 79_999]), statement(Vec::new())];
-    let ask = Ask { origins: vec![(origin, 70_000), (Incarnation(7), 0)] };
+    let ask = Ask { origins: vec![(Incarnation(7), 0), (origin, 70_000)] };
     vec![
         Message::Cancel(Cancel { reason: CancelReason::ParentFailed, budget_us: 10_000_000 }),
         Message::Credit(Credit { of: Credited::Reply(0), limit_bytes: 1 << 20 }),

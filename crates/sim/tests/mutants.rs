@@ -46,7 +46,7 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::MarkWithoutWord, Kind::Load, &["I26, I29"]),
     (Mutant::ExpiryWithoutWord, Kind::Load, &["I26, I29"]),
     (Mutant::TailIsWord, Kind::Load, &["I26"]),
-    (Mutant::BranchesNotNamed, Kind::Walks, &["I30"]),
+    (Mutant::TasksNotNamed, Kind::Walks, &["I30"]),
     (Mutant::RefusalDropsInherited, Kind::Load, &["I26, I29"]),
     (Mutant::FenceNotKept, Kind::AnyOrder, &["I11"]),
     // The initiator has to ask for what it was told.

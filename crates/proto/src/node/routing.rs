@@ -3,7 +3,7 @@
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, BRANCHES_MAX, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, Opened,
+    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, NAMED_MAX, Opened,
     Request, Rung, Settled,
 };
 
@@ -166,18 +166,18 @@ impl<O: Outbox> Node<O> {
         if !self.links.may_answer(now, by.link) {
             return;
         }
-        let (mut exceptions_left, mut branches_left) = (EXCEPTIONS_MAX, BRANCHES_MAX);
+        let (mut exceptions_left, mut named_left) = (EXCEPTIONS_MAX, NAMED_MAX);
         let mut statements = Vec::new();
         for (origin, from) in &ask.origins {
             let statement = match *origin == self.identity.incarnation {
                 true => self.initiator.statement(*origin, *from),
-                false => self.visits.statement(now, by.via, (*origin, *from), branches_left),
+                false => self.visits.statement(now, by.via, (*origin, *from), named_left),
             };
             // What finds no room is asked for again.
             let rest = exceptions_left.checked_sub(statement.exceptions.len());
             let Some(rest) = rest else { break };
             exceptions_left = rest;
-            branches_left -= statement.branches.len();
+            named_left -= statement.open.len();
             statements.push(statement);
         }
         let message = Message::Settled(Settled { statements });

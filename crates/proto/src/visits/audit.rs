@@ -1,14 +1,15 @@
 //! Count from scratch of what is kept for whom: whether each way that something comes and goes is
-//! noted in the share of who pays.
+//! noted in the share of who pays, and which branches have left for whom.
 
 use std::collections::BTreeMap;
 
+use crate::id::CallId;
 use crate::links::Links;
 use crate::share::{Amounts, PeerIndex, Pool};
 
-use super::Visits;
 use super::forget::stub_cost;
 use super::records::State;
+use super::{Left, Visits};
 
 impl Visits {
     /// Compares the shares of all peers with what is kept for them.
@@ -16,6 +17,9 @@ impl Visits {
     /// # Errors
     /// The first difference, in words.
     pub(crate) fn audit(&self, links: &Links) -> Result<(), String> {
+        if self.count_left() != self.left {
+            return Err("the branches that have left are others than those noted".into());
+        }
         let mut counted = BTreeMap::<PeerIndex, Amounts>::new();
         let mut count = |payer: PeerIndex, pool: Pool, amount: usize| {
             counted.entry(payer).or_default()[pool.index()] += amount;
@@ -43,5 +47,18 @@ impl Visits {
             }
         }
         links.shares().compare(&counted)
+    }
+
+    fn count_left(&self) -> BTreeMap<Left, usize> {
+        let mut left = BTreeMap::new();
+        for (index, ring) in self.origins.rings_by_index() {
+            for record in ring.records.iter() {
+                let call = CallId { origin: ring.name.life, seq: record.seq };
+                for child in record.children().iter().filter(|child| child.link.is_some()) {
+                    *left.entry((child.node, call, index)).or_default() += 1;
+                }
+            }
+        }
+        left
     }
 }

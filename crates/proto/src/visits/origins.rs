@@ -228,6 +228,10 @@ impl Origins {
     pub(super) fn rings(&self) -> impl Iterator<Item = &Ring> {
         self.rings.iter().flatten()
     }
+
+    pub(super) fn rings_by_index(&self) -> impl Iterator<Item = (RingIndex, &Ring)> {
+        (0..).map(RingIndex).zip(&self.rings).filter_map(|(at, ring)| Some((at, ring.as_ref()?)))
+    }
 }
 
 fn put<T>(table: &mut Vec<Option<T>>, free: &mut Vec<u32>, value: T) -> u32 {

@@ -443,7 +443,7 @@ impl Records {
     }
 
     /// Takes out the oldest if it is over and numbered in `[from, to)`, where `is_meant`. What has
-    /// gone behind it stays until the next change.
+    /// gone behind it stays until the next call, so this is called until there is none.
     pub(super) fn pop_over(
         &mut self,
         (from, to): (u64, u64),

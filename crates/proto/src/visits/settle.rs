@@ -2,8 +2,7 @@
 //!
 //! The initiator's own word, over a connection that proves it, settles calls: their records go at
 //! once, and requests of them are refused for ever. Another node's word refuses nothing: it turns
-//! the finished tasks whose requests it sent, and all below them, into stubs. A node that remembers
-//! much asks.
+//! the finished tasks whose requests it sent into stubs. A node that remembers much asks.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::links::Links;
 use crate::mutant::{self, Mutant};
 use crate::share::{Pool, Shares};
 use crate::time::Timestamp;
-use crate::wire::{Ask, Cause, Header, Message, Settled, Statement};
+use crate::wire::{Ask, Cause, Header, Message, NAMED_MAX, Settled, Statement};
 use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
@@ -314,62 +313,67 @@ impl Visits {
 
     /// This node's word about the calls of another origin, for a neighbour that it sent requests of
     /// them: what none of its tasks is left of that have sent any there is over. Of calls in which
-    /// something has grown old it names the branches that are not: two servers that a call passes
-    /// to and fro would each wait for the other's word about the whole.
+    /// all is old it names the tasks that are left: two servers that a call passes to and fro would
+    /// each wait for the other's word about the whole.
     pub(crate) fn statement(
         &self,
         now: Timestamp,
         to: NodeId,
         (origin, from): (Incarnation, u64),
-        branches_max: usize,
+        named_max: usize,
     ) -> Statement {
         let most = self.limits.exceptions_max;
         let least = (to, CallId { origin, seq: from }, RingIndex::LEAST);
-        let there = self.left.range(least..);
-        let there = there.take_while(|((node, call, _), _)| *node == to && call.origin == origin);
-        let mut held: Vec<u64> = Vec::new();
-        for ((_, call, _), _) in there {
-            // Each once: what one call has sent there must not hide those that come after it.
-            if held.last() != Some(&call.seq) {
-                held.push(call.seq);
-            }
-            if held.len() > most {
+        let sent = self.left.range(least..);
+        let sent = sent.take_while(|((node, call, _), _)| *node == to && call.origin == origin);
+        let mut held: Vec<(u64, SmallVec<[RingIndex; 2]>)> = Vec::new();
+        for ((_, call, ring), _) in sent {
+            // Each once: one call must not hide those that come after it.
+            if let Some((_, rings)) = held.last_mut().filter(|(seq, _)| *seq == call.seq) {
+                rings.push(*ring);
+            } else if held.len() > most {
                 break;
+            } else {
+                held.push((call.seq, SmallVec::from_elem(*ring, 1)));
             }
         }
-        let mut statement = Statement::of(origin, (from, u64::MAX), held, most);
-        if mutant::is(Mutant::BranchesNotNamed) {
+        let numbers = held.iter().map(|(seq, _)| *seq);
+        let mut statement = Statement::of(origin, (from, u64::MAX), numbers, most);
+        if mutant::is(Mutant::TasksNotNamed) {
             return statement;
         }
-        for seq in &statement.exceptions {
-            let left = branches_max - statement.branches.len();
-            if let Some(tasks) = self.old_branches_to(now, to, CallId { origin, seq: *seq }, left) {
-                statement.branches.extend(tasks.into_iter().map(|task| (*seq, task)));
+        for (seq, rings) in held.iter().take(statement.exceptions.len()) {
+            let Some(tasks) = self.old_tasks(now, *seq, rings, NAMED_MAX) else { continue };
+            if statement.open.len() + tasks.len() > named_max {
+                statement.cut(*seq); // The rest is asked for next.
+                break;
             }
+            statement.open.extend(tasks.into_iter().map(|task| (*seq, task)));
         }
         statement
     }
 
-    /// The branches that tasks of a call here have sent to a node, at most so many; `None` unless
-    /// all of these tasks are old.
-    fn old_branches_to(
+    /// The tasks of a call in some rings that have opened branches, ascending. `None` when one of
+    /// them is young, or there are more than `most`.
+    fn old_tasks(
         &self,
         now: Timestamp,
-        to: NodeId,
-        call: CallId,
+        seq: u64,
+        rings: &[RingIndex],
         most: usize,
     ) -> Option<Vec<TaskKey>> {
         let mut tasks = Vec::new();
-        for (_, record) in self.records_of(call) {
-            let branches = record.branches();
-            let there = branches.filter(|(.., child)| child.node == to && child.link.is_some());
-            let before = tasks.len();
-            tasks.extend(there.map(|(task, ..)| task).take(most + 1 - before));
-            let is_old = record.since + self.limits.worry_min <= now;
-            if tasks.len() > most || (tasks.len() > before && !is_old) {
-                return None;
+        for ring in rings.iter().filter_map(|ring| self.origins.ring(*ring)) {
+            let open = ring.records.of_call(seq).filter(|record| !record.children().is_empty());
+            for record in open {
+                if record.since + self.limits.worry_min > now || tasks.len() == most {
+                    return None;
+                }
+                tasks.push(record.task.clone());
             }
         }
+        tasks.sort_unstable();
+        tasks.dedup();
         Some(tasks)
     }
 
@@ -382,7 +386,7 @@ impl Visits {
         links: &mut Links,
     ) {
         for statement in &settled.statements {
-            let Statement { origin, from, to, exceptions, branches } = statement;
+            let Statement { origin, from, to, exceptions, open } = statement;
             let exceptions = match mutant::is(Mutant::ExceptionsIgnored) {
                 true => &[],
                 false => exceptions.as_slice(),
@@ -397,9 +401,9 @@ impl Visits {
                     self.origins.get_mut(index).settled = Intervals::default();
                 }
                 gaps.for_each(|(from, to)| self.settle(index, from, to, links));
-                let most = self.limits.exceptions_max;
+                let is_cut = exceptions.len() >= self.limits.exceptions_max;
                 let origin = self.origins.get_mut(index);
-                origin.asked.note(origin.over, statement, most);
+                origin.asked.note(origin.over, is_cut.then_some(*to));
             } else {
                 let name = RingName { life: *origin, sender: by.sender() };
                 let Some(ring) = self.origins.find_ring(name) else { continue };
@@ -410,14 +414,13 @@ impl Visits {
                 for gap in gaps {
                     self.make_stubs(now, (ring, asked_at), gap, |_| true, links);
                 }
-                for of_call in branches.chunk_by(|(one, _), (next, _)| one == next) {
+                for of_call in open.chunk_by(|(one, _), (next, _)| one == next) {
                     let seq = of_call[0].0;
-                    let is_over = |record: &Record| of_call.iter().all(|(_, t)| *t != record.task);
+                    let is_over = |record: &Record| !Statement::holds(of_call, &record.task);
                     self.make_stubs(now, (ring, asked_at), (seq, seq + 1), is_over, links);
                 }
-                let most = self.limits.exceptions_max;
                 if let Some(ring) = self.origins.ring_mut(ring) {
-                    ring.asked.note(ring.over, statement, most);
+                    ring.asked.note(ring.over, (*to < u64::MAX).then_some(*to));
                 }
             }
         }
@@ -455,13 +458,12 @@ impl Asked {
         Some(asked.since)
     }
 
-    /// An answer came. One that is as long as it may be is not all there is to say.
-    fn note(&mut self, over: usize, answer: &Statement, most: usize) {
+    /// An answer came, and what it had no room for begins at `rest`.
+    fn note(&mut self, over: usize, rest: Option<u64>) {
         self.unanswered = 0;
-        if answer.exceptions.len() >= most {
-            self.next = Some(answer.to);
-        } else {
-            self.left = over;
+        match rest {
+            Some(_) => self.next = rest,
+            None => self.left = over,
         }
     }
 }

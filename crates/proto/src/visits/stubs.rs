@@ -2,7 +2,7 @@
 //! copy of their request (`settlement.md` S10).
 //!
 //! Another node's word that a call is over settles nothing by itself. It turns what that node asked
-//! for, and all below that, into stubs, so a lie costs only the liar's own requests. A stub is of a
+//! for into stubs, so a lie costs only the liar's own requests. A stub is of a
 //! task, not of its call: other tasks of the call may still come.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ pub const ASKED_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Origins that the answer should be about, and the least call number of each: one to
-    /// [`ASKED_MAX`].
+    /// [`ASKED_MAX`], ascending, each once.
     pub origins: Vec<(Incarnation, u64)>,
 }
 
@@ -32,6 +32,8 @@ impl Ask {
         let origins = input.some(ASKED_MAX, ORIGIN_BYTES_MIN, |input| {
             Ok((Incarnation(input.u64()?), input.varint()?))
         })?;
-        Ok(Self { origins })
+        // Twice the same would be twice the work.
+        let is_once = origins.is_sorted_by(|(one, _), (next, _)| one < next);
+        if is_once { Ok(Self { origins }) } else { Err(WireError::Invalid) }
     }
 }

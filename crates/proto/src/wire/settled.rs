@@ -9,21 +9,22 @@ use super::codec::{Out, Reader, WireError};
 /// Most exceptions of one SETTLED, over all its statements.
 pub const EXCEPTIONS_MAX: usize = 1024;
 
-/// Most branches that one SETTLED names, over all its statements.
-pub const BRANCHES_MAX: usize = 1024;
+/// Most tasks that one SETTLED names, over all its statements.
+pub const NAMED_MAX: usize = 512;
 
 /// Says which calls of some origins are settled, as an ASK wanted to know. It is about no one call:
 /// its header is [`Header::without_call`](super::Header::without_call). Typically 33 bytes, and 1
-/// to 3 for each exception. Branches are named only in what has grown old.
+/// to 3 for each exception. Tasks are named only in what has grown old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// The statements: one to [`ASKED_MAX`], with [`EXCEPTIONS_MAX`] exceptions and
-    /// [`BRANCHES_MAX`] branches in all.
+    /// [`NAMED_MAX`] tasks in all.
     pub statements: Vec<Statement>,
 }
 
 /// Every call of `origin` with a number from `from` to below `to` is settled, but for the
-/// exceptions.
+/// exceptions. From another node than their initiator: is over, as far as that node had sent
+/// requests of it to who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Life of the initiator whose calls these are.
@@ -34,16 +35,16 @@ pub struct Statement {
     pub to: u64,
     /// Numbers among these that are not settled, ascending.
     pub exceptions: Vec<u64>,
-    /// Branches that are not over, of exceptions, by number. Where any of a call is named, all
-    /// others are over that the sender of this has sent to its receiver.
-    pub branches: Vec<(u64, TaskKey)>,
+    /// Tasks of exceptions, ascending: where any of a call is named, what its sender has sent to
+    /// its receiver is over but for the branches of these. Of other exceptions nothing is said.
+    pub open: Vec<(u64, TaskKey)>,
 }
 
 /// Fewest bytes of a statement on the wire.
 const STATEMENT_BYTES_MIN: usize = 12;
 
-/// Fewest bytes of a number and a branch.
-const BRANCH_BYTES_MIN: usize = 3;
+/// Fewest bytes of a number and a task.
+const NAMED_BYTES_MIN: usize = 3;
 
 impl Settled {
     pub(super) fn write(&self, out: &mut impl Out) {
@@ -52,11 +53,11 @@ impl Settled {
     }
 
     pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
-        let (mut exceptions_left, mut branches_left) = (EXCEPTIONS_MAX, BRANCHES_MAX);
+        let (mut exceptions_left, mut named_left) = (EXCEPTIONS_MAX, NAMED_MAX);
         let statements = input.some(ASKED_MAX, STATEMENT_BYTES_MIN, |input| {
-            let statement = Statement::read(exceptions_left, branches_left, input)?;
+            let statement = Statement::read(exceptions_left, named_left, input)?;
             exceptions_left -= statement.exceptions.len();
-            branches_left -= statement.branches.len();
+            named_left -= statement.open.len();
             Ok(statement)
         })?;
         Ok(Self { statements })
@@ -80,7 +81,27 @@ impl Statement {
             to = if mutant::is(Mutant::ExceptionsCut) { to } else { *first_left_out };
             exceptions.truncate(most);
         }
-        Self { origin, from, to, exceptions, branches: Vec::new() }
+        Self { origin, from, to, exceptions, open: Vec::new() }
+    }
+
+    /// Leaves out the calls from this one on.
+    pub(crate) fn cut(&mut self, to: u64) {
+        self.to = to;
+        self.exceptions.retain(|seq| *seq < to);
+        self.open.retain(|(seq, _)| *seq < to);
+    }
+
+    /// True when a branch that its sender has sent is not said to be over: of a call of which some
+    /// tasks are named.
+    pub(crate) fn holds(open: &[(u64, TaskKey)], branch: &TaskKey) -> bool {
+        let (path, hop) = match (branch.hop.checked_sub(1), branch.path.parent()) {
+            (Some(hop), _) => (branch.path.clone(), Some(hop)),
+            (None, Some((path, _))) => (path, None),
+            (None, None) => return true,
+        };
+        let at = open.partition_point(|(_, task)| (&task.path, Some(task.hop)) < (&path, hop));
+        let is_it = |task: &TaskKey| task.path == path && hop.is_none_or(|hop| task.hop == hop);
+        open.get(at).is_some_and(|(_, task)| is_it(task))
     }
 
     fn write(&self, out: &mut impl Out) {
@@ -94,9 +115,9 @@ impl Statement {
             out.varint(exception.wrapping_sub(before));
             before = *exception;
         }
-        out.count(self.branches.len());
+        out.count(self.open.len());
         let mut before = self.from;
-        for (seq, task) in &self.branches {
+        for (seq, task) in &self.open {
             out.varint(seq.wrapping_sub(before));
             out.key(task);
             before = *seq;
@@ -105,7 +126,7 @@ impl Statement {
 
     fn read(
         exceptions_max: usize,
-        branches_max: usize,
+        named_max: usize,
         input: &mut Reader,
     ) -> Result<Self, WireError> {
         let (origin, from) = (Incarnation(input.u64()?), input.varint()?);
@@ -116,11 +137,11 @@ impl Statement {
             Ok(before)
         })?;
         let mut before = from;
-        let branches = input.list_up_to(branches_max, BRANCH_BYTES_MIN, |input| {
+        let open = input.list_up_to(named_max, NAMED_BYTES_MIN, |input| {
             before = before.checked_add(input.varint()?).ok_or(WireError::Invalid)?;
             Ok((before, input.key()?))
         })?;
-        let statement = Self { origin, from, to, exceptions, branches };
+        let statement = Self { origin, from, to, exceptions, open };
         if statement.is_in_order() { Ok(statement) } else { Err(WireError::Invalid) }
     }
 
@@ -129,7 +150,7 @@ impl Statement {
         self.from <= self.to
             && self.exceptions.is_sorted_by(|one, next| one < next)
             && self.exceptions.iter().all(is_within)
-            && self.branches.is_sorted_by_key(|(seq, _)| *seq)
-            && self.branches.iter().all(|(seq, _)| self.exceptions.binary_search(seq).is_ok())
+            && self.open.is_sorted_by(|one, next| one < next)
+            && self.open.iter().all(|(seq, _)| self.exceptions.binary_search(seq).is_ok())
     }
 }

@@ -489,7 +489,7 @@ impl World {
                     name.call.seq.saturating_add(3)
                 };
                 let all =
-                    Statement { origin, from: 0, to, exceptions: Vec::new(), branches: Vec::new() };
+                    Statement { origin, from: 0, to, exceptions: Vec::new(), open: Vec::new() };
                 Message::Settled(Settled { statements: vec![all] })
             }
             95..=97 => {

@@ -7,7 +7,7 @@ use super::strangers::{frame, in_the_name_of, key, request, send};
 use crate::call::CallOptions;
 use crate::id::CallId;
 use crate::key::Key;
-use crate::wire::{Asked, Probe, ReplyRoute, Statement, TaskStatus};
+use crate::wire::{Asked, NAMED_MAX, Probe, ReplyRoute, Statement, TaskStatus};
 
 fn stubs(mesh: &Mesh, at: u64) -> usize {
     mesh.nodes[&at].visits().stub_count()
@@ -246,11 +246,11 @@ fn servers_that_send_each_other_branches_of_a_call_forget_it() {
     mesh.finish("/0");
     mesh.deliver_all();
     for (path, to) in [("/0/0", 4), ("/0/1", 3), ("/0/0/0", 3), ("/0/1/0", 4)] {
-        // Two, for the sole branch of a task that has ended is handed on.
-        mesh.delegate(path, &[to, to]);
+        // More than an answer may name: it names tasks, not their branches.
+        mesh.delegate(path, &[to; NAMED_MAX + 1]);
         mesh.finish(path);
         mesh.deliver_all();
-        mesh.answer(&format!("{path}/1"), b"");
+        (1..=NAMED_MAX).for_each(|index| mesh.answer(&format!("{path}/{index}"), b""));
     }
     for path in ["/0/0/0/0", "/0/1/0/0"] {
         mesh.answer(path, b"");
@@ -266,21 +266,21 @@ fn servers_that_send_each_other_branches_of_a_call_forget_it() {
     assert!(stubs(&mesh, 3) > 0 && stubs(&mesh, 4) > 0, "nobody has told them of the initiator");
 }
 
-/// A neighbour says which branches are not over only of what it has sent itself, and what came
+/// A neighbour says which tasks are not over only of those that sent requests here, and what came
 /// since it was asked is not meant.
 #[test]
-fn named_branches_stay_and_all_others_of_the_call_go() {
+fn branches_of_named_tasks_stay_and_all_others_of_the_call_go() {
     let (mut mesh, first, _, _) = chain();
     mesh.pass(millis(1));
     let call = CallId { seq: 7, ..first };
     let relayed = || ReplyRoute::Node { node: id(1), addresses: Vec::new() };
-    for path in ["/0/0", "/0/1"] {
+    for path in ["/0/0/3", "/0/1/3"] {
         send(&mut mesh, 2, 3, frame(call, path, request(Key(9), relayed(), 0))).unwrap();
         mesh.answer(path, b"");
     }
     assert_eq!(remembered(&mesh, 3), 3);
     let named =
-        Statement { branches: vec![(7, key("/0/1"))], ..statement(&mesh, 1, 99, vec![1, 7]) };
+        Statement { open: vec![(7, key("/0/1"))], ..statement(&mesh, 1, u64::MAX, vec![1, 7]) };
     settle(&mut mesh, 4, 3, named.clone());
     assert_eq!(remembered(&mesh, 3), 3, "nobody has asked node 4");
     settle(&mut mesh, 2, 3, named.clone());
@@ -292,4 +292,38 @@ fn named_branches_stay_and_all_others_of_the_call_go() {
     assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (2, 1));
     let left: Vec<_> = mesh.nodes[&3].visits().remembered().map(|(.., seq)| seq).collect();
     assert_eq!(left, [1, 7]);
+}
+
+/// The answer names as many tasks as it may, and what it has no room for is asked for next: an open
+/// call of many tasks does not hide those that come after it.
+#[test]
+fn what_an_answer_has_no_room_for_is_asked_for_next() {
+    let limits = Limits { ask_min: 0, ..Limits::default() };
+    let mut mesh = Mesh::new(3, &limits);
+    mesh.connect(1, 2);
+    mesh.connect(2, 3);
+    // Of each call 300 tasks at node 2, which have sent a branch each to node 3.
+    let calls: Vec<CallId> = (0..3)
+        .map(|_| {
+            let call = mesh.call(1, &[2; 300], CallOptions::default());
+            mesh.deliver_all();
+            for root in 0..300 {
+                mesh.delegate(&format!("/{root}"), &[3]);
+            }
+            mesh.deliver_all();
+            call
+        })
+        .collect();
+    mesh.pass(millis(1_000));
+    let said = |mesh: &Mesh, from: u64| {
+        let of = (calls[0].origin, from);
+        mesh.nodes[&2].visits().statement(mesh.now, id(3), of, NAMED_MAX)
+    };
+    let mut from = 0;
+    for (place, call) in calls.iter().enumerate() {
+        let answer = said(&mesh, from);
+        assert_eq!((answer.exceptions, answer.open.len()), (vec![call.seq], 300));
+        assert_eq!(answer.to == u64::MAX, place == 2, "the last has room for all that is left");
+        from = answer.to;
+    }
 }

@@ -298,13 +298,8 @@ fn what_goes_straight_to_its_receiver_is_not_relayed() {
     let cast = Message::Cast(super::mesh::cast(0, b""));
     let item = Item { kind: ItemKind::End { count: 0 }, part: None, payload: Bytes::new() };
     let ask = Message::Ask(Ask { origins: vec![(call.origin, 0)] });
-    let nothing = Statement {
-        origin: call.origin,
-        from: 0,
-        to: 0,
-        exceptions: Vec::new(),
-        branches: Vec::new(),
-    };
+    let nothing =
+        Statement { origin: call.origin, from: 0, to: 0, exceptions: Vec::new(), open: Vec::new() };
     let settled = Message::Settled(Settled { statements: vec![nothing] });
     let routes = [ReplyRoute::Sender, in_the_name_of(1)];
     let requests = routes.map(|route| request(Key(1), route, 0));

@@ -374,7 +374,7 @@ pub(super) fn settle(mesh: &mut Mesh, by: u64, at: u64, statement: Statement) {
 }
 
 pub(super) fn statement(mesh: &Mesh, from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
-    Statement { origin: mesh.life(1), from, to, exceptions, branches: Vec::new() }
+    Statement { origin: mesh.life(1), from, to, exceptions, open: Vec::new() }
 }
 
 /// From where on, how far, and exceptions among other numbers.
@@ -585,6 +585,6 @@ fn a_call_with_many_tasks_does_not_hide_those_after_it() {
     };
     let most = said(&mesh, 3);
     assert_eq!((most.exceptions, most.to), (vec![calls[0].seq, calls[1].seq], calls[2].seq));
-    assert_eq!(most.branches, [], "they are young");
+    assert_eq!(most.open, [], "they are young");
     assert_eq!(said(&mesh, 1).exceptions, [], "nothing was sent there");
 }

@@ -481,8 +481,8 @@ fn settlement() -> Vec<Golden> {
     let origin = header("/").call.origin;
     let ask = Ask { origins: vec![(origin, 70_000)] };
     let exceptions = vec![70_000, 70_003, 70_299];
-    let branches = vec![(70_003, key("/0/1"))];
-    let statement = Statement { origin, from: 70_000, to: 70_300, exceptions, branches };
+    let open = vec![(70_003, key("/0/1"))];
+    let statement = Statement { origin, from: 70_000, to: 70_300, exceptions, open };
     let settled = Settled { statements: vec![statement] };
     vec![
         Golden::new(
@@ -506,7 +506,7 @@ fn settlement() -> Vec<Golden> {
                 ("00", "70,000"),
                 ("03", "70,003"),
                 ("a802", "70,299"),
-                ("01", "1 branch"),
+                ("01", "1 task"),
                 ("03", "of 70,003"),
                 ("020001", "path /0/1"),
                 ("00", "hop 0"),

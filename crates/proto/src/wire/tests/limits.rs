@@ -3,15 +3,15 @@
 use bytes::Bytes;
 
 use super::golden::{self, header, key, leaf_entry, node};
-use crate::id::TaskKey;
+use crate::id::{Incarnation, TaskKey};
 use crate::key::Key;
 use crate::wire::entry::CHILDREN_MAX;
 use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
-    ASKED_MAX, About, Ask, Asked, BRANCHES_MAX, Cancel, CancelReason, Cast, Cause, Credit,
-    Credited, Digest, EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item,
-    ItemKind, LinkDown, Manifest, Message, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath,
-    ReplyRoute, Request, Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
+    ASKED_MAX, About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest,
+    EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown,
+    Manifest, Message, NAMED_MAX, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
+    Request, Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
 };
 
 /// Bytes that TCP adds: the frame's length.
@@ -76,7 +76,7 @@ fn fail(text: &str) -> Fail {
 }
 
 fn statement(from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
-    Statement { origin: header("/").call.origin, from, to, exceptions, branches: Vec::new() }
+    Statement { origin: header("/").call.origin, from, to, exceptions, open: Vec::new() }
 }
 
 /// An entry whose children went to `node_count` nodes in turn.
@@ -436,12 +436,13 @@ fn statements_have_one_encoding() {
     assert_eq!(of(&[&[1], last, &[0, 0]]), Err(WireError::Invalid), "to overflows");
     assert_eq!(of(&[&[0], last, &[0, 0]]), Ok(()), "of all calls but the last");
     assert_eq!(of(&[&[9, 9, 1], last, &[0]]), Err(WireError::Invalid), "an exception overflows");
-    // Calls 10 to 19 but 10 and 12, and the branch /1 of some.
+    // Calls 10 to 19 but 10 and 12, and the task /1 of some.
     let named = |seqs: &[u8]| {
-        let branches: Vec<u8> = seqs.iter().flat_map(|seq| [*seq, 1, 1, 0]).collect();
-        of(&[&[10, 10, 2, 0, 2], &[u8::try_from(seqs.len()).unwrap()], &branches])
+        let tasks: Vec<u8> = seqs.iter().flat_map(|seq| [*seq, 1, 1, 0]).collect();
+        of(&[&[10, 10, 2, 0, 2], &[u8::try_from(seqs.len()).unwrap()], &tasks])
     };
-    assert_eq!(named(&[0, 0, 2, 0]), Ok(()));
+    assert_eq!(named(&[0, 2]), Ok(()));
+    assert_eq!(named(&[0, 0]), Err(WireError::Invalid), "twice the same");
     assert_eq!(named(&[1]), Err(WireError::Invalid), "of a call that is no exception");
     assert_eq!(named(&[2, 1]), Err(WireError::Invalid), "of one behind the exceptions");
     let count = u8::try_from(10 + ANY_U64.len()).unwrap();
@@ -515,13 +516,14 @@ fn a_frame_names_256_tasks_at_most() {
 }
 
 #[test]
-fn a_frame_names_256_origins_1_024_exceptions_and_1_024_branches_at_most() {
+fn a_frame_names_256_origins_1_024_exceptions_and_512_tasks_at_most() {
     let decodes = |message| {
         let frame = Frame::new(Header::without_call(), message);
         let decoded = Frame::decode(frame.to_bytes());
         decoded.map(|decoded| assert_eq!(decoded, frame))
     };
-    let ask = |count| Message::Ask(Ask { origins: vec![(header("/").call.origin, 70_000); count] });
+    let origins = |count| (0..count as u64).map(|life| (Incarnation(life), 70_000)).collect();
+    let ask = |count| Message::Ask(Ask { origins: origins(count) });
     assert_eq!(decodes(ask(ASKED_MAX)), Ok(()));
     assert_eq!(decodes(ask(ASKED_MAX + 1)), Err(WireError::OverLimit));
     let settled = |statements| Message::Settled(Settled { statements });
@@ -538,11 +540,11 @@ fn a_frame_names_256_origins_1_024_exceptions_and_1_024_branches_at_most() {
     assert_eq!(decodes(with(&[EXCEPTIONS_MAX - 1, 0, 2])), Err(WireError::OverLimit));
     let named = |counts: &[usize]| {
         let of = |count: &usize| Statement {
-            branches: vec![(1, header("/2").task); *count],
+            open: (0..*count as u32).map(|hop| (1, TaskKey { hop, ..key("/2") })).collect(),
             ..statement(0, 9, vec![1])
         };
         settled(counts.iter().map(of).collect())
     };
-    assert_eq!(decodes(named(&[BRANCHES_MAX - 1, 1])), Ok(()));
-    assert_eq!(decodes(named(&[BRANCHES_MAX - 1, 2])), Err(WireError::OverLimit));
+    assert_eq!(decodes(named(&[NAMED_MAX - 1, 1])), Ok(()));
+    assert_eq!(decodes(named(&[NAMED_MAX - 1, 2])), Err(WireError::OverLimit));
 }

@@ -300,7 +300,8 @@ fn origin() -> impl Strategy<Value = Incarnation> {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
-    vec((origin(), number()), 1..6).prop_map(|origins| Ask { origins })
+    prop::collection::btree_map(origin(), number(), 1..6)
+        .prop_map(|origins| Ask { origins: origins.into_iter().collect() })
 }
 
 fn settled() -> impl Strategy<Value = Settled> {
@@ -320,10 +321,10 @@ fn statement() -> impl Strategy<Value = Statement> {
             next += u64::from(step) + 1;
         }
         let named = named.into_iter().filter(|_| !exceptions.is_empty());
-        let mut branches: Vec<_> =
-            named.map(|(place, task)| (*place.get(&exceptions), task)).collect();
-        branches.sort_by_key(|(seq, _)| *seq);
-        Statement { origin, from, to: next + u64::from(behind), exceptions, branches }
+        let mut open: Vec<_> = named.map(|(place, task)| (*place.get(&exceptions), task)).collect();
+        open.sort();
+        open.dedup();
+        Statement { origin, from, to: next + u64::from(behind), exceptions, open }
     })
 }
 
