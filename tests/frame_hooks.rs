@@ -134,7 +134,7 @@ async fn doubled_frames_count_once() -> Result {
         assert_eq!(nodes.add(number).await?, number);
     }
     sleep(ms(1_000)).await;
-    assert_eq!(nodes.sum(), (1..=100).sum());
+    assert_eq!(nodes.sum(), (1..=100_u64).sum::<u64>());
     let counters = nodes.servers[0].counters();
     assert!(counters.frames_received > nodes.client.counters().frames_sent, "they came twice");
     Ok(())

@@ -1,12 +1,12 @@
 //! Identity of this node and the peers it trusts: certificates, keys and the ids they prove.
 //!
-//! TLS, QUIC and gRPC share it. Both ends of a connection present a certificate. Each verifies that it
-//! leads to a certificate it trusts, and that it proves the node id which the peer claims in its
-//! hello ([`names`] has the rule). Names of hosts play no part: a node is who its certificate says,
+//! TLS, QUIC and gRPC share it. Both ends of a connection present a certificate. Each verifies that
+//! it leads to a certificate it trusts, and that it proves the node id which the peer claims in its
+//! hello (`names.rs` has the rule). Names of hosts play no part: a node is who its certificate says,
 //! wherever it runs.
 //!
 //! Clients of a gRPC edge are no nodes: they may present a certificate, and what it says of them is
-//! never a node id ([`clients`]).
+//! never a node id (`clients.rs`).
 //!
 //! The configurations for rustls are made once per transport. They ask the identity for the current
 //! certificates at every handshake, so a reload needs no new configuration and leaves open
