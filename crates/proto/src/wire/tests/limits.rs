@@ -540,7 +540,7 @@ fn a_frame_names_256_origins_1_024_exceptions_and_512_tasks_at_most() {
     assert_eq!(decodes(with(&[EXCEPTIONS_MAX - 1, 0, 2])), Err(WireError::OverLimit));
     let named = |counts: &[usize]| {
         let of = |count: &usize| Statement {
-            open: (0..*count as u32).map(|hop| (1, TaskKey { hop, ..key("/2") })).collect(),
+            open: (0_u32..).take(*count).map(|hop| (1, TaskKey { hop, ..key("/2") })).collect(),
             ..statement(0, 9, vec![1])
         };
         settled(counts.iter().map(of).collect())
