@@ -138,6 +138,8 @@ pub struct Visits {
     origins: Origins,
     /// Those that have raised their floor, of which that has not had its effect.
     risen: SmallVec<[OriginIndex; 4]>,
+    /// The number of the last question.
+    question: u64,
     refusals: Refusals,
     /// Number of branches that have left so, or never will.
     left: BTreeMap<Left, usize>,
@@ -166,6 +168,7 @@ impl Visits {
             limits: limits.clone(),
             origins: Origins::default(),
             risen: SmallVec::new(),
+            question: 0,
             refusals: Refusals::new(),
             left: BTreeMap::new(),
             dials: BTreeMap::new(),
@@ -540,6 +543,12 @@ impl Visits {
     /// Finished tasks of which only enough is left to refuse a copy of their request.
     pub fn stub_count(&self) -> usize {
         self.origins.rings().map(|ring| ring.stubs.len()).sum()
+    }
+
+    /// The number of the last question that was asked.
+    #[cfg(test)]
+    pub(crate) fn last_question(&self) -> u64 {
+        self.question
     }
 
     /// Timers that are set, void ones too.

@@ -80,9 +80,10 @@ impl<O: Outbox> Node<O> {
                 let cast = Cast { payload, ..cast.clone() };
                 self.handle_cast(now, by.via, header.call, cast);
             }
-            Message::Ask(ask) => self.state_settled(now, &by, ask),
+            Message::Ask(ask) => self.state_settled(now, &by, (header.call.seq, ask)),
             Message::Settled(settled) => {
-                self.visits.handle_settled(now, &by, settled, &mut self.links);
+                let of_question = (header.call.seq, &*settled);
+                self.visits.handle_settled(now, &by, of_question, &mut self.links);
             }
             Message::Item(item) => {
                 self.visits.handle_item(&by, header, item, &mut self.links);
@@ -162,7 +163,7 @@ impl<O: Outbox> Node<O> {
 
     /// Says which calls are settled: to each connection a few times at once, and then every few
     /// milliseconds.
-    fn state_settled(&mut self, now: Timestamp, by: &Arrival, ask: &Ask) {
+    fn state_settled(&mut self, now: Timestamp, by: &Arrival, (number, ask): (u64, &Ask)) {
         if !self.links.may_answer(now, by.link) {
             return;
         }
@@ -181,7 +182,7 @@ impl<O: Outbox> Node<O> {
             statements.push(statement);
         }
         let message = Message::Settled(Settled { statements });
-        let mut outbound = Outbound::new(by.via, Header::without_call(), message);
+        let mut outbound = Outbound::new(by.via, Header::of_question(number), message);
         outbound.link = Some(by.link);
         self.send(now, outbound);
     }

@@ -71,10 +71,9 @@ pub(super) struct Asked {
 pub(super) struct Question {
     /// The connection over which it was asked.
     pub(super) over: LinkId,
-    /// The number from which on it asks.
-    pub(super) from: u64,
-    /// When it was asked, the first time if it was asked again: its answer says nothing of what
-    /// came later.
+    /// Its own number: an answer to another question may be older than what has come since.
+    pub(super) number: u64,
+    /// When it was asked: its answer says nothing of what came later.
     pub(super) since: Timestamp,
 }
 

@@ -273,7 +273,8 @@ impl Visits {
         origin.asked.ask(now);
         let from = origin.asked.next.take();
         let from = from.unwrap_or_else(|| origin.settled.known_below(lowest.unwrap_or(0)));
-        self.send_ask(name, name.life, from, links);
+        self.question += 1;
+        self.send_ask(name, (self.question, name.life, from), links);
     }
 
     fn ask_sender(&mut self, now: Timestamp, index: RingIndex, links: &Links) {
@@ -286,16 +287,20 @@ impl Visits {
         }
         ring.asked.ask(now);
         let from = ring.asked.next.take().or_else(|| ring.records.first_seq()).unwrap_or(0);
-        let again = ring.asked.open.filter(|asked| (asked.over, asked.from) == (link, from));
-        let since = again.map_or(now, |asked| asked.since);
-        ring.asked.open = Some(Question { over: link, from, since });
+        self.question += 1;
+        ring.asked.open = Some(Question { over: link, number: self.question, since: now });
         let RingName { life, sender } = ring.name;
-        self.send_ask(sender, life, from, links);
+        self.send_ask(sender, (self.question, life, from), links);
     }
 
-    fn send_ask(&mut self, whom: NodeLife, life: Incarnation, from: u64, links: &Links) {
+    fn send_ask(
+        &mut self,
+        whom: NodeLife,
+        (number, life, from): (u64, Incarnation, u64),
+        links: &Links,
+    ) {
         let message = Message::Ask(Ask { origins: vec![(life, from)] });
-        let mut outbound = Outbound::new(whom.node, Header::without_call(), message);
+        let mut outbound = Outbound::new(whom.node, Header::of_question(number), message);
         outbound.link = links.to_life(whom);
         if outbound.link.is_some() && !mutant::is(Mutant::NobodyAsked) {
             self.out.push_back(outbound);
@@ -382,7 +387,7 @@ impl Visits {
         &mut self,
         now: Timestamp,
         by: &Arrival,
-        settled: &Settled,
+        (number, settled): (u64, &Settled),
         links: &mut Links,
     ) {
         for statement in &settled.statements {
@@ -408,7 +413,7 @@ impl Visits {
                 let name = RingName { life: *origin, sender: by.sender() };
                 let Some(ring) = self.origins.find_ring(name) else { continue };
                 let asked_at = self.origins.ring_mut(ring);
-                let Some(asked_at) = asked_at.and_then(|of| of.asked.take(by.link, *from)) else {
+                let Some(asked_at) = asked_at.and_then(|of| of.asked.take(by.link, number)) else {
                     continue;
                 };
                 for gap in gaps {
@@ -453,8 +458,8 @@ impl Asked {
     }
 
     /// When the question was asked that an answer over this connection is to.
-    fn take(&mut self, link: LinkId, from: u64) -> Option<Timestamp> {
-        let asked = self.open.take_if(|asked| (asked.over, asked.from) == (link, from))?;
+    fn take(&mut self, link: LinkId, number: u64) -> Option<Timestamp> {
+        let asked = self.open.take_if(|asked| (asked.over, asked.number) == (link, number))?;
         Some(asked.since)
     }
 

@@ -8,7 +8,7 @@ use super::codec::{Out, Reader, WireError};
 pub const ASKED_MAX: usize = 256;
 
 /// Asks for statements about the calls of some origins, each from a number on. It is about no one
-/// call: its header is [`Header::without_call`](super::Header::without_call). Typically 29 bytes.
+/// call: its header is [`Header::of_question`](super::Header::of_question). Typically 29 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Origins that the answer should be about, and the least call number of each: one to

@@ -18,7 +18,13 @@ impl Header {
     /// The header of a frame that is about no one call: call number 0 of the origin 0, and the root
     /// task.
     pub fn without_call() -> Self {
-        let call = CallId { origin: Incarnation(0), seq: 0 };
+        Self::of_question(0)
+    }
+
+    /// The header of a question that is about no one call, and of its answer: the number of the
+    /// question in place of a call's, of the origin 0.
+    pub fn of_question(number: u64) -> Self {
+        let call = CallId { origin: Incarnation(0), seq: number };
         Self { call, task: TaskKey { path: Path::root(), hop: 0 } }
     }
 

@@ -13,7 +13,7 @@ pub const EXCEPTIONS_MAX: usize = 1024;
 pub const NAMED_MAX: usize = 512;
 
 /// Says which calls of some origins are settled, as an ASK wanted to know. It is about no one call:
-/// its header is [`Header::without_call`](super::Header::without_call). Typically 33 bytes, and 1
+/// its header is [`Header::of_question`](super::Header::of_question). Typically 33 bytes, and 1
 /// to 3 for each exception. Tasks are named only in what has grown old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {

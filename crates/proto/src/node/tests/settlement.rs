@@ -369,8 +369,18 @@ fn with_finished(count: u64) -> Mesh {
 }
 
 pub(super) fn settle(mesh: &mut Mesh, by: u64, at: u64, statement: Statement) {
+    let question = mesh.nodes[&at].visits().last_question();
+    answer_to(mesh, question, (by, at), statement);
+}
+
+pub(super) fn answer_to(
+    mesh: &mut Mesh,
+    question: u64,
+    (by, at): (u64, u64),
+    statement: Statement,
+) {
     let message = Message::Settled(Settled { statements: vec![statement] });
-    send(mesh, by, at, Frame::new(Header::without_call(), message)).unwrap();
+    send(mesh, by, at, Frame::new(Header::of_question(question), message)).unwrap();
 }
 
 pub(super) fn statement(mesh: &Mesh, from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
