@@ -183,7 +183,7 @@ async fn exchange(
 fn in_words(status: &Status) -> String {
     match status.code() {
         tonic::Code::FailedPrecondition | tonic::Code::PermissionDenied => {
-            format!("it refused: {}", status.message())
+            format!("it refused: {}", describe(status))
         }
         code => format!("it answered with {code:?}: {}", describe(status)),
     }
