@@ -233,7 +233,7 @@ impl Call {
     }
 
     /// The caller holds the call no longer: an undecided one is cancelled, a decided one counts on.
-    /// What nobody has read nobody will, and makes room.
+    /// Replies that are unread stay so, and make room.
     pub(crate) fn detach(&mut self, now: Timestamp) {
         self.cancel(now);
         self.is_detached = true;

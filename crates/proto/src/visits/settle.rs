@@ -273,8 +273,7 @@ impl Visits {
         origin.asked.ask(now);
         let from = origin.asked.next.take();
         let from = from.unwrap_or_else(|| origin.settled.known_below(lowest.unwrap_or(0)));
-        self.question += 1;
-        self.send_ask(name, (self.question, name.life, from), links);
+        self.send_ask(name, name.life, from, links);
     }
 
     fn ask_sender(&mut self, now: Timestamp, index: RingIndex, links: &Links) {
@@ -287,24 +286,24 @@ impl Visits {
         }
         ring.asked.ask(now);
         let from = ring.asked.next.take().or_else(|| ring.records.first_seq()).unwrap_or(0);
-        self.question += 1;
-        ring.asked.open = Some(Question { over: link, number: self.question, since: now });
         let RingName { life, sender } = ring.name;
-        self.send_ask(sender, (self.question, life, from), links);
+        let number = self.send_ask(sender, life, from, links);
+        if let Some(ring) = self.origins.ring_mut(index) {
+            ring.asked.open = Some(Question { over: link, number, since: now });
+        }
     }
 
-    fn send_ask(
-        &mut self,
-        whom: NodeLife,
-        (number, life, from): (u64, Incarnation, u64),
-        links: &Links,
-    ) {
+    /// Sends a question, and answers its number.
+    fn send_ask(&mut self, whom: NodeLife, life: Incarnation, from: u64, links: &Links) -> u64 {
+        self.question += 1;
+        let number = self.question;
         let message = Message::Ask(Ask { origins: vec![(life, from)] });
         let mut outbound = Outbound::new(whom.node, Header::of_question(number), message);
         outbound.link = links.to_life(whom);
         if outbound.link.is_some() && !mutant::is(Mutant::NobodyAsked) {
             self.out.push_back(outbound);
         }
+        number
     }
 
     fn lowest_over(&self, life: Incarnation, is_meant: impl Fn(&Record) -> bool) -> Option<u64> {
@@ -348,7 +347,7 @@ impl Visits {
             return statement;
         }
         for (seq, rings) in held.iter().take(statement.exceptions.len()) {
-            let Some(tasks) = self.old_tasks(now, *seq, rings, NAMED_MAX) else { continue };
+            let Some(tasks) = self.old_tasks(now, *seq, rings) else { continue };
             if statement.open.len() + tasks.len() > named_max {
                 statement.cut(*seq); // The rest is asked for next.
                 break;
@@ -359,19 +358,13 @@ impl Visits {
     }
 
     /// The tasks of a call in some rings that have opened branches, ascending. `None` when one of
-    /// them is young, or there are more than `most`.
-    fn old_tasks(
-        &self,
-        now: Timestamp,
-        seq: u64,
-        rings: &[RingIndex],
-        most: usize,
-    ) -> Option<Vec<TaskKey>> {
+    /// them is young, or there are more than any answer has room for.
+    fn old_tasks(&self, now: Timestamp, seq: u64, rings: &[RingIndex]) -> Option<Vec<TaskKey>> {
         let mut tasks = Vec::new();
         for ring in rings.iter().filter_map(|ring| self.origins.ring(*ring)) {
             let open = ring.records.of_call(seq).filter(|record| !record.children().is_empty());
             for record in open {
-                if record.since + self.limits.worry_min > now || tasks.len() == most {
+                if record.since + self.limits.worry_min > now || tasks.len() == NAMED_MAX {
                     return None;
                 }
                 tasks.push(record.task.clone());
@@ -421,7 +414,7 @@ impl Visits {
                 }
                 for of_call in open.chunk_by(|(one, _), (next, _)| one == next) {
                     let seq = of_call[0].0;
-                    let is_over = |record: &Record| !Statement::holds(of_call, &record.task);
+                    let is_over = |record: &Record| !is_of_one(&record.task, of_call);
                     self.make_stubs(now, (ring, asked_at), (seq, seq + 1), is_over, links);
                 }
                 if let Some(ring) = self.origins.ring_mut(ring) {
@@ -430,6 +423,19 @@ impl Visits {
             }
         }
     }
+}
+
+/// True when a branch is of one of these tasks, ascending, of its call: what goes on at the next hop
+/// is of the task before, and what begins is of the task of its parent's path, at whichever hop.
+fn is_of_one(branch: &TaskKey, open: &[(u64, TaskKey)]) -> bool {
+    let (path, hop) = match (branch.hop.checked_sub(1), branch.path.parent()) {
+        (Some(hop), _) => (branch.path.clone(), Some(hop)),
+        (None, Some((path, _))) => (path, None),
+        (None, None) => return true,
+    };
+    let at = open.partition_point(|(_, task)| (&task.path, Some(task.hop)) < (&path, hop));
+    let is_it = |task: &TaskKey| task.path == path && hop.is_none_or(|hop| task.hop == hop);
+    open.get(at).is_some_and(|(_, task)| is_it(task))
 }
 
 /// True when so much is remembered that whatever is over is asked for.
@@ -470,5 +476,27 @@ impl Asked {
             Some(_) => self.next = rest,
             None => self.left = over,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_is_of_the_task_that_sent_it() {
+        let task = |path: &str, hop| TaskKey { path: path.parse().unwrap(), hop };
+        let open = [("/0", 1), ("/0/1", 0), ("/0/1", 2), ("/0/1/3", 4), ("/2", 0)];
+        let open = open.map(|(path, hop)| (7, task(path, hop)));
+        assert!(open.is_sorted());
+        let of_one = [("/0/0", 0), ("/0/7", 0), ("/0/1", 1), ("/0/1", 3), ("/0/1/9", 0), ("/2", 1)];
+        for (path, hop) in of_one {
+            assert!(is_of_one(&task(path, hop), &open), "{path} {hop}");
+        }
+        let of_none = [("/0", 0), ("/0", 1), ("/0/1", 2), ("/1/0", 0), ("/2/0/0", 0), ("/2", 2)];
+        for (path, hop) in of_none {
+            assert!(!is_of_one(&task(path, hop), &open), "{path} {hop}");
+        }
+        assert!(is_of_one(&task("/", 0), &open), "of it nothing is known");
     }
 }

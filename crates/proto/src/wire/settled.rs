@@ -91,19 +91,6 @@ impl Statement {
         self.open.retain(|(seq, _)| *seq < to);
     }
 
-    /// True when a branch that its sender has sent is not said to be over: of a call of which some
-    /// tasks are named.
-    pub(crate) fn holds(open: &[(u64, TaskKey)], branch: &TaskKey) -> bool {
-        let (path, hop) = match (branch.hop.checked_sub(1), branch.path.parent()) {
-            (Some(hop), _) => (branch.path.clone(), Some(hop)),
-            (None, Some((path, _))) => (path, None),
-            (None, None) => return true,
-        };
-        let at = open.partition_point(|(_, task)| (&task.path, Some(task.hop)) < (&path, hop));
-        let is_it = |task: &TaskKey| task.path == path && hop.is_none_or(|hop| task.hop == hop);
-        open.get(at).is_some_and(|(_, task)| is_it(task))
-    }
-
     fn write(&self, out: &mut impl Out) {
         debug_assert!(self.is_in_order(), "numbers ascend and are within what is said");
         out.u64(self.origin.0);
