@@ -6,7 +6,9 @@
 //! | module | contents |
 //! |---|---|
 //! | [`durable`] | values that may leave only once a ledger has made durable what they rest on |
+//! | [`sessions`] | requests that take effect once, however often they are sent |
 
 #![forbid(unsafe_code)]
 
 pub mod durable;
+pub mod sessions;
