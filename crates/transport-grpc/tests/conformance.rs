@@ -3,6 +3,9 @@
 #[cfg(feature = "tls")]
 #[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[cfg(feature = "tls")]
+#[path = "../../transport/tests/support/trust.rs"]
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +35,7 @@ fn hasty() -> GrpcTransportBuilder {
 /// A certificate for every node of the suite, the same for both ends.
 #[cfg(feature = "tls")]
 fn over_tls(builder: GrpcTransportBuilder) -> Setup {
-    let authority = certificates::Authority::new();
-    let issued = authority.issue((1..=32).chain([1_000]));
-    let identity = convoke_transport_grpc::Identity::from_pem(
-        &issued.certificate,
-        &issued.key,
-        authority.pem(),
-    );
-    let builder = builder.tls(identity.expect("the certificate is good"));
+    let builder = builder.tls(trust::identity_of_suite());
     let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
     Setup {
         listening: transport(),

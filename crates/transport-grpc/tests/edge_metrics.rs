@@ -15,7 +15,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use client::{Client, text};
 use echo::{Stage, descriptor_set};
 
-/// How many calls of each method were opened since the last time.
+/// Number of calls of each method that were opened since the last time.
 fn opened(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
     let mut opened = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {

@@ -5,6 +5,9 @@
 mod certificates;
 #[path = "support/places.rs"]
 mod places;
+#[cfg(any(feature = "quic", feature = "tls"))]
+#[path = "../../transport/tests/support/trust.rs"]
+mod trust;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -62,14 +65,7 @@ async fn unix_keeps_the_promises_at_an_abstract_name() {
 /// A certificate for every node of the suite, the same for both ends.
 #[cfg(feature = "tls")]
 fn over_tls(builder: TcpTransportBuilder) -> Setup {
-    let authority = certificates::Authority::new();
-    let issued = authority.issue((1..=32).chain([1_000]));
-    let identity = convoke_transport_tcp::Identity::from_pem(
-        &issued.certificate,
-        &issued.key,
-        authority.pem(),
-    );
-    let builder = builder.tls(identity.expect("the certificate is good"));
+    let builder = builder.tls(trust::identity_of_suite());
     let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
     Setup {
         listening: transport(),
@@ -99,14 +95,7 @@ fn over_quic(
         convoke_transport_tcp::QuicTransportBuilder,
     ) -> convoke_transport_tcp::QuicTransportBuilder,
 ) -> Setup {
-    let authority = certificates::Authority::new();
-    let issued = authority.issue((1..=32).chain([1_000]));
-    let identity = convoke_transport_tcp::Identity::from_pem(
-        &issued.certificate,
-        &issued.key,
-        authority.pem(),
-    );
-    let identity = identity.expect("the certificate is good");
+    let identity = trust::identity_of_suite();
     let transport = || {
         let builder = set(convoke_transport_tcp::QuicTransport::builder(identity.clone()));
         Arc::new(builder.build().expect("the settings are legal"))

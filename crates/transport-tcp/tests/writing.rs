@@ -4,6 +4,9 @@
 #[cfg(feature = "tls")]
 #[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[cfg(feature = "tls")]
+#[path = "../../transport/tests/support/trust.rs"]
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +37,7 @@ fn setup(builder: TcpTransportBuilder) -> Setup {
 
 #[cfg(feature = "tls")]
 fn setup_with_tls(builder: TcpTransportBuilder) -> Setup {
-    let authority = certificates::Authority::new();
-    let issued = authority.issue([1, 2]);
-    let identity = convoke_transport_tcp::Identity::from_pem(
-        &issued.certificate,
-        &issued.key,
-        authority.pem(),
-    );
-    setup_at("tls://127.0.0.1:0", builder.tls(identity.expect("the certificate is good")))
+    setup_at("tls://127.0.0.1:0", builder.tls(trust::identity_of_suite()))
 }
 
 fn setup_at(listen: &str, builder: TcpTransportBuilder) -> Setup {

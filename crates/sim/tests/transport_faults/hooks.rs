@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::{Pair, connect, dial, ms, node, send};
 
-/// What node 2 has received of node 1 on the connection, as text.
+/// Frames that node 2 has received of node 1 on the connection, as text.
 async fn texts(pair: &Pair, count: usize) -> Vec<String> {
     let frames = pair.b.frames(pair.nonce(), count).await;
     frames.iter().map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect()

@@ -280,7 +280,8 @@ async fn a_crash_lets_out_what_was_sent_and_ends_everything_of_that_life() {
     let dialled = dial(&network, &*other, &same_life).await;
     assert!(matches!(dialled, Err(DialError::Unreachable { .. })), "{dialled:?}");
 
-    let next_life = Arc::new(support::next_life(2));
+    let next_life = Arc::new(Recorder::new(2));
+    next_life.say(|hello| hello.incarnation.0 += 1);
     let again = network.transport().listen(&listener.local_address(), next_life).await.unwrap();
     drop(listener);
     dial(&network, &*again, &a).await.unwrap();

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_proto::id::{Incarnation, LinkNonce, NodeId};
+use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_sim::transport::SimNetwork;
 use convoke_transport::conformance::Recorder;
-use convoke_transport::{
-    CloseReason, Connection, DialError, Hello, Lane, Link, Listener, Received, Sink,
-};
+use convoke_transport::{Connection, DialError, Lane, Listener};
 
 /// Node 1, which dialled, and node 2.
 pub(crate) struct Pair {
@@ -66,35 +64,4 @@ pub(crate) fn send(connection: &Arc<dyn Connection>, lane: Lane, frame: &[u8]) {
     let mut write = |out: &mut [u8]| out.copy_from_slice(frame);
     connection.append(lane, frame.len(), &mut write).expect("the lane has room");
     connection.flush();
-}
-
-/// The same node in another life.
-#[derive(Debug)]
-pub(crate) struct NextLife(Recorder);
-
-pub(crate) fn next_life(node: u64) -> NextLife {
-    NextLife(Recorder::new(node))
-}
-
-impl Sink for NextLife {
-    fn hello(&self) -> Hello {
-        let hello = self.0.hello();
-        Hello { incarnation: Incarnation(hello.incarnation.0 + 1), ..hello }
-    }
-
-    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        self.0.on_open(connection)
-    }
-
-    fn on_batch(
-        &self,
-        from: &Arc<dyn Connection>,
-        frames: &mut dyn Iterator<Item = Received>,
-    ) -> Result<(), String> {
-        self.0.on_batch(from, frames)
-    }
-
-    fn on_closed(&self, link: &Link, reason: CloseReason) {
-        self.0.on_closed(link, reason);
-    }
 }

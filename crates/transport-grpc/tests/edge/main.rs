@@ -26,7 +26,7 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 use client::{Client, messages, text};
 use echo::{Number, Stage};
 
-/// How long a test waits for what must happen: only a hang runs into it.
+/// Time that a test waits for what must happen: only a hang runs into it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {

@@ -25,7 +25,7 @@ use crate::certificates::{Authority, DOMAIN, Issued, for_names, for_nodes, new_k
 use crate::credulous::client_config;
 use crate::http2::PREFACE;
 use crate::log::Log;
-use crate::nodes::identity;
+use crate::trust::identity;
 use crate::{in_time, tls_client};
 
 const WHO: Method<String, String> = Method::new("edge.test.Who/Who");
@@ -194,7 +194,7 @@ async fn a_rule_tells_clients_apart_and_what_it_denies_says_who_was_denied() {
     stage.stop().await;
 }
 
-/// How a client fares whose certificate, or want of one, is the matter.
+/// Fate of a client whose certificate, or want of one, is the matter.
 async fn refusal(address: SocketAddr, issued: Option<&Issued>) -> String {
     let stream = TcpStream::connect(address).await.expect("the edge listens");
     let refused = async {

@@ -18,20 +18,14 @@ use crate::credulous::{client_config, server_config};
 use crate::http2::PREFACE;
 use crate::in_time;
 use crate::log::Log;
-use crate::nodes::{dial, identity};
+use crate::nodes::dial;
 use crate::over::{ATTACKER, Over};
 use crate::tls_client;
+use crate::trust::{handshake, identity};
 use crate::victim::Victim;
 
 async fn victim() -> Victim {
     Victim::new(Over::tls(), GrpcTransport::builder()).await
-}
-
-fn handshake(dialled: Result<impl std::fmt::Debug, DialError>) -> String {
-    match dialled {
-        Err(DialError::Handshake { message, .. }) => message,
-        other => panic!("expected no handshake, not {other:?}"),
-    }
 }
 
 /// Sends these bytes, and answers all that comes until the end.

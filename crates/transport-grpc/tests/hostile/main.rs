@@ -25,11 +25,14 @@ mod over;
 #[cfg(feature = "tls")]
 mod tls_client;
 mod transport;
+#[cfg(feature = "tls")]
+#[path = "../../../transport/tests/support/trust.rs"]
+mod trust;
 mod victim;
 
 use std::time::Duration;
 
-/// How long a test waits for what must happen: only a hang runs into it.
+/// Time that a test waits for what must happen: only a hang runs into it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {

@@ -1,7 +1,6 @@
 //! Identities of nodes over `grpcs://`: certificates and the node ids they prove.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +8,7 @@ use convoke_core::Endpoint;
 use convoke_transport::conformance::Recorder;
 use convoke_transport::id::NodeId;
 use convoke_transport::{
-    Address, CloseReason, Connection, DialError, Hello, Lane, Link, ListenError, Received, Sink,
-    Transport,
+    Address, CloseReason, Connection, DialError, Lane, ListenError, Transport,
 };
 use convoke_transport_grpc::{GrpcTransport, Identity};
 use tonic::Code;
@@ -20,11 +18,8 @@ use crate::log::Log;
 use crate::over::{ATTACKER, Over};
 use crate::tls_client;
 use crate::transport::refused_claim;
+use crate::trust::{identity, untrusted};
 use crate::victim::Victim;
-
-pub(crate) fn identity(issued: &Issued, trusted: &Authority) -> Identity {
-    Identity::from_pem(&issued.certificate, &issued.key, trusted.pem()).expect("it can be loaded")
-}
 
 /// Dials as `node`, with these certificates.
 pub(crate) async fn dial(
@@ -39,13 +34,6 @@ async fn victim() -> (Arc<Authority>, Victim) {
     let authority = Arc::new(Authority::new());
     let over = Over::Tls(Arc::clone(&authority));
     (authority, Victim::new(over, GrpcTransport::builder()).await)
-}
-
-fn untrusted(dialled: Result<impl std::fmt::Debug, DialError>) -> String {
-    match dialled {
-        Err(DialError::Untrusted { message, .. }) => message,
-        other => panic!("expected no trust, not {other:?}"),
-    }
 }
 
 #[tokio::test]
@@ -135,39 +123,14 @@ async fn a_server_that_is_not_trusted_is_not_talked_to() {
     victim.lives_on().await;
 }
 
-/// Says that it is node 1 when it begins to listen, and node 9 to whoever dials.
-#[derive(Debug)]
-struct Liar(Recorder, Recorder, AtomicBool);
-
-impl Sink for Liar {
-    fn hello(&self) -> Hello {
-        if self.2.swap(true, Ordering::Relaxed) { self.1.hello() } else { self.0.hello() }
-    }
-
-    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        self.0.on_open(connection)
-    }
-
-    fn on_batch(
-        &self,
-        from: &Arc<dyn Connection>,
-        frames: &mut dyn Iterator<Item = Received>,
-    ) -> Result<(), String> {
-        self.0.on_batch(from, frames)
-    }
-
-    fn on_closed(&self, link: &Link, reason: CloseReason) {
-        self.0.on_closed(link, reason);
-    }
-}
-
 #[tokio::test]
 async fn a_server_cannot_claim_the_id_of_another() {
     let authority = Authority::new();
-    let liar = Liar(Recorder::new(1), Recorder::new(9), AtomicBool::new(false));
+    let liar = Arc::new(Recorder::new(1));
     let transport = GrpcTransport::tls(identity(&authority.issue([1]), &authority));
     let any = "grpcs://127.0.0.1:0".parse().expect("it is an address");
-    let listener = transport.listen(&any, Arc::new(liar)).await.expect("it binds");
+    let listener = transport.listen(&any, Arc::clone(&liar) as _).await.expect("it binds");
+    liar.say(|hello| hello.node = NodeId::new(9));
     let sink = Arc::new(Recorder::new(7));
     let dialling = GrpcTransport::tls(identity(&authority.issue([7]), &authority));
     let dialled = dialling.dial(&listener.local_address(), None, Arc::clone(&sink) as _).await;

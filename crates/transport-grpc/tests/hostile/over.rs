@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 #[cfg(feature = "tls")]
 use crate::certificates::Authority;
 #[cfg(feature = "tls")]
-use crate::nodes::identity;
+use crate::trust::identity;
 
 /// Id of a peer that misbehaves, and over TLS has a good certificate.
 pub(crate) const ATTACKER: u64 = 66;

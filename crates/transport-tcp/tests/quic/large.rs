@@ -4,44 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_transport::conformance::{Recorder, pattern, send};
-use convoke_transport::{
-    CloseReason, Connection, Hello, Lane, Link, Order, Received, Sink, Transport,
-};
+use convoke_transport::{CloseReason, Lane, Order, Transport};
 
 use crate::raw::{Raw, word};
 use crate::{Cluster, any};
 
 /// A recorder that cares for the order of frames with the same first byte only; 0 is all.
-#[derive(Debug)]
-struct ByFirstByte(Recorder);
-
-impl Sink for ByFirstByte {
-    fn hello(&self) -> Hello {
-        self.0.hello()
-    }
-
-    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        self.0.on_open(connection)
-    }
-
-    fn on_batch(
-        &self,
-        from: &Arc<dyn Connection>,
-        frames: &mut dyn Iterator<Item = Received>,
-    ) -> Result<(), String> {
-        self.0.on_batch(from, frames)
-    }
-
-    fn on_closed(&self, link: &Link, reason: CloseReason) {
-        self.0.on_closed(link, reason);
-    }
-
-    fn order(&self, head: &[u8]) -> Order {
-        match head.first() {
-            None | Some(0) => Order::Lane,
-            Some(group) => Order::Group((*group).into()),
-        }
-    }
+fn by_first_byte(node: u64) -> Recorder {
+    Recorder::new(node).ordering(|head| match head.first() {
+        None | Some(0) => Order::Lane,
+        Some(group) => Order::Group((*group).into()),
+    })
 }
 
 fn frame(bytes: &[u8]) -> Vec<u8> {
@@ -51,16 +24,16 @@ fn frame(bytes: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn frames_of_other_calls_pass_a_large_one_and_those_of_its_own_do_not() {
     let cluster = Cluster::new();
-    let sink = Arc::new(ByFirstByte(Recorder::new(2)));
+    let sink = Arc::new(by_first_byte(2));
     let listener = cluster.node(2).listen(&any(), Arc::clone(&sink) as _).await;
     let listener = listener.expect("a port is free");
     let mut raw = Raw::hello(&listener.local_address(), &cluster.issue(9), 9).await;
-    let nonce = sink.0.opened(0).await.link().nonce;
+    let nonce = sink.opened(0).await.link().nonce;
 
     let large = [1; 100_000];
     raw.send(&[&word(1, large.len())[..], &large[..152]].concat()).await;
     raw.send(&[frame(b"\x01 waits"), frame(b"\x02 passes"), frame(b"\x03 passes")].concat()).await;
-    let passed = sink.0.frames(nonce, 2).await;
+    let passed = sink.frames(nonce, 2).await;
     let bytes = |frames: &[(Lane, Bytes)]| -> Vec<Bytes> {
         frames.iter().map(|frame| frame.1.clone()).collect()
     };
@@ -71,7 +44,7 @@ async fn frames_of_other_calls_pass_a_large_one_and_those_of_its_own_do_not() {
     let mut stream = raw.quic.open_uni().await.expect("there is credit");
     stream.write_all(&large[152..]).await.expect("it is open");
     stream.finish().expect("it is open");
-    let all = bytes(&sink.0.frames(nonce, 6).await);
+    let all = bytes(&sink.frames(nonce, 6).await);
     assert_eq!(all[2..], [&large[..], b"\x01 waits", b"\0 bars", b"\x04 waits"]);
 }
 
@@ -79,7 +52,7 @@ async fn frames_of_other_calls_pass_a_large_one_and_those_of_its_own_do_not() {
 async fn large_frames_among_small_ones_arrive_whole_and_in_order_within_their_group() {
     const COUNT: usize = 400;
     let cluster = Cluster::new();
-    let sink = Arc::new(ByFirstByte(Recorder::new(2)));
+    let sink = Arc::new(by_first_byte(2));
     let listener = cluster.node(2).listen(&any(), Arc::clone(&sink) as _).await;
     let listener = listener.expect("a port is free");
     let dialler = Arc::new(Recorder::new(1));
@@ -94,15 +67,15 @@ async fn large_frames_among_small_ones_arrive_whole_and_in_order_within_their_gr
     for number in 0..COUNT {
         send(&to_b, Lane::Data, &made(number)).await;
     }
-    let frames = sink.0.frames(to_b.link().nonce, COUNT).await;
+    let frames = sink.frames(to_b.link().nonce, COUNT).await;
     for wanted in 1..=5 {
         let got = frames.iter().map(|frame| &frame.1).filter(|frame| frame[0] == wanted);
         let sent = (0..COUNT).filter(|number| group(*number) == wanted).map(made);
         assert!(got.cloned().eq(sent), "group {wanted} is not as it was sent");
     }
     to_b.close(CloseReason::Local);
-    sink.0.closed(to_b.link().nonce).await;
-    sink.0.check();
+    sink.closed(to_b.link().nonce).await;
+    sink.check();
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ mod identities;
 mod large;
 mod moving;
 mod raw;
+#[path = "../../../transport/tests/support/trust.rs"]
+mod trust;
 
 use std::sync::Arc;
 
@@ -34,8 +36,7 @@ impl Cluster {
     }
 
     pub(crate) fn identity(&self, issued: &Issued) -> Identity {
-        let identity = Identity::from_pem(&issued.certificate, &issued.key, self.authority.pem());
-        identity.expect("the certificate is good")
+        trust::identity(issued, &self.authority)
     }
 
     pub(crate) fn builder(&self, node: u64) -> QuicTransportBuilder {

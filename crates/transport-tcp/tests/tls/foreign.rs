@@ -13,8 +13,9 @@ use tokio::time::timeout;
 
 use crate::certificates::Authority;
 use crate::log::Log;
-use crate::node::{Victim, dial, identity_of};
+use crate::node::{Victim, dial};
 use crate::raw::{attack, hello, say};
+use crate::trust::{handshake, identity_of};
 
 /// Everything somebody at `address` answers to `bytes` until it closes.
 async fn answer_to(address: &Address, bytes: &[u8]) -> Vec<u8> {
@@ -27,13 +28,6 @@ async fn answer_to(address: &Address, bytes: &[u8]) -> Vec<u8> {
     };
     timeout(PATIENCE, exchange).await.expect("the victim closes");
     answer
-}
-
-fn handshake(dialled: Result<impl std::fmt::Debug, DialError>) -> String {
-    match dialled {
-        Err(DialError::Handshake { message, .. }) => message,
-        other => panic!("expected no handshake, not {other:?}"),
-    }
 }
 
 #[tokio::test]

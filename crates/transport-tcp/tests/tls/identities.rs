@@ -3,20 +3,14 @@
 use std::sync::Arc;
 
 use convoke_transport::conformance::Recorder;
-use convoke_transport::{DialError, ListenError, Transport};
+use convoke_transport::{ListenError, Transport};
 use convoke_transport_tcp::{Identity, TcpTransport};
 
 use crate::certificates::{Authority, DOMAIN, Issued, for_names, new_key, self_signed};
 use crate::log::Log;
-use crate::node::{HONEST, VICTIM, Victim, dial, identity, identity_of};
+use crate::node::{HONEST, VICTIM, Victim, dial};
 use crate::raw::{attack, hello, say, serve_once};
-
-fn untrusted(dialled: Result<impl std::fmt::Debug, DialError>) -> String {
-    match dialled {
-        Err(DialError::Untrusted { message, .. }) => message,
-        other => panic!("expected no trust, not {other:?}"),
-    }
-}
+use crate::trust::{identity, identity_of, untrusted};
 
 #[tokio::test]
 async fn both_ends_know_what_the_other_proved() {

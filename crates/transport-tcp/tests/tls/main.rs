@@ -12,3 +12,5 @@ mod log;
 mod node;
 mod raw;
 mod reload;
+#[path = "../../../transport/tests/support/trust.rs"]
+mod trust;

@@ -8,6 +8,7 @@ use convoke_transport::{Address, CloseReason, Connection, DialError, Lane, Liste
 use convoke_transport_tcp::{Identity, TcpTransport, TcpTransportBuilder};
 
 use crate::certificates::{Authority, Issued};
+use crate::trust::{identity, identity_of};
 
 /// The id of the victim.
 pub(crate) const VICTIM: u64 = 1;
@@ -79,14 +80,6 @@ impl Victim {
         }
         self.sink.check();
     }
-}
-
-pub(crate) fn identity(issued: &Issued, trusted: &Authority) -> Identity {
-    Identity::from_pem(&issued.certificate, &issued.key, trusted.pem()).expect("it can be loaded")
-}
-
-pub(crate) fn identity_of(authority: &Authority, node: u64) -> Identity {
-    identity(&authority.issue([node]), authority)
 }
 
 pub(crate) async fn dial(

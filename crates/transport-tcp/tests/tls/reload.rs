@@ -7,7 +7,8 @@ use convoke_transport::conformance::Recorder;
 use convoke_transport::{CloseReason, DialError, Lane};
 
 use crate::certificates::Authority;
-use crate::node::{HONEST, VICTIM, Victim, dial, identity_of};
+use crate::node::{HONEST, VICTIM, Victim, dial};
+use crate::trust::identity_of;
 
 #[tokio::test]
 async fn new_handshakes_use_the_new_certificates_and_open_connections_live_on() {

@@ -80,7 +80,7 @@ async fn a_directory_of_somebody_else_is_refused() {
     is_refused(&at(&folder.path().join("a.sock")), "ermission denied").await;
 }
 
-/// What is behind such an address is a matter of this host, and that even of this container.
+/// Files and abstract names are a matter of this host, and those names even of this container.
 #[tokio::test]
 async fn no_peer_is_told_of_a_path_and_none_of_every_interface_is_told_to_one_of_this_host() {
     let folder = tempfile::tempdir().expect("there is room for a folder");

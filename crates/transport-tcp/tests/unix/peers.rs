@@ -1,4 +1,4 @@
-//! What the kernel says of who connects.
+//! Processes that connect, as the kernel names them.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::PATIENCE;
-use crate::{Address, CloseReason, Connection, Hello, Lane, Link, Received, Sink};
+use crate::{Address, CloseReason, Connection, Hello, Lane, Link, Order, Received, Sink};
 
 /// A [`Sink`] for tests: remembers what it is told, in order, per connection.
 ///
@@ -18,7 +18,8 @@ use crate::{Address, CloseReason, Connection, Hello, Lane, Link, Received, Sink}
 /// `on_open` or after `on_closed`, an empty batch, a second `on_closed`.
 #[derive(Debug)]
 pub struct Recorder {
-    hello: Hello,
+    hello: Mutex<Hello>,
+    order: fn(&[u8]) -> Order,
     refusal: Option<String>,
     greeting: Option<Bytes>,
     /// Frames that are a fault of the call protocol.
@@ -80,12 +81,13 @@ impl Recorder {
     /// A node of this number that takes frames of up to 1 MiB.
     pub fn new(node: u64) -> Self {
         Self {
-            hello: Hello {
+            hello: Mutex::new(Hello {
                 node: NodeId::new(node),
                 incarnation: Incarnation(node << 32 | 7),
                 advertised: Vec::new(),
                 frame_bytes_max: 1 << 20,
-            },
+            }),
+            order: |_| Order::Lane,
             refusal: None,
             greeting: None,
             fault: None,
@@ -97,15 +99,22 @@ impl Recorder {
 
     /// Says that it can be dialled here.
     #[must_use]
-    pub fn advertising(mut self, addresses: Vec<Address>) -> Self {
-        self.hello.advertised = addresses;
+    pub fn advertising(self, addresses: Vec<Address>) -> Self {
+        self.say(|hello| hello.advertised = addresses);
         self
     }
 
     /// Takes frames of up to so many bytes.
     #[must_use]
-    pub fn taking(mut self, frame_bytes_max: u32) -> Self {
-        self.hello.frame_bytes_max = frame_bytes_max;
+    pub fn taking(self, frame_bytes_max: u32) -> Self {
+        self.say(|hello| hello.frame_bytes_max = frame_bytes_max);
+        self
+    }
+
+    /// Keeps frames in the order that this says of their heads; in that of the lane, at first.
+    #[must_use]
+    pub fn ordering(mut self, order: fn(&[u8]) -> Order) -> Self {
+        self.order = order;
         self
     }
 
@@ -128,6 +137,11 @@ impl Recorder {
     pub fn choking_on(mut self, frame: &'static [u8]) -> Self {
         self.fault = Some(Bytes::from_static(frame));
         self
+    }
+
+    /// Changes its hello: another life, or a lie. Connections that are open know the earlier one.
+    pub fn say(&self, change: impl FnOnce(&mut Hello)) {
+        change(&mut self.hello.lock());
     }
 
     /// Its gate, open at first.
@@ -214,7 +228,11 @@ impl Recorder {
 
 impl Sink for Recorder {
     fn hello(&self) -> Hello {
-        self.hello.clone()
+        self.hello.lock().clone()
+    }
+
+    fn order(&self, head: &[u8]) -> Order {
+        (self.order)(head)
     }
 
     fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {

@@ -20,8 +20,9 @@ pub(crate) struct Log {
 #[derive(Clone, Default)]
 struct Written(Arc<(Mutex<String>, Notify)>);
 
-/// A subscriber that hears nothing. While there is only one, tracing asks the thread that first comes
-/// to a line whether it is wanted, and keeps the answer for all: mostly that of a test without a log.
+/// A subscriber that hears nothing. While there is only one, tracing asks the thread that first
+/// comes to a line whether it is wanted, and keeps the answer for all: mostly that of a test
+/// without a log.
 static SECOND: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
 
@@ -37,7 +38,7 @@ impl Log {
         Self { written, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// How many lines hold this text, among those since the last that was waited for.
+    /// Number of lines that hold this text, among those since the last that was waited for.
     #[allow(dead_code, reason = "most tests wait for one line")]
     pub(crate) fn count(&self, text: &str) -> u64 {
         self.written.0.0.lock().lines().map(|line| u64::from(line.contains(text))).sum()
