@@ -137,7 +137,7 @@ async fn an_endpoint_without_the_transport_says_what_to_add() -> Result {
     Ok(())
 }
 
-/// Where a process of the tests listens.
+/// Variable with the address at which a process of the tests listens.
 const PLACE: &str = "CONVOKE_TEST_UNIX_ADDRESS";
 const LISTENS: &str = "listens";
 

@@ -1,4 +1,4 @@
-//! How handlers are run: in process, so that no network hides what happens.
+//! Running of handlers: in process, so that no network hides what happens.
 
 use std::future::{IntoFuture, poll_fn};
 use std::pin::Pin;

@@ -101,7 +101,7 @@ fn introduce(endpoint: &Endpoint, nodes: &[Endpoint]) -> Result {
     Ok(())
 }
 
-/// How much of the work ended well; the rest was meant not to, or met a node that was away.
+/// Work that ended well. The rest was meant not to, or met a node that was away.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     answered: u64,

@@ -65,8 +65,8 @@ impl Caller {
         self.node
     }
 
-    /// Identity that the node proved when it connected; `None` for this node itself, for a client of
-    /// an edge, and where the transport has no certificates.
+    /// Identity that the node proved when it connected; `None` for this node itself, for a client
+    /// of an edge, and where the transport has no certificates.
     pub fn principal(&self) -> Option<&Principal> {
         self.principal.as_ref()
     }
@@ -108,9 +108,9 @@ impl Caller {
 }
 
 impl EdgeClient {
-    /// Identity that the client's certificate proved to the edge, as its node says: the certificate's
-    /// name `spiffe://..`, or else `key-sha256:<hash of its key>`. `None` for one without a
-    /// certificate.
+    /// Identity that the client's certificate proved to the edge, as its node says: the
+    /// certificate's name `spiffe://..`, or else `key-sha256:<hash of its key>`. `None` for one
+    /// without a certificate.
     pub fn principal(&self) -> Option<&Principal> {
         self.principal.as_ref()
     }

@@ -17,7 +17,7 @@ use convoke_transport::{Connection, Lane, Sink};
 /// Answers with [`REPLY_BYTES`].
 const LARGE: Method<(), RawMessage> = Method::new("test.Test/Large");
 const REPLY_BYTES: usize = 256 << 10;
-/// How long a task may take.
+/// Time that a task may take.
 const BUDGET: Duration = Duration::from_secs(2);
 
 /// Bytes of replies that are held, and the most there were.

@@ -1,6 +1,6 @@
 //! Duties of a disk as tests, which every disk runs.
 //!
-//! What survives a crash is not among them: no test of a real disk can pull its plug. The simulated
+//! Crashes are not among them: no test of a real disk can pull its plug. The simulated
 //! one has tests of its own for that.
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::{Disk, DiskError, DiskFailure, DiskFile, Entry, Open};
 /// The first operation that failed and should not have.
 ///
 /// # Panics
-/// Where a duty is not kept.
+/// If a duty is not kept.
 pub async fn all<D: Disk>(disk: &D, other: &D) -> Result<(), DiskError> {
     opens_as_asked(disk).await?;
     reads_and_writes_anywhere(disk).await?;

@@ -76,7 +76,7 @@ pub use self::error::{DiskError, DiskFailure};
 pub use self::host::{HostDisk, HostFile, HostLock};
 pub use self::path::parts;
 
-/// How [`Disk::open`] treats what is there, and what is not.
+/// Treatment by [`Disk::open`] of what is there, and of what is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
     /// A file that exists, for reading alone.
@@ -102,9 +102,9 @@ pub struct Entry {
 ///
 /// # Cancel safety
 /// No operation is cancel safe. One whose future was dropped may have been done, may not have been,
-/// and on [`HostDisk`] may be done later, even after an operation that was begun after it; the locks
-/// that were held when it began are held until then. Who drops the future of a write or a sync goes
-/// on as after a failed one: it lets go of its lock, takes it again, and reads.
+/// and on [`HostDisk`] may be done later, even after an operation that was begun after it; the
+/// locks that were held when it began are held until then. Who drops the future of a write or a
+/// sync goes on as after a failed one: it lets go of its lock, takes it again, and reads.
 pub trait Disk: Clone + Send + Sync + 'static {
     /// An open file.
     type File: DiskFile;
@@ -182,14 +182,14 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Length in bytes.
     ///
     /// # Errors
-    /// What the device says.
+    /// If the device fails.
     fn len(&self) -> impl Future<Output = Result<u64, DiskError>> + Send;
 
     /// Reads up to `len` bytes from `offset` on. Fewer only where the file ends; none behind its
     /// end.
     ///
     /// # Errors
-    /// What the device says.
+    /// If the device fails.
     fn read_at(
         &self,
         offset: u64,
@@ -238,7 +238,7 @@ pub trait DiskFile: Send + Sync + 'static {
     /// length. Not its name: see [`Disk::sync_dir`]. Windows wants a handle that can write.
     ///
     /// # Errors
-    /// What the device says. Then nothing is known of what was to be made durable, and trying again
+    /// If the device fails. Then nothing is known of what was to be made durable, and trying again
     /// does not help; see [what is durable when](crate#what-is-durable-when).
     fn sync(&self) -> impl Future<Output = Result<(), DiskError>> + Send;
 }

@@ -2,8 +2,8 @@
 //! says which of them are settled. Most calls begin flat, in a ring.
 //!
 //! ```text
-//!   open ──▶ flat ──anything else, age──▶ full ──ended──▶ winding ──each branch has its word, time──▶ settled
-//!              └───────complete──────────────┴──────────────────────────────────────────────────────────▲
+//!   open ──▶ flat ──anything else, age──▶ full ──ended──▶ winding ──all words in, time──▶ settled
+//!              └───────complete──────────────┴──────────────────────────────────────────────▲
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -702,7 +702,7 @@ mod tests {
         assert!(links.is_dead(node(2), LinkNonce(5)));
     }
 
-    /// What came by another connection, or was sent by it before it ended, may still be on its way.
+    /// Frames that came by another connection, or left by it before it ended, may be on their way.
     #[test]
     fn a_connection_is_the_only_one_since_the_last_other_one_ended() {
         let mut links = links(1);

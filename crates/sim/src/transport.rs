@@ -35,7 +35,8 @@
 //! #     }
 //! #     fn on_closed(&self, _: &Link, _: CloseReason) {}
 //! # }
-//! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+//! # let mut runtime = tokio::runtime::Builder::new_current_thread();
+//! # runtime.enable_time().start_paused(true).build()?.block_on(async {
 //! let network = SimNetwork::new(42);
 //! let (n1, n2) = (NodeId::new(1), NodeId::new(2));
 //! network.latency(n1, n2, Duration::from_millis(10));
@@ -88,12 +89,12 @@
 //!   lost it never sees. Several hooks are asked in the order in which they were added.
 //! - What it does **not hold** keeps its lane's order. A held frame is passed by others; let go, it
 //!   arrives at once, or after the partition that there is by then.
-//! - A **held frame keeps its part** of the connection's window, so what a hook can hold is bounded,
-//!   and who holds a whole window holds up the lane.
+//! - A **held frame keeps its part** of the connection's window, so what a hook can hold is
+//!   bounded, and who holds a whole window holds up the lane.
 //! - When its **connection ends**, by whatever way, a held frame is gone with it. The ends learn of
 //!   the connection's end, and of nothing else.
-//! - To the ends a frame that was **dropped** looks sent. No transport may do that: what an endpoint
-//!   makes of it is what it makes of a peer that lies.
+//! - To the ends a frame that was **dropped** looks sent. No transport may do that: what an
+//!   endpoint makes of it is what it makes of a peer that lies.
 //! - [`SimNetwork::traffic`] counts what was sent, whatever hooks do to it.
 //! - The **function** runs in the task that delivers to the receiver, one frame at a time. It may
 //!   cut, crash and partition, and must not wait. A frame at which it ends the connection for the
@@ -245,8 +246,8 @@ impl SimNetwork {
         wires.iter().for_each(|wire| wire.crash(node));
     }
 
-    /// Lets `decide` see every frame between two nodes, both ways, from now on and until the [`Hook`]
-    /// is dropped: see [hooks](self#hooks).
+    /// Lets `decide` see every frame between two nodes, both ways, from now on and until the
+    /// [`Hook`] is dropped: see [hooks](self#hooks).
     pub fn hook(
         &self,
         a: NodeId,

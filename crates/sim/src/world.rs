@@ -61,7 +61,7 @@ pub struct World {
 pub struct Violation {
     /// Name of the invariant.
     pub invariant: String,
-    /// How.
+    /// Breach, in words.
     pub message: String,
 }
 

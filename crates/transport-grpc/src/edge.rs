@@ -205,7 +205,7 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Whether clients are asked for certificates, with [`tls`](Self::tls). Default:
+    /// Makes the edge ask its clients for certificates, or not, with [`tls`](Self::tls). Default:
     /// [`ClientCertificates::Optional`]. One of an authority that the identity does not trust, or
     /// that has expired, is refused with an alert of TLS in any case.
     #[cfg(feature = "tls")]
@@ -222,8 +222,8 @@ impl GrpcEdgeBuilder {
     }
 
     /// Most TCP connections. Default 1,024; further ones are closed at once. One client, which is
-    /// what its certificate proves or else its address, may have as many as are free: half, if it is
-    /// the only one, such as a proxy.
+    /// what its certificate proves or else its address, may have as many as are free: half, if it
+    /// is the only one, such as a proxy.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
         self

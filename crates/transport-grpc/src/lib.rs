@@ -3,8 +3,8 @@
 //!
 //! Three things live here, independent of each other:
 //!
-//! - [`GrpcTransport`], the addresses `grpc://host:port`, and `grpcs://host:port` with TLS: one bidirectional HTTP/2 stream carries
-//!   the frames between two nodes, many in one gRPC message.
+//! - [`GrpcTransport`], the addresses `grpc://host:port`, and `grpcs://host:port` with TLS: one
+//!   bidirectional HTTP/2 stream carries the frames between two nodes, many in one gRPC message.
 //! - [`GrpcEdge`], a port at which any gRPC client calls the services of an endpoint, with health
 //!   and reflection.
 //! - [`ForeignServer`], a gRPC server that is no node, called from a task.
@@ -47,11 +47,11 @@
 //!
 //! # TLS
 //!
-//! With the feature `tls`, `GrpcTransport::tls(identity)` makes a transport for `grpcs://host:port`:
-//! both ends must prove the node ids they claim, as over `tls://`. `GrpcEdgeBuilder::tls` serves
-//! clients over TLS; one with a certificate is a
-//! [client with a principal](convoke_core::EdgeClient::principal) to rules and handlers, and never a
-//! node. An open connection then holds up to 64 KiB of sealed records besides.
+//! With the feature `tls`, `GrpcTransport::tls(identity)` makes a transport for
+//! `grpcs://host:port`: both ends must prove the node ids they claim, as over `tls://`.
+//! `GrpcEdgeBuilder::tls` serves clients over TLS; one with a certificate is a [client with a
+//! principal](convoke_core::EdgeClient::principal) to rules and handlers, and never a node. An open
+//! connection then holds up to 64 KiB of sealed records besides.
 //!
 //! # Example
 //!
@@ -87,9 +87,8 @@
 //! # Modules
 //!
 //! Parts without I/O are in [`convoke_transport::parts`]. Of the transport are `connection`,
-//! `reader`, `handshake`, `dial`, `listener`. `security` is what a peer has proven, `tls` how. `serve`
-//! and `http2` are HTTP/2's two ends, which the
-//! `edge` and `foreign` share with it.
+//! `reader`, `handshake`, `dial`, `listener`. `security` is what a peer has proven, `tls` how.
+//! `serve` and `http2` are HTTP/2's two ends, which the `edge` and `foreign` share with it.
 #![forbid(unsafe_code)]
 
 mod codec;

@@ -10,7 +10,7 @@
 //!  append, append_bytes, introduce, close ─┐  ┌─▶ poll_event     until None
 //!  handle_message   a receive completed    ├──┼─▶ take_received  hand the frames to the sink
 //!  handle_sent      sends completed        │  ├─▶ poll_post      post these receives
-//!  handle_slot_returned                   ─┘  └─▶ poll_send      writes messages; post what it wrote
+//!  handle_slot_returned                   ─┘  └─▶ poll_send      writes messages; post them
 //!                                                   (or poll_send_in_place, where it applies)
 //! ```
 //!

@@ -2,8 +2,8 @@
 //! back.
 //!
 //! ```text
-//!  Connecting ──established──▶ Connected ──both goodbyes, or a failure──▶ Draining ──all back──▶ Gone
-//!      └──────────────rejected, unreachable, given up──────────────────────────────────────────▶
+//!  Connecting ──established──▶ Connected ──both goodbyes, a failure──▶ Draining ──all back──▶ Gone
+//!      └──────────────rejected, unreachable, given up───────────────────────────────────────▶
 //! ```
 //!
 //! Everything is under one lock, which is never held while the sink is called. Any thread may

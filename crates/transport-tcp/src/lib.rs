@@ -7,10 +7,10 @@
 //! control ahead of data, an end with a reason.
 //!
 //! ```text
-//!  append ─▶ send queue ─▶ batch ─▶ socket ┄┄▶ socket ─▶ read buffer ─▶ decoder ─▶ Sink::on_batch
-//!            per lane,     whole               64 KiB a                chunks      frames are slices
-//!            within        chunks,             read                    become      of the buffer
-//!            credit        control first                               frames
+//! append ─▶ send queue ─▶ batch ─▶ socket ┄▶ socket ─▶ read buffer ─▶ decoder ─▶ Sink::on_batch
+//!           per lane,     whole              64 KiB a                chunks      frames are slices
+//!           within        chunks,            read                    become      of the buffer
+//!           credit        control first                              frames
 //! ```
 //!
 //! # What it costs
@@ -173,8 +173,8 @@ pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 use crate::config::Config;
 use crate::dial::Dial;
 
-/// Makes TCP connections and, on Unix, connections of this host. Cheap to clone; clones share the limits on accepted connections and on
-/// what all connections have to send.
+/// Makes TCP connections and, on Unix, connections of this host. Cheap to clone; clones share the
+/// limits on accepted connections and on what all connections have to send.
 ///
 /// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
 /// needs I/O and time enabled.

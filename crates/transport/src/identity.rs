@@ -2,8 +2,8 @@
 //!
 //! TLS, QUIC and gRPC share it. Both ends of a connection present a certificate. Each verifies that
 //! it leads to a certificate it trusts, and that it proves the node id which the peer claims in its
-//! hello (`names.rs` has the rule). Names of hosts play no part: a node is who its certificate says,
-//! wherever it runs.
+//! hello (`names.rs` has the rule). Names of hosts play no part: a node is who its certificate
+//! says, wherever it runs.
 //!
 //! Clients of a gRPC edge are no nodes: they may present a certificate, and what it says of them is
 //! never a node id (`clients.rs`).
@@ -171,8 +171,8 @@ impl Identity {
     /// on. Reads them at once, blocking. Does nothing to an identity [`from_pem`](Self::from_pem).
     ///
     /// # Errors
-    /// [`IdentityError`]; what was loaded before then stays in use. A certificate of another node is
-    /// one, unless only gRPC edges use the identity, which are no nodes.
+    /// [`IdentityError`]; what was loaded before then stays in use. A certificate of another node
+    /// is one, unless only gRPC edges use the identity, which are no nodes.
     pub fn reload(&self) -> Result<(), IdentityError> {
         let _in_turn = self.shared.reloading.lock();
         match &self.shared.source {

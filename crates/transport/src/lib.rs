@@ -24,8 +24,8 @@
 //!
 //! [`parts`] is what transports are made of, each part without I/O; [`sockets`] is for transports
 //! over IP; [`security`] is what such may put over their sockets, with certificates of `identity`
-//! (feature of that name); `conformance`, behind the feature of that name, has the duties above as tests, which
-//! every transport runs.
+//! (feature of that name); `conformance`, behind the feature of that name, has the duties above as
+//! tests, which every transport runs.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -124,8 +124,8 @@ impl Visits {
         true
     }
 
-    /// A PROBE of the initiator, which came by this branch if it was relayed: answers for each task,
-    /// fencing unknown ones if asked.
+    /// A PROBE of the initiator, which came by this branch if it was relayed: answers for each
+    /// task, fencing unknown ones if asked.
     pub(crate) fn handle_probe(
         &mut self,
         now: Timestamp,

@@ -425,8 +425,9 @@ impl Visits {
     }
 }
 
-/// True when a branch is of one of these tasks, ascending, of its call: what goes on at the next hop
-/// is of the task before, and what begins is of the task of its parent's path, at whichever hop.
+/// True when a branch is of one of these tasks, ascending, of its call: what goes on at the next
+/// hop is of the task before, and what begins is of the task of its parent's path, at whichever
+/// hop.
 fn is_of_one(branch: &TaskKey, open: &[(u64, TaskKey)]) -> bool {
     let (path, hop) = match (branch.hop.checked_sub(1), branch.path.parent()) {
         (Some(hop), _) => (branch.path.clone(), Some(hop)),

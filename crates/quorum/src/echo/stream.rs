@@ -28,7 +28,8 @@ use super::machine::EchoVote;
 ///
 /// ```
 /// # use convoke_core::Endpoint;
-/// # use convoke_quorum::{Configuration, echo::{EchoCore, EchoError, EchoPlan, EchoSpace, digest_of}};
+/// # use convoke_quorum::Configuration;
+/// # use convoke_quorum::echo::{EchoCore, EchoError, EchoPlan, EchoSpace, digest_of};
 /// # async fn log(endpoint: &Endpoint, members: &Configuration) -> Result<(), EchoError> {
 /// let mut votes = EchoSpace::builder("log", members).stream(endpoint)?;
 /// let mut slot = EchoCore::new(endpoint.node(), members, EchoPlan::majority(members.len(), 2)?)?;

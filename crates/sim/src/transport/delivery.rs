@@ -96,7 +96,7 @@ impl Delivery {
     }
 }
 
-/// What hooks have left of the frames that arrived at once.
+/// Remainder, after the hooks, of the frames that arrived at once.
 #[derive(Default)]
 struct Passed {
     frames: Vec<Received>,

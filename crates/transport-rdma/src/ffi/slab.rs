@@ -3,10 +3,10 @@
 //! ```text
 //!          edit                begin_send              end_send
 //!   Free ───────▶ Writing ─▶ Free ──────────▶ Sending ──────────▶ Free
-//!          begin_receive                        end_receive          read, lend    drop of the guard
-//!   Free ────────────────▶ Posted ──────────────────────────▶ Filled ──────────▶ Lent ────▶ Free
-//!                            └▶ Filling ─▶ Delivered ─┘         └▶ recycle: Free       (and on the list of
-//!                               (the simulated device)                                 returned slots)
+//!          begin_receive             end_receive          read, lend    drop of the guard
+//!   Free ────────────────▶ Posted ───────────────▶ Filled ──────────▶ Lent ────▶ Free
+//!                 └▶ Filling ─▶ Delivered ─┘         └▶ recycle: Free    (and on the list of
+//!                    (the simulated device)                              returned slots)
 //! ```
 //!
 //! Every step is one atomic exchange that fails when the slot is in another state. A reference to

@@ -11,8 +11,8 @@
 //!  kind 0  a frame: its bytes follow
 //!       1  a large frame: its first 152 bytes follow, the others come on a stream of their own;
 //!          the length is that of the whole frame. Only on the data lane
-//!       2  goodbye: why the sender closes, UTF-8, at most 512 bytes. Only on the data lane, and the
-//!          last word there
+//!       2  goodbye: why the sender closes, UTF-8, at most 512 bytes. Only on the data lane, and
+//!          the last word there
 //! ```
 //!
 //! The n-th word of kind 1 belongs to the n-th unidirectional stream that its sender opens.

@@ -58,7 +58,7 @@ impl Identity {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 
-    /// What is at a path, be it a link.
+    /// Identity of the file at a path, be it a link.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         fs::symlink_metadata(path).map(|metadata| Self::of(&metadata))
     }

@@ -11,7 +11,7 @@ use rustls::{
 
 use crate::identity::{Shared, names};
 
-/// Whether an edge asks its clients for certificates. One that is presented must lead to a
+/// Question of an edge to its clients for certificates. One that is presented must lead to a
 /// certificate that the edge's [`Identity`](super::Identity) trusts, whatever is set here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {

@@ -17,8 +17,8 @@ use crate::identity::Identity;
 use crate::identity::clients::{ClientCertificates, Clients};
 use crate::identity::names::{self, IdentityMismatch, Proven};
 
-/// Methods of an [`Identity`] for crates that speak TLS with it. They are invisible where this trait
-/// is not imported, and the facade does not have it.
+/// Methods of an [`Identity`] for crates that speak TLS with it. They are invisible where this
+/// trait is not imported, and the facade does not have it.
 ///
 /// A configuration asks the identity for the certificates at every handshake, so that a reload
 /// needs no new one. Its `protocol` is the name that both ends must give (ALPN).
@@ -56,8 +56,8 @@ pub trait IdentitySeam {
     fn nodes_proven(&self, certificates: &[CertificateDer<'_>]) -> Vec<NodeId>;
 
     /// Identity of a client that is no node, by its verified certificates, its own first: the one
-    /// name `spiffe://..` of its certificate, or else `key-sha256:<hash of its key>`. `None` without
-    /// a certificate.
+    /// name `spiffe://..` of its certificate, or else `key-sha256:<hash of its key>`. `None`
+    /// without a certificate.
     fn client_principal(&self, certificates: &[CertificateDer<'_>]) -> Option<Principal>;
 
     /// True when this node is known by its own certificate, rather than by its authority's: that is

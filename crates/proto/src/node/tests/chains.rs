@@ -1,4 +1,4 @@
-//! How servers forget that share no connection with the initiator (`settlement.md` S10).
+//! Servers that share no connection with the initiator forget, too (`settlement.md` S10).
 
 use super::super::*;
 use super::mesh::{Mesh, Sent, id, millis};

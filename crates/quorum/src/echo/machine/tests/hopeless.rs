@@ -25,7 +25,7 @@ fn value(of: u8) -> Digest {
 /// A vote of a liar: to whom, from whom, its phase and value.
 type Lie = (u64, u64, u16, u8);
 
-/// What the correct members echo, what liars say, and the order in which votes arrive.
+/// Echoes of the correct members, words of the liars, and the order in which votes arrive.
 type Run = ([u8; 5], Vec<Lie>, Vec<Index>);
 
 /// Members 6 and 7 lie: each of their votes is of any phase and value, to anybody. The others echo
