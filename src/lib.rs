@@ -186,6 +186,7 @@
 //! | `metrics` | counts through the `metrics` facade, `EndpointBuilder::metrics` | no |
 //! | `zstd` | compression of large messages, `EndpointBuilder::compression`; compiles C | no |
 //! | `json` | `Json`: messages of serde types, without a `.proto` file | no |
+//! | `disk` | the module `disk`: the files of a node as a trait, and those of the host | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, simulated disks, and delays on real networks | no |
 
 #![forbid(unsafe_code)]
@@ -205,6 +206,8 @@ pub use convoke_core::{
     RequestStream, Resolve, SendError, Service, ServiceOf, StartError, Status, StreamBuilder,
     StreamInvocation, Task, Way, details, health,
 };
+#[cfg(feature = "disk")]
+pub use convoke_disk as disk;
 #[cfg(feature = "overlay")]
 pub use convoke_overlay as overlay;
 #[cfg(feature = "quorum")]

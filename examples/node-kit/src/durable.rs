@@ -42,6 +42,11 @@ impl Durable {
         Self(up_to)
     }
 
+    /// Proof of a ledger on a disk, when it has synced.
+    pub(crate) fn up_to_there(up_to: Position) -> Self {
+        Self(up_to)
+    }
+
     /// All before this place is durable.
     pub fn up_to(self) -> Position {
         self.0

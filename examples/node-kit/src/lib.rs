@@ -6,9 +6,13 @@
 //! | module | contents |
 //! |---|---|
 //! | [`durable`] | values that may leave only once a ledger has made durable what they rest on |
+//! | [`ledger`] | records in order, durable in groups, on a disk or in memory; snapshots |
+//! | [`mutant`] | deliberate defects that a simulation must find, with the feature `mutants` |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
 
 #![forbid(unsafe_code)]
 
 pub mod durable;
+pub mod ledger;
+pub mod mutant;
 pub mod sessions;

@@ -1,0 +1,178 @@
+//! A ledger read from outside, whatever state it is in: for people, and for tools.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke::disk::Disk;
+
+use super::Identity;
+use super::error::LedgerError;
+use super::files::Volume;
+use super::format::Sort;
+use super::frames::{FIRST_AT, Found, Frames};
+use super::segment::Segment;
+use super::snapshot;
+use crate::durable::Position;
+
+/// Reads all files of a ledger, of whichever node, and says what is wrong where. It takes no lock
+/// and changes nothing: of a ledger in use it sees what has been written so far.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub async fn read<D: Disk>(disk: D) -> Result<Reading, LedgerError> {
+    let volume: Arc<dyn Volume> = Arc::new(disk);
+    let entries = volume.list().await?.into_iter().filter(|entry| !entry.is_dir);
+    let sort = |name: &str| match () {
+        () if Segment::number_of(name).is_some() => Some(Sort::Segment),
+        () if snapshot::position_of(name).is_some() => Some(Sort::Snapshot),
+        () => None,
+    };
+    let mut files: Vec<_> =
+        entries.filter_map(|entry| Some((sort(&entry.name)?, entry.name))).collect();
+    // Snapshots first, as a node reads them.
+    files.sort_by_key(|(sort, _)| *sort == Sort::Segment);
+    Ok(Reading { volume, files: files.into(), current: None })
+}
+
+/// The entries of a ledger's files, one after another, in bounded memory.
+#[derive(Debug)]
+pub struct Reading {
+    volume: Arc<dyn Volume>,
+    files: VecDeque<(Sort, String)>,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    frames: Frames,
+    at: u64,
+    position: u64,
+}
+
+/// Something in a file of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The file.
+    pub file: String,
+    /// Byte at which it begins.
+    pub offset: u64,
+    /// What it is.
+    pub content: Content,
+}
+
+/// What there is in a file of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Content {
+    /// A segment begins.
+    Segment {
+        /// Whose it is.
+        identity: Identity,
+        /// The place before its first record.
+        position: Position,
+    },
+    /// A snapshot begins.
+    Snapshot {
+        /// Whose it is.
+        identity: Identity,
+        /// The place up to which records are in it.
+        position: Position,
+    },
+    /// A record, or a part of a snapshot.
+    Record {
+        /// The place behind it; of a part of a snapshot, how many there are so far.
+        position: Position,
+        /// All before this place was durable when it was written.
+        durable: Position,
+        /// What was appended.
+        bytes: Bytes,
+    },
+    /// The file was closed here, and is whole.
+    Seal,
+    /// Bytes up to the end of the file behind which there is no record: a tail that was torn, or
+    /// that the segment behind it replaces.
+    Tail {
+        /// Count of them.
+        bytes: u64,
+    },
+    /// Something is wrong here. What follows is read all the same.
+    Wrong(LedgerError),
+}
+
+impl Reading {
+    /// The next entry, `None` behind the last.
+    pub async fn next(&mut self) -> Option<Entry> {
+        loop {
+            let Some(current) = &mut self.current else {
+                let (sort, name) = self.files.pop_front()?;
+                return Some(self.begin(sort, name).await);
+            };
+            let offset = current.at;
+            let (file, found) = (current.frames.name.clone(), current.next().await);
+            let content = match found {
+                Ok(Some(content)) => content,
+                Ok(None) => {
+                    self.current = None;
+                    continue;
+                }
+                Err(error) => {
+                    self.current = None;
+                    Content::Wrong(error)
+                }
+            };
+            return Some(Entry { file, offset, content });
+        }
+    }
+
+    async fn begin(&mut self, sort: Sort, name: String) -> Entry {
+        let frames = match Frames::open(&*self.volume, &name, sort).await {
+            Ok(frames) => frames,
+            Err(error) => return Entry { file: name, offset: 0, content: Content::Wrong(error) },
+        };
+        let (identity, position) = (frames.header.identity, frames.header.position);
+        let first = if sort == Sort::Segment { position } else { 0 };
+        self.current = Some(Current { frames, at: FIRST_AT, position: first });
+        let position = Position::new(position);
+        let content = match sort {
+            Sort::Segment => Content::Segment { identity, position },
+            Sort::Snapshot => Content::Snapshot { identity, position },
+        };
+        Entry { file: name, offset: 0, content }
+    }
+}
+
+impl Current {
+    async fn next(&mut self) -> Result<Option<Content>, LedgerError> {
+        if self.at >= self.frames.len {
+            return Ok(None);
+        }
+        match self.frames.at(self.at).await? {
+            Found::Record { head, body, next } if head.position == self.position => {
+                (self.at, self.position) = (next, self.position.saturating_add(1));
+                let [position, durable] = [self.position, head.durable].map(Position::new);
+                Ok(Some(Content::Record { position, durable, bytes: body }))
+            }
+            Found::Seal(_) => {
+                self.at += super::format::HEAD_BYTES as u64;
+                Ok(Some(Content::Seal))
+            }
+            _ => self.skip().await.map(Some),
+        }
+    }
+
+    /// Goes on at the next head, or at the end.
+    async fn skip(&mut self) -> Result<Content, LedgerError> {
+        let (offset, position) = (self.at, Position::new(self.position));
+        let Some((at, head)) = self.frames.head_from(offset + 1, self.position).await? else {
+            self.at = self.frames.len;
+            return Ok(Content::Tail { bytes: self.frames.len - offset });
+        };
+        (self.at, self.position) = (at, head.position);
+        let file = self.frames.name.clone();
+        Ok(Content::Wrong(match self.frames.header.sort {
+            Sort::Segment => LedgerError::Corrupt { file, offset, position },
+            Sort::Snapshot => LedgerError::CorruptSnapshot { file, offset },
+        }))
+    }
+}

@@ -1,0 +1,105 @@
+//! Any disk behind one type, so that a ledger needs no parameter.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke::disk::{Disk, DiskError, DiskFile, Entry, Open};
+
+pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + Send + 'a>>;
+
+/// A disk.
+pub(super) trait Volume: Send + Sync {
+    fn open<'a>(&'a self, path: &'a str, open: Open) -> Pending<'a, Arc<dyn File>>;
+    fn list(&self) -> Pending<'_, Vec<Entry>>;
+    fn rename<'a>(&'a self, from: &'a str, to: &'a str) -> Pending<'a, ()>;
+    fn remove<'a>(&'a self, path: &'a str) -> Pending<'a, ()>;
+    fn sync_names(&self) -> Pending<'_, ()>;
+    fn lock<'a>(&'a self, path: &'a str) -> Pending<'a, Lock>;
+}
+
+/// An open file.
+pub(super) trait File: Send + Sync {
+    fn len(&self) -> Pending<'_, u64>;
+    fn read_at(&self, offset: u64, len: usize) -> Pending<'_, Bytes>;
+    fn write_all_at(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()>;
+    fn set_len(&self, len: u64) -> Pending<'_, ()>;
+    fn sync(&self) -> Pending<'_, ()>;
+}
+
+/// The lock of a file, until it is dropped.
+pub(super) struct Lock {
+    _held: Box<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lock")
+    }
+}
+
+impl<D: Disk> Volume for D {
+    fn open<'a>(&'a self, path: &'a str, open: Open) -> Pending<'a, Arc<dyn File>> {
+        Box::pin(async move {
+            let file: Arc<dyn File> = Arc::new(Disk::open(self, path, open).await?);
+            Ok(file)
+        })
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Entry>> {
+        Box::pin(Disk::list(self, ""))
+    }
+
+    fn rename<'a>(&'a self, from: &'a str, to: &'a str) -> Pending<'a, ()> {
+        Box::pin(Disk::rename(self, from, to))
+    }
+
+    fn remove<'a>(&'a self, path: &'a str) -> Pending<'a, ()> {
+        Box::pin(Disk::remove(self, path))
+    }
+
+    fn sync_names(&self) -> Pending<'_, ()> {
+        Box::pin(self.sync_dir(""))
+    }
+
+    fn lock<'a>(&'a self, path: &'a str) -> Pending<'a, Lock> {
+        Box::pin(async move { Ok(Lock { _held: Box::new(Disk::lock(self, path).await?) }) })
+    }
+}
+
+impl<F: DiskFile> File for F {
+    fn len(&self) -> Pending<'_, u64> {
+        Box::pin(DiskFile::len(self))
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Pending<'_, Bytes> {
+        Box::pin(DiskFile::read_at(self, offset, len))
+    }
+
+    fn write_all_at(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()> {
+        Box::pin(DiskFile::write_all_at(self, offset, bytes))
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        Box::pin(DiskFile::set_len(self, len))
+    }
+
+    fn sync(&self) -> Pending<'_, ()> {
+        Box::pin(DiskFile::sync(self))
+    }
+}
+
+impl fmt::Debug for dyn File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("File")
+    }
+}
+
+impl fmt::Debug for dyn Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Volume")
+    }
+}

@@ -1,0 +1,73 @@
+//! Deliberate defects that a simulation must find: a check of the checks.
+//!
+//! Each is switched on at exactly one place of the code. Without the feature `mutants` the question
+//! is a constant, so nothing of this reaches a program. A mutant is set for a thread, so a
+//! simulation that looks for it runs on one.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// A ledger says that records are durable when they are written and not yet synced.
+    ReplyBeforeFsync,
+    /// A ledger does not sync the directory in which a segment has been begun.
+    DirectoryNotSynced,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::ReplyBeforeFsync, Self::DirectoryNotSynced];
+
+    /// The name by which a command line calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReplyBeforeFsync => "reply-before-fsync",
+            Self::DirectoryNotSynced => "directory-not-synced",
+        }
+    }
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No mutant has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mutant {0:?}")]
+pub struct UnknownMutant(String);
+
+impl FromStr for Mutant {
+    type Err = UnknownMutant;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMutant> {
+        let found = Self::ALL.iter().find(|mutant| mutant.name() == name);
+        found.copied().ok_or_else(|| UnknownMutant(name.to_owned()))
+    }
+}
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static CURRENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Switches this thread to one mutant, or back to what is right.
+#[cfg(feature = "mutants")]
+pub fn set(mutant: Option<Mutant>) {
+    CURRENT.set(mutant);
+}
+
+/// True when this thread runs that mutant.
+#[cfg(feature = "mutants")]
+pub fn is(mutant: Mutant) -> bool {
+    CURRENT.get() == Some(mutant)
+}
+
+/// True when this thread runs that mutant: never, in this build.
+#[cfg(not(feature = "mutants"))]
+pub const fn is(_: Mutant) -> bool {
+    false
+}

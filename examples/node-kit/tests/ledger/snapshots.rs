@@ -1,0 +1,106 @@
+//! Snapshots and trims.
+
+use bytes::Bytes;
+use convoke::disk::Disk;
+use convoke::sim::disk::SimDisk;
+use node_kit::durable::Position;
+use node_kit::ledger::{Ledger, LedgerError};
+
+use crate::support::{append, numbers, open, record, records};
+
+async fn snapshot(ledger: &Ledger, position: u64) -> Result<(), LedgerError> {
+    let mut snapshot = ledger.snapshot(Position::new(position)).await?;
+    for part in 0..3 {
+        snapshot.part(Bytes::from(format!("state at {position}, part {part}"))).await?;
+    }
+    snapshot.finish().await.map(drop)
+}
+
+async fn names(disk: &SimDisk, prefix: &str) -> usize {
+    let entries = disk.mount().list("").await.unwrap();
+    entries.into_iter().filter(|entry| entry.name.starts_with(prefix)).count()
+}
+
+#[tokio::test]
+async fn a_restart_reads_the_latest_snapshot_and_what_follows() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..40).await.unwrap();
+    for number in 40..60 {
+        append(&ledger, number..number + 1).await.unwrap();
+    }
+    snapshot(&ledger, 10).await.unwrap();
+    snapshot(&ledger, 50).await.unwrap();
+    let before = names(&disk, "segment-").await;
+    ledger.trim(Position::new(60)).await.unwrap();
+    let (segments, snapshots) = (names(&disk, "segment-").await, names(&disk, "snapshot-").await);
+    assert!(segments < before && segments > 1, "{segments} of {before}");
+    assert_eq!(snapshots, 1);
+    append(&ledger, 60..61).await.unwrap();
+    disk.crash();
+    let (_, mut recovered) = open(disk.mount()).await.unwrap();
+    assert_eq!(records(&mut recovered).await.unwrap(), numbers(50..61));
+    let mut parts = recovered.snapshot.unwrap().parts();
+    for part in 0..3 {
+        assert_eq!(parts.next().await.unwrap().unwrap(), format!("state at 50, part {part}"));
+    }
+    assert_eq!(parts.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn reading_a_snapshot_goes_on_from_any_part() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..2).await.unwrap();
+    snapshot(&ledger, 2).await.unwrap();
+    let latest = ledger.latest_snapshot().unwrap();
+    let first = latest.part(0).await.unwrap().unwrap();
+    let second = latest.part(first.next).await.unwrap().unwrap();
+    assert_eq!(second.bytes, "state at 2, part 1");
+    for place in [1, first.next + 1, u64::MAX] {
+        let error = latest.part(place).await;
+        let is_refused = matches!(error, Err(LedgerError::CorruptSnapshot { .. }));
+        // Places before the first part are the first.
+        assert!(is_refused || place == 1, "{place}: {error:?}");
+    }
+    append(&ledger, 2..4).await.unwrap();
+    snapshot(&ledger, 4).await.unwrap();
+    let third = latest.part(second.next).await.unwrap().unwrap();
+    assert_eq!(third.bytes, "state at 2, part 2", "who reads an older one goes on");
+}
+
+#[tokio::test]
+async fn a_snapshot_is_of_what_is_durable_and_never_older_than_the_latest() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    ledger.append(record(0));
+    snapshot(&ledger, 1).await.unwrap();
+    assert_eq!(ledger.durable_now().up_to(), Position::new(1));
+    let error = snapshot(&ledger, 0).await.unwrap_err();
+    assert_eq!(error, LedgerError::SnapshotExists { latest: Position::new(1) });
+    let error = snapshot(&ledger, 2).await.unwrap_err();
+    assert!(matches!(error, LedgerError::NotAppended { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_dropped_never_was() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..1).await.unwrap();
+    drop(ledger.snapshot(Position::new(1)).await.unwrap());
+    ledger.close().await.unwrap();
+    let (_, recovered) = open(disk.mount()).await.unwrap();
+    assert!(recovered.snapshot.is_none());
+    assert_eq!(names(&disk, "snapshot").await, 0);
+}
+
+#[tokio::test]
+async fn a_sync_of_a_snapshot_that_fails_fails_the_ledger() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..1).await.unwrap();
+    disk.fail_syncs(1);
+    snapshot(&ledger, 1).await.unwrap_err();
+    let error = append(&ledger, 1..2).await.unwrap_err();
+    assert!(matches!(error, LedgerError::Failed(_)), "{error}");
+}
