@@ -68,6 +68,7 @@ mod error;
 mod host;
 mod path;
 
+use std::fmt::Debug;
 use std::future::Future;
 
 use bytes::Bytes;
@@ -105,11 +106,11 @@ pub struct Entry {
 /// and on [`HostDisk`] may be done later, even after an operation that was begun after it; the
 /// locks that were held when it began are held until then. Who drops the future of a write or a
 /// sync goes on as after a failed one: it lets go of its lock, takes it again, and reads.
-pub trait Disk: Clone + Send + Sync + 'static {
+pub trait Disk: Clone + Debug + Send + Sync + 'static {
     /// An open file.
     type File: DiskFile;
     /// A lock that is held until it is dropped, its process ends, or its host crashes.
-    type Lock: Send + Sync + 'static;
+    type Lock: Debug + Send + Sync + 'static;
 
     /// Opens a file. Its directory must exist.
     ///
@@ -178,7 +179,7 @@ pub trait Disk: Clone + Send + Sync + 'static {
     clippy::len_without_is_empty,
     reason = "its length is a question to the system, and may fail"
 )]
-pub trait DiskFile: Send + Sync + 'static {
+pub trait DiskFile: Debug + Send + Sync + 'static {
     /// Length in bytes.
     ///
     /// # Errors

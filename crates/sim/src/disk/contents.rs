@@ -83,7 +83,7 @@ impl Contents {
         let is_evicted = random.chance(50);
         let mut is_written = BTreeMap::new();
         while let Some(change) = self.pop_before(next) {
-            for (block, piece) in change.pieces() {
+            for (block, piece) in change.pieces(BLOCK_BYTES) {
                 if *is_written.entry(block).or_insert_with(|| random.chance(50)) {
                     piece.apply(&mut self.durable);
                 }
@@ -152,14 +152,16 @@ impl Contents {
         None
     }
 
-    /// Makes of each block the changes up to some one durable.
+    /// Makes of each sector the changes up to some one durable: a device writes the sectors of a
+    /// block in any order.
     fn reorder(&mut self, random: &mut Random) {
-        let pieces: Vec<_> = self.unsynced.iter().flat_map(Change::pieces).collect();
+        let pieces: Vec<_> =
+            self.unsynced.iter().flat_map(|change| change.pieces(SECTOR_BYTES)).collect();
         let mut left = BTreeMap::<_, usize>::new();
-        pieces.iter().for_each(|(block, _)| *left.entry(*block).or_default() += 1);
+        pieces.iter().for_each(|(sector, _)| *left.entry(*sector).or_default() += 1);
         left.values_mut().for_each(|count| *count = random.index(*count + 1));
-        for (block, piece) in pieces {
-            if let Some(count) = left.get_mut(&block).filter(|count| **count > 0) {
+        for (sector, piece) in pieces {
+            if let Some(count) = left.get_mut(&sector).filter(|count| **count > 0) {
                 *count -= 1;
                 piece.apply(&mut self.durable);
             }
@@ -229,16 +231,16 @@ impl Change {
         }
     }
 
-    /// Its parts, each within one block, or `None` for the length.
-    fn pieces(&self) -> Vec<(Option<usize>, Self)> {
+    /// Its parts, each within one unit of so many bytes, or `None` for the length.
+    fn pieces(&self, unit: usize) -> Vec<(Option<usize>, Self)> {
         let Self::Write { at, bytes } = self else { return vec![(None, self.clone())] };
         let (mut at, mut rest, mut pieces) = (*at, bytes.clone(), Vec::new());
         while !rest.is_empty() {
-            let block = at / BLOCK_BYTES;
-            let room = BLOCK_BYTES - at % BLOCK_BYTES;
+            let place = at / unit;
+            let room = unit - at % unit;
             let behind = rest.split_off(rest.len().min(room));
             let len = rest.len();
-            pieces.push((Some(block), Self::Write { at, bytes: rest }));
+            pieces.push((Some(place), Self::Write { at, bytes: rest }));
             (at, rest) = (at + len, behind);
         }
         pieces

@@ -34,10 +34,8 @@ struct Change {
     moves: Vec<(Inode, Option<Place>)>,
     /// Names that are taken or given up.
     touched: Vec<Place>,
-    /// A new directory.
-    creates_dir: bool,
-    /// A file or directory goes into another directory.
-    crosses: bool,
+    /// For what goes into another directory: that one, and all above it.
+    above: Vec<Inode>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,6 +73,12 @@ impl Tree {
             }
         }
         true
+    }
+
+    /// A directory, and all above it but the root.
+    fn path(&self, dir: Inode) -> impl Iterator<Item = Inode> {
+        let above = |at: &Inode| self.places.get(at).map(|(above, _)| *above);
+        std::iter::successors(Some(dir), above).filter(|at| *at != ROOT)
     }
 
     fn apply(&mut self, change: &Change) {
@@ -124,8 +128,7 @@ struct Concerned {
     removed: BTreeSet<Inode>,
     dirs: BTreeSet<Inode>,
     places: BTreeSet<Place>,
-    creates_dir: bool,
-    crosses: bool,
+    above: BTreeSet<Inode>,
 }
 
 impl Concerned {
@@ -134,19 +137,26 @@ impl Concerned {
         self.removed.extend(change.removed());
         self.dirs.extend(change.dirs());
         self.places.extend(change.touched.iter().cloned());
-        self.creates_dir |= change.creates_dir;
-        self.crosses |= change.crosses;
+        self.above.extend(&change.above);
     }
 
-    fn has(&self, change: &Change) -> bool {
+    /// True when one of these depends on an earlier change.
+    fn need(&self, earlier: &Change) -> bool {
+        // Else it could make a circle, or lead to where no path does.
+        self.share(earlier) || earlier.inodes().any(|inode| self.above.contains(&inode))
+    }
+
+    /// True when a later change depends on one of these.
+    fn are_needed_by(&self, later: &Change) -> bool {
+        self.share(later) || later.above.iter().any(|inode| self.inodes.contains(inode))
+    }
+
+    fn share(&self, change: &Change) -> bool {
         change.inodes().any(|inode| self.inodes.contains(&inode))
             || change.touched.iter().any(|place| self.places.contains(place))
             // A directory does not go before what was in it has gone elsewhere.
             || change.removed().any(|inode| self.dirs.contains(&inode))
             || change.dirs().any(|dir| self.removed.contains(&dir))
-            // Out of order two of these could make a circle, or lead to where no path does.
-            || (change.crosses && (self.crosses || self.creates_dir))
-            || (change.creates_dir && self.crosses)
     }
 }
 
@@ -160,7 +170,7 @@ impl Names {
     }
 
     /// Gives a file or directory a name, its first or another. Who has it already loses it.
-    pub(super) fn place(&mut self, inode: Inode, is_dir: bool, dir: Inode, name: &str) {
+    pub(super) fn place(&mut self, inode: Inode, dir: Inode, name: &str) {
         let place = (dir, name.to_owned());
         let replaced = self.seen.find(dir, name).filter(|replaced| *replaced != inode);
         let old = self.seen.places.get(&inode).cloned();
@@ -168,8 +178,10 @@ impl Names {
         self.change(Change {
             number: self.next,
             moves: moves.chain([(inode, Some(place.clone()))]).collect(),
-            creates_dir: is_dir && old.is_none(),
-            crosses: old.as_ref().is_some_and(|(from, _)| *from != dir),
+            above: match &old {
+                Some((from, _)) if *from != dir => self.seen.path(dir).collect(),
+                _ => Vec::new(),
+            },
             touched: old.into_iter().chain([place]).collect(),
         });
     }
@@ -179,8 +191,7 @@ impl Names {
         self.change(Change {
             number: self.next,
             moves: vec![(inode, None)],
-            creates_dir: false,
-            crosses: false,
+            above: Vec::new(),
             touched: self.seen.places.get(&inode).cloned().into_iter().collect(),
         });
     }
@@ -201,15 +212,41 @@ impl Names {
 
     /// Makes the changes of `dir` before `next` durable, and those on which they depend.
     pub(super) fn sync(&mut self, dir: Inode, next: u64) {
+        let is_of = |change: &&Change| change.number < next && change.dirs().any(|of| of == dir);
+        let wanted = self.unsynced.iter().filter(is_of).map(|change| change.number).collect();
+        self.keep_with(&wanted);
+    }
+
+    /// A sync of `dir` fails. All its changes before `next` are still unsynced, or each was written
+    /// or is forgotten: it is seen, and no later sync makes it durable.
+    pub(super) fn fail_sync(&mut self, dir: Inode, next: u64, random: &mut Random) {
+        if random.chance(33) {
+            return;
+        }
+        let is_of = |change: &Change| change.number < next && change.dirs().any(|of| of == dir);
+        let (mut written, mut forgotten) = (BTreeSet::new(), BTreeSet::new());
+        for change in self.unsynced.iter().filter(|change| is_of(change)) {
+            // What goes into another directory stays a part of that one, too.
+            match change.above.is_empty() && random.chance(50) {
+                true => forgotten.insert(change.number),
+                false => random.chance(50) && written.insert(change.number),
+            };
+        }
+        self.unsynced.retain(|change| !forgotten.contains(&change.number));
+        self.keep_with(&written);
+    }
+
+    /// Makes these changes durable, and those on which they depend.
+    fn keep_with(&mut self, wanted: &BTreeSet<u64>) {
         let mut concerned = Concerned::default();
-        let mut synced = BTreeSet::new();
-        for change in self.unsynced.iter().rev().filter(|change| change.number < next) {
-            if change.dirs().any(|of| of == dir) || concerned.has(change) {
+        let mut kept = BTreeSet::new();
+        for change in self.unsynced.iter().rev() {
+            if wanted.contains(&change.number) || concerned.need(change) {
                 concerned.add(change);
-                synced.insert(change.number);
+                kept.insert(change.number);
             }
         }
-        self.keep(|change| synced.contains(&change.number));
+        self.keep(|change| kept.contains(&change.number));
     }
 
     /// Makes those changes durable, in order, and the others not yet.
@@ -237,7 +274,7 @@ impl Names {
             Fate::Reordered => {
                 let mut lost = Concerned::default();
                 self.keep(|change| {
-                    let is_kept = !lost.has(change) && random.chance(50);
+                    let is_kept = !lost.are_needed_by(change) && random.chance(50);
                     if !is_kept {
                         lost.add(change);
                     }

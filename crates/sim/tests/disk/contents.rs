@@ -160,23 +160,23 @@ fn a_torn_tail_is_cut_at_any_byte() {
 }
 
 #[test]
-fn reordered_blocks_leave_gaps_of_zeros() {
+fn reordered_sectors_leave_gaps_of_zeros() {
     let mut kinds = BTreeSet::new();
     for seed in 0..100 {
         let found = in_virtual_time(async {
             let disk = SimDisk::new(seed);
             let file = create(&disk.mount(), "log").await;
-            file.write_all_at(0, vec![7; 3 * 4096].into()).await.expect("there is room");
+            file.write_all_at(0, vec![7; 3 * 512].into()).await.expect("there is room");
             disk.crash_with(Fate::Reordered);
             read(&disk, "log").await.expect("its name is durable")
         });
-        let blocks: Vec<_> = found.chunks(4096).map(|block| (block[0], block.len())).collect();
-        assert!(found.chunks(4096).all(|block| block.iter().all(|byte| *byte == block[0])));
-        kinds.insert(blocks);
+        let sectors: Vec<_> = found.chunks(512).map(|sector| (sector[0], sector.len())).collect();
+        assert!(found.chunks(512).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
+        kinds.insert(sectors);
     }
-    // Nothing, or 1 to 3 blocks of which the last is there: 1 + 1 + 2 + 4 ways.
+    // Nothing, or 1 to 3 sectors of which the last is there: 1 + 1 + 2 + 4 ways.
     assert_eq!(kinds.len(), 8, "{kinds:?}");
-    assert!(kinds.contains(&vec![(0, 4096), (7, 4096)]), "a gap before what survived");
+    assert!(kinds.contains(&vec![(0, 512), (7, 512)]), "a gap before what survived");
 }
 
 #[test]

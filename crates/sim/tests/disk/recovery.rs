@@ -43,6 +43,10 @@ impl Oracle {
 /// Some lives of a host, each until it crashes somewhere. The first violation.
 async fn run(seed: u64, mutant: Mutant) -> Result<(), String> {
     let (disk, mut random) = (SimDisk::new(seed), Random::of(seed, 7));
+    // Made beforehand: no log can save a folder whose own name a failed sync has lost.
+    let folder = disk.mount();
+    folder.create_dir("ledger").await.map_err(|error| error.to_string())?;
+    folder.sync_dir("").await.map_err(|error| error.to_string())?;
     disk.settings(DiskSettings {
         sync_delay: Delay { jitter: ms(5), ..Delay::default() },
         short_writes: 0.2,

@@ -1,7 +1,6 @@
 //! Any disk behind one type, so that a ledger needs no parameter.
 
-use std::any::Any;
-use std::fmt;
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use convoke::disk::{Disk, DiskError, DiskFile, Entry, Open};
 pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + Send + 'a>>;
 
 /// A disk.
-pub(super) trait Volume: Send + Sync {
+pub(super) trait Volume: Debug + Send + Sync {
     fn open<'a>(&'a self, path: &'a str, open: Open) -> Pending<'a, Arc<dyn File>>;
     fn list(&self) -> Pending<'_, Vec<Entry>>;
     fn rename<'a>(&'a self, from: &'a str, to: &'a str) -> Pending<'a, ()>;
@@ -22,7 +21,7 @@ pub(super) trait Volume: Send + Sync {
 }
 
 /// An open file.
-pub(super) trait File: Send + Sync {
+pub(super) trait File: Debug + Send + Sync {
     fn len(&self) -> Pending<'_, u64>;
     fn read_at(&self, offset: u64, len: usize) -> Pending<'_, Bytes>;
     fn write_all_at(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()>;
@@ -31,15 +30,15 @@ pub(super) trait File: Send + Sync {
 }
 
 /// The lock of a file, until it is dropped.
+#[derive(Debug)]
 pub(super) struct Lock {
-    _held: Box<dyn Any + Send + Sync>,
+    _held: Box<dyn Held>,
 }
 
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lock")
-    }
-}
+/// Any disk's lock.
+trait Held: Debug + Send + Sync {}
+
+impl<L: Debug + Send + Sync> Held for L {}
 
 impl<D: Disk> Volume for D {
     fn open<'a>(&'a self, path: &'a str, open: Open) -> Pending<'a, Arc<dyn File>> {
@@ -89,17 +88,5 @@ impl<F: DiskFile> File for F {
 
     fn sync(&self) -> Pending<'_, ()> {
         Box::pin(DiskFile::sync(self))
-    }
-}
-
-impl fmt::Debug for dyn File {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("File")
-    }
-}
-
-impl fmt::Debug for dyn Volume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Volume")
     }
 }

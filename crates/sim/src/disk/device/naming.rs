@@ -70,7 +70,7 @@ impl Device {
         self.change()?;
         self.last_inode += 1;
         let inode = self.last_inode;
-        self.names.place(inode, contents.is_none(), dir, name);
+        self.names.place(inode, dir, name);
         self.nodes.insert(inode, Node { contents, handles: BTreeMap::new() });
         Ok(inode)
     }
@@ -102,7 +102,7 @@ impl Device {
             Some(false) | None => {}
         }
         self.change()?;
-        self.names.place(inode, is_dir, dir, name);
+        self.names.place(inode, dir, name);
         Ok(())
     }
 

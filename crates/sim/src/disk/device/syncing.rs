@@ -69,7 +69,10 @@ impl Device {
                 self.forget_unnamed();
             }
             Verdict::Lies => {}
-            Verdict::Fails => return Err(failed()),
+            Verdict::Fails => {
+                self.names.fail_sync(dir, syncing.next, &mut self.random);
+                return Err(failed());
+            }
         }
         Ok(())
     }
