@@ -71,7 +71,7 @@ async fn ask(client: &Endpoint, to: &Peer, callers: usize, calls_each: usize) {
 }
 
 #[tokio::test]
-async fn a_call_allocates_four_times_on_both_sides_together() -> Result {
+async fn a_lone_call_allocates_four_times_on_both_sides_together() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     ask(&client, &to, 1, 200).await;
@@ -83,6 +83,22 @@ async fn a_call_allocates_four_times_on_both_sides_together() -> Result {
     let count: u64 = report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
     // Its two messages, the handle of its task and its future; buffers now and then.
     assert!((3_900..=4_400).contains(&count), "{count} allocations in 1,000 calls");
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_in_flight_together_allocate_twice_each_on_both_sides_together() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    ask(&client, &to, 64, 10).await;
+    let session = Session::new();
+    let span = session.operation("calls").measure_thread();
+    ask(&client, &to, 64, 100).await;
+    drop(span);
+    let report = session.to_report();
+    let count: u64 = report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
+    // Their two messages. Tasks that come together take the room of the one before.
+    assert!((12_800..=14_400).contains(&count), "{count} allocations in 6,400 calls");
     Ok(())
 }
 

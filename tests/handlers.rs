@@ -2,8 +2,8 @@
 
 use std::future::{IntoFuture, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -74,6 +74,53 @@ async fn a_long_queue_at_an_ordered_method_does_not_grow_the_stack() {
         sum
     };
     assert_eq!(tokio::spawn(run).await.expect("it does not overflow"), 9_999 * 10_000 / 2);
+}
+
+/// Counts its handler among those that have begun and are not gone.
+struct Here(Arc<AtomicU32>);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Branches of one call to this node itself start in one batch, and take the room of one another.
+#[tokio::test]
+async fn tasks_of_a_batch_share_their_room_and_nothing_else() {
+    const BRANCHES: u64 = 24;
+    let here = Arc::new(AtomicU32::new(0));
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let service = Service::new().unary(COUNT, {
+        let kept = kept.clone();
+        move |number: u64, context: Context| {
+            assert_eq!(here.fetch_add(1, Ordering::Relaxed), 0, "the one before is gone");
+            let guard = Here(here.clone());
+            if number.is_multiple_of(3) {
+                kept.lock().expect("nobody panics with it").push(context.clone());
+            }
+            async move {
+                let _guard = guard;
+                assert!(number % 8 != 5, "on purpose");
+                Ok::<_, Status>(number * u64::from(context.task().is_of_initiator()))
+            }
+        }
+    });
+    let endpoint = start(service).await;
+    let branches = (0..BRANCHES).map(|number| (endpoint.me(), COUNT.request(number)));
+    let call = endpoint.fan_out(branches).open().expect("it is opened");
+    let (replies, outcome) = call.collect().await.expect("they come");
+    let mut numbers: Vec<u64> = replies.iter().map(|reply| *reply.message()).collect();
+    numbers.sort_unstable();
+    let expected: Vec<u64> = (0..BRANCHES).filter(|number| number % 8 != 5).collect();
+    assert_eq!(numbers, expected);
+    assert_eq!(outcome.failures.len(), 3);
+    assert!(outcome.failures.iter().all(|failure| failure.cause == Cause::Panicked));
+    let kept = kept.lock().expect("nobody panics with it");
+    let paths: Vec<String> =
+        kept.iter().map(|context| context.task().task.path.to_string()).collect();
+    let expected: Vec<String> = (0..BRANCHES).step_by(3).map(|index| format!("/{index}")).collect();
+    assert_eq!(paths, expected, "who keeps a context keeps its own");
 }
 
 #[tokio::test]

@@ -30,6 +30,7 @@ mod proof;
 mod reconnect;
 mod run_queue;
 mod sink;
+mod spare;
 mod stopper;
 mod task;
 mod waiters;
@@ -73,8 +74,8 @@ use gate::Gates;
 use held::HeldCancels;
 pub use load::Load;
 #[cfg(feature = "tower")]
-pub(crate) use methods::StartHandler;
-pub(crate) use methods::{HandlerFuture, MethodEntry, MethodTable};
+pub(crate) use methods::MakeRoom;
+pub(crate) use methods::{MethodEntry, MethodTable, room};
 use outlet::Outlet;
 use own_starts::OwnStarts;
 use parked::Parked;

@@ -24,7 +24,7 @@ use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Extension;
 
 use crate::caller::Caller;
-use crate::driver::{Driver, HandlerFuture, HandlerResult, MethodEntry, TaskHandle};
+use crate::driver::{self, Driver, HandlerResult, MethodEntry, TaskHandle};
 use crate::error::{StartError, Status};
 use crate::message::Payload;
 use crate::method::Method;
@@ -98,12 +98,12 @@ impl Service {
         self.add(method, move |handle, payload| {
             let request = items::take(&handle, payload);
             let future = request.map(|request| handler(request, Context::new(handle)));
-            Box::pin(async move {
+            async move {
                 match run(future).await {
                     Ok(reply) => HandlerResult::Replied(reply.to_bytes()),
                     Err(failure) => HandlerResult::Failed(failure),
                 }
-            })
+            }
         })
     }
 
@@ -120,12 +120,12 @@ impl Service {
         self.add(method, move |handle, payload| {
             let request = items::take(&handle, payload);
             let future = request.map(|request| handler(request, Task::new(handle)));
-            Box::pin(async move {
+            async move {
                 match run(future).await {
                     Ok(finish) => finish.into_result(),
                     Err(failure) => HandlerResult::Failed(failure),
                 }
-            })
+            }
         })
     }
 
@@ -181,14 +181,22 @@ impl Service {
         checked.map_err(|reason| StartError::Unfit { reason })
     }
 
-    fn add<Req: FromRequest, Resp>(
+    fn add<Req: FromRequest, Resp, Fut>(
         mut self,
         method: Method<Req, Resp>,
-        start: impl Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync + 'static,
-    ) -> Self {
+        start: impl Fn(Arc<TaskHandle>, Bytes) -> Fut + Send + Sync + 'static,
+    ) -> Self
+    where
+        Fut: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let start = Arc::new(start);
+        let room = Box::new(move || {
+            let start = start.clone();
+            driver::room(move |handle, payload| start(handle, payload))
+        });
         let order_by = self.order_by.or(method.is_ordered().then_some(method.name()));
         let (name, takes_items) = (method.name(), Req::IS_STREAMED);
-        let entry = MethodEntry { name, order_by, takes_items, start: Box::new(start) };
+        let entry = MethodEntry { name, order_by, takes_items, room };
         self.methods.push((method.id(), entry));
         self
     }

@@ -253,6 +253,16 @@ impl TaskProbe {
         }
     }
 
+    /// One of a task that is over: it records nothing.
+    pub(crate) fn over() -> Self {
+        Self {
+            #[cfg(feature = "tracing-spans")]
+            span: span::TaskSpan::over(),
+            #[cfg(feature = "metrics")]
+            meter: None,
+        }
+    }
+
     /// The handler is polled until the guard is dropped.
     pub(crate) fn enter(&self) -> Entered<'_> {
         Entered {

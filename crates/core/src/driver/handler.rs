@@ -19,28 +19,29 @@ use crate::transport::BoxFuture;
 
 use super::flush::FlushScope;
 use super::gate::GateKey;
-use super::methods::{HandlerFuture, MethodEntry};
+use super::methods::{HandlerFuture, MethodEntry, room};
 use super::run_queue;
+use super::spare::Spare;
 use super::stopper::Stopper;
 use super::task::{HandlerResult, TaskHandle};
 use super::{Driver, State};
 
-/// A handler under way.
+/// A handler that has not ended at its first poll.
 struct Running {
     handle: Arc<TaskHandle>,
+    /// Until the handler is gone.
     future: Option<HandlerFuture>,
-    /// Once it has not ended at its first poll.
-    stopper: Option<Arc<Stopper>>,
+    stopper: Arc<Stopper>,
 }
 
 impl Driver {
     /// Gives a handler that may start to `run`, with its method and the gate that it has passed.
     /// One that may not run fails; one of an ordered method waits while an earlier one of the same
     /// peer runs.
-    pub(super) fn admit(
-        self: &Arc<Self>,
+    pub(super) fn admit<'a>(
+        self: &'a Arc<Self>,
         start: Start,
-        run: impl FnOnce(Start, &MethodEntry, Option<GateKey>),
+        run: impl FnOnce(Start, &'a MethodEntry, Option<GateKey>),
     ) {
         let Some(method) = self.methods.get(start.method) else {
             let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
@@ -109,12 +110,38 @@ impl Driver {
         }
     }
 
-    /// Starts a handler on this thread, which has entered its runtime and a flush scope.
+    /// Starts the handlers of a batch on this thread, which has entered their runtime and a flush
+    /// scope. One that ends at once leaves its room to the next.
+    pub(super) fn run_batch(
+        self: &Arc<Self>,
+        starts: impl Iterator<Item = Start>,
+        mut after_each: impl FnMut(),
+    ) {
+        let mut spare = Spare::default();
+        for start in starts {
+            self.admit(start, |start, method, gate| {
+                self.run_handler_in(start, method, gate, &mut spare);
+            });
+            after_each();
+        }
+    }
+
+    /// The same of one handler that may start.
     pub(super) fn run_handler(
         self: &Arc<Self>,
-        mut start: Start,
+        start: Start,
         method: &MethodEntry,
         gate: Option<GateKey>,
+    ) {
+        self.run_handler_in(start, method, gate, &mut Spare::default());
+    }
+
+    fn run_handler_in<'a>(
+        self: &'a Arc<Self>,
+        mut start: Start,
+        method: &'a MethodEntry,
+        gate: Option<GateKey>,
+        spare: &mut Spare<'a>,
     ) {
         let unpacked = self.packing.unpack_request(std::mem::take(&mut start.payload));
         let (payload, held) = match unpacked {
@@ -127,61 +154,54 @@ impl Driver {
                 return;
             }
         };
-        let handle = Arc::new(TaskHandle::new(self.clone(), start, gate, method.name, held));
-        let started = || match carrier::reference_in(&payload) {
-            None => (method.start)(handle.clone(), payload),
-            Some(reference) => self.start_with_body(handle.clone(), reference),
+        let handle = spare.keep(TaskHandle::new(self.clone(), start, gate, method.name, held));
+        let (mut future, payload, is_own) = match carrier::reference_in(&payload) {
+            None => (spare.room_of(method), payload, true),
+            Some(reference) => (room(start_with_body), reference, false),
         };
-        let future = match std::panic::catch_unwind(AssertUnwindSafe(started)) {
-            Ok(future) => future,
-            Err(panic) => {
-                let failure = panicked(panic.as_ref());
-                return handle.finish(HandlerResult::Failed(failure));
-            }
-        };
-        let mut running = Running { handle, future: Some(future), stopper: None };
+        let started = || future.as_mut().start(handle.clone(), payload);
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(started)) {
+            let failure = panicked(panic.as_ref());
+            return handle.finish(HandlerResult::Failed(failure));
+        }
         // Nothing waits on this waker: a pending handler is polled again by the task below.
         let cx = &mut Context::from_waker(Waker::noop());
-        if running.poll_in_scope(cx).is_pending() {
+        if let Poll::Ready(result) = poll_handler(&handle, &mut future, cx) {
+            let room = emptied(future);
+            handle.finish(result);
+            if let Some(room) = room.filter(|_| is_own) {
+                spare.take_room(method, room);
+            }
+            spare.take_handle(handle);
+        } else {
             let stopper = Arc::new(Stopper::default());
-            running.stopper = Some(stopper.clone());
-            running.handle.note_kept();
-            self.keep_stopper(running.handle.task(), stopper);
+            handle.note_kept();
+            self.keep_stopper(handle.task(), stopper.clone());
+            let running = Running { handle, future: Some(future), stopper };
             let rest: BoxFuture<()> = Box::pin(running);
             self.runtime.spawn(rest);
         }
     }
 }
 
-impl Driver {
-    /// Starts a handler whose message travels beside its request, once that is here.
-    fn start_with_body(
-        self: &Arc<Self>,
-        handle: Arc<TaskHandle>,
-        reference: Bytes,
-    ) -> HandlerFuture {
-        let driver = self.clone();
-        let Some(carrier) = self.carrier() else {
-            let text = "the message travels beside its request, and this node has no overlay to \
-                        take it from";
-            let status = Status::new(Code::FailedPrecondition, text);
-            return Box::pin(async { HandlerResult::Failed(not_begun(status)) });
-        };
-        if reference.len() > REFERENCE_BYTES_MAX {
-            let status =
-                Status::new(Code::InvalidArgument, "the reference to the message is too long");
-            return Box::pin(async { HandlerResult::Failed(not_begun(status)) });
-        }
-        Box::pin(async move {
-            let payload = match carrier.body(handle.start().from, reference).await {
-                Ok(payload) => payload,
-                Err(error) => return HandlerResult::Failed(not_begun(error.into())),
-            };
-            let method =
-                driver.methods.get(handle.start().method).expect("its task was started by it");
-            (method.start)(handle, payload).await
-        })
+/// Runs a handler whose message travels beside its request, once that is here.
+async fn start_with_body(handle: Arc<TaskHandle>, reference: Bytes) -> HandlerResult {
+    let driver = handle.driver().clone();
+    let Some(carrier) = driver.carrier() else {
+        let text = "the message travels beside its request, and this node has no overlay to take \
+                    it from";
+        return HandlerResult::Failed(not_begun(Status::new(Code::FailedPrecondition, text)));
+    };
+    if reference.len() > REFERENCE_BYTES_MAX {
+        let status = Status::new(Code::InvalidArgument, "the reference to the message is too long");
+        return HandlerResult::Failed(not_begun(status));
     }
+    let payload = match carrier.body(handle.start().from, reference).await {
+        Ok(payload) => payload,
+        Err(error) => return HandlerResult::Failed(not_begun(error.into())),
+    };
+    let method = driver.methods.get(handle.start().method).expect("its task was started by it");
+    method.start(handle, payload).await
 }
 
 /// The failure of a task whose handler was not reached.
@@ -202,41 +222,51 @@ impl Future for Running {
 
 impl Running {
     fn poll_in_scope(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.stopper.as_ref().is_some_and(|stopper| stopper.poll_stopped(cx)) {
-            self.drop_future();
+        if self.stopper.poll_stopped(cx) {
+            drop(self.future.take().and_then(emptied));
             self.handle.end();
             return Poll::Ready(());
         }
-        let Self { handle, future: Some(future), .. } = self else { return Poll::Ready(()) };
-        let poll = AssertUnwindSafe(|| handle.polling(|| future.as_mut().poll(cx)));
-        let polled = std::panic::catch_unwind(poll);
-        let result = match polled {
-            Ok(Poll::Pending) => {
-                self.handle.yield_now();
-                return Poll::Pending;
-            }
-            Ok(Poll::Ready(result)) => result,
-            Err(panic) => HandlerResult::Failed(panicked(panic.as_ref())),
-        };
-        self.drop_future();
-        self.handle.finish(result);
-        Poll::Ready(())
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        poll_handler(&self.handle, future, cx).map(|result| {
+            drop(self.future.take().and_then(emptied));
+            self.handle.finish(result);
+        })
     }
+}
 
-    /// True when there was one. A panic in its destructor is the handler's own matter.
-    fn drop_future(&mut self) -> bool {
-        let Some(future) = self.future.take() else { return false };
-        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(future))) {
-            panicked(panic.as_ref());
+/// Polls a handler, which is not gone.
+fn poll_handler(
+    handle: &TaskHandle,
+    future: &mut HandlerFuture,
+    cx: &mut Context<'_>,
+) -> Poll<HandlerResult> {
+    let poll = AssertUnwindSafe(|| handle.polling(|| future.as_mut().poll(cx)));
+    match std::panic::catch_unwind(poll) {
+        Ok(Poll::Pending) => {
+            handle.yield_now();
+            Poll::Pending
         }
-        true
+        Ok(ready) => ready,
+        Err(panic) => Poll::Ready(HandlerResult::Failed(panicked(panic.as_ref()))),
     }
+}
+
+/// Drops a handler's future, and gives its room. A panic in its destructor is the handler's own
+/// matter, and takes the room along.
+fn emptied(mut room: HandlerFuture) -> Option<HandlerFuture> {
+    let cleared = std::panic::catch_unwind(AssertUnwindSafe(move || {
+        room.as_mut().clear();
+        room
+    }));
+    cleared.inspect_err(|panic| drop(panicked(panic.as_ref()))).ok()
 }
 
 impl Drop for Running {
     /// A handler dropped with its runtime, or at shutdown, still says so.
     fn drop(&mut self) {
-        if self.drop_future() {
+        if let Some(future) = self.future.take() {
+            drop(emptied(future));
             let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
             self.handle.finish(HandlerResult::Failed(failure));
         }

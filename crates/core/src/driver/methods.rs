@@ -5,19 +5,74 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use convoke_proto::id::MethodId;
+use pin_project_lite::pin_project;
 
 use crate::caller::Authorize;
 use crate::error::StartError;
 
 use super::task::{HandlerResult, TaskHandle};
 
-/// A handler's future.
-pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
+/// Room for the future of a handler. When one has ended, the next one of the same method takes its
+/// place.
+pub(crate) trait HandlerRoom: Future<Output = HandlerResult> + Send {
+    /// Starts the handler of a task, in place of the one before.
+    fn start(self: Pin<&mut Self>, handle: Arc<TaskHandle>, payload: Bytes);
 
-pub(crate) type StartHandler = Box<dyn Fn(Arc<TaskHandle>, Bytes) -> HandlerFuture + Send + Sync>;
+    /// Drops the future of the handler, if there is one.
+    fn clear(self: Pin<&mut Self>);
+}
+
+/// A handler's future, in its room.
+pub(crate) type HandlerFuture = Pin<Box<dyn HandlerRoom>>;
+
+/// Makes rooms for the handlers of a method.
+pub(crate) type MakeRoom = Box<dyn Fn() -> HandlerFuture + Send + Sync>;
+
+pin_project! {
+    struct Room<S, F> {
+        start: S,
+        #[pin]
+        future: Option<F>,
+    }
+}
+
+/// An empty room for the futures that `start` makes.
+pub(crate) fn room<S, F>(start: S) -> HandlerFuture
+where
+    S: Fn(Arc<TaskHandle>, Bytes) -> F + Send + 'static,
+    F: Future<Output = HandlerResult> + Send + 'static,
+{
+    Box::pin(Room { start, future: None })
+}
+
+impl<S, F: Future<Output = HandlerResult>> Future for Room<S, F> {
+    type Output = HandlerResult;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<HandlerResult> {
+        let future = self.project().future.as_pin_mut();
+        future.expect("a handler is polled from its start to its end").poll(cx)
+    }
+}
+
+impl<S, F> HandlerRoom for Room<S, F>
+where
+    S: Fn(Arc<TaskHandle>, Bytes) -> F + Send,
+    F: Future<Output = HandlerResult> + Send,
+{
+    fn start(self: Pin<&mut Self>, handle: Arc<TaskHandle>, payload: Bytes) {
+        let mut room = self.project();
+        let future = (room.start)(handle, payload);
+        room.future.set(Some(future));
+    }
+
+    fn clear(self: Pin<&mut Self>) {
+        self.project().future.set(None);
+    }
+}
 
 /// One method as it is served.
 pub(crate) struct MethodEntry {
@@ -26,7 +81,16 @@ pub(crate) struct MethodEntry {
     pub(crate) order_by: Option<&'static str>,
     /// Its request is a stream.
     pub(crate) takes_items: bool,
-    pub(crate) start: StartHandler,
+    pub(crate) room: MakeRoom,
+}
+
+impl MethodEntry {
+    /// Starts a handler in a room of its own.
+    pub(crate) fn start(&self, handle: Arc<TaskHandle>, payload: Bytes) -> HandlerFuture {
+        let mut room = (self.room)();
+        room.as_mut().start(handle, payload);
+        room
+    }
 }
 
 /// All methods an endpoint serves.

@@ -85,15 +85,14 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     // Whoever brought the requests may be outside the runtime that the handlers expect.
     let runtime = driver.runtime.enter();
     let mut left = IN_A_ROW_MAX;
-    for start in starts.drain(..) {
-        driver.admit(start, |start, method, gate| driver.run_handler(start, method, gate));
+    driver.run_batch(starts.drain(..), || {
         while left > 0
             && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
         {
             left -= 1;
             job.run();
         }
-    }
+    });
     drop(runtime);
     QUEUE.with_borrow_mut(|queue| queue.room = starts);
     drain();

@@ -90,6 +90,17 @@ impl TaskHandle {
         }
     }
 
+    /// Drops what the task held, which is over: the rest waits for another to take its place.
+    pub(super) fn let_go(&mut self) {
+        self.start.extensions = Vec::new();
+        self.probe = TaskProbe::over();
+        self._held = packing::Held::default();
+        #[cfg(feature = "tower")]
+        {
+            self.passage = Passage::default();
+        }
+    }
+
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.driver
     }

@@ -18,7 +18,7 @@ use convoke_proto::task::TaskFailure;
 use parking_lot::Mutex;
 use tower_layer::Layer;
 
-use crate::driver::{HandlerResult, MethodEntry, Passage, StartHandler, Stopper, TaskHandle};
+use crate::driver::{self, HandlerResult, MakeRoom, MethodEntry, Passage, Stopper, TaskHandle};
 use crate::error::{Code, Status};
 use crate::message::Payload;
 use crate::transport::BoxFuture;
@@ -30,7 +30,7 @@ pub struct Incoming {
     method: &'static str,
     context: Context,
     payload: Bytes,
-    handler: Arc<StartHandler>,
+    handler: Arc<MethodEntry>,
 }
 
 impl Incoming {
@@ -115,7 +115,7 @@ impl tower_service::Service<Incoming> for HandlerService {
         Box::pin(async move {
             let passage = &context.handle.passage;
             passage.begin();
-            let result = handler(context.handle.clone(), payload).await;
+            let result = handler.start(context.handle.clone(), payload).await;
             passage.end();
             match result {
                 HandlerResult::Replied(payload) => Ok(Handled(End::Replied(payload))),
@@ -162,21 +162,24 @@ where
     S::Future: Send + 'static,
 {
     let MethodEntry { name: method, order_by, takes_items, .. } = entry;
-    let handler = Arc::new(entry.start);
-    let start: StartHandler = Box::new(move |handle: Arc<TaskHandle>, payload| {
-        let context = Context::new(handle.clone());
-        let incoming = Incoming { method, context, payload, handler: handler.clone() };
-        let service = service();
-        Box::pin(async move {
-            match run(service, incoming).await {
-                Ok(Handled(End::Replied(payload))) => HandlerResult::Replied(payload),
-                Ok(Handled(End::Finished)) => HandlerResult::Finished,
-                Ok(Handled(End::Deferred(stopper))) => HandlerResult::Deferred(stopper),
-                Err(error) => HandlerResult::Failed(failure(&handle.passage, error.as_ref())),
+    let (handler, service) = (Arc::new(entry), Arc::new(service));
+    let room: MakeRoom = Box::new(move || {
+        let (handler, service) = (handler.clone(), service.clone());
+        driver::room(move |handle: Arc<TaskHandle>, payload| {
+            let context = Context::new(handle.clone());
+            let incoming = Incoming { method, context, payload, handler: handler.clone() };
+            let service = service();
+            async move {
+                match run(service, incoming).await {
+                    Ok(Handled(End::Replied(payload))) => HandlerResult::Replied(payload),
+                    Ok(Handled(End::Finished)) => HandlerResult::Finished,
+                    Ok(Handled(End::Deferred(stopper))) => HandlerResult::Deferred(stopper),
+                    Err(error) => HandlerResult::Failed(failure(&handle.passage, error.as_ref())),
+                }
             }
         })
     });
-    MethodEntry { name: method, order_by, takes_items, start }
+    MethodEntry { name: method, order_by, takes_items, room }
 }
 
 async fn run<S>(mut service: S, incoming: Incoming) -> Result<Handled, Box<dyn Error + Send + Sync>>

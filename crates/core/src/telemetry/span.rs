@@ -130,6 +130,11 @@ pub(super) struct TaskSpan {
 }
 
 impl TaskSpan {
+    /// One of a task that is over: no span.
+    pub(super) fn over() -> Self {
+        Self { span: Span::none(), context: None, is_over: AtomicBool::new(true) }
+    }
+
     pub(super) fn begin(
         propagation: &Propagation,
         me: NodeId,

@@ -1,0 +1,49 @@
+//! Room that handlers of one batch leave to those after them: most end at their first poll, and the
+//! next one of the same method needs what they had.
+
+use std::sync::Arc;
+
+use super::methods::{HandlerFuture, MethodEntry};
+use super::task::TaskHandle;
+
+/// The room of the last handler that has ended, empty.
+#[derive(Default)]
+pub(super) struct Spare<'a> {
+    handle: Option<Arc<TaskHandle>>,
+    room: Option<(&'a MethodEntry, HandlerFuture)>,
+}
+
+impl<'a> Spare<'a> {
+    /// Keeps a handle in the place of another that nobody has any more.
+    pub(super) fn keep(&mut self, handle: TaskHandle) -> Arc<TaskHandle> {
+        if let Some(mut spare) = self.handle.take()
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            *place = handle;
+            return spare;
+        }
+        Arc::new(handle)
+    }
+
+    /// A room for a handler of this method.
+    pub(super) fn room_of(&mut self, method: &'a MethodEntry) -> HandlerFuture {
+        match self.room.take() {
+            Some((of, room)) if std::ptr::eq(of, method) => room,
+            _ => (method.room)(),
+        }
+    }
+
+    /// Takes the handle of a task that is over, unless a part of the task still has it. What the
+    /// task held goes now.
+    pub(super) fn take_handle(&mut self, mut handle: Arc<TaskHandle>) {
+        if let Some(over) = Arc::get_mut(&mut handle) {
+            over.let_go();
+            self.handle = Some(handle);
+        }
+    }
+
+    /// Takes the room of a handler of this method, which is gone from it.
+    pub(super) fn take_room(&mut self, method: &'a MethodEntry, room: HandlerFuture) {
+        self.room = Some((method, room));
+    }
+}
