@@ -122,6 +122,8 @@ pub(crate) struct Driver {
     own_starts: OwnStarts,
     /// A reply has come through another node.
     has_relayed: AtomicBool,
+    /// Refused connections that are logged: peers choose how many there are.
+    refused: convoke_transport::parts::Seldom,
 }
 
 #[derive(Debug)]
@@ -235,6 +237,7 @@ impl Driver {
             flusher: Arc::default(),
             own_starts: OwnStarts::default(),
             has_relayed: AtomicBool::new(false),
+            refused: convoke_transport::parts::Seldom::per_second(8),
         });
         #[cfg(feature = "metrics")]
         if driver.telemetry.meters.is_some() {

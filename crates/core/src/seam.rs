@@ -5,3 +5,4 @@
 pub use crate::client::{CallBuilderSeam, CallSeam, Progress};
 pub use crate::endpoint::EndpointSeam;
 pub use crate::method::RequestSeam;
+pub use convoke_transport::parts::Seldom;

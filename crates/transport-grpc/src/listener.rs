@@ -4,10 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_transport::parts::{Admission, Seldom};
+use convoke_transport::parts::{Admission, Refusals};
 use convoke_transport::{Address, ListenError, Listener, Sink};
-use parking_lot::Mutex;
-use tokio::time::Instant;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Status, Streaming};
 
@@ -15,7 +13,7 @@ use crate::codec::BytesCodec;
 use crate::config::Config;
 use crate::connection::Answering;
 use crate::handshake::{self, PATH};
-use crate::serve::{Ends, Handler, LOG_PERIOD, Request, Response, Server, Terms};
+use crate::serve::{Ends, Handler, Request, Response, Server, Terms};
 use convoke_transport::sockets;
 
 /// Resets of streams nobody has looked at yet, after which a connection is closed. A dialler opens
@@ -58,8 +56,8 @@ pub(crate) async fn listen(
     let (scheme, terms) = (config.scheme(), Arc::new(terms(&config)));
     let listener =
         sockets::listen(address.rest(), config.common.listen_backlog).await.map_err(failed)?;
-    let seldom = Mutex::new(Seldom::new(LOG_PERIOD));
-    let frames = Arc::new(Frames { config, admission: Arc::clone(&admission), sink, seldom });
+    let refusals = Refusals::new();
+    let frames = Arc::new(Frames { config, admission: Arc::clone(&admission), sink, refusals });
     let server = Server::start(listener, frames, terms, admission).map_err(failed)?;
     let local = sockets::of_socket(scheme, server.local_addr());
     tracing::debug!(address = %local, "listening");
@@ -88,16 +86,7 @@ struct Frames {
     config: Arc<Config>,
     admission: Arc<Admission>,
     sink: Arc<dyn Sink>,
-    /// Refusals that are logged: peers choose how many there are.
-    seldom: Mutex<Seldom>,
-}
-
-impl Frames {
-    fn note(&self, status: &Status) {
-        if let Some(left_out) = self.seldom.lock().pass(Instant::now()) {
-            tracing::info!(reason = status.message(), left_out, "connection refused");
-        }
-    }
+    refusals: Refusals,
 }
 
 impl Handler for Frames {
@@ -106,7 +95,7 @@ impl Handler for Frames {
         if path != PATH {
             let text = format!("this port carries convoke frames at {PATH}, and nothing at {path}");
             let status = Status::unimplemented(text);
-            self.note(&status);
+            self.refusals.note(&ends.remote, &status.message());
             return status.into_http();
         }
         let limit = self.config.message_bytes_max as usize;
@@ -132,8 +121,10 @@ impl StreamingService<Bytes> for Accept {
         Box::pin(async move {
             let sink = Arc::clone(&frames.sink);
             let Frames { config, admission, .. } = &*frames;
+            let remote = ends.remote;
             let accepted = handshake::accept(config, admission, request.into_inner(), ends, sink);
-            let answering = accepted.await.inspect_err(|status| frames.note(status))?;
+            let note = |status: &Status| frames.refusals.note(&remote, &status.message());
+            let answering = accepted.await.inspect_err(note)?;
             Ok(tonic::Response::new(answering))
         })
     }

@@ -17,13 +17,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use convoke_transport::PeerName;
-use convoke_transport::parts::{Admission, Foreign, Seat, Seldom, TLS_REFUSAL};
+use convoke_transport::parts::{Admission, Foreign, Refusals, Seat, TLS_REFUSAL};
 use convoke_transport::sockets::{Accepting, linger};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -43,8 +42,6 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const REFUSAL: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
     Content-Length: 43\r\n\r\nthis port speaks gRPC, which needs HTTP/2.\r\n";
-/// Time between two refusals that are logged.
-pub(crate) const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// Longest list of headers, in bytes: convoke takes 16,000 bytes of metadata, which binary values
 /// spell with a third more.
 const HEADER_BYTES_MAX: u32 = 32 * 1024;
@@ -106,8 +103,7 @@ struct Acceptor<H> {
     terms: Arc<Terms>,
     admission: Arc<Admission>,
     stop: watch::Receiver<Option<Duration>>,
-    /// Refusals that are logged: strangers choose how many there are.
-    seldom: Mutex<Seldom>,
+    refusals: Refusals,
 }
 
 impl Server {
@@ -125,7 +121,7 @@ impl Server {
             terms,
             admission,
             stop: stopped,
-            seldom: Mutex::new(Seldom::new(LOG_PERIOD)),
+            refusals: Refusals::new(),
         });
         let accepting = Accepting::start(listener, move |stream| acceptor.admit(stream));
         Ok(Self { local, accepting, stop })
@@ -169,13 +165,11 @@ impl<H: Handler> Acceptor<H> {
         });
     }
 
-    /// Counts the refusals that people should hear of, and logs one of them a second.
     fn note(&self, peer: SocketAddr, refused: &Refused) {
         if refused.is_noise() {
-            return tracing::debug!(%peer, reason = %refused, "connection refused or lost");
-        }
-        if let Some(left_out) = self.seldom.lock().pass(Instant::now()) {
-            tracing::info!(%peer, reason = %refused, left_out, "connection refused or lost");
+            self.refusals.note_noise(&peer, refused);
+        } else {
+            self.refusals.note(&peer, refused);
         }
     }
 

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use convoke_transport::parts::Refusals;
 use convoke_transport::{CloseReason, Hello, Sink};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -54,6 +55,7 @@ pub(crate) struct Engine<P: Provider> {
     is_minder_resting: AtomicBool,
     /// Counts the deliveries begun and ended: odd while one is under way.
     deliveries: AtomicU64,
+    refusals: Refusals,
 }
 
 /// Running state of the engine. Its term changes under the same lock.
@@ -92,6 +94,7 @@ impl<P: Provider> Engine<P> {
             minder_signal: Notify::new(),
             is_minder_resting: AtomicBool::new(false),
             deliveries: AtomicU64::new(0),
+            refusals: Refusals::new(),
         })
     }
 
@@ -198,7 +201,7 @@ impl<P: Provider> Engine<P> {
                 if let Err(error) =
                     self.handle_request(listener, request, (local, peer), &private_data)
                 {
-                    tracing::info!(%peer, %error, "connection refused");
+                    self.refusals.note(&peer, &error);
                 }
             }
             Event::Resolved { tag, local } => self.with(tag, |wire| wire.handle_resolved(local)),

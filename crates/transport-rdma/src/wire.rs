@@ -298,7 +298,7 @@ impl<P: Provider> Wire<P> {
             bytes::Bytes::from_owner(guard)
         };
         if let Err(fault) = link.handle_message(Slot(slot), &message, lend) {
-            tracing::info!(tag = self.tag.get(), %fault, "the peer broke the protocol");
+            tracing::debug!(tag = self.tag.get(), %fault, "the peer broke the protocol");
         }
         message.recycle();
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use convoke_transport::parts::Admission;
+use convoke_transport::parts::{Admission, Refusals};
 use convoke_transport::sockets::{self, Accepting, Accepts};
 use convoke_transport::{Address, ListenError, Listener, Sink};
 use tokio::time::timeout;
@@ -24,6 +24,7 @@ struct Acceptor {
     config: Arc<Config>,
     admission: Arc<Admission>,
     sink: Arc<dyn Sink>,
+    refusals: Refusals,
 }
 
 /// Binds the first socket address of `address` that can be bound, and accepts there.
@@ -39,7 +40,7 @@ pub(crate) async fn listen(
         .map_err(|message| ListenError::Identity { address: address.clone(), message })?;
     let failed = |message: String| ListenError::Bind { address: address.clone(), message };
     let backlog = config.common.listen_backlog;
-    let acceptor = Acceptor { config, admission, sink };
+    let acceptor = Acceptor { config, admission, sink, refusals: Refusals::new() };
     #[cfg(unix)]
     if address.scheme() == unix::SCHEME {
         let listener =
@@ -82,7 +83,7 @@ impl Acceptor {
         let slot = match self.admission.begin(&peer.clone().into()) {
             Ok(slot) => slot,
             Err(text) => {
-                tracing::debug!("connection refused: {text}");
+                self.refusals.note_noise(&peer, &text);
                 return handshake::refuse_at_once(&stream, &text);
             }
         };
@@ -101,11 +102,9 @@ impl Acceptor {
         };
         match timeout(self.config.common.handshake_timeout, handshake).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) if error.is_noise() => {
-                tracing::debug!(?peer, %error, "connection refused");
-            }
-            Ok(Err(error)) => tracing::info!(?peer, %error, "connection refused"),
-            Err(_) => tracing::debug!(?peer, "connection refused: no hello in time"),
+            Ok(Err(error)) if error.is_noise() => self.refusals.note_noise(&peer, &error),
+            Ok(Err(error)) => self.refusals.note(&peer, &error),
+            Err(_) => self.refusals.note_noise(&peer, &"no hello in time"),
         }
     }
 }

@@ -29,6 +29,7 @@ mod frames;
 mod hung;
 mod recorder;
 mod setup;
+mod victim;
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub use frames::*;
 pub use hung::*;
 pub use recorder::{Gate, Recorder, Seen};
 pub use setup::*;
+pub use victim::Victim;
 
 /// Time that a part waits for what must happen: far longer than it takes, so that only a hang runs
 /// into it.

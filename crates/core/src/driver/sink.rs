@@ -103,7 +103,11 @@ impl Driver {
         let (peer, scheme, reason) = (link.peer.node, link.scheme, unwanted.name());
         match unwanted {
             Unwanted::ShuttingDown => tracing::debug!(%peer, scheme, reason, "connection refused"),
-            _ => tracing::warn!(%peer, scheme, reason, "connection refused: {unwanted}"),
+            _ => {
+                if let Some(left_out) = self.refused.pass() {
+                    tracing::warn!(%peer, scheme, reason, left_out, "connection refused: {unwanted}");
+                }
+            }
         }
         self.telemetry.on_refused(link, reason);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_core::seam::Seldom;
 use convoke_core::time::Timestamp;
 use convoke_core::transport::{CloseReason, Connection, Hello, Lane, Link, Received, Sink};
 
@@ -157,13 +158,13 @@ impl State {
         match frame {
             Incoming::Data(frame) => {
                 if let Err(fault) = self.node.handle_frame(now, from, frame) {
-                    tracing::warn!(?from, %fault, "a frame was dropped");
+                    note_dropped(from, &fault);
                 }
             }
             Incoming::Control(message) => {
                 let Some(control) = &mut self.control else { return };
                 if let Err(fault) = control.handle_message(now, from, message) {
-                    tracing::warn!(?from, %fault, "a message was dropped");
+                    note_dropped(from, &fault);
                 }
             }
             Incoming::Roster(_) => {} // It is the same.
@@ -183,4 +184,12 @@ impl State {
 pub(super) async fn await_room(driver: Arc<Driver>, site: Site, connection: Arc<dyn Connection>) {
     std::future::poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
     driver.with(|state, now| state.has_room(now, site, &connection));
+}
+
+/// Logs that something a site sent breaks the rules. The site chooses how much there is.
+fn note_dropped(from: Site, fault: &dyn std::fmt::Display) {
+    static DROPPED: Seldom = Seldom::per_second(8);
+    if let Some(left_out) = DROPPED.pass() {
+        tracing::warn!(?from, %fault, left_out, "a frame was dropped");
+    }
 }

@@ -107,21 +107,6 @@ async fn no_protocol_over_tls_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_certificate_is_refused_with_an_alert() {
-    let (log, victim) = (Log::start(), victim().await);
-    let stream = TcpStream::connect(victim.address()).await.expect("the victim listens");
-    let refused = async {
-        let mut stream = tls_client::handshake(client_config(None, Some(b"h2")), stream).await?;
-        stream.write_all(PREFACE).await?;
-        stream.read_to_end(&mut Vec::new()).await
-    };
-    let refused = in_time(refused).await.expect_err("a node needs a certificate");
-    assert!(refused.to_string().contains("CertificateRequired"), "{refused}");
-    log.refused("it presented no certificate").await;
-    victim.lives_on().await;
-}
-
-#[tokio::test]
 async fn dialling_what_speaks_no_tls_says_so() {
     let answers: [(&[u8], &str); 3] = [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is no TLS"),

@@ -17,11 +17,16 @@ mod edge;
 mod handshakes;
 mod http2;
 #[cfg(feature = "tls")]
+#[path = "../../../transport/tests/support/identities.rs"]
+mod identities;
+#[cfg(feature = "tls")]
 #[path = "../../../transport/tests/support/log.rs"]
 mod log;
 #[cfg(feature = "tls")]
 mod nodes;
 mod over;
+#[cfg(feature = "tls")]
+mod secure;
 #[cfg(feature = "tls")]
 mod tls_client;
 mod transport;

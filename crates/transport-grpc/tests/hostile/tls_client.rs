@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -13,6 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::certificates::Issued;
 use crate::credulous::client_config;
+use crate::http2::PREFACE;
 use crate::in_time;
 use crate::over::channel_over;
 
@@ -31,4 +33,14 @@ pub(crate) async fn handshake(
 ) -> io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("victim").expect("it is a name");
     in_time(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+}
+
+/// Refusal of whoever comes with this certificate, or none. A client hears of it once it reads.
+pub(crate) async fn refusal(stream: TcpStream, issued: Option<&Issued>) -> String {
+    let refused = async {
+        let mut stream = handshake(client_config(issued, Some(b"h2")), stream).await?;
+        stream.write_all(PREFACE).await?;
+        stream.read_to_end(&mut Vec::new()).await
+    };
+    in_time(refused).await.expect_err("it is refused").to_string()
 }

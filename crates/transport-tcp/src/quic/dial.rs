@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::id::NodeId;
+use convoke_transport::identity::IdentitySeam as _;
 use convoke_transport::{Address, Connection, DialError, Sink};
 use parking_lot::Mutex;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, Endpoint};
@@ -77,6 +78,9 @@ pub(crate) async fn dial(
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, DialError> {
+    if let Err(message) = shared.identity.verify_own(sink.hello().node) {
+        return Err(DialError::Untrusted { address, message });
+    }
     let quic = match connect(shared, &address).await {
         Ok(quic) => quic,
         Err(Failure::Lost(lost)) => {

@@ -15,6 +15,7 @@ use convoke_transport::parts::{
 };
 use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
+use rustls::AlertDescription;
 use rustls::pki_types::CertificateDer;
 
 use crate::quic::config::Config;
@@ -45,7 +46,7 @@ pub(crate) struct Streams {
 pub(crate) enum HandshakeError {
     #[error("{0}")]
     Hello(#[from] HelloError),
-    #[error("the connection was lost: {0}")]
+    #[error("{}", lost_text(.0))]
     Lost(#[from] ConnectionError),
     #[error("it broke the handshake off")]
     BrokenOff,
@@ -55,8 +56,6 @@ pub(crate) enum HandshakeError {
     WrongNode { expected: NodeId, found: NodeId },
     #[error("{0}")]
     Untrusted(#[from] IdentityMismatch),
-    #[error("{0}")]
-    OwnIdentity(String),
 }
 
 impl From<ReadExactError> for HandshakeError {
@@ -94,9 +93,7 @@ impl HandshakeError {
                 DialError::WrongNode { address, expected, found }
             }
             Self::Lost(lost) => of_lost(&lost, address),
-            Self::Untrusted(_) | Self::OwnIdentity(_) => {
-                DialError::Untrusted { address, message: self.to_string() }
-            }
+            Self::Untrusted(_) => DialError::Untrusted { address, message: self.to_string() },
             other => DialError::Handshake { address, message: other.to_string() },
         }
     }
@@ -110,9 +107,27 @@ impl HandshakeError {
                 Some(format!("it expected {expected} here, not {found}"))
             }
             Self::Untrusted(mismatch) => Some(format!("not trusted: {mismatch}")),
-            Self::OwnIdentity(_) => Some("the dialler's own certificate is not right".into()),
             Self::Lost(_) | Self::BrokenOff => None,
         }
+    }
+}
+
+/// The words for a certificate that is not good are those of TLS over TCP.
+fn lost_text(lost: &ConnectionError) -> String {
+    match (alert(lost), lost) {
+        (Some(alert), ConnectionError::ConnectionClosed(_)) => {
+            let alert = u8::try_from(alert).map_or(AlertDescription::Unknown(0), Into::into);
+            format!("it does not accept this node's certificate: {alert:?}")
+        }
+        (Some(_), ConnectionError::TransportError(error)) => {
+            let text = &error.reason;
+            match text.strip_prefix("invalid peer certificate: ") {
+                Some(defect) => format!("its certificate is not accepted here: {defect}"),
+                None if text.contains("no certificates") => "it presented no certificate".into(),
+                None => text.clone(),
+            }
+        }
+        _ => format!("the connection was lost: {lost}"),
     }
 }
 
@@ -122,7 +137,7 @@ fn of_lost(lost: &ConnectionError, address: Address) -> DialError {
             let message = "it speaks QUIC, but not convoke over QUIC of this version".into();
             DialError::Handshake { address, message }
         }
-        (Some(_), _) => DialError::Untrusted { address, message: lost.to_string() },
+        (Some(_), _) => DialError::Untrusted { address, message: lost_text(lost) },
         (None, ConnectionError::ApplicationClosed(close)) => {
             let message = format!("it refused: {}", clean_text(&close.reason));
             DialError::Handshake { address, message }
@@ -155,7 +170,6 @@ pub(crate) async fn dial(
     let shaken = async {
         identity.verify_domain(&certificates(quic))?;
         let mine = greeting(config, &*sink, quic, None);
-        identity.verify_own(mine.hello.node).map_err(HandshakeError::OwnIdentity)?;
         streams.prioritise();
         streams.control.0.write_all(&mine.encode()).await?;
         streams.data.0.write_all(&[PREFACE]).await?;

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoke_transport::identity::IdentitySeam as _;
-use convoke_transport::{Address, ListenError, Listener, Sink};
+use convoke_transport::parts::Refusals;
+use convoke_transport::{Address, ListenError, Listener, Sink, sockets};
 use parking_lot::Mutex;
 use quinn::{Endpoint, Incoming};
 use tokio::task::AbortHandle;
@@ -14,7 +15,6 @@ use tokio::time::timeout;
 use crate::quic::handshake::{self, HandshakeError};
 use crate::quic::socket;
 use crate::quic::{SCHEME, Shared};
-use convoke_transport::sockets;
 
 #[derive(Debug)]
 struct QuicTransportListener {
@@ -28,6 +28,7 @@ struct Acceptor {
     shared: Arc<Shared>,
     listening: IpAddr,
     sink: Arc<dyn Sink>,
+    refusals: Refusals,
 }
 
 /// Binds the first socket address of `address` that can be bound, and accepts there.
@@ -48,7 +49,8 @@ pub(crate) async fn listen(
     let endpoint = sockets::first(&resolved, bind).map_err(failed)?;
     let socket = endpoint.local_addr().map_err(failed)?;
     let local = sockets::of_socket(SCHEME, socket);
-    let acceptor = Arc::new(Acceptor { shared, listening: socket.ip(), sink });
+    let (listening, refusals) = (socket.ip(), Refusals::new());
+    let acceptor = Arc::new(Acceptor { shared, listening, sink, refusals });
     tracing::debug!(address = %local, "listening");
     let accepting = tokio::spawn(acceptor.run(endpoint.clone())).abort_handle();
     Ok(Box::new(QuicTransportListener { local, endpoint: Mutex::new(Some(endpoint)), accepting }))
@@ -88,7 +90,7 @@ impl Acceptor {
         let slot = match admission.begin(&incoming.remote_address().into()) {
             Ok(slot) => slot,
             Err(text) => {
-                tracing::debug!("connection refused: {text}");
+                self.refusals.note_noise(&incoming.remote_address(), &text);
                 return incoming.refuse();
             }
         };
@@ -109,11 +111,9 @@ impl Acceptor {
         let peer = incoming.remote_address();
         match timeout(self.shared.config.common.handshake_timeout, self.accept(incoming)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) if error.is_noise() => {
-                tracing::debug!(%peer, %error, "connection refused");
-            }
-            Ok(Err(error)) => tracing::info!(%peer, %error, "connection refused"),
-            Err(_) => tracing::debug!(%peer, "connection refused: no hello in time"),
+            Ok(Err(error)) if error.is_noise() => self.refusals.note_noise(&peer, &error),
+            Ok(Err(error)) => self.refusals.note(&peer, &error),
+            Err(_) => self.refusals.note_noise(&peer, &"no hello in time"),
         }
     }
 

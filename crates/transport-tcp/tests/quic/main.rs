@@ -7,10 +7,14 @@ mod certificates;
 #[path = "../../../transport/tests/support/credulous.rs"]
 mod credulous;
 mod hostile;
+#[path = "../../../transport/tests/support/identities.rs"]
 mod identities;
 mod large;
+#[path = "../../../transport/tests/support/log.rs"]
+mod log;
 mod moving;
 mod raw;
+mod secure;
 #[path = "../../../transport/tests/support/trust.rs"]
 mod trust;
 

@@ -26,6 +26,11 @@ pub(crate) fn socket(address: &Address) -> SocketAddr {
 impl Raw {
     /// Connects and opens the lanes, without a word.
     pub(crate) async fn connect(to: &Address, issued: &Issued) -> Self {
+        Self::connect_with(to, Some(issued)).await
+    }
+
+    /// The same with any certificate, or none.
+    pub(crate) async fn connect_with(to: &Address, issued: Option<&Issued>) -> Self {
         let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port is free");
         endpoint.set_default_client_config(client_config(issued, b"convoke/1"));
         let connecting = endpoint.connect(socket(to), "any").expect("the address is good");
@@ -83,8 +88,8 @@ pub(crate) fn word(kind: u32, len: usize) -> [u8; 4] {
     (kind << 30 | u32::try_from(len).expect("tests use short frames")).to_le_bytes()
 }
 
-pub(crate) fn client_config(issued: &Issued, protocol: &[u8]) -> ClientConfig {
-    let tls = credulous::client_config(Some(issued), Some(protocol));
+pub(crate) fn client_config(issued: Option<&Issued>, protocol: &[u8]) -> ClientConfig {
+    let tls = credulous::client_config(issued, Some(protocol));
     let tls = QuicClientConfig::try_from(tls).expect("ring has the initial suite");
     ClientConfig::new(Arc::new(tls))
 }

@@ -6,11 +6,12 @@ mod certificates;
 #[path = "../../../transport/tests/support/credulous.rs"]
 mod credulous;
 mod foreign;
+#[path = "../../../transport/tests/support/identities.rs"]
 mod identities;
 #[path = "../../../transport/tests/support/log.rs"]
 mod log;
 mod node;
 mod raw;
-mod reload;
+mod secure;
 #[path = "../../../transport/tests/support/trust.rs"]
 mod trust;

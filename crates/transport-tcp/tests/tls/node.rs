@@ -7,7 +7,7 @@ use convoke_transport::conformance::Recorder;
 use convoke_transport::{Address, CloseReason, Connection, DialError, Lane, Listener, Transport};
 use convoke_transport_tcp::{Identity, TcpTransport, TcpTransportBuilder};
 
-use crate::certificates::{Authority, Issued};
+use crate::certificates::Authority;
 use crate::trust::{identity, identity_of};
 
 /// The id of the victim.
@@ -18,7 +18,6 @@ pub(crate) const HONEST: u64 = 2;
 /// A node that listens with TLS, and an honest one connected to it.
 pub(crate) struct Victim {
     pub(crate) authority: Authority,
-    pub(crate) identity: Identity,
     pub(crate) sink: Arc<Recorder>,
     pub(crate) listener: Box<dyn Listener>,
     pub(crate) honest: Arc<Recorder>,
@@ -33,28 +32,18 @@ impl Victim {
     pub(crate) async fn with(builder: TcpTransportBuilder) -> Self {
         let authority = Authority::new();
         let identity = identity(&authority.issue([VICTIM]), &authority);
-        let transport = builder.tls(identity.clone()).build().expect("the settings are legal");
+        let transport = builder.tls(identity).build().expect("the settings are legal");
         let (sink, honest) = (Arc::new(Recorder::new(VICTIM)), Arc::new(Recorder::new(HONEST)));
         let address = "tls://127.0.0.1:0".parse().expect("it is an address");
         let listener = transport.listen(&address, Arc::clone(&sink) as _).await.expect("it binds");
         let trusted = identity_of(&authority, HONEST);
         let to_victim = dial(trusted, &listener.local_address(), &honest).await;
         let to_victim = to_victim.expect("the honest one is let in");
-        Self { authority, identity, sink, listener, honest, to_victim }
+        Self { authority, sink, listener, honest, to_victim }
     }
 
     pub(crate) fn address(&self) -> Address {
         self.listener.local_address()
-    }
-
-    /// Dials the victim as `node`, with a certificate that need not be good.
-    pub(crate) async fn dial_with(
-        &self,
-        issued: &Issued,
-        node: u64,
-    ) -> Result<Arc<dyn Connection>, DialError> {
-        let identity = identity(issued, &self.authority);
-        dial(identity, &self.address(), &Arc::new(Recorder::new(node))).await
     }
 
     /// Asserts that the honest connection still carries frames, that new ones are accepted, and

@@ -8,10 +8,10 @@ use bytes::BufMut;
 use convoke_transport::Address;
 use convoke_transport::conformance::PATIENCE;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::certificates::Issued;
-use crate::credulous::{client_config, server_config};
+use crate::credulous::client_config;
 
 pub(crate) type RawClient = StreamOwned<ClientConnection, TcpStream>;
 
@@ -39,26 +39,6 @@ pub(crate) fn say(raw: &mut RawClient, bytes: &[u8]) -> Result<Vec<u8>, String> 
     let mut heard = Vec::new();
     raw.read_to_end(&mut heard).map_err(said)?;
     Ok(heard)
-}
-
-/// Accepts one connection, with any certificate or none, reads a hello and answers with `answer`.
-pub(crate) fn serve_once(
-    listener: std::net::TcpListener,
-    issued: Issued,
-    answer: Vec<u8>,
-) -> tokio::task::JoinHandle<()> {
-    tokio::task::spawn_blocking(move || {
-        let (socket, _) = listener.accept().expect("somebody dials");
-        socket.set_read_timeout(Some(PATIENCE)).expect("it is not zero");
-        let server = ServerConnection::new(Arc::new(server_config(&issued, None)));
-        let mut raw = StreamOwned::new(server.expect("the settings are legal"), socket);
-        let mut hello = [0; 64];
-        if raw.read(&mut hello).is_ok() {
-            raw.write_all(&answer).expect("the dialler reads");
-        }
-        // To the end, however it comes.
-        let _ = raw.read_to_end(&mut Vec::new());
-    })
 }
 
 /// The hello of a node with the usual limits.

@@ -10,7 +10,8 @@ use super::chunk::Fault;
 use super::counters::LiveCounters;
 use super::life::Closing;
 use super::seats::Seat;
-use crate::{CloseReason, Connection, Lane, Sink};
+use super::seldom::Seldom;
+use crate::{CloseReason, Connection, Lane, Link, Sink};
 
 /// A connection that can be ended and is counted.
 pub trait Ends: Connection + 'static {
@@ -101,13 +102,17 @@ impl<C: Ends> Drop for Lifetime<C> {
         }
         self.connection.end(self.reason.clone());
         let link = self.connection.link();
-        tracing::info!(
-            peer = %link.peer.node,
-            nonce = link.nonce.0,
-            reason = %self.reason,
-            "connection closed"
-        );
+        note_closed(link, &self.reason);
         self.sink.on_closed(link, self.reason.clone());
+    }
+}
+
+/// Logs the end of a connection. Peers choose how many there are, so not of each in a flood.
+pub fn note_closed(link: &Link, reason: &CloseReason) {
+    static SELDOM: Seldom = Seldom::per_second(32);
+    if let Some(left_out) = SELDOM.pass() {
+        let (peer, nonce) = (link.peer.node, link.nonce.0);
+        tracing::info!(%peer, nonce, %reason, left_out, "connection closed");
     }
 }
 

@@ -1,32 +1,52 @@
-//! A bound on how often something that strangers cause is logged.
+//! A bound on how often something that peers cause is logged.
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Lets one event through in each period, and counts those that it leaves out.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Lets so many events through in a second, and counts those that it leaves out.
 #[derive(Debug)]
 pub struct Seldom {
-    period: Duration,
-    /// The last one let through.
-    last: Option<Instant>,
+    per_second: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Beginning of the second that is under way; `None` before the first event.
+    since: Option<Instant>,
+    passed: u32,
     left_out: u64,
 }
 
 impl Seldom {
-    /// With this time between two events that are let through; the first one always is.
-    pub fn new(period: Duration) -> Self {
-        Self { period, last: None, left_out: 0 }
+    /// With so many events let through in a second; the first always is.
+    pub const fn per_second(count: u32) -> Self {
+        let state = State { since: None, passed: 0, left_out: 0 };
+        Self { per_second: count, state: Mutex::new(state) }
     }
 
     /// Lets an event through, with how many before it were left out, or leaves it out.
-    pub fn pass(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.period) {
-            self.left_out += 1;
+    pub fn pass(&self) -> Option<u64> {
+        self.pass_at(Instant::now())
+    }
+
+    fn pass_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock();
+        let is_over = |since| now < since || now - since >= PERIOD;
+        if state.since.is_none_or(is_over) {
+            state.since = Some(now);
+            state.passed = 0;
+        }
+        if state.passed == self.per_second {
+            state.left_out += 1;
             return None;
         }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.left_out))
+        state.passed += 1;
+        Some(std::mem::take(&mut state.left_out))
     }
 }
 
@@ -35,11 +55,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_period_passes_and_tells_how_many_did_not() {
-        let (period, begun) = (Duration::from_secs(1), Instant::now());
-        let mut seldom = Seldom::new(period);
-        let passed: Vec<_> = (0..25).filter_map(|i| seldom.pass(begun + period * i / 10)).collect();
-        assert_eq!(passed, [0, 9, 9]);
-        assert_eq!(seldom.pass(begun + 10 * period), Some(4));
+    fn so_many_a_second_pass_and_tell_how_many_did_not() {
+        let (seldom, begun) = (Seldom::per_second(2), Instant::now());
+        let at = |tenths: u32| begun + PERIOD * tenths / 10;
+        let passed: Vec<_> = (0..25).filter_map(|tenth| seldom.pass_at(at(tenth))).collect();
+        assert_eq!(passed, [0, 0, 8, 0, 8, 0]);
+        assert_eq!(seldom.pass_at(at(100)), Some(3));
     }
 }
