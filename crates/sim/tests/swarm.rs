@@ -101,7 +101,7 @@ fn all_properties_hold_when_copies_come_as_late_as_anything_is_remembered() {
 
 /// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the
 /// faults of the cores have tests of their own beside them.
-const ONCE_FAULTY: [(Kind, u64); 22] = [
+const ONCE_FAULTY: [(Kind, u64); 23] = [
     (Kind::SlowParentLink, 587_081_440_069_809),
     (Kind::SlowParentLink, 900_000_198_767),
     (Kind::Storm, 900_000_570_608),
@@ -124,6 +124,7 @@ const ONCE_FAULTY: [(Kind, u64); 22] = [
     (Kind::SlowParentLink, 4_000_000_008_079),
     (Kind::Liars, 9_000_000_082_298),
     (Kind::LateCopies, 9_000_000_117_045),
+    (Kind::Crashes, 8_000_000_307_982),
 ];
 
 #[test]

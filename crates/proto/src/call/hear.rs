@@ -316,7 +316,7 @@ impl Call {
         if self.tree.hear(task, holder) {
             self.liveness.forget_root_link(task);
         }
-        self.liveness.note_news(&task.path);
+        self.liveness.note_news(&self.tree, task);
         true
     }
 
@@ -423,7 +423,7 @@ impl Call {
             Ok(is_news) => {
                 if is_news {
                     self.liveness.note_progress(now);
-                    self.liveness.note_news(&task.path);
+                    self.liveness.note_news(&self.tree, task);
                     if children == 0 && replies == 0 {
                         self.tell_silent(&task.path);
                     }

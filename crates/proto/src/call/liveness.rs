@@ -7,8 +7,8 @@
 //! - **`NodeDown`** (may have run) when its node answered *fenced* where nobody is left who would
 //!   say that the request was lost: the node does not know of it, and a connection to the sender's
 //!   node has ended, or that node does not know of the task that sent the request, or cannot be
-//!   reached. The sender, or who it handed its branch to, may hold the request still, and a later
-//!   life of the node take it;
+//!   reached, or nobody has named the sender. The sender, or who it handed its branch to, may hold
+//!   the request still, and a later life of the node take it;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
 //!   delivered the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
@@ -156,13 +156,15 @@ impl Liveness {
         self.worry_at = now + self.worry_min;
     }
 
-    /// Its node has been heard of about this branch.
-    pub(super) fn note_news(&mut self, path: &Path) {
-        if !self.suspects.is_empty() {
-            self.suspects.remove(path);
+    /// The node of a task has been heard of about it. Once the branch has gone on from there, that
+    /// says nothing of where it is now.
+    pub(super) fn note_news(&mut self, tree: &Tree, task: &TaskKey) {
+        if self.suspects.is_empty() && self.unknown.is_empty() {
+            return;
         }
-        if !self.unknown.is_empty() {
-            self.unknown.remove(path);
+        if tree.get(&task.path).is_none_or(|branch| branch.hop <= task.hop) {
+            self.suspects.remove(&task.path);
+            self.unknown.remove(&task.path);
         }
     }
 
@@ -466,7 +468,7 @@ impl Call {
             TaskStatus::Unknown => {
                 self.liveness.unknown.insert(task.path.clone());
             }
-            TaskStatus::Running => self.liveness.note_news(&task.path),
+            TaskStatus::Running => self.liveness.note_news(&self.tree, task),
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
                 if self.hold(&next, Holder { node: *node, relay: None }) {
@@ -509,12 +511,16 @@ impl Call {
 
     /// True when nobody is left who would say that the request of a task was lost: a connection to
     /// the node of its sender has ended since the call was opened, or that node does not know of
-    /// the sender, or is away.
+    /// the sender, or is away, or nobody has said which node that is.
     fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
         let Some((sender, holder)) = self.sender_of(task) else {
-            // Nobody knows where a sender was whose own parent failed before it said so.
             let parent = task.path.parent().filter(|_| task.hop == 0);
-            return parent.is_some_and(|(parent, _)| self.has_failed_parent(&parent));
+            return match parent {
+                // Nobody knows where a sender was whose own parent failed before it said so.
+                Some((parent, _)) => self.has_failed_parent(&parent),
+                // A later hop that nobody has named was heard of itself: its request had come.
+                None => true,
+            };
         };
         let asked = self.liveness.senders.get(&sender).filter(|asked| asked.node == holder.node);
         asked.is_some_and(|asked| asked.is_gone)

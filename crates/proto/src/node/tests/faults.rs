@@ -440,3 +440,74 @@ fn a_branch_of_a_sender_that_was_never_named_is_fenced() {
     ];
     assert_eq!(mesh.told(1, call), told);
 }
+
+/// A branch of node 1 that went from 3 to 2 and on to another task there, which node 1 has heard
+/// of alone: where the task before it was, nobody has said.
+fn handed_on_within_a_node() -> (Mesh, CallId) {
+    let (mut mesh, call) = Mesh::calling(3, &[3]);
+    let now = mesh.now;
+    for _ in 0..2 {
+        let (at, task) = mesh.task("/0");
+        mesh.with(at, |node| {
+            node.delegate(now, &task, branch(2)).unwrap();
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+    }
+    let (at, task) = mesh.task("/0");
+    assert_eq!((at, task.task.hop), (2, 2));
+    mesh.with(2, |node| {
+        node.reply(now, &task, Bytes::from_static(b"one")).unwrap();
+        node.handle_yield(now, &task);
+        node.reply(now, &task, Bytes::from_static(b"of two")).unwrap();
+    });
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0"]);
+    (mesh, call)
+}
+
+/// Found by the simulation (crashes, seed 8000000307982): a node that had sent the branch on lost
+/// its connection to the dead node, too, and by saying so took the suspicion away.
+#[test]
+fn the_word_of_an_earlier_hop_is_no_news_of_where_the_branch_went() {
+    let (mut mesh, call) = handed_on_within_a_node();
+    let (of_initiator, of_sender) = (mesh.link_between(1, 2), mesh.link_between(3, 2));
+    mesh.disconnect(1, of_initiator);
+    mesh.disconnect(3, of_sender);
+    assert_eq!(mesh.on_wire(), ["3-1 LINK_DOWN"]);
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, call), None, "it may still be heard of by another way");
+    mesh.pass(millis(20));
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0+2 at n2: the connection to the node was lost (it may have run)", "Partial"]
+    );
+}
+
+/// It was heard of while there was a connection, then known through others to run; so when its node
+/// was lost, nobody saw that.
+#[test]
+fn a_task_that_was_heard_of_alone_is_fenced_once_its_node_does_not_know_it() {
+    let (mut mesh, call) = handed_on_within_a_node();
+    mesh.pass(millis(45));
+    let link = mesh.link_between(1, 2);
+    mesh.disconnect(1, link);
+    mesh.disconnect(2, link);
+    mesh.pass(millis(5));
+    assert_eq!(mesh.on_wire(), ["1-3 PROBE"], "there is no other way to it");
+    mesh.deliver_all();
+    mesh.pass(millis(20));
+    assert_eq!(mesh.end(1, call), None, "it runs");
+    let of_sender = mesh.link_between(3, 2);
+    mesh.start(2, &Limits::default());
+    mesh.connect(2, 1);
+    mesh.disconnect(3, of_sender);
+    for _ in 0..3 {
+        mesh.pass(millis(500));
+        mesh.deliver_all();
+    }
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0+2 at n2: the connection to the node was lost (it may have run)", "Partial"]
+    );
+}
