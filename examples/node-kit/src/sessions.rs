@@ -163,14 +163,10 @@ impl Begin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// See [`Begin::Forgotten`].
-    #[error(
-        "the request is older than what its session remembers: it may have run, and its reply is gone"
-    )]
+    #[error("the request is older than what its session remembers: it may have run")]
     Forgotten,
     /// See [`Begin::Expired`].
-    #[error(
-        "the session is not known here, any more or at all: requests of it may have run; open another"
-    )]
+    #[error("the session is not known here, or not any more: its requests may have run")]
     Expired,
 }
 
