@@ -423,7 +423,11 @@ impl Call {
             Ok(is_news) => {
                 if is_news {
                     self.liveness.note_progress(now);
-                    self.liveness.note_news(&self.tree, task);
+                    // Others may have carried it: of the node where the branch is, it says nothing,
+                    // only that the branch has left an earlier one.
+                    if self.tree.get(&task.path).is_some_and(|branch| branch.hop < task.hop) {
+                        self.liveness.note_news(&self.tree, task);
+                    }
                     if children == 0 && replies == 0 {
                         self.tell_silent(&task.path);
                     }

@@ -478,6 +478,7 @@ impl Call {
             }
             TaskStatus::Closed { entry, .. } if entry.task != *task => {}
             TaskStatus::Closed { entry, replies_by } => {
+                self.liveness.note_news(&self.tree, task);
                 self.apply_entry(now, entry, EntryBy::Recovered);
                 if self.is_way_spent(now, &by, *replies_by, links) {
                     self.fail_missing(task);

@@ -511,3 +511,28 @@ fn a_task_that_was_heard_of_alone_is_fenced_once_its_node_does_not_know_it() {
         ["branch /0+2 at n2: the connection to the node was lost (it may have run)", "Partial"]
     );
 }
+
+/// Of how its node is, an entry that others carried says nothing: the reply may be lost with it.
+#[test]
+fn a_carried_entry_is_no_news_of_the_node_that_owes_a_reply() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    mesh.with(2, |node| {
+        node.reply(now, &task, Bytes::from_static(b"lost")).unwrap();
+        node.delegate(now, &task, branch(3)).unwrap();
+        node.finish(now, &task);
+    });
+    assert_eq!(mesh.hold_back("REPLY").len(), 1);
+    mesh.deliver_all();
+    let link = mesh.link_between(1, 2);
+    mesh.disconnect(1, link);
+    mesh.answer("/0/0", b"with the entry");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0"]);
+    mesh.pass(millis(20));
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0 at n2: the task ended but its reply was lost", "Partial"]
+    );
+}
