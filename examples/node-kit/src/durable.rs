@@ -64,6 +64,11 @@ impl<T> Held<T> {
         Self(value)
     }
 
+    /// Puts it into something else, still held.
+    pub fn map<U>(self, into: impl FnOnce(T) -> U) -> Held<U> {
+        Held(into(self.0))
+    }
+
     /// Says what it waits for.
     pub fn after(self, position: Position) -> Waiting<T> {
         Waiting { position, value: self.0 }

@@ -1,0 +1,316 @@
+//! A replica: acceptor, proposer and learner behind one door.
+
+mod electing;
+mod leading;
+mod learning;
+mod voting;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use convoke::NodeId;
+use node_kit::durable::Held;
+
+use self::learning::Behind;
+use super::acceptor::Acceptor;
+use super::ballot::{Ballot, Life, Lives, Slot, Value};
+use super::leader::{Role, majority};
+use super::log::Log;
+use super::message::{Answer, Ask, Record};
+
+/// A number by which a program knows what waits: a question to be answered, a read.
+pub type Token = u64;
+
+/// Settings of a [`Replica`].
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node.
+    pub node: NodeId,
+    /// All voters.
+    pub voters: BTreeSet<NodeId>,
+    /// Pause between rounds of an idle leader. Default 50 ms. A vote that is missing for twice as
+    /// long is asked for again.
+    pub heartbeat: Duration,
+    /// A leader that was not heard for so long is missed; one that is not heard by a majority stops
+    /// leading. Default 500 ms.
+    pub election_timeout: Duration,
+    /// Slots that are proposed and not chosen yet, at most. Default 32.
+    pub window: usize,
+    /// Bytes of values in one message, at most, where it has more than one. Default 1 MiB.
+    pub message_bytes_max: usize,
+    /// Decides how long a node waits for others in an election. Default: the id of the node.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Defaults for one of these voters.
+    pub fn new(node: NodeId, voters: impl IntoIterator<Item = NodeId>) -> Self {
+        Self {
+            node,
+            voters: voters.into_iter().collect(),
+            heartbeat: Duration::from_millis(50),
+            election_timeout: Duration::from_millis(500),
+            window: 32,
+            message_bytes_max: 1 << 20,
+            seed: node.get(),
+        }
+    }
+}
+
+/// Something to be done. Effects are done in the order in which they come.
+#[derive(Debug)]
+pub enum Effect {
+    /// Append to the ledger.
+    Append(Record),
+    /// Ask these nodes. No answer at all is an answer, too.
+    Ask {
+        /// The nodes.
+        to: Vec<NodeId>,
+        /// The question.
+        ask: Ask,
+    },
+    /// Answer a question.
+    Answer {
+        /// The question's.
+        token: Token,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Answer a question once all that was appended is durable.
+    AnswerDurable {
+        /// The question's.
+        token: Token,
+        /// The answer.
+        answer: Held<Answer>,
+    },
+    /// Give this node its own vote, by [`Replica::handle_answer`], once all that was appended is
+    /// durable.
+    Own(Held<Answer>),
+    /// Apply the next value of the log.
+    Apply {
+        /// Its slot.
+        slot: Slot,
+        /// The value.
+        value: Value,
+    },
+    /// Answer a read: all that was proposed before it is applied.
+    Ready(Token),
+    /// A read cannot be answered here: the node does not lead any more.
+    Unready(Token),
+    /// The node leads now, or does not any more, or follows somebody else. What it had proposed and
+    /// was not applied may be chosen or not.
+    Standing(Standing),
+    /// Fetch the snapshot of another node, install it, and say so by
+    /// [`Replica::handle_installed`], or give up by [`Replica::handle_not_installed`].
+    FetchSnapshot {
+        /// The node that has it.
+        from: NodeId,
+        /// It has all up to here.
+        upto: Slot,
+    },
+}
+
+/// Standing of a node in its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It knows of no leader.
+    #[default]
+    Leaderless,
+    /// It follows this one.
+    Following(NodeId),
+    /// It leads this ballot.
+    Leading(Ballot),
+    /// The cluster was formed with another ledger of this node: it learns, and is never counted.
+    Uncounted,
+}
+
+/// Reason why something cannot be proposed or read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node does not lead")]
+pub struct NotLeading {
+    /// The node that might.
+    pub leader: Option<NodeId>,
+}
+
+/// One node of a replicated log.
+#[derive(Debug)]
+pub struct Replica {
+    settings: Settings,
+    life: Life,
+    lives: Option<Lives>,
+    acceptor: Acceptor,
+    log: Log,
+    role: Role,
+    standing: Standing,
+    /// The greatest ballot there was word of.
+    seen: Ballot,
+    /// When a leader was heard last.
+    heard: Option<Duration>,
+    /// When to do something about a leader.
+    election: Duration,
+    attempts: u64,
+    behind: Option<Behind>,
+    effects: VecDeque<Effect>,
+}
+
+impl Replica {
+    /// A node with a ledger of this number: an empty one, or one whose records are
+    /// [replayed](Replica::replay) now.
+    pub fn new(settings: Settings, life: Life) -> Self {
+        Self {
+            life,
+            lives: None,
+            acceptor: Acceptor::default(),
+            log: Log::default(),
+            role: Role::Following,
+            standing: Standing::Leaderless,
+            seen: Ballot::NONE,
+            heard: None,
+            election: Duration::ZERO,
+            attempts: 0,
+            behind: None,
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Takes a record of its ledger, in the order in which they were appended. What is known to be
+    /// chosen is applied again.
+    pub fn replay(&mut self, record: Record) {
+        match record {
+            Record::Life(life) => self.life = life,
+            Record::Promised(ballot) => {
+                self.acceptor.promise(ballot);
+            }
+            Record::Accepted { ballot, first, values } => {
+                for (slot, value) in (first.0..).map(Slot).zip(values) {
+                    if slot > self.log.chosen() {
+                        self.acceptor.accept(ballot, slot, value);
+                    }
+                }
+                self.acceptor.promise(ballot);
+            }
+            Record::Chosen { ballot, upto } => self.learn_accepted(ballot, upto),
+            Record::Learned { first, values } => self.learn_values(first, values),
+            Record::Trimmed { upto, lives } => self.jump(upto, lives),
+        }
+        self.effects.retain(|effect| matches!(effect, Effect::Apply { .. }));
+        self.seen = self.seen.max(self.acceptor.promised());
+    }
+
+    /// Begins, once all records are replayed.
+    pub fn start(&mut self, now: Duration) {
+        self.defer_election(now);
+        if self.settings.voters.len() == 1 {
+            self.election = now;
+        }
+    }
+
+    /// The next thing to be done.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Replica::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Duration {
+        let own = match &self.role {
+            Role::Leading(leading) => leading.next_beat,
+            _ => self.election,
+        };
+        self.behind.as_ref().and_then(Behind::due).map_or(own, |due| own.min(due))
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        match &self.role {
+            Role::Leading(leading) if leading.next_beat <= now => self.beat(now),
+            Role::Leading(_) => {}
+            _ if self.election <= now => self.canvass(now),
+            _ => {}
+        }
+        self.catch_up_if_due(now);
+    }
+
+    /// Its standing.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// The number of its ledger.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// All up to here is known to be chosen, and has been given out to be applied.
+    pub fn chosen(&self) -> Slot {
+        self.log.chosen()
+    }
+
+    /// All up to here is in a snapshot only.
+    pub fn trimmed(&self) -> Slot {
+        self.log.trimmed()
+    }
+
+    /// The greatest ballot it has promised.
+    pub fn promised(&self) -> Ballot {
+        self.acceptor.promised()
+    }
+
+    /// Records that bring back all that must not be forgotten, beside a snapshot of what was
+    /// applied up to now.
+    pub fn checkpoint(&self) -> Vec<Record> {
+        let mut records = vec![Record::Life(self.life)];
+        if let Some(lives) = &self.lives {
+            records.push(Record::Trimmed { upto: self.log.chosen(), lives: lives.clone() });
+        }
+        for (slot, ballot, value) in self.acceptor.iter() {
+            records.push(Record::Accepted { ballot, first: slot, values: vec![value.clone()] });
+        }
+        records.push(Record::Promised(self.acceptor.promised()));
+        records
+    }
+
+    /// Lets go of values up to here: a durable snapshot has them.
+    pub fn trim(&mut self, upto: Slot) {
+        self.log.trim(upto.min(self.log.chosen()));
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        let me = self.settings.node;
+        self.settings.voters.iter().copied().filter(|node| *node != me).collect()
+    }
+
+    /// So many others make a majority with this node.
+    fn others_needed(&self) -> usize {
+        self.needed().saturating_sub(1)
+    }
+
+    fn needed(&self) -> usize {
+        majority(self.settings.voters.len())
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        match self.standing {
+            Standing::Following(leader) => Some(leader),
+            Standing::Leading(_) => Some(self.settings.node),
+            Standing::Leaderless | Standing::Uncounted => None,
+        }
+    }
+
+    fn stand(&mut self, standing: Standing) {
+        if self.standing != standing && self.standing != Standing::Uncounted {
+            self.standing = standing;
+            self.effects.push_back(Effect::Standing(standing));
+        }
+    }
+
+    fn append(&mut self, record: Record) {
+        self.effects.push_back(Effect::Append(record));
+    }
+
+    fn ask(&mut self, to: Vec<NodeId>, ask: Ask) {
+        if !to.is_empty() {
+            self.effects.push_back(Effect::Ask { to, ask });
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A replica that learns what is chosen, from its leader's word and from others' logs.
+
+use std::time::Duration;
+
+use convoke::NodeId;
+
+use super::super::ballot::{Ballot, Lives, Slot, Value};
+use super::super::leader::Role;
+use super::super::message::{Ask, Record};
+use super::{Effect, Replica, Standing};
+
+/// Values that others know and this node does not.
+#[derive(Debug)]
+pub(super) struct Behind {
+    /// Up to here they are chosen.
+    target: Slot,
+    /// The node that is asked.
+    source: NodeId,
+    /// When somebody else is asked; `None` while a snapshot is fetched.
+    due: Option<Duration>,
+    /// How often nothing came since there was progress.
+    in_vain: u32,
+}
+
+impl Behind {
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.due
+    }
+}
+
+impl Replica {
+    /// The next value of the log is known.
+    pub(super) fn learn(&mut self, value: Value) {
+        if let Value::Formation(lives) = &value
+            && self.lives.is_none()
+        {
+            self.lives = Some(lives.clone());
+            self.check_life();
+        }
+        self.log.push(value.clone());
+        let slot = self.log.chosen();
+        self.acceptor.forget_upto(slot);
+        self.effects.push_back(Effect::Apply { slot, value });
+    }
+
+    /// All up to `upto` is chosen, says the leader of a ballot: so that is what was accepted of it,
+    /// since it proposes one value for a slot.
+    pub(super) fn learn_accepted(&mut self, ballot: Ballot, upto: Slot) {
+        let before = self.log.chosen();
+        while self.log.chosen() < upto {
+            let next = self.log.chosen().next();
+            let Some(value) = self.acceptor.accepted_in(ballot, next).cloned() else { break };
+            self.learn(value);
+        }
+        if self.log.chosen() > before {
+            self.append(Record::Chosen { ballot, upto: self.log.chosen() });
+        }
+    }
+
+    /// Takes chosen values of a log that begins at `first`.
+    pub(super) fn learn_values(&mut self, first: Slot, values: Vec<Value>) {
+        for (slot, value) in (first.0..).map(Slot).zip(values) {
+            if slot == self.log.chosen().next() {
+                self.learn(value);
+            }
+        }
+    }
+
+    fn check_life(&mut self) {
+        let own = self.lives.as_ref().and_then(|lives| lives.get(&self.settings.node));
+        if own != Some(&self.life) {
+            self.step_down();
+            self.stand(Standing::Uncounted);
+        }
+    }
+
+    /// Others know the log up to `target`: asks one of them.
+    pub(super) fn is_behind(&mut self, now: Duration, source: NodeId, target: Slot) {
+        if let Some(behind) = &mut self.behind {
+            behind.target = behind.target.max(target);
+            return;
+        }
+        self.behind = Some(Behind { target, source, due: None, in_vain: 0 });
+        self.ask_values(now);
+    }
+
+    fn ask_values(&mut self, now: Duration) {
+        let from = self.log.chosen().next();
+        let pause = 2 * self.settings.heartbeat;
+        let Some(behind) = &mut self.behind else { return };
+        behind.due = Some(now + pause);
+        let source = behind.source;
+        self.ask(vec![source], Ask::CatchUp { from });
+    }
+
+    /// Asks somebody else, when nothing came.
+    pub(super) fn catch_up_if_due(&mut self, now: Duration) {
+        let others = self.others();
+        let timeouts = self.settings.election_timeout.as_nanos()
+            / (2 * self.settings.heartbeat).as_nanos().max(1);
+        let Some(behind) = &mut self.behind else { return };
+        if others.is_empty() || behind.due.is_none_or(|due| due > now) {
+            return;
+        }
+        behind.in_vain += 1;
+        let at = others.iter().position(|node| *node == behind.source);
+        behind.source = others[at.map_or(0, |at| at + 1) % others.len()];
+        let is_hopeless = u128::from(behind.in_vain) > timeouts;
+        if is_hopeless && matches!(self.role, Role::Leading(_)) {
+            // Who knew it is gone: another ballot proposes it again.
+            self.behind = None;
+            self.step_down();
+            return self.defer_election(now);
+        }
+        self.ask_values(now);
+    }
+
+    pub(super) fn handle_chosen(
+        &mut self,
+        now: Duration,
+        from: NodeId,
+        first: Slot,
+        values: Vec<Value>,
+        chosen: Slot,
+    ) {
+        let before = self.log.chosen();
+        if first <= before.next() && first.plus(values.len()) > before.next() {
+            let new: Vec<Value> =
+                values.into_iter().skip(skip(before.next().since(first))).collect();
+            self.append(Record::Learned { first: before.next(), values: new.clone() });
+            self.learn_values(before.next(), new);
+            self.learned_from_others(now);
+        }
+        let known = self.log.chosen();
+        let Some(behind) = &mut self.behind else { return };
+        if known >= behind.target.max(chosen) {
+            self.behind = None;
+        } else if known > before {
+            (behind.in_vain, behind.source) = (0, from);
+            self.ask_values(now);
+        }
+    }
+
+    /// A leader's slots may be among what it has learned.
+    fn learned_from_others(&mut self, now: Duration) {
+        if let Role::Leading(leading) = &mut self.role {
+            leading.forget_upto(self.log.chosen());
+        }
+        self.learn_chosen();
+        self.answer_reads(now);
+    }
+
+    pub(super) fn handle_trimmed(&mut self, from: NodeId, trimmed: Slot) {
+        let Some(behind) = &mut self.behind else { return };
+        // Whoever answered: the one asked last may be slower than its turn is long.
+        if behind.due.is_some() && trimmed > self.log.chosen() {
+            behind.due = None;
+            self.effects.push_back(Effect::FetchSnapshot { from, upto: trimmed });
+        }
+    }
+
+    /// A snapshot of another node is what is applied now: all up to `upto`. One that is not ahead
+    /// of the log must not be installed.
+    pub fn handle_installed(&mut self, now: Duration, upto: Slot, lives: Lives) {
+        if upto <= self.log.chosen() {
+            return self.handle_not_installed(now);
+        }
+        self.jump(upto, lives);
+        self.learned_from_others(now);
+        if self.behind.as_ref().is_some_and(|behind| behind.target <= self.log.chosen()) {
+            self.behind = None;
+        } else {
+            self.ask_values(now);
+        }
+    }
+
+    /// A snapshot could not be fetched: somebody else is asked.
+    pub fn handle_not_installed(&mut self, now: Duration) {
+        if let Some(behind) = &mut self.behind {
+            behind.due = Some(now);
+        }
+    }
+
+    /// The log goes on behind a snapshot.
+    pub(super) fn jump(&mut self, upto: Slot, lives: Lives) {
+        self.lives = Some(lives);
+        self.check_life();
+        if upto > self.log.chosen() {
+            self.log.jump(upto);
+            self.acceptor.forget_upto(upto);
+        }
+    }
+}
+
+fn skip(slots: u64) -> usize {
+    usize::try_from(slots).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,81 @@
+//! Deliberate defects that the simulation must find: a check of the checks. Each is switched on at
+//! one place; without the feature `mutants` the question is a constant.
+
+/// One rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Promises leave before they are durable.
+    PromiseNotDurable,
+    /// Votes leave before they are durable.
+    VoteNotDurable,
+    /// A candidate asks others before its own promise is durable, so a restart takes the ballot
+    /// again.
+    BallotNotPersisted,
+    /// Accepting in a ballot promises nothing.
+    AcceptPromisesNothing,
+    /// Votes of all ballots add up.
+    VotesOfAllBallots,
+    /// Half of the voters are enough.
+    HalfIsEnough,
+    /// A new leader takes the value of the earliest ballot.
+    TakesEarliestValue,
+    /// A new leader closes gaps up: later values move to earlier slots.
+    GapsCloseUp,
+    /// A follower takes whatever it accepted for what the leader says is chosen.
+    LearnsAnyBallot,
+    /// A node that has lost its ledger is counted.
+    WipedNodeVotes,
+    /// A read waits for what is known to be chosen, not for what was proposed.
+    ReadsBelowProposed,
+    /// A read does not ask if its leader still leads.
+    ReadUnconfirmed,
+    /// Canvassed nodes support everybody.
+    SupportsEverybody,
+    /// A leader that nobody hears goes on.
+    LeadsUnheard,
+}
+
+impl Mutant {
+    /// Those that a simulation finds within 2,000 seeds.
+    pub const BY_SEEDS: [Self; 9] = [
+        Self::VoteNotDurable,
+        Self::HalfIsEnough,
+        Self::TakesEarliestValue,
+        Self::GapsCloseUp,
+        Self::LearnsAnyBallot,
+        Self::WipedNodeVotes,
+        Self::ReadsBelowProposed,
+        Self::SupportsEverybody,
+        Self::LeadsUnheard,
+    ];
+
+    /// Those that a simulation meets too seldom: a test of the rule itself finds them.
+    pub const BY_RULES: [Self; 5] = [
+        Self::PromiseNotDurable,
+        Self::BallotNotPersisted,
+        Self::AcceptPromisesNothing,
+        Self::VotesOfAllBallots,
+        Self::ReadUnconfirmed,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static CURRENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Switches this thread to one mutant, or back to the real protocol.
+#[cfg(feature = "mutants")]
+pub fn set(mutant: Option<Mutant>) {
+    CURRENT.set(mutant);
+}
+
+#[cfg(feature = "mutants")]
+pub(crate) fn is(mutant: Mutant) -> bool {
+    CURRENT.get() == Some(mutant)
+}
+
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn is(_: Mutant) -> bool {
+    false
+}

@@ -1,0 +1,416 @@
+//! A world of replicas without I/O: a seed decides what is late, lost, doubled, cut, crashed and
+//! wiped, and after every step the safety of the log is checked.
+//!
+//! ```
+//! let report = paxos::world::run(7)?;
+//! assert!(report.acknowledged > 0);
+//! # Ok::<(), paxos::world::Violation>(())
+//! ```
+//!
+//! Disks are simulated by their contract alone: what was appended is durable after a while, and a
+//! crash leaves what is durable and a seeded part of the rest. A run has two phases: faults as the
+//! seed draws them, then a time in which all heals, or all but a minority that stays away for good,
+//! and in which the cluster has to make progress.
+
+mod faults;
+mod node;
+mod truth;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke::NodeId;
+use convoke_sim::random::Random;
+
+pub use self::faults::{Menu, Stays};
+use self::node::{Left, Node};
+use self::truth::Truth;
+pub use self::truth::Violation;
+use crate::core::{Answer, Ask, Effect, Replica, Settings, Slot, Standing, Token, Value};
+
+/// Result of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Values that were proposed.
+    pub proposed: u64,
+    /// Of these, those that their proposer has applied in its own ballot.
+    pub acknowledged: u64,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Times that a node began to lead.
+    pub led: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Snapshots that went from one node to another.
+    pub installed: u64,
+    /// Folds all that happened: the same seed gives the same number.
+    pub trace: u64,
+}
+
+/// Runs a seed with the menu that it draws.
+///
+/// # Errors
+/// [`Violation`].
+pub fn run(seed: u64) -> Result<Report, Violation> {
+    run_menu(seed, Menu::draw(seed), false)
+}
+
+/// Runs a seed with this menu; `is_traced` prints every event.
+///
+/// # Errors
+/// [`Violation`].
+pub fn run_menu(seed: u64, menu: Menu, is_traced: bool) -> Result<Report, Violation> {
+    let mut world = World::new(seed, menu, is_traced);
+    world.run_faults()?;
+    world.run_healed()?;
+    Ok(world.report)
+}
+
+/// Something that is to happen.
+#[derive(Debug)]
+enum Event {
+    Ask { from: NodeId, life: u64, to: NodeId, ask: Ask },
+    Answer { from: NodeId, to: NodeId, life: u64, answer: Answer },
+    Timeout { node: NodeId },
+    Synced { node: NodeId, life: u64, position: usize },
+    Snapshot { from: NodeId, to: NodeId, life: u64 },
+    Restart { node: NodeId },
+    Clients,
+    Fault,
+}
+
+/// Nodes, what is under way between them, and what is true.
+#[derive(Debug)]
+pub struct World {
+    now: Duration,
+    random: Random,
+    menu: Menu,
+    nodes: BTreeMap<NodeId, Node>,
+    events: BTreeMap<(Duration, u64), Event>,
+    sequence: u64,
+    cuts: BTreeSet<(NodeId, NodeId)>,
+    /// Nodes that have lost a ledger.
+    wiped: BTreeSet<NodeId>,
+    /// Nodes that do not come back.
+    away: BTreeSet<NodeId>,
+    /// The node that hears nobody any more.
+    deaf: Option<NodeId>,
+    /// Questions that nodes have to answer: who asked, in which run of its process.
+    asked: BTreeMap<Token, (NodeId, u64)>,
+    truth: Truth,
+    report: Report,
+    is_healed: bool,
+    is_traced: bool,
+}
+
+impl World {
+    /// As many nodes as the menu says, all up, and nothing chosen.
+    pub fn new(seed: u64, menu: Menu, is_traced: bool) -> Self {
+        let mut world = Self {
+            now: Duration::ZERO,
+            random: Random::of(seed, 2),
+            nodes: BTreeMap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            cuts: BTreeSet::new(),
+            wiped: BTreeSet::new(),
+            away: BTreeSet::new(),
+            deaf: None,
+            asked: BTreeMap::new(),
+            truth: Truth::new(menu.nodes),
+            report: Report::default(),
+            is_healed: false,
+            is_traced,
+            menu,
+        };
+        for id in 1..=world.menu.nodes {
+            let node = NodeId::new(id);
+            let mut settings = Settings::new(node, (1..=world.menu.nodes).map(NodeId::new));
+            settings.seed = world.random.draw();
+            settings.window = world.menu.window;
+            settings.message_bytes_max = 400;
+            settings.election_timeout = Duration::from_millis(world.menu.election_ms);
+            settings.heartbeat = settings.election_timeout / 10;
+            let life = world.random.draw();
+            world.nodes.insert(node, Node::new(settings, life));
+            world.schedule(Duration::ZERO, Event::Restart { node });
+        }
+        world.schedule(Duration::ZERO, Event::Clients);
+        world
+    }
+
+    fn run_faults(&mut self) -> Result<(), Violation> {
+        self.schedule(Duration::ZERO, Event::Fault);
+        let end = self.now + self.menu.faulty_for;
+        while self.step(end)? {}
+        Ok(())
+    }
+
+    /// Does what is due next. True when there may be more before `end`.
+    fn step(&mut self, end: Duration) -> Result<bool, Violation> {
+        let Some(entry) = self.events.first_entry() else { return Ok(false) };
+        if entry.key().0 > end {
+            self.now = end;
+            return Ok(false);
+        }
+        let ((at, _), event) = entry.remove_entry();
+        self.now = at;
+        self.handle(event)?;
+        Ok(true)
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        self.trace(&event);
+        match event {
+            Event::Ask { from, life, to, ask } => {
+                let token = self.sequence;
+                self.sequence += 1;
+                self.asked.insert(token, (from, life));
+                let now = self.now;
+                self.input(to, |replica| replica.handle_ask(now, from, token, ask))?;
+            }
+            Event::Answer { from, to, life, answer } => {
+                let now = self.now;
+                if self.nodes[&to].run() == life {
+                    self.input(to, |replica| replica.handle_answer(now, from, answer))?;
+                }
+            }
+            Event::Timeout { node } => {
+                let now = self.now;
+                if self.nodes.get_mut(&node).is_some_and(|node| node.take_due(now)) {
+                    self.input(node, |replica| replica.handle_timeout(now))?;
+                }
+            }
+            Event::Synced { node, life, position } => self.synced(node, life, position)?,
+            Event::Snapshot { from, to, life } => self.install(from, to, life)?,
+            Event::Restart { node } => self.restart(node)?,
+            Event::Clients => self.clients()?,
+            Event::Fault => self.fault(),
+        }
+        Ok(())
+    }
+
+    /// Does something with the replica of a node that is up, and then what it wants done.
+    fn input(&mut self, node: NodeId, input: impl FnOnce(&mut Replica)) -> Result<(), Violation> {
+        self.with(node, |node| node.replica_mut().map(input))
+    }
+
+    /// Does something with a node that is up, and then what it wants done.
+    fn with(
+        &mut self,
+        node: NodeId,
+        input: impl FnOnce(&mut Node) -> Option<()>,
+    ) -> Result<(), Violation> {
+        let found = self.nodes.get_mut(&node).and_then(input);
+        if found.is_some() { self.drain(node) } else { Ok(()) }
+    }
+
+    /// Does what a node wants done.
+    fn drain(&mut self, id: NodeId) -> Result<(), Violation> {
+        while let Some(effect) = self.nodes.get_mut(&id).and_then(Node::poll_effect) {
+            self.perform(id, effect)?;
+        }
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        node.take_snapshot();
+        if let Some(at) = node.arm() {
+            self.schedule_at(at.max(now), Event::Timeout { node: id });
+        }
+        if let Some((life, position)) = self.nodes.get_mut(&id).and_then(Node::begin_sync) {
+            let pause = self.random.micros(self.menu.sync_us.clone());
+            self.schedule(pause, Event::Synced { node: id, life, position });
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, id: NodeId, effect: Effect) -> Result<(), Violation> {
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        let run = node.run();
+        match effect {
+            Effect::Append(record) => node.append(record),
+            Effect::Ask { to, ask } => {
+                for other in to {
+                    let event = |ask| Event::Ask { from: id, life: run, to: other, ask };
+                    self.send(id, other, ask.clone(), event);
+                }
+            }
+            Effect::Answer { token, answer } => self.leave(id, Left::Answer(token, answer)),
+            Effect::AnswerDurable { token, answer } => node.hold(token, answer),
+            Effect::Own(answer) => node.hold_own(answer),
+            Effect::Apply { slot, value } => {
+                let acknowledged = node.apply(slot, &value);
+                self.truth.applied(id, slot, &value)?;
+                if acknowledged {
+                    self.report.acknowledged += 1;
+                    self.truth.acknowledged(slot);
+                }
+            }
+            Effect::Ready(token) => {
+                self.report.reads += 1;
+                self.truth.read(id, token, node.applied())?;
+            }
+            Effect::Unready(token) => self.truth.forget_read(token),
+            Effect::Standing(standing) => {
+                node.stand(standing);
+                self.report.led += u64::from(matches!(standing, Standing::Leading(_)));
+            }
+            Effect::FetchSnapshot { from, .. } => {
+                let pause = self.random.micros(self.menu.delay_us.clone()) * 3;
+                self.schedule(pause, Event::Snapshot { from, to: id, life: run });
+            }
+        }
+        Ok(())
+    }
+
+    /// An answer leaves a node.
+    fn leave(&mut self, id: NodeId, left: Left) {
+        match left {
+            Left::Answer(token, answer) => {
+                let Some((to, life)) = self.asked.remove(&token) else { return };
+                self.truth.left(id, &answer);
+                let event = |answer| Event::Answer { from: id, to, life, answer };
+                self.send(id, to, answer, event);
+                if self.random.per_mille(self.menu.crash_per_mille) {
+                    self.crash(id, false);
+                }
+            }
+            Left::Own(answer) => {
+                self.truth.left(id, &answer);
+                let life = self.nodes[&id].run();
+                self.schedule(Duration::ZERO, Event::Answer { from: id, to: id, life, answer });
+            }
+        }
+    }
+
+    fn send<T: Clone>(&mut self, from: NodeId, to: NodeId, what: T, event: impl Fn(T) -> Event) {
+        if self.cuts.contains(&(from, to)) || self.random.per_mille(self.menu.lost_per_mille) {
+            return;
+        }
+        let copies = 1 + u64::from(self.random.per_mille(self.menu.copied_per_mille));
+        for _ in 0..copies {
+            let delay = self.random.micros(self.menu.delay_us.clone());
+            let is_late = self.random.per_mille(self.menu.late_per_mille);
+            self.schedule(if is_late { delay * 20 } else { delay }, event(what.clone()));
+        }
+    }
+
+    fn synced(&mut self, id: NodeId, life: u64, position: usize) -> Result<(), Violation> {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.run() == life) else {
+            return Ok(());
+        };
+        for left in node.synced(position) {
+            self.leave(id, left);
+        }
+        self.drain(id)
+    }
+
+    fn install(&mut self, from: NodeId, to: NodeId, life: u64) -> Result<(), Violation> {
+        let now = self.now;
+        let is_cut = self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from));
+        let snapshot = self.nodes[&from].snapshot().filter(|_| !is_cut);
+        self.report.installed += u64::from(snapshot.is_some());
+        if self.nodes[&to].run() != life {
+            return Ok(());
+        }
+        match snapshot {
+            Some((upto, lives)) => self.with(to, |node| node.install(now, upto, lives)),
+            None => self.input(to, |replica| replica.handle_not_installed(now)),
+        }
+    }
+
+    fn restart(&mut self, node: NodeId) -> Result<(), Violation> {
+        let now = self.now;
+        if self.away.contains(&node) {
+            return Ok(());
+        }
+        self.with(node, |node| node.restart(now))
+    }
+
+    /// Clients propose and read, wherever somebody says that it leads.
+    fn clients(&mut self) -> Result<(), Violation> {
+        let pause = self.random.micros(self.menu.pause_us.clone());
+        self.schedule(pause, Event::Clients);
+        let leading: Vec<NodeId> =
+            self.nodes.iter().filter(|(_, node)| node.leads()).map(|(id, _)| *id).collect();
+        for id in leading {
+            if self.random.chance(30) {
+                self.read(id)?;
+            }
+            if self.random.chance(60) {
+                self.propose(id)?;
+            }
+            if self.random.chance(5) && !self.is_healed {
+                self.input(id, Replica::hand_over)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn propose(&mut self, id: NodeId) -> Result<(), Violation> {
+        let now = self.now;
+        let number = self.report.proposed;
+        let value = Value::Commands(Bytes::from(number.to_le_bytes().to_vec()));
+        self.truth.proposed(&value);
+        self.report.proposed += 1;
+        self.with(id, |node| node.propose(now, value))
+    }
+
+    fn read(&mut self, id: NodeId) -> Result<(), Violation> {
+        let now = self.now;
+        let token = self.sequence;
+        self.sequence += 1;
+        self.truth.begin_read(token);
+        self.with(id, |node| node.replica_mut()?.read(now, token).ok())
+    }
+
+    /// Ends the faults, and wants progress.
+    fn run_healed(&mut self) -> Result<(), Violation> {
+        self.heal();
+        let end = self.now + HEALED_FOR;
+        let mut goal = None;
+        while self.step(end)? {
+            if goal.is_none() && self.now + HEALED_FOR / 2 > end {
+                goal = Some((self.truth.chosen(), self.report.led));
+            }
+        }
+        let (goal, led) = goal.unwrap_or_default();
+        if self.report.led > led + LEADERS_MAX {
+            return Err(Violation::Unstable { leaders: self.report.led - led });
+        }
+        if self.is_reached(goal) {
+            return Ok(());
+        }
+        Err(self.truth.stuck(self.nodes.values().map(|node| (node.applied(), node.standing()))))
+    }
+
+    /// True when every node that is up knows more than what was chosen then.
+    fn is_reached(&self, goal: Slot) -> bool {
+        let hears = |(id, node): &(&NodeId, &Node)| node.is_up() && self.deaf != Some(**id);
+        let mut up = self.nodes.iter().filter(hears);
+        goal >= Slot::FIRST && up.all(|(_, node)| node.applied() > goal)
+    }
+
+    fn schedule(&mut self, pause: Duration, event: Event) {
+        self.schedule_at(self.now + pause, event);
+    }
+
+    fn schedule_at(&mut self, at: Duration, event: Event) {
+        self.events.insert((at, self.sequence), event);
+        self.sequence += 1;
+    }
+
+    fn trace(&mut self, event: &Event) {
+        let text = format!("{:?} {event:?}", self.now);
+        self.report.trace = convoke_sim::random::digest(self.report.trace, text.as_bytes());
+        if self.is_traced {
+            println!("{text}");
+        }
+    }
+}
+
+/// So long the healed cluster has: half to find its leader, half to show progress.
+const HEALED_FOR: Duration = Duration::from_secs(12);
+
+/// So many nodes may begin to lead late, when nothing breaks any more.
+const LEADERS_MAX: u64 = 1;

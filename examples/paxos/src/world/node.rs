@@ -1,0 +1,253 @@
+//! A node of the world: a replica, its ledger, and what waits for that.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use node_kit::durable::{Durable, Held, Position, Waiting};
+
+use crate::core::{
+    Answer, Ballot, Effect, Life, Lives, Record, Replica, Settings, Slot, Standing, Token, Value,
+};
+
+/// Something that leaves a node.
+#[derive(Debug)]
+pub(super) enum Left {
+    /// To who asked.
+    Answer(Token, Answer),
+    /// To itself.
+    Own(Answer),
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    settings: Settings,
+    replica: Option<Replica>,
+    /// Counts the runs of its process.
+    run: u64,
+    ledger: Vec<Record>,
+    /// Records of the ledger that are durable.
+    durable: usize,
+    is_syncing: bool,
+    waiting: VecDeque<Waiting<Left>>,
+    /// All up to here is applied; of a snapshot, the same.
+    applied: Slot,
+    snapshot: Option<(Slot, Lives)>,
+    /// It is to write a snapshot once nothing waits for its ledger.
+    wants_snapshot: bool,
+    lives: Lives,
+    standing: Standing,
+    proposals: BTreeSet<(Slot, Ballot, Vec<u8>)>,
+    timeout: Option<Duration>,
+}
+
+impl Node {
+    pub(super) fn new(settings: Settings, life: Life) -> Self {
+        Self {
+            settings,
+            replica: None,
+            run: 0,
+            ledger: vec![Record::Life(life)],
+            durable: 1,
+            is_syncing: false,
+            waiting: VecDeque::new(),
+            applied: Slot::default(),
+            snapshot: None,
+            wants_snapshot: false,
+            lives: Lives::new(),
+            standing: Standing::Leaderless,
+            proposals: BTreeSet::new(),
+            timeout: None,
+        }
+    }
+
+    pub(super) fn run(&self) -> u64 {
+        self.run
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.replica.is_some()
+    }
+
+    pub(super) fn replica_mut(&mut self) -> Option<&mut Replica> {
+        self.replica.as_mut()
+    }
+
+    pub(super) fn applied(&self) -> Slot {
+        self.applied
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.standing, Standing::Leading(_)) && self.is_up()
+    }
+
+    pub(super) fn stand(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    pub(super) fn poll_effect(&mut self) -> Option<Effect> {
+        self.replica.as_mut()?.poll_effect()
+    }
+
+    /// When the timer of the replica is due, where that is not scheduled yet.
+    pub(super) fn arm(&mut self) -> Option<Duration> {
+        let due = self.replica.as_ref()?.poll_timeout();
+        if self.timeout.is_some_and(|armed| armed <= due) {
+            return None;
+        }
+        self.timeout = Some(due);
+        Some(due)
+    }
+
+    /// True when a timer that was armed is due.
+    pub(super) fn take_due(&mut self, now: Duration) -> bool {
+        let is_due = self.timeout.is_some_and(|armed| armed <= now);
+        if is_due {
+            self.timeout = None;
+        }
+        is_due
+    }
+
+    pub(super) fn append(&mut self, record: Record) {
+        self.ledger.push(record);
+    }
+
+    pub(super) fn hold(&mut self, token: Token, answer: Held<Answer>) {
+        let position = self.position();
+        self.waiting.push_back(answer.map(|answer| Left::Answer(token, answer)).after(position));
+    }
+
+    pub(super) fn hold_own(&mut self, answer: Held<Answer>) {
+        let position = self.position();
+        self.waiting.push_back(answer.map(Left::Own).after(position));
+    }
+
+    fn position(&self) -> Position {
+        Position::new(self.ledger.len() as u64)
+    }
+
+    /// Begins to make durable what is not, if anything waits for it.
+    pub(super) fn begin_sync(&mut self) -> Option<(u64, usize)> {
+        if self.is_syncing || self.waiting.is_empty() {
+            return None;
+        }
+        self.is_syncing = true;
+        Some((self.run, self.ledger.len()))
+    }
+
+    /// So much is durable: gives out what waited for it.
+    pub(super) fn synced(&mut self, position: usize) -> Vec<Left> {
+        self.is_syncing = false;
+        self.durable = self.durable.max(position.min(self.ledger.len()));
+        let durable = Durable::in_memory(Position::new(self.durable as u64));
+        let mut left = Vec::new();
+        while let Some(waiting) = self.waiting.pop_front() {
+            match waiting.release(&durable) {
+                Ok(value) => left.push(value),
+                Err(waiting) => {
+                    self.waiting.push_front(waiting);
+                    break;
+                }
+            }
+        }
+        left
+    }
+
+    /// Applies a value. True when it is one that this node proposed in the ballot that it leads.
+    pub(super) fn apply(&mut self, slot: Slot, value: &Value) -> bool {
+        // A replay begins anew; what is applied again is what was applied before.
+        self.applied = slot;
+        if let Value::Formation(lives) = value {
+            self.lives.clone_from(lives);
+        }
+        let (Value::Commands(commands), Standing::Leading(ballot)) = (value, self.standing) else {
+            return false;
+        };
+        self.proposals.remove(&(slot, ballot, commands.to_vec()))
+    }
+
+    pub(super) fn propose(&mut self, now: Duration, value: Value) -> Option<()> {
+        let replica = self.replica.as_mut()?;
+        if replica.room() == 0 {
+            return None;
+        }
+        let Value::Commands(commands) = value.clone() else { return None };
+        let (ballot, slot) = replica.propose(now, value).ok()?;
+        self.proposals.insert((slot, ballot, commands.to_vec()));
+        Some(())
+    }
+
+    /// Loses its memory, and of its ledger what the seed does not leave.
+    pub(super) fn crash(&mut self, kept: impl FnOnce(usize) -> usize) {
+        let unsynced = self.ledger.len() - self.durable;
+        self.ledger.truncate(self.durable + kept(unsynced));
+        self.durable = self.ledger.len();
+        self.replica = None;
+        self.is_syncing = false;
+        self.waiting.clear();
+        self.proposals.clear();
+        self.standing = Standing::Leaderless;
+        self.timeout = None;
+        self.wants_snapshot = false;
+        self.run += 1;
+    }
+
+    /// Loses its ledger, too.
+    pub(super) fn wipe(&mut self, life: Life) {
+        self.ledger = vec![Record::Life(life)];
+        self.durable = 1;
+        self.snapshot = None;
+        self.lives.clear();
+    }
+
+    /// Starts, unless it is up.
+    pub(super) fn restart(&mut self, now: Duration) -> Option<()> {
+        if self.is_up() {
+            return None;
+        }
+        self.applied = self.snapshot.as_ref().map(|(slot, _)| *slot).unwrap_or_default();
+        let mut replica = Replica::new(self.settings.clone(), 0);
+        for record in &self.ledger {
+            replica.replay(record.clone());
+        }
+        replica.start(now);
+        self.standing = replica.standing();
+        self.replica = Some(replica);
+        Some(())
+    }
+
+    /// Will write a snapshot.
+    pub(super) fn want_snapshot(&mut self) {
+        self.wants_snapshot = true;
+    }
+
+    /// Writes a durable snapshot of what is applied, if it is to, which replaces the ledger so far,
+    /// and lets go of values that are in it.
+    pub(super) fn take_snapshot(&mut self) {
+        let Some(replica) = self.replica.as_mut().filter(|_| self.wants_snapshot) else { return };
+        if replica.chosen() < Slot::FIRST || !self.waiting.is_empty() || self.is_syncing {
+            return;
+        }
+        self.wants_snapshot = false;
+        self.ledger = replica.checkpoint();
+        self.durable = self.ledger.len();
+        self.snapshot = Some((replica.chosen(), self.lives.clone()));
+        replica.trim(replica.chosen());
+    }
+
+    pub(super) fn snapshot(&self) -> Option<(Slot, Lives)> {
+        self.snapshot.clone().filter(|_| self.is_up())
+    }
+
+    pub(super) fn install(&mut self, now: Duration, upto: Slot, lives: Lives) -> Option<()> {
+        if upto > self.applied {
+            self.applied = upto;
+            self.lives.clone_from(&lives);
+            self.wants_snapshot = true;
+        }
+        self.replica.as_mut().map(|replica| replica.handle_installed(now, upto, lives))
+    }
+}

@@ -1,0 +1,213 @@
+//! Single rules of the core, each on one replica: what a simulation meets seldom.
+
+mod rules {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use convoke::NodeId;
+    use node_kit::durable::{Durable, Held, Position};
+    use paxos::core::{Answer, Ask, Ballot, Effect, Lives, Record, Replica, Settings, Slot, Value};
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn effects(replica: &mut Replica) -> Vec<Effect> {
+        std::iter::from_fn(|| replica.poll_effect()).collect()
+    }
+
+    fn release(answer: Held<Answer>) -> Answer {
+        let waiting = answer.after(Position::new(0));
+        waiting.release(&Durable::in_memory(Position::new(0))).expect("it waits for nothing")
+    }
+
+    fn replica(node: u64) -> Replica {
+        let mut replica =
+            Replica::new(Settings::new(NodeId::new(node), (1..=3).map(NodeId::new)), node);
+        replica.start(Duration::ZERO);
+        replica
+    }
+
+    fn ballot(round: u64, node: u64) -> Ballot {
+        Ballot { round, node }
+    }
+
+    fn command(text: &'static str) -> Value {
+        Value::Commands(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn accept(ballot: Ballot, value: Value) -> Ask {
+        Ask::Accept { ballot, first: Slot(1), values: vec![value], chosen: Slot(0), beat: 1 }
+    }
+
+    /// Misses a leader, and is told that others do, too: all that it wants done.
+    fn canvassed(replica: &mut Replica) -> Vec<Effect> {
+        replica.handle_timeout(Duration::from_secs(2));
+        let mut found = effects(replica);
+        let asked = found.iter().find_map(|effect| match effect {
+            Effect::Ask { ask: Ask::Canvass { ballot }, .. } => Some(*ballot),
+            _ => None,
+        });
+        let ballot = asked.expect("it asks if others miss a leader");
+        let answer =
+            Answer::Canvassed { ballot, supports: true, promised: Ballot::NONE, chosen: Slot(0) };
+        replica.handle_answer(NOW, NodeId::new(2), answer);
+        found.extend(effects(replica));
+        found
+    }
+
+    /// A node that leads, with its formation proposed in slot 1, and the ballot.
+    fn leader() -> (Replica, Ballot) {
+        let mut replica = replica(1);
+        let mut own = Vec::new();
+        for effect in canvassed(&mut replica) {
+            if let Effect::Own(answer) = effect {
+                own.push(release(answer));
+            }
+        }
+        for answer in own {
+            replica.handle_answer(NOW, NodeId::new(1), answer);
+        }
+        let ballot = replica.promised();
+        for node in [2, 3] {
+            let (chosen, from) = (Slot(0), Slot(1));
+            let (life, accepted, more) = (node, Vec::new(), None);
+            let promise = Answer::Promise { ballot, life, chosen, from, accepted, more };
+            replica.handle_answer(NOW, NodeId::new(node), promise);
+        }
+        (replica, ballot)
+    }
+
+    fn vote(ballot: Ballot, beat: u64) -> Answer {
+        let (first, accepted, chosen) = (Slot(1), Slot(1), Slot(0));
+        Answer::Accepted { ballot, life: 2, first, count: 1, accepted, chosen, beat }
+    }
+
+    fn is_applied(replica: &mut Replica) -> bool {
+        effects(replica).iter().any(|effect| matches!(effect, Effect::Apply { .. }))
+    }
+
+    pub(super) fn a_promise_waits_for_its_record() -> Result<(), String> {
+        let mut replica = replica(1);
+        let ask = Ask::Prepare { ballot: ballot(1, 2), from: Slot(1) };
+        replica.handle_ask(NOW, NodeId::new(2), 7, ask);
+        match &effects(&mut replica)[..] {
+            [Effect::Append(Record::Promised(_)), Effect::AnswerDurable { token: 7, .. }] => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    pub(super) fn a_ballot_is_durable_before_others_hear_of_it() -> Result<(), String> {
+        let found = canvassed(&mut replica(1));
+        let asks = |effect: &Effect| matches!(effect, Effect::Ask { ask: Ask::Prepare { .. }, .. });
+        let is_kept = |effect: &Effect| matches!(effect, Effect::Append(Record::Promised(_)));
+        if found.iter().any(is_kept) && !found.iter().any(asks) {
+            return Ok(());
+        }
+        Err(format!("{found:?}"))
+    }
+
+    pub(super) fn what_accepts_a_ballot_refuses_earlier_ones() -> Result<(), String> {
+        let mut replica = replica(1);
+        replica.handle_ask(NOW, NodeId::new(3), 1, accept(ballot(2, 3), command("late")));
+        replica.handle_ask(NOW, NodeId::new(2), 2, accept(ballot(1, 2), command("early")));
+        let refused = |effect: &Effect| {
+            matches!(effect, Effect::Answer { token: 2, answer: Answer::Refused { .. } })
+        };
+        let found = effects(&mut replica);
+        if found.iter().any(refused) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    pub(super) fn votes_of_other_ballots_do_not_count() -> Result<(), String> {
+        let (mut replica, own) = leader();
+        for effect in effects(&mut replica) {
+            if let Effect::Own(answer) = effect {
+                replica.handle_answer(NOW, NodeId::new(1), release(answer));
+            }
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(ballot(own.round - 1, 2), 1));
+        if is_applied(&mut replica) {
+            return Err("a vote of an earlier ballot was counted".to_owned());
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(own, 1));
+        if is_applied(&mut replica) { Ok(()) } else { Err("its own do not count".to_owned()) }
+    }
+
+    pub(super) fn a_read_asks_if_the_leader_still_leads() -> Result<(), String> {
+        let (mut replica, own) = leader();
+        for effect in effects(&mut replica) {
+            if let Effect::Own(answer) = effect {
+                replica.handle_answer(NOW, NodeId::new(1), release(answer));
+            }
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(own, 2));
+        effects(&mut replica);
+        replica.read(NOW, 9).map_err(|error| error.to_string())?;
+        let is_ready = |effect: &Effect| matches!(effect, Effect::Ready(9));
+        if effects(&mut replica).iter().any(is_ready) {
+            return Err("nobody else was asked".to_owned());
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(own, 1_000));
+        let found = effects(&mut replica);
+        if found.iter().any(is_ready) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    pub(super) fn a_checkpoint_brings_back_what_was_promised() -> Result<(), String> {
+        let mut replica = replica(1);
+        let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
+        let formed = accept(ballot(2, 3), Value::Formation(lives));
+        replica.handle_ask(NOW, NodeId::new(3), 1, formed);
+        let beat = |chosen| {
+            let (first, values) = (Slot(2), vec![command("second")]);
+            Ask::Accept { ballot: ballot(2, 3), first, values, chosen, beat: 2 }
+        };
+        replica.handle_ask(NOW, NodeId::new(3), 2, beat(Slot(1)));
+        let mut again = Replica::new(Settings::new(NodeId::new(1), (1..=3).map(NodeId::new)), 0);
+        for record in replica.checkpoint() {
+            again.replay(record);
+        }
+        let state = |replica: &Replica| {
+            (replica.life(), replica.chosen(), replica.promised(), replica.checkpoint())
+        };
+        let (before, after) = (state(&replica), state(&again));
+        if before == after { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
+    }
+}
+
+macro_rules! tests {
+    ($($rule:ident)*) => {$(
+        #[test]
+        fn $rule() {
+            rules::$rule().unwrap();
+        }
+    )*};
+}
+
+tests! {
+    a_promise_waits_for_its_record
+    a_ballot_is_durable_before_others_hear_of_it
+    what_accepts_a_ballot_refuses_earlier_ones
+    votes_of_other_ballots_do_not_count
+    a_read_asks_if_the_leader_still_leads
+    a_checkpoint_brings_back_what_was_promised
+}
+
+/// The rules find what breaks them.
+#[test]
+fn each_broken_rule_is_found() {
+    use paxos::mutant::{Mutant, set};
+
+    type Rule = fn() -> Result<(), String>;
+    let rules: [(Mutant, Rule); 5] = [
+        (Mutant::PromiseNotDurable, rules::a_promise_waits_for_its_record),
+        (Mutant::BallotNotPersisted, rules::a_ballot_is_durable_before_others_hear_of_it),
+        (Mutant::AcceptPromisesNothing, rules::what_accepts_a_ballot_refuses_earlier_ones),
+        (Mutant::VotesOfAllBallots, rules::votes_of_other_ballots_do_not_count),
+        (Mutant::ReadUnconfirmed, rules::a_read_asks_if_the_leader_still_leads),
+    ];
+    assert_eq!(rules.map(|(mutant, _)| mutant), Mutant::BY_RULES);
+    for (mutant, rule) in rules {
+        set(Some(mutant));
+        let found = rule();
+        set(None);
+        assert!(found.is_err(), "{mutant:?} is not found");
+    }
+}

@@ -1,0 +1,41 @@
+//! The core under seeded faults: safety after every event, progress after all has healed.
+
+use paxos::world::{Menu, Report, Violation, run, run_menu};
+
+fn many(seeds: std::ops::Range<u64>) -> Report {
+    let mut sum = Report::default();
+    for seed in seeds {
+        let report = run(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        sum.proposed += report.proposed;
+        sum.acknowledged += report.acknowledged;
+        sum.reads += report.reads;
+        sum.led += report.led;
+        sum.crashes += report.crashes;
+        sum.installed += report.installed;
+    }
+    sum
+}
+
+#[test]
+fn holds_under_faults() {
+    let count = 60;
+    let sum = many(0..count);
+    assert!(sum.acknowledged > 10 * count && sum.reads > count && sum.crashes > count, "{sum:?}");
+    assert!(sum.installed > 0, "{sum:?}");
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    for seed in 0..10 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn without_faults_one_node_leads_and_all_is_acknowledged() -> Result<(), Violation> {
+    for nodes in [1, 3, 5] {
+        let report = run_menu(7, Menu::calm(nodes), false)?;
+        assert!(report.acknowledged + 100 > report.proposed, "{report:?}");
+    }
+    Ok(())
+}
