@@ -62,13 +62,15 @@ impl Over {
         format!("{scheme}://127.0.0.1:0").parse().expect("it is an address")
     }
 
-    /// The transport of a node.
-    pub(crate) fn transport(&self, builder: GrpcTransportBuilder, node: u64) -> GrpcTransport {
-        let _ = node;
+    /// The transport of any of these nodes.
+    pub(crate) fn transport(&self, builder: GrpcTransportBuilder, nodes: &[u64]) -> GrpcTransport {
+        let _ = nodes;
         let builder = match self {
             Self::Plain => builder,
             #[cfg(feature = "tls")]
-            Self::Tls(authority) => builder.tls(identity(&authority.issue([node]), authority)),
+            Self::Tls(authority) => {
+                builder.tls(identity(&authority.issue(nodes.iter().copied()), authority))
+            }
         };
         builder.build().expect("the settings of the test are legal")
     }

@@ -1,13 +1,14 @@
 //! A peer that can send anything, and a node it sends it to.
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
-use convoke_transport::conformance::{PATIENCE, Recorder};
-use convoke_transport::{Address, CloseReason, Connection, Lane, Listener, Transport};
+use bytes::{Buf, BufMut};
+use convoke_transport::conformance::{self, PATIENCE, Recorder, Setup};
+use convoke_transport::{Address, Connection, Listener, Transport};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,29 +25,33 @@ pub(crate) const KEEP_ALIVE: u32 = 2;
 pub(crate) const CREDIT: u32 = 3;
 pub(crate) const GOODBYE: u32 = 4;
 
-/// The node under attack, with one honest connection.
+/// The node under attack, at a place of its own.
 pub(crate) struct Victim {
-    pub(crate) sink: Arc<Recorder>,
-    pub(crate) listener: Box<dyn Listener>,
-    honest: Arc<Recorder>,
-    to_victim: Arc<dyn Connection>,
+    victim: conformance::Victim,
     _place: Place,
 }
 
+impl Deref for Victim {
+    type Target = conformance::Victim;
+
+    fn deref(&self) -> &conformance::Victim {
+        &self.victim
+    }
+}
+
 impl Victim {
-    /// Node 1, with the honest node 2 connected to it.
     pub(crate) async fn new(kind: Kind, builder: TcpTransportBuilder) -> Self {
         Self::with(kind, builder, Recorder::new(1)).await
     }
 
     pub(crate) async fn with(kind: Kind, builder: TcpTransportBuilder, sink: Recorder) -> Self {
-        let (sink, honest) = (Arc::new(sink), Arc::new(Recorder::new(2)));
-        let transport = builder.build().expect("the settings of the test are legal");
         let place = kind.place();
-        let listening = transport.listen(&place.address, Arc::clone(&sink) as _);
-        let listener = listening.await.expect("it binds");
-        let to_victim = dial(&*listener, &honest).await.expect("there is room for the honest one");
-        Self { sink, listener, honest, to_victim, _place: place }
+        let setup = Setup {
+            listening: Arc::new(builder.build().expect("the settings of the test are legal")),
+            dialling: Arc::new(TcpTransport::new()),
+            listen: place.address.clone(),
+        };
+        Self { victim: conformance::Victim::with(setup, sink).await, _place: place }
     }
 
     /// A raw connection that has said nothing yet.
@@ -64,25 +69,8 @@ impl Victim {
         (raw, self.sink.opened(index).await)
     }
 
-    /// Asserts that the honest connection still carries frames, that new ones are accepted, and
-    /// that the sink was told everything in turn.
     pub(crate) async fn lives_on(self) {
-        let nonce = self.to_victim.link().nonce;
-        let count = self.sink.frame_count(nonce);
-        self.to_victim
-            .append_bytes(Lane::Data, &[], Bytes::from_static(b"alive?"))
-            .expect("the honest connection is open");
-        self.to_victim.flush();
-        self.sink.frames(nonce, count + 1).await;
-        let late = Arc::new(Recorder::new(3));
-        let to_victim = dial(&*self.listener, &late).await.expect("the victim still accepts");
-        for (sink, connection) in [(&late, to_victim), (&self.honest, self.to_victim)] {
-            connection.close(CloseReason::Local);
-            sink.closed(connection.link().nonce).await;
-            self.sink.closed(connection.link().nonce).await;
-            sink.check();
-        }
-        self.sink.check();
+        self.victim.lives_on().await;
     }
 }
 
