@@ -45,7 +45,7 @@ pub enum Call {
     Delete,
     /// Writes a value if what is there is as expected.
     Cas {
-        /// What is to be there; `None` for nothing.
+        /// The value that is to be there; `None` for nothing.
         expected: Option<String>,
         /// The value.
         value: String,
@@ -60,7 +60,7 @@ pub enum Outcome {
     Done,
     /// A compare-and-swap has written, or has not; a delete has found a value, or has not.
     Applied(bool),
-    /// What was there: of a get; before a put or delete that is done; instead of what a
+    /// The value that was there: of a get; before a put or delete that is done; instead of what a
     /// compare-and-swap expected, which then has not written.
     Found(Option<String>),
 }
@@ -68,11 +68,11 @@ pub enum Outcome {
 /// A call and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Who called.
+    /// The client that called.
     pub client: u64,
     /// The key it was about.
     pub key: String,
-    /// What it asked for.
+    /// Its request.
     #[serde(flatten)]
     pub call: Call,
     /// Stamp of the call.

@@ -128,7 +128,7 @@ struct Snapshots {
     turn: Arc<Semaphore>,
 }
 
-/// What a ledger had when it was opened: the snapshot, then the records.
+/// Contents of a ledger when it was opened: the snapshot, then the records.
 #[derive(Debug)]
 pub struct Recovered {
     /// The latest snapshot.
@@ -247,7 +247,7 @@ impl Ledger {
     /// [`LedgerError::Closed`]; [`LedgerError::NotAppended`].
     ///
     /// # Cancel safety
-    /// Who drops the future can wait again. What was appended is written all the same.
+    /// Dropped before it resolves, what was appended is written all the same; wait again.
     pub async fn durable(&self, position: Position) -> Result<Durable, LedgerError> {
         match &self.form {
             Form::Memory(memory) => memory.lock().durable(position),
@@ -317,7 +317,7 @@ impl Ledger {
     /// Removes the segments of which all records are before `position` and in the latest snapshot.
     ///
     /// # Errors
-    /// What the disk says. After a sync that failed the ledger has failed, too.
+    /// Those of the disk. After a sync that failed the ledger has failed, too.
     pub async fn trim(&self, position: Position) -> Result<(), LedgerError> {
         let (Form::Disk(disk), Some(snapshot)) = (&self.form, self.latest_snapshot()) else {
             return Ok(());
@@ -349,7 +349,7 @@ impl Ledger {
         }
     }
 
-    /// What the ledger has done. Of one in memory nothing.
+    /// Counts of the ledger's work; zeros of one in memory.
     pub fn stats(&self) -> LedgerStats {
         match &self.form {
             Form::Memory(_) => LedgerStats::default(),

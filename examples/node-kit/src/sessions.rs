@@ -280,7 +280,7 @@ impl Sessions {
         }
     }
 
-    /// Whether a session is known, at the last position that was heard of.
+    /// True when a session is known, at the last position that was heard of.
     pub fn contains(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }

@@ -82,7 +82,7 @@ enum Event {
 
 /// Nodes, what is under way between them, and what is true.
 #[derive(Debug)]
-pub struct World {
+struct World {
     now: Duration,
     random: Random,
     menu: Menu,
@@ -106,7 +106,7 @@ pub struct World {
 
 impl World {
     /// As many nodes as the menu says, all up, and nothing chosen.
-    pub fn new(seed: u64, menu: Menu, is_traced: bool) -> Self {
+    fn new(seed: u64, menu: Menu, is_traced: bool) -> Self {
         let mut world = Self {
             now: Duration::ZERO,
             random: Random::of(seed, 2),

@@ -68,9 +68,8 @@ mod rules {
         }
         let ballot = replica.promised();
         for node in [2, 3] {
-            let (chosen, from) = (Slot(0), Slot(1));
-            let (life, accepted, more) = (node, Vec::new(), None);
-            let promise = Answer::Promise { ballot, life, chosen, from, accepted, more };
+            let (life, chosen, accepted, more) = (node, Slot(0), Vec::new(), None);
+            let promise = Answer::Promise { ballot, life, chosen, accepted, more };
             replica.handle_answer(NOW, NodeId::new(node), promise);
         }
         (replica, ballot)

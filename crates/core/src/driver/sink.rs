@@ -105,7 +105,10 @@ impl Driver {
             Unwanted::ShuttingDown => tracing::debug!(%peer, scheme, reason, "connection refused"),
             _ => {
                 if let Some(left_out) = self.refused.pass() {
-                    tracing::warn!(%peer, scheme, reason, left_out, "connection refused: {unwanted}");
+                    tracing::warn!(
+                        %peer, scheme, reason, left_out,
+                        "connection refused: {unwanted}"
+                    );
                 }
             }
         }

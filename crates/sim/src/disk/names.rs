@@ -226,7 +226,7 @@ impl Names {
         let is_of = |change: &Change| change.number < next && change.dirs().any(|of| of == dir);
         let (mut written, mut forgotten) = (BTreeSet::new(), BTreeSet::new());
         for change in self.unsynced.iter().filter(|change| is_of(change)) {
-            // What goes into another directory stays a part of that one, too.
+            // A name that goes into another directory stays a part of that one, too.
             match change.above.is_empty() && random.chance(50) {
                 true => forgotten.insert(change.number),
                 false => random.chance(50) && written.insert(change.number),

@@ -22,8 +22,8 @@ pub struct DiskSettings {
     /// seed decides what is: all of it is still unsynced, or each block of 4 KiB was either written
     /// or is *forgotten*, as Linux does. A later sync says `Ok` and does not make forgotten ones
     /// durable; they may still be seen, or read as what is durable. So do names: those of a
-    /// directory are all still unsynced, or each was written or is forgotten, but for what went into
-    /// another directory.
+    /// directory are all still unsynced, or each was written or is forgotten, but for what went
+    /// into another directory.
     pub sync_fails: f64,
     /// The probability that a sync answers `Ok` and makes nothing durable, as a device does that
     /// keeps it in a cache of its own. Default 0. What it has not written the next honest one
@@ -94,8 +94,8 @@ pub enum Fate {
     /// It survives in the order in which it was written, up to a byte that is drawn. Of names, a
     /// first part of the changes.
     Torn,
-    /// Each sector of 512 bytes survives or not, up to some write to it; gaps are zeros. Of names, each
-    /// change on its own.
+    /// Each sector of 512 bytes survives or not, up to some write to it; gaps are zeros. Of names,
+    /// each change on its own.
     Reordered,
     /// As torn, but the file has the length that it had, with zeros at its end. Of names, as kept.
     Zeroed,

@@ -43,7 +43,7 @@ struct Model {
     since: [BTreeSet<Option<File>>; 4],
     /// Files with a durable name that nobody has removed or replaced.
     durable: BTreeSet<File>,
-    /// Whom each path meant when its directory was synced.
+    /// The file that each path meant when its directory was synced.
     synced: [Option<File>; 4],
     /// A file has gone into another directory since the crash: its name is of both.
     is_entangled: bool,

@@ -52,7 +52,7 @@ struct State {
     stats: LedgerStats,
 }
 
-/// What the writer is to do beside writing.
+/// A duty of the writer beside writing.
 #[derive(Clone, Debug)]
 enum Duty {
     Write,
@@ -260,7 +260,7 @@ impl State {
     }
 }
 
-/// Who writes, alone.
+/// The only one who writes.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,

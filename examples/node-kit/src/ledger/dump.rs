@@ -57,24 +57,24 @@ pub struct Entry {
     pub file: String,
     /// Byte at which it begins.
     pub offset: u64,
-    /// What it is.
+    /// Its kind.
     pub content: Content,
 }
 
-/// What there is in a file of a ledger.
+/// Contents of a file of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Content {
     /// A segment begins.
     Segment {
-        /// Whose it is.
+        /// Its cluster and node.
         identity: Identity,
         /// The place before its first record.
         position: Position,
     },
     /// A snapshot begins.
     Snapshot {
-        /// Whose it is.
+        /// Its cluster and node.
         identity: Identity,
         /// The place up to which records are in it.
         position: Position,
@@ -85,7 +85,7 @@ pub enum Content {
         position: Position,
         /// All before this place was durable when it was written.
         durable: Position,
-        /// What was appended.
+        /// The record, as it was appended.
         bytes: Bytes,
     },
     /// The file was closed here, and is whole.

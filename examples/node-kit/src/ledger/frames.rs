@@ -79,7 +79,7 @@ impl Frames {
         let body = if next > self.len { None } else { Some(self.body(body_at, head.len).await?) };
         Ok(match body.filter(|body| head.is_of(body)) {
             Some(_) if head.is_seal => Found::Seal(head),
-            // Who keeps a small record is not to keep the whole window with it.
+            // A copy, so that a small record that is kept does not keep the whole window.
             Some(body) if body.len() < CHUNK_BYTES => {
                 Found::Record { head, body: Bytes::copy_from_slice(&body), next }
             }

@@ -19,7 +19,7 @@ use crate::durable::Position;
 pub struct Records {
     volume: Arc<dyn Volume>,
     identity: Identity,
-    /// What is still to be read, each up to some position.
+    /// Segments still to be read, each up to some position.
     segments: VecDeque<(Segment, u64)>,
     current: Option<Current>,
     /// Count of records before the next.

@@ -172,7 +172,7 @@ impl SnapshotWriter {
     /// Writes a part. Some hundred kilobytes are a good size: each is read whole.
     ///
     /// # Errors
-    /// What the disk says; [`LedgerError::TooLarge`].
+    /// Those of the disk; [`LedgerError::TooLarge`].
     pub async fn part(&mut self, part: Bytes) -> Result<(), LedgerError> {
         if part.len() > RECORD_BYTES_MAX {
             return Err(LedgerError::TooLarge { bytes: part.len() });
@@ -190,7 +190,7 @@ impl SnapshotWriter {
     /// Makes the snapshot durable, and the latest. Older ones are removed; who reads one goes on.
     ///
     /// # Errors
-    /// What the disk says. After a sync that failed the ledger has failed, too.
+    /// Those of the disk. After a sync that failed the ledger has failed, too.
     pub async fn finish(self) -> Result<Snapshot, LedgerError> {
         let Self { ledger, position, target, _one_at_a_time } = self;
         let snapshot = match target {

@@ -59,7 +59,7 @@ fn a_read_of_an_old_value_is_named_with_the_write_it_missed() {
     assert_eq!((&violation.stuck[..], &violation.ordered[..]), (&old[..], &[][..]));
     let text = report.to_string();
     assert!(text.contains("key k: 0 calls in order lead to nothing"), "{text}");
-    // Where the second write overlaps the read, the read may come first.
+    // The read may come first if the second write overlaps it.
     let [a, b, read] = old;
     assert!(is_linearizable([a, Entry { returned: Some(6), ..b }, read]));
 }

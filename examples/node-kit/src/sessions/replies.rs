@@ -16,7 +16,7 @@ pub(super) struct Replies {
     bytes: usize,
 }
 
-/// What is known of one number.
+/// Knowledge of one number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     NotRun,
@@ -25,7 +25,7 @@ pub(super) enum Place {
     Gone,
 }
 
-/// What is known of a number that was asked for.
+/// Knowledge of a number that was asked for.
 pub(super) enum Known<'a> {
     NotRun,
     Reply(&'a Bytes),

@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What is known of a ledger beside it.
+/// Knowledge of a ledger, kept beside it.
 #[derive(Debug, Default)]
 struct Model {
     /// Appended, by this process or recovered by it.

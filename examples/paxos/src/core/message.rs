@@ -66,9 +66,7 @@ pub enum Answer {
         life: Life,
         /// All up to here are known to be chosen, and left out.
         chosen: Slot,
-        /// The slot that was asked from.
-        from: Slot,
-        /// Slots from `from` on in which something was accepted, in order.
+        /// Slots from there on in which something was accepted, in order.
         accepted: Vec<Accepted>,
         /// The slot to ask from for the rest, if there is more than fits a message.
         more: Option<Slot>,
@@ -108,8 +106,6 @@ pub enum Answer {
     },
     /// To [`Ask::CatchUp`]: the values are in a snapshot only.
     Trimmed {
-        /// The slot that was asked from.
-        from: Slot,
         /// The snapshot has all up to here.
         trimmed: Slot,
     },

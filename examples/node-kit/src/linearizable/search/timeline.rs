@@ -3,7 +3,7 @@
 
 use super::super::compile::Compact;
 
-/// What happens at one place of the time line.
+/// An event at one place of the time line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Call(usize),

@@ -1,4 +1,4 @@
-//! How a replica comes to lead, and how it stops.
+//! Elections: a replica comes to lead, and stops.
 
 use std::collections::BTreeSet;
 use std::mem;

@@ -227,7 +227,7 @@ impl Replica {
                 }
                 self.handle_canvassed(now, from, ballot, supports);
             }
-            Answer::Promise { ballot, life, chosen, from: _, accepted, more } => {
+            Answer::Promise { ballot, life, chosen, accepted, more } => {
                 let promise = super::electing::Promise { ballot, life, chosen, accepted, more };
                 self.handle_promise(now, from, promise);
             }
@@ -239,7 +239,7 @@ impl Replica {
             Answer::Chosen { first, values, chosen } => {
                 self.handle_chosen(now, from, first, values, chosen);
             }
-            Answer::Trimmed { trimmed, .. } => self.handle_trimmed(from, trimmed),
+            Answer::Trimmed { trimmed } => self.handle_trimmed(from, trimmed),
             Answer::TakingOver => {}
         }
     }

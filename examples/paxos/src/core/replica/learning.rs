@@ -18,7 +18,7 @@ pub(super) struct Behind {
     source: NodeId,
     /// When somebody else is asked; `None` while a snapshot is fetched.
     due: Option<Duration>,
-    /// How often nothing came since there was progress.
+    /// Questions without an answer since there was progress.
     in_vain: u32,
 }
 
@@ -107,7 +107,7 @@ impl Replica {
         behind.source = others[at.map_or(0, |at| at + 1) % others.len()];
         let is_hopeless = u128::from(behind.in_vain) > timeouts;
         if is_hopeless && matches!(self.role, Role::Leading(_)) {
-            // Who knew it is gone: another ballot proposes it again.
+            // The node that knew it is gone: another ballot proposes it again.
             self.behind = None;
             self.step_down();
             return self.defer_election(now);

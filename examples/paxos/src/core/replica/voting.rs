@@ -66,7 +66,7 @@ impl Replica {
         let chosen = self.log.chosen();
         let from = from.max(chosen.next());
         let (accepted, more) = self.acceptor.report(from, self.settings.message_bytes_max);
-        Answer::Promise { ballot, life: self.life, chosen, from, accepted, more }
+        Answer::Promise { ballot, life: self.life, chosen, accepted, more }
     }
 
     /// Accepts values in a ballot that is not earlier than the last one.
@@ -143,7 +143,7 @@ impl Replica {
         let chosen = self.log.chosen();
         match self.log.read(from, self.settings.message_bytes_max) {
             Some(values) => Answer::Chosen { first: from, values, chosen },
-            None => Answer::Trimmed { from, trimmed: self.log.trimmed() },
+            None => Answer::Trimmed { trimmed: self.log.trimmed() },
         }
     }
 
