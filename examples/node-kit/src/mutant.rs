@@ -49,25 +49,35 @@ impl FromStr for Mutant {
     }
 }
 
-#[cfg(feature = "mutants")]
-thread_local! {
-    static CURRENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+/// Writes `set` and `is` beside the enum of a crate's mutants, which has a feature `mutants`: a
+/// switch of each thread, and a constant without the feature.
+#[macro_export]
+macro_rules! mutant_switch {
+    ($mutant:ty) => {
+        #[cfg(feature = "mutants")]
+        thread_local! {
+            static CURRENT: std::cell::Cell<Option<$mutant>> =
+                const { std::cell::Cell::new(None) };
+        }
+
+        /// Switches this thread to one mutant, or back to what is right.
+        #[cfg(feature = "mutants")]
+        pub fn set(mutant: Option<$mutant>) {
+            CURRENT.set(mutant);
+        }
+
+        /// True when this thread runs that mutant.
+        #[cfg(feature = "mutants")]
+        pub fn is(mutant: $mutant) -> bool {
+            CURRENT.get() == Some(mutant)
+        }
+
+        /// True when this thread runs that mutant: never, in this build.
+        #[cfg(not(feature = "mutants"))]
+        pub const fn is(_: $mutant) -> bool {
+            false
+        }
+    };
 }
 
-/// Switches this thread to one mutant, or back to what is right.
-#[cfg(feature = "mutants")]
-pub fn set(mutant: Option<Mutant>) {
-    CURRENT.set(mutant);
-}
-
-/// True when this thread runs that mutant.
-#[cfg(feature = "mutants")]
-pub fn is(mutant: Mutant) -> bool {
-    CURRENT.get() == Some(mutant)
-}
-
-/// True when this thread runs that mutant: never, in this build.
-#[cfg(not(feature = "mutants"))]
-pub const fn is(_: Mutant) -> bool {
-    false
-}
+mutant_switch!(Mutant);

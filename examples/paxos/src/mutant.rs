@@ -59,23 +59,4 @@ impl Mutant {
     ];
 }
 
-#[cfg(feature = "mutants")]
-thread_local! {
-    static CURRENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Switches this thread to one mutant, or back to the real protocol.
-#[cfg(feature = "mutants")]
-pub fn set(mutant: Option<Mutant>) {
-    CURRENT.set(mutant);
-}
-
-#[cfg(feature = "mutants")]
-pub(crate) fn is(mutant: Mutant) -> bool {
-    CURRENT.get() == Some(mutant)
-}
-
-#[cfg(not(feature = "mutants"))]
-pub(crate) const fn is(_: Mutant) -> bool {
-    false
-}
+node_kit::mutant_switch!(Mutant);
