@@ -61,6 +61,7 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "docs", about: "the documentation builds without a warning", plan: docs },
     Lane { name: "deny", about: "cargo-deny: licences, bans, sources", plan: deny::plan },
     Lane { name: "sim", about: "16,000 seeds of the simulator", plan: sim },
+    Lane { name: "counts", about: "no call takes more instructions than before", plan: counts },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
     Lane { name: "miri", about: "the unsafe code, interpreted by Miri", plan: miri::plan },
     Lane { name: "grpc-foreign", about: "Python's gRPC calls the edge", plan: grpc_foreign },
@@ -91,6 +92,11 @@ fn docs(workspace: &Workspace) -> anyhow::Result<Plan> {
 fn sim(_: &Workspace) -> anyhow::Result<Plan> {
     let sim = ["run", "--release", "-p", "convoke-sim", "--bin", "sim", "--"];
     one(Step::cargo(sim).args(["--seeds", "16000", "--start-seed", "4000000000000"]))
+}
+
+fn counts(_: &Workspace) -> anyhow::Result<Plan> {
+    let counts = Plan::Run(vec![Step::cargo(["xtask", "counts"])]);
+    Ok(crate::counts::reason_to_skip().map_or(counts, Plan::Skip))
 }
 
 fn fuzz(_: &Workspace) -> anyhow::Result<Plan> {

@@ -1,15 +1,16 @@
 //! The project's own commands, run as `cargo xtask COMMAND` from anywhere in the repository.
 //!
 //! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, `sim`
-//! replays one simulation seed, `rdma` runs what needs an RDMA device, and `wan` measures over a
-//! WAN that it makes on this machine. Each prints the commands it runs, so that any of them can be
-//! repeated alone.
+//! replays one simulation seed, `counts` counts the instructions of a call, `rdma` runs what needs
+//! an RDMA device, and `wan` measures over a WAN that it makes on this machine. Each prints the
+//! commands it runs, so that any of them can be repeated alone.
 //!
 //! The package has no `tests/` folder on purpose: with one, `cargo test --workspace` would relink
 //! this very program while it runs, which Windows forbids.
 
 #![forbid(unsafe_code)]
 
+mod counts;
 mod features;
 mod lanes;
 mod leftovers;
@@ -59,6 +60,15 @@ enum Command {
     },
     /// Applies what clippy can fix, then formats.
     Fix,
+    /// Counts the instructions and allocations of a call, beside the most that they may be.
+    ///
+    /// It needs valgrind, and exits with 77 where that is missing.
+    Counts {
+        /// Build with these features of the package `profile` (comma-separated), such as
+        /// `everything`, and compare with nothing.
+        #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+        features: Vec<String>,
+    },
     /// Runs what needs an RDMA device, in small virtual machines that have one.
     ///
     /// On Debian, as the superuser, it installs what is missing. The exit code is 77 where it
@@ -120,6 +130,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 Step::cargo(["fmt", "--all"]),
             ],
         ),
+        Command::Counts { features } => counts::run(&workspace, &features),
         Command::Rdma(options) => rdma::run(&workspace, &options),
         Command::Sim { seed, arguments } => run_all(
             &workspace,

@@ -1,0 +1,95 @@
+//! The servers of the profile: they echo, take and give streams, and hand a call on.
+
+use std::time::Duration;
+
+use convoke::{
+    Context, Endpoint, Finish, Items, Limits, Method, NodeId, Peer, Service, Status, Task,
+};
+use prost::bytes::Bytes;
+
+/// A message of a hundred bytes, and the servers that it has yet to visit.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Body {
+    #[prost(bytes = "bytes", tag = "1")]
+    bytes: Bytes,
+    #[prost(uint32, tag = "2")]
+    hops: u32,
+}
+
+impl Body {
+    /// To be answered by the last of `hops` servers; 0: by the one that is asked.
+    pub(crate) fn visiting(hops: u32) -> Self {
+        Self { bytes: Bytes::from_static(&[7; 100]), hops }
+    }
+}
+
+/// Answers with the message.
+pub(crate) const ECHO: Method<Body, Body> = Method::new("bench.Profile/Echo");
+/// Delegates to the next server, up to the last, which answers the client.
+pub(crate) const HOP: Method<Body, Body> = Method::new("bench.Profile/Hop");
+/// Reads all items and says how many.
+pub(crate) const TAKE: Method<Items<Body>, u64> = Method::new("bench.Profile/Take");
+/// Streams so many items.
+pub(crate) const GIVE: Method<u64, Body> = Method::new("bench.Profile/Give");
+
+/// Under a profiler a program is some fifty times slower, and its calls would grow old.
+pub(crate) fn limits() -> Limits {
+    let mut limits = Limits::default();
+    (limits.worry_min, limits.worry_max) = (Duration::from_secs(9), Duration::from_secs(9));
+    limits.ask_every *= 50;
+    limits
+}
+
+/// So many servers, each connected to the one after it.
+pub(crate) async fn serve(count: u64) -> Vec<Endpoint> {
+    let mut servers: Vec<Endpoint> = Vec::new();
+    for id in (1..=count).rev() {
+        servers.push(server(id, servers.last()).await);
+    }
+    servers.reverse();
+    servers
+}
+
+async fn server(id: u64, next: Option<&Endpoint>) -> Endpoint {
+    let peer = next.map(|next| Peer::from(next.node()));
+    let service = Service::new()
+        .unary(ECHO, |body, _: Context| async { Ok::<_, Status>(body) })
+        .unary(TAKE, take)
+        .tree(GIVE, give)
+        .tree(HOP, move |body, task| hop(body, task, peer));
+    let builder = convoke::endpoint().node(NodeId::new(id)).limits(limits());
+    let server = builder.listen("tcp://127.0.0.1:0").serve(service).start().await;
+    let server = server.expect("loopback can be bound");
+    if let Some(next) = next {
+        server.connect(&next.addresses()[0]).await.expect("it listens");
+    }
+    server
+}
+
+async fn take(mut items: Items<Body>, _: Context) -> Result<u64, Status> {
+    let mut count = 0;
+    while let Some(item) = items.next().await {
+        item?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+async fn give(count: u64, task: Task<Body>) -> Result<Finish, Status> {
+    let mut stream = task.stream()?;
+    for _ in 0..count {
+        stream.send(&Body::visiting(0)).await?;
+    }
+    drop(stream);
+    Ok(task.finish())
+}
+
+async fn hop(body: Body, task: Task<Body>, next: Option<Peer>) -> Result<Finish, Status> {
+    match next {
+        Some(next) if body.hops > 1 => {
+            let rest = Body { hops: body.hops - 1, ..body };
+            Ok(task.tail(next, HOP.request(rest)).await?)
+        }
+        _ => task.answer(&body),
+    }
+}

@@ -1,0 +1,181 @@
+//! `cargo xtask counts`: the instructions and allocations of a call, client and servers together,
+//! beside the most that they may be.
+//!
+//! Callgrind counts the instructions of a whole program. What a call takes is the difference of
+//! two runs, one with more calls than the other, so that start and end drop out. The program is
+//! `benches/profile`, a package of its own: built as a bench of the library, it would have every
+//! feature that the library's tests turn on.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::step::Step;
+use crate::workspace::Workspace;
+
+/// The exit code when the tool is missing, as test programs say that they were skipped.
+const EXIT_MISSING: u8 = 77;
+
+/// Calls of one kind, and the most that one of them may take.
+struct Row {
+    /// Kind of call, as the program names it.
+    kind: &'static str,
+    callers: u32,
+    /// Calls, or items, of the shorter run; the longer one makes twice as many.
+    calls: u32,
+    /// Above what was last measured by what the choice of compiler and machine changes.
+    instructions_max: u64,
+    allocations_max: f64,
+}
+
+/// All rows, the most ordinary call first.
+const ROWS: [Row; 7] = [
+    row("unary", 64, 9_600, 13_300, 2.2),
+    row("unary", 1, 1_000, 27_000, 4.1),
+    row("quorum", 16, 1_600, 53_500, 12.9),
+    row("tree", 32, 3_200, 85_500, 20.2),
+    row("hops", 32, 3_200, 68_000, 10.9),
+    row("items", 1, 10_000, 8_400, 3.1),
+    row("replies", 1, 10_000, 12_500, 3.1),
+];
+
+const fn row(
+    kind: &'static str,
+    callers: u32,
+    calls: u32,
+    instructions_max: u64,
+    allocations_max: f64,
+) -> Row {
+    Row { kind, callers, calls, instructions_max, allocations_max }
+}
+
+/// Counts of one call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counts {
+    instructions: u64,
+    allocations: f64,
+}
+
+/// Reason why nothing can be counted here, with the remedy.
+pub(crate) fn reason_to_skip() -> Option<String> {
+    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    let is_there = version.is_ok_and(|status| status.success());
+    (!is_there).then(|| "valgrind is missing: install the package valgrind".to_owned())
+}
+
+/// Builds the program with these features on top of the default ones, counts, and prints the table.
+/// Fails when a call takes more than it may; with other features it may take what it takes.
+///
+/// # Errors
+/// The program cannot be built or run, or prints what nobody understands.
+pub(crate) fn run(workspace: &Workspace, features: &[String]) -> anyhow::Result<ExitCode> {
+    if let Some(reason) = reason_to_skip() {
+        eprintln!("nothing can be counted: {reason}");
+        return Ok(ExitCode::from(EXIT_MISSING));
+    }
+    let build = Step::cargo(["build", "--release", "-p", "profile"]).args(with(features));
+    println!("$ {build}");
+    ensure!(build.run(workspace.root())?, "`{build}` failed");
+    let program = workspace.target()?.join("release").join("profile");
+    println!("kind     callers   instructions  at most  allocations at most");
+    let mut is_over = false;
+    for row in &ROWS {
+        let counts = row.count(&program)?;
+        is_over |= row.is_over(counts);
+        println!("{}", row.line(counts));
+    }
+    if is_over && features.is_empty() {
+        bail!("a call takes more than it may; xtask/src/counts.rs has the bounds");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The argument of cargo that turns these on.
+fn with(features: &[String]) -> Vec<String> {
+    let named = [String::from("--features"), features.join(",")];
+    named.into_iter().filter(|_| !features.is_empty()).collect()
+}
+
+impl Row {
+    fn count(&self, program: &Path) -> anyhow::Result<Counts> {
+        let (short, long) = (self.measure(program, 1)?, self.measure(program, 2)?);
+        let instructions = long.instructions.saturating_sub(short.instructions);
+        Ok(Counts { instructions: instructions / u64::from(self.calls), ..long })
+    }
+
+    /// Runs with so many times its calls: all instructions, and the allocations of a call.
+    fn measure(&self, program: &Path, times: u32) -> anyhow::Result<Counts> {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+        command.args([self.kind.to_owned(), self.callers.to_string()]);
+        let output = command.arg((self.calls * times).to_string()).output();
+        let output = output.context("valgrind could not be started")?;
+        let (said, counted) = (text(&output.stdout), text(&output.stderr));
+        ensure!(output.status.success(), "{} failed: {counted}", program.display());
+        Ok(Counts {
+            instructions: number(&counted, "Collected : ")?,
+            allocations: number(&said, "writes, ")?,
+        })
+    }
+
+    fn is_over(&self, counts: Counts) -> bool {
+        counts.instructions > self.instructions_max || counts.allocations > self.allocations_max
+    }
+
+    fn line(&self, counts: Counts) -> String {
+        let mark = if self.is_over(counts) { "  MORE" } else { "" };
+        format!(
+            "{:8} {:7} {:14} {:8} {:12.2} {:6.1}{mark}",
+            self.kind,
+            self.callers,
+            counts.instructions,
+            self.instructions_max,
+            counts.allocations,
+            self.allocations_max,
+        )
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The number after these words.
+fn number<N: std::str::FromStr>(text: &str, after: &str) -> anyhow::Result<N> {
+    let found = text.split_once(after).and_then(|(_, rest)| rest.split_whitespace().next());
+    let found = found.and_then(|word| word.parse().ok());
+    found.with_context(|| format!("no number after `{after}` in: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: Row = row("unary", 64, 9_600, 6_000, 2.1);
+
+    #[test]
+    fn numbers_are_read_where_the_programs_print_them() {
+        let counted = "==7== Events    : Ir\n==7== Collected : 271828182\n";
+        assert_eq!(number::<u64>(counted, "Collected : ").ok(), Some(271_828_182));
+        let said = "unary: 12.67 us, 0.016 writes, 2.07 allocations\n";
+        assert_eq!(number::<f64>(said, "writes, ").ok(), Some(2.07));
+        let error = number::<u64>("Killed", "Collected : ");
+        assert!(error.expect_err("no number").to_string().contains("Killed"));
+    }
+
+    #[test]
+    fn a_row_that_grew_says_so() {
+        let fits = Counts { instructions: 6_000, allocations: 2.1 };
+        assert!(!ROW.is_over(fits) && !ROW.line(fits).contains("MORE"));
+        let slow = Counts { instructions: 6_001, ..fits };
+        let hungry = Counts { allocations: 2.2, ..fits };
+        assert!(ROW.line(slow).ends_with("MORE") && ROW.is_over(hungry));
+    }
+
+    #[test]
+    fn features_are_named_only_where_there_are_some() {
+        assert!(with(&[]).is_empty());
+        assert_eq!(with(&["a".to_owned(), "b".to_owned()]), ["--features", "a,b"]);
+    }
+}
