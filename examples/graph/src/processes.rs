@@ -1,13 +1,13 @@
 //! Shards as processes of their own on this machine: started, told of each other, stopped.
 //!
-//! `node_processes` says what parent and child say to each other.
+//! `node_kit::processes` says what parent and child say to each other.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use convoke::{Endpoint, Peer};
-use node_processes::{Member, Parent};
+use node_kit::processes::{Group, Parent};
 use tokio::process::Command;
 
 use crate::cluster::{Cluster, ShardAddress};
@@ -41,7 +41,7 @@ impl Setup {
 /// Shard processes and a client of them. Dropping it kills them.
 #[derive(Debug)]
 pub struct Processes {
-    children: Vec<Member>,
+    children: Group,
     client: Client,
 }
 
@@ -51,21 +51,11 @@ impl Processes {
     /// # Errors
     /// When a process cannot be started, or says why it cannot serve.
     pub async fn start(setup: &Setup) -> Result<Self> {
-        let mut children = Vec::new();
-        let mut cluster = Cluster { shards: Vec::new() };
-        for index in 0..setup.sharding.shards() {
-            let mut shard = setup.spawn(index)?;
-            let listen = shard.line("an address").await?;
-            cluster.shards.push(ShardAddress { listen, advertise: None });
-            children.push(shard);
-        }
-        let text = cluster.to_text();
-        for shard in &mut children {
-            shard.tell(&text).await?;
-        }
-        for shard in &mut children {
-            shard.line("ready").await?;
-        }
+        let commands = (0..setup.sharding.shards()).map(|index| setup.command(index));
+        let (mut children, listen) = Group::spawn(commands).await?;
+        let shard = |listen| ShardAddress { listen, advertise: None };
+        let cluster = Cluster { shards: listen.into_iter().map(shard).collect() };
+        children.tell(&cluster.to_text()).await?;
         let endpoint = Endpoint::builder().transport(transport(setup.delay)).start().await?;
         let peers: Vec<Peer> = cluster.peers(&endpoint)?;
         for peer in &peers {
@@ -83,9 +73,9 @@ impl Processes {
     /// Kills one shard.
     ///
     /// # Errors
-    /// When it is not running any more.
+    /// When it cannot be killed.
     pub async fn kill(&mut self, index: usize) -> Result<()> {
-        self.children[index].process().kill().await.context("the shard does not run")
+        Ok(self.children.members()[index].kill().await?)
     }
 
     /// Stops all, each in good order.
@@ -93,16 +83,14 @@ impl Processes {
     /// # Errors
     /// When one cannot be waited for.
     pub async fn stop(self) -> Result<()> {
-        for shard in self.children {
-            shard.stop().await?;
-        }
+        self.children.stop().await?;
         self.client.endpoint().clone().shutdown(Duration::from_secs(1)).await;
         Ok(())
     }
 }
 
 impl Setup {
-    fn spawn(&self, index: usize) -> Result<Member> {
+    fn command(&self, index: usize) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("shard").args(["--index", &index.to_string()]);
         command.args(["--shards", &self.sharding.shards().to_string()]);
@@ -113,7 +101,7 @@ impl Setup {
                 .args(["--persons", &self.recipe.persons.to_string()])
                 .args(["--seed", &self.recipe.seed.to_string()]),
         };
-        Member::spawn(&mut command)
+        command
     }
 }
 

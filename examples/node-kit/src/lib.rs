@@ -5,18 +5,23 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`cluster`] | the cluster file: nodes, addresses, keys, settings; refused with line and key |
 //! | [`durable`] | values that may leave only once a ledger has made durable what they rest on |
 //! | [`history`] | what clients asked for, what they were told, and when; as JSON |
 //! | [`ledger`] | records in order, durable in groups, on a disk or in memory; snapshots |
 //! | [`linearizable`] | is there an order that agrees with a history? |
 //! | [`mutant`] | deliberate defects that a simulation must find, with the feature `mutants` |
+//! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod durable;
 pub mod history;
 pub mod ledger;
 pub mod linearizable;
 pub mod mutant;
+pub mod processes;
 pub mod sessions;

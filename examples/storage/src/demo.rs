@@ -80,9 +80,9 @@ async fn crash(title: &'static str, ids: impl IntoIterator<Item = u64>) -> Resul
 #[cfg(unix)]
 pub async fn stopped() -> Result<Scene> {
     let mut processes = Processes::start(&Setup::new(4)?).await?;
-    processes.signal(4, "STOP").await?;
+    processes.pause(4)?;
     let writing = Writing::start(processes.client()).await;
-    processes.signal(4, "CONT").await?;
+    processes.resume(4)?;
     let title = "SIGSTOP: s is stopped before the write, and goes on after the decision";
     let scene = writing.end(processes.client(), title).await;
     processes.stop().await?;

@@ -1,16 +1,16 @@
 //! Replicas as processes of their own on this machine: started, told of each other, stopped.
 //!
-//! `node_processes` says what parent and child say to each other.
+//! `node_kit::processes` says what parent and child say to each other.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use convoke::NodeId;
 use convoke::quorum::Configuration;
-use node_processes::{Member, Parent};
+use node_kit::processes::{Group, Member, Parent};
 use tokio::process::Command;
 
 use crate::client::Client;
@@ -44,7 +44,7 @@ impl Setup {
 #[derive(Debug)]
 pub struct Processes {
     /// By id, from 1 on.
-    children: Vec<Member>,
+    children: Group,
     client: Client,
 }
 
@@ -54,21 +54,11 @@ impl Processes {
     /// # Errors
     /// When a process cannot be started, or says why it cannot serve.
     pub async fn start(setup: &Setup) -> Result<Self> {
-        let mut children = Vec::new();
-        let mut cluster = Cluster { replicas: Vec::new() };
-        for id in 1..=setup.replicas {
-            let mut replica = setup.spawn(id)?;
-            let listen = replica.line("an address").await?;
-            cluster.replicas.push(ReplicaAddress { id, listen, advertise: None });
-            children.push(replica);
-        }
-        let text = cluster.to_text();
-        for replica in &mut children {
-            replica.tell(&text).await?;
-        }
-        for replica in &mut children {
-            replica.line("ready").await?;
-        }
+        let commands = (1..=setup.replicas).map(|id| setup.command(id));
+        let (mut children, listen) = Group::spawn(commands).await?;
+        let replica = |(id, listen)| ReplicaAddress { id, listen, advertise: None };
+        let cluster = Cluster { replicas: (1..).zip(listen).map(replica).collect() };
+        children.tell(&cluster.to_text()).await?;
         let members = cluster.members()?;
         let endpoint = convoke::endpoint().peers(&members).start().await?;
         for peer in &members {
@@ -87,28 +77,30 @@ impl Processes {
     /// # Errors
     /// When there is none, or it cannot be waited for.
     pub async fn crashed(&mut self, id: u64) -> Result<ExitStatus> {
-        Ok(self.replica(id)?.process().wait().await?)
+        Ok(self.replica(id)?.wait().await?)
     }
 
-    /// Sends a signal to a replica, by the name that the `kill` program has for it.
+    /// Lets a replica rest, without its knowing.
     ///
     /// # Errors
-    /// When the replica has ended, or there is no such program.
+    /// When there is none, or it has ended.
     #[cfg(unix)]
-    pub async fn signal(&mut self, id: u64, name: &str) -> Result<()> {
-        let process = self.replica(id)?.process().id().context("the replica has ended")?;
-        let mut kill = Command::new("kill");
-        let status = kill.arg(format!("-{name}")).arg(process.to_string()).status();
-        let status = status.await.context("cannot run `kill`")?;
-        if !status.success() {
-            bail!("`kill -{name} {process}` failed: {status}");
-        }
-        Ok(())
+    pub fn pause(&mut self, id: u64) -> Result<()> {
+        Ok(self.replica(id)?.pause()?)
+    }
+
+    /// Lets a replica that rests go on.
+    ///
+    /// # Errors
+    /// When there is none, or it has ended.
+    #[cfg(unix)]
+    pub fn resume(&mut self, id: u64) -> Result<()> {
+        Ok(self.replica(id)?.resume()?)
     }
 
     fn replica(&mut self, id: u64) -> Result<&mut Member> {
         let index = id.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-        let replica = index.and_then(|index| self.children.get_mut(index));
+        let replica = index.and_then(|index| self.children.members().get_mut(index));
         replica.with_context(|| format!("there is no replica {id}"))
     }
 
@@ -117,23 +109,21 @@ impl Processes {
     /// # Errors
     /// When one cannot be waited for.
     pub async fn stop(self) -> Result<()> {
-        for replica in self.children {
-            replica.stop().await?;
-        }
+        self.children.stop().await?;
         self.client.endpoint().clone().shutdown(Duration::from_secs(1)).await;
         Ok(())
     }
 }
 
 impl Setup {
-    fn spawn(&self, id: u64) -> Result<Member> {
+    fn command(&self, id: u64) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("replica").args(["--id", &id.to_string()]);
         command.args(["--replicas", &self.replicas.to_string()]);
         if self.crashing.contains(&id) {
             command.arg("--crash");
         }
-        Member::spawn(&mut command)
+        command
     }
 }
 

@@ -1,0 +1,367 @@
+//! The cluster file: which nodes there are, where, with which keys and settings.
+//!
+//! ```toml
+//! [cluster]
+//! id = 4711                  # drawn once: a ledger of another cluster is refused
+//! name = "accounts"
+//!
+//! [[node]]
+//! id = 1
+//! role = "voter"             # a word of the protocol; may be left out if it has a default
+//! addresses = ["tls://10.0.0.1:7000"]
+//! listen = ["tls://0.0.0.0:7000"]  # where that differs from `addresses`
+//! folder = "node-1"          # its files; relative to this file
+//! keys = "node-1/keys"       # node.pem, node.key and ca.pem, for tls://, quic:// and grpcs://
+//! operation = "127.0.0.1:9001"     # metrics and health, on the loopback alone
+//!
+//! [protocol]                 # whatever the program's own type reads
+//! election_timeout_ms = 300
+//! ```
+//! One file is the same on all hosts. It is read strictly: an unknown key, a wrong type and a
+//! missing key are told with line and key, and what contradicts itself with all the places. A
+//! [`Cluster`] that exists has none of that.
+//!
+//! ```
+//! use node_kit::cluster::{Cluster, NoProtocol};
+//!
+//! let text = "[cluster]\nid = 1\nname = \"a\"\n\n[[node]]\nid = 1\nadresses = []\nfolder = \"f\"\n";
+//! let error = Cluster::<NoProtocol>::parse(text).unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "line 7: node[1]: unknown key \"adresses\": did you mean \"addresses\"?"
+//! );
+//! ```
+//! A program's `check-config` command is [`check`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use convoke::grpc::GrpcTransport;
+use convoke::transport::{Address, Identity, QuicTransport, TcpTransport};
+use convoke::{Endpoint, EndpointBuilder, NodeId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use self::contradictions::contradictions;
+use self::rows::{Head, Row, Rows};
+use crate::ledger;
+
+mod authority;
+mod contradictions;
+mod error;
+mod keys;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use self::authority::{Authority, IssueError};
+pub use self::error::{ClusterError, Contradiction};
+pub use self::keys::{Keys, KeysError};
+
+/// Largest cluster file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Settings of a node's protocol: the table `[protocol]` of a cluster file.
+///
+/// Keys that the type does not have are refused without an attribute of it; every field without
+/// `#[serde(default)]` must be there.
+pub trait Protocol: DeserializeOwned + Default + fmt::Debug {
+    /// Words for what a node is to the protocol: an enum of units. Its default is that of a node
+    /// without the key `role`.
+    type Role: DeserializeOwned + Default + Clone + PartialEq + fmt::Debug;
+
+    /// Schemes of addresses beside those that the [endpoint](Cluster::endpoint) of a node speaks.
+    const SCHEMES: &'static [&'static str] = &[];
+
+    /// All that contradicts itself or the nodes, each in a sentence that says what and where.
+    fn contradictions(&self, nodes: &[Node<Self::Role>]) -> Vec<String> {
+        let _ = nodes;
+        Vec::new()
+    }
+}
+
+/// A protocol without settings and roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoProtocol {}
+
+impl Protocol for NoProtocol {
+    type Role = NoProtocol;
+}
+
+/// One node of a cluster file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node<R> {
+    /// Its name.
+    pub id: NodeId,
+    /// Its role in the protocol.
+    pub role: R,
+    /// Addresses at which others dial it.
+    pub addresses: Vec<Address>,
+    /// Addresses at which it listens; `addresses` where the file does not say.
+    pub listen: Vec<Address>,
+    /// Folder of its files, the ledger among them.
+    pub folder: PathBuf,
+    /// Folder of its certificate and key: see [`Keys`].
+    pub keys: Option<PathBuf>,
+    /// Address of its metrics and its health, on the loopback.
+    pub operation: Option<SocketAddr>,
+}
+
+impl<R: Default> Node<R> {
+    /// A node with one address, at which it listens, too.
+    pub fn new(id: NodeId, address: Address, folder: impl Into<PathBuf>) -> Self {
+        Self {
+            id,
+            role: R::default(),
+            addresses: vec![address.clone()],
+            listen: vec![address],
+            folder: folder.into(),
+            keys: None,
+            operation: None,
+        }
+    }
+}
+
+impl<R> Node<R> {
+    /// Its certificate and key, checked. `None` where the file has no `keys` for it.
+    ///
+    /// # Errors
+    /// [`KeysError`]: others can read the key, a file is missing or malformed, or they prove
+    /// another node.
+    pub fn identity(&self) -> Result<Option<Identity>, KeysError> {
+        let keys = self.keys.as_ref().map(Keys::in_folder);
+        keys.map(|keys| keys.identity(self.id)).transpose()
+    }
+}
+
+/// A cluster without contradictions. See the [module](self).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster<P: Protocol> {
+    id: u64,
+    name: String,
+    nodes: Vec<Node<P::Role>>,
+    protocol: P,
+}
+
+impl<P: Protocol> Cluster<P> {
+    /// A cluster of these nodes.
+    ///
+    /// # Errors
+    /// [`ClusterError::Contradictory`].
+    pub fn new(
+        id: u64,
+        name: impl Into<String>,
+        nodes: Vec<Node<P::Role>>,
+        protocol: P,
+    ) -> Result<Self, ClusterError> {
+        let cluster = Self { id, name: name.into(), nodes, protocol };
+        cluster.checked(None, &[])
+    }
+
+    /// Reads a cluster file. Relative paths of it begin at its folder.
+    ///
+    /// # Errors
+    /// [`ClusterError`], with the file and, where it is one, the line.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ClusterError> {
+        let path = path.as_ref();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::from_text(&read_bounded(path)?, Some(path), folder)
+    }
+
+    /// Parses the text of a cluster file. Relative paths stay as they are.
+    ///
+    /// # Errors
+    /// [`ClusterError`], with the line.
+    pub fn parse(text: &str) -> Result<Self, ClusterError> {
+        Self::from_text(text, None, Path::new(""))
+    }
+
+    fn from_text(text: &str, file: Option<&Path>, folder: &Path) -> Result<Self, ClusterError> {
+        let rows: Rows<P, P::Role> =
+            text::read(text).map_err(|defect| ClusterError::malformed(file, text, &defect))?;
+        let nodes = rows.nodes.into_iter().map(|row| row.into_node(folder)).collect();
+        let Head { id, name } = rows.cluster;
+        let cluster = Self { id, name, nodes, protocol: rows.protocol };
+        cluster.checked(file, &text::lines_of(text, "node"))
+    }
+
+    fn checked(self, file: Option<&Path>, lines: &[usize]) -> Result<Self, ClusterError> {
+        let found = contradictions(&self, lines);
+        if found.is_empty() {
+            return Ok(self);
+        }
+        Err(ClusterError::Contradictory { file: file.map(Path::to_owned), found })
+    }
+
+    /// Number of the cluster, by which it is told from every other.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Name of the cluster, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The nodes, as the file has them.
+    pub fn nodes(&self) -> &[Node<P::Role>] {
+        &self.nodes
+    }
+
+    /// Settings of the protocol.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    /// The node of this number.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoNode`] names those there are.
+    pub fn node(&self, id: u64) -> Result<&Node<P::Role>, ClusterError> {
+        let found = self.nodes.iter().find(|node| node.id.get() == id);
+        found.ok_or_else(|| ClusterError::NoNode {
+            id,
+            known: self.nodes.iter().map(|node| node.id.get()).collect(),
+        })
+    }
+
+    /// The nodes of a role.
+    pub fn of(&self, role: &P::Role) -> impl Iterator<Item = &Node<P::Role>> {
+        self.nodes.iter().filter(move |node| node.role == *role)
+    }
+
+    /// All nodes with the addresses at which they are dialled, as an endpoint takes its peers.
+    pub fn peers(&self) -> impl Iterator<Item = (NodeId, &[Address])> {
+        self.nodes.iter().map(|node| (node.id, &node.addresses[..]))
+    }
+
+    /// The owner of the ledger of a node.
+    pub fn ledger_identity(&self, node: NodeId) -> ledger::Identity {
+        ledger::Identity { cluster: self.id, node: node.get() }
+    }
+
+    /// Nodes prove who they are, by certificates. All of them do, or none.
+    pub fn is_secure(&self) -> bool {
+        self.schemes().iter().any(|scheme| is_secure(scheme))
+    }
+
+    /// An endpoint for a node: named, listening, with its certificate, and told of the others.
+    ///
+    /// It speaks `tcp`, `unix`, `tls`, `quic`, `grpc` and `grpcs`, as far as the addresses need
+    /// them; the program gives it other transports, and serves.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoNode`], and [`ClusterError::Keys`] where its keys cannot be used.
+    pub fn endpoint(&self, id: u64) -> Result<EndpointBuilder, ClusterError> {
+        let node = self.node(id)?;
+        let builder = self.speaking(node.identity()?.as_ref()).node(node.id).listen(&node.listen);
+        let builder = if node.listen == node.addresses {
+            builder
+        } else {
+            builder.advertise(&node.addresses)
+        };
+        Ok(builder.peers(self.peers().filter(|(other, _)| *other != node.id)))
+    }
+
+    /// An endpoint for a client, told of all nodes. Where [nodes prove](Self::is_secure) who they
+    /// are, so must the client: its keys name a node that is none of the cluster.
+    ///
+    /// # Errors
+    /// [`ClusterError::Keys`] where keys are missing or cannot be used.
+    pub fn client(&self, keys: Option<(NodeId, &Keys)>) -> Result<EndpointBuilder, ClusterError> {
+        let identity = match keys {
+            Some((id, keys)) => Some(keys.identity(id)?),
+            None if self.is_secure() => return Err(KeysError::Needed.into()),
+            None => None,
+        };
+        Ok(self.speaking(identity.as_ref()).peers(self.peers()))
+    }
+
+    fn speaking(&self, identity: Option<&Identity>) -> EndpointBuilder {
+        let schemes = self.schemes();
+        let is_used = |scheme: &str| schemes.contains(scheme);
+        let mut builder = Endpoint::builder();
+        if is_used("tcp") || is_used("unix") {
+            builder = builder.transport(TcpTransport::new());
+        }
+        if is_used("grpc") {
+            builder = builder.transport(GrpcTransport::new());
+        }
+        let Some(identity) = identity else { return builder };
+        if is_used("tls") {
+            builder = builder.transport(TcpTransport::tls(identity.clone()));
+        }
+        if is_used("quic") {
+            builder = builder.transport(QuicTransport::new(identity.clone()));
+        }
+        if is_used("grpcs") {
+            builder = builder.transport(GrpcTransport::tls(identity.clone()));
+        }
+        builder
+    }
+
+    fn schemes(&self) -> BTreeSet<&str> {
+        let all = self.nodes.iter().flat_map(|node| node.addresses.iter().chain(&node.listen));
+        all.map(Address::scheme).collect()
+    }
+}
+
+impl<P: Protocol + Serialize> Cluster<P>
+where
+    P::Role: Serialize,
+{
+    /// As the text of a cluster file. Relative paths stay as they are.
+    ///
+    /// # Panics
+    /// If the protocol's settings or role are not what TOML has: tables, arrays, words, numbers.
+    pub fn to_text(&self) -> String {
+        let rows = Rows {
+            cluster: Head { id: self.id, name: self.name.clone() },
+            nodes: self.nodes.iter().map(Row::from).collect::<Vec<_>>(),
+            protocol: &self.protocol,
+        };
+        toml::to_string(&rows).expect("settings are tables of words and numbers")
+    }
+}
+
+/// The command `check-config`: reads a cluster file and, for the node of this host, its keys. Says
+/// what it found, a line a node.
+///
+/// # Errors
+/// [`ClusterError`].
+pub fn check<P: Protocol>(path: &Path, id: Option<u64>) -> Result<String, ClusterError> {
+    let cluster = Cluster::<P>::read(path)?;
+    let mut words = format!("cluster {} {:?}\n", cluster.id, cluster.name);
+    for node in &cluster.nodes {
+        words += &format!("  node {}: {:?}, {:?}\n", node.id.get(), node.role, node.addresses);
+    }
+    if let Some(id) = id {
+        let node = cluster.node(id)?;
+        match node.identity()? {
+            Some(_) => words += &format!("the keys of node {id} prove it\n"),
+            None => words += &format!("node {id} needs no keys\n"),
+        }
+    }
+    Ok(words)
+}
+
+fn read_bounded(path: &Path) -> Result<String, ClusterError> {
+    let unread = |what: String| ClusterError::Read { path: path.to_owned(), what };
+    let file = File::open(path).map_err(|error| unread(error.to_string()))?;
+    let mut text = String::new();
+    let taken = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    match taken.map_err(|error| unread(error.to_string()))? as u64 > FILE_BYTES_MAX {
+        true => Err(unread(format!("it has more than {FILE_BYTES_MAX} bytes"))),
+        false => Ok(text),
+    }
+}
+
+/// True for schemes whose nodes prove who they are.
+fn is_secure(scheme: &str) -> bool {
+    matches!(scheme, "tls" | "quic" | "grpcs")
+}

@@ -1,0 +1,127 @@
+use super::*;
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let error = Member::spawn(Command::new("no-such-program")).unwrap_err();
+    assert!(error.to_string().contains("no-such-program"), "{error}");
+}
+
+#[tokio::test]
+async fn a_process_that_says_nothing_is_an_error() {
+    // Any program that ends without being asked for anything.
+    let mut command = Command::new("cargo");
+    command.arg("--explain-nothing").stderr(Stdio::null());
+    let mut member = Member::spawn(command).unwrap();
+    let error = member.line("an address").await.unwrap_err().to_string();
+    assert!(error.starts_with("a process ended before it printed an address"), "{error}");
+    member.stop().await.unwrap();
+}
+
+#[test]
+fn free_ports_differ() {
+    let mut ports = free_ports(20).unwrap();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 20);
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    /// A child that prints its number, and then what it is told until that ends.
+    fn echo() -> Command {
+        shell("echo $$; exec cat")
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// True when the system still has a process of this number that has not ended.
+    fn runs(id: u32) -> bool {
+        let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+        rustix::process::test_kill_process(id).is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_group_is_told_what_its_members_printed() {
+        let child = "echo at $$; while read line; do [ \"$line\" = '# end of cluster' ] && break; \
+                     told=$told$line; done; echo ready; echo $told; cat";
+        let (mut group, addresses) = Group::spawn([shell(child), shell(child)]).await.unwrap();
+        group.tell(&(addresses.join("\n") + "\n")).await.unwrap();
+        let ids: Vec<u32> = group.members().iter().map(|member| member.id().unwrap()).collect();
+        for member in group.members() {
+            let expected = format!("at {}at {}", ids[0], ids[1]);
+            assert_eq!(member.line("what it was told").await.unwrap(), expected);
+        }
+        group.stop().await.unwrap();
+        assert!(ids.into_iter().all(|id| !runs(id)));
+    }
+
+    #[tokio::test]
+    async fn a_group_whose_member_fails_leaves_nobody_behind() {
+        let error = Group::spawn([echo(), shell("exit 3")]).await.unwrap_err();
+        let ended = matches!(error, ProcessError::Ended { status, .. } if status.code() == Some(3));
+        assert!(ended);
+    }
+
+    #[tokio::test]
+    async fn one_that_was_killed_starts_again_as_another() {
+        let mut member = Member::spawn(echo()).unwrap();
+        let first = member.line("its number").await.unwrap();
+        member.kill().await.unwrap();
+        assert_eq!(member.ended().unwrap().unwrap().signal(), Some(9));
+        assert!(matches!(member.pause(), Err(ProcessError::NotRunning)));
+        member.kill().await.unwrap();
+        member.restart().await.unwrap();
+        assert_ne!(member.line("its number").await.unwrap(), first);
+        member.restart().await.unwrap();
+        member.line("its number").await.unwrap();
+        member.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_that_is_paused_answers_once_it_goes_on() {
+        let mut member = Member::spawn(echo()).unwrap();
+        member.line("its number").await.unwrap();
+        member.pause().unwrap();
+        member.tell("").await.unwrap();
+        member.resume().unwrap();
+        assert_eq!(member.line("what it was told").await.unwrap(), END_OF_CLUSTER);
+        // And one that is still paused can be killed.
+        member.pause().unwrap();
+        member.kill().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn terminated_in_good_order_or_killed() {
+        let polite = "trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done";
+        let mut member = Member::spawn(shell(polite)).unwrap();
+        member.line("up").await.unwrap();
+        assert_eq!(member.terminate(Duration::from_secs(60)).await.unwrap().code(), Some(7));
+        let deaf = "trap '' TERM; echo up; while :; do sleep 0.01; done";
+        let mut member = Member::spawn(shell(deaf)).unwrap();
+        member.line("up").await.unwrap();
+        let end = member.terminate(Duration::from_millis(10)).await.unwrap();
+        assert_eq!(end.signal(), Some(9));
+    }
+
+    #[tokio::test]
+    async fn dropping_kills_even_a_paused_one() {
+        let mut member = Member::spawn(echo()).unwrap();
+        member.line("its number").await.unwrap();
+        member.pause().unwrap();
+        let id = member.id().unwrap();
+        drop(member);
+        while runs(id) {
+            tokio::task::yield_now().await;
+            // Reaping is the runtime's, when any child changes.
+            Member::spawn(shell("exit 0")).unwrap().wait().await.unwrap();
+        }
+    }
+}
