@@ -1,10 +1,14 @@
-//! Multi-Paxos as a pure core, and the world that tests it.
+//! A replicated key-value store by Multi-Paxos: a pure core, the node around it, and its tests.
 //!
 //! The core has no I/O, clock or randomness: see [`core`] for its inputs and effects, for who leads
 //! and whose votes count. [`world`] runs several of it under seeded faults and checks the safety of
-//! the log after every event, and progress once the faults have ended.
+//! the log after every event, and progress once the faults have ended. [`kv`] is what is replicated:
+//! a key-value store with the sessions of its clients. [`wire`] turns the core's messages and
+//! records into bytes.
 //!
-//! It is not a node yet: nothing here listens. The program `paxos` runs seeds of the world.
+//! A [`node`] drives core and store over an endpoint and a ledger, and a [`client`] sends it
+//! requests that take effect once. [`simulation`] runs whole nodes and clients under seeded faults
+//! of network and disks, and judges what the clients were told.
 //!
 //! | box of the checklist for Multi-Paxos | where |
 //! |---|---|
@@ -15,13 +19,25 @@
 //! | votes per slot and ballot, from distinct acceptors | `core/leader.rs` |
 //! | linearizable reads by read index, above all that was proposed | [`core::Replica::read`] |
 //! | elections that get over partial connectivity | [`core::Ask::Canvass`] |
-//! | catch-up, snapshots of others | `core/replica/learning.rs` |
+//! | catch-up, snapshots of others, resumed by part | `core/replica/learning.rs`, `node/snapshots.rs` |
+//! | batches, a bounded pipeline, group commit | `node/requests.rs`, `node/actor.rs` |
+//! | requests run once; outcomes that are unknown are said to be | [`kv`], [`client::ClientError`] |
 //! | a ledger that was lost is never counted again | [`core::Lives`] |
 //! | several proposers | elections alone: two nodes that both believe to lead refuse each other |
 //! | membership change, learners by configuration, leases | not offered |
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod core;
+pub mod kv;
 pub mod mutant;
+pub mod node;
+pub mod simulation;
+pub mod wire;
 pub mod world;
+
+/// Messages, client and server, generated from `proto/paxos.proto`.
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/paxos.rs"));
+}

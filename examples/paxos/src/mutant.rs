@@ -33,6 +33,10 @@ pub enum Mutant {
     SupportsEverybody,
     /// A leader that nobody hears goes on.
     LeadsUnheard,
+    /// A request that has run runs again when it is sent again.
+    RunsAgain,
+    /// A snapshot has no sessions.
+    SessionsNotInSnapshot,
 }
 
 impl Mutant {

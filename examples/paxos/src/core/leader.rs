@@ -191,7 +191,7 @@ impl Leading {
     /// Counts a node for the slots from `first` to `last`.
     pub(super) fn vote(&mut self, node: NodeId, first: Slot, last: Slot, needed: usize) {
         let start = first.since(self.first);
-        let end = (last.0 + 1).saturating_sub(self.first.0);
+        let end = last.0.saturating_add(1).saturating_sub(self.first.0);
         let (start, end) = (index(start), index(end).min(self.pending.len()));
         for pending in self.pending.range_mut(start.min(end)..end) {
             pending.votes.insert(node);

@@ -1,0 +1,357 @@
+//! A client: requests that take effect once, and errors that say whether they did.
+//!
+//! ```text
+//!   put ─▶ number of the session ─▶ attempt at the leader, or at any node ─▶ Ok
+//!              ▲                          │ refused, lost, too late
+//!              └── pause with jitter ◀────┘ until the deadline: Unavailable, or OutcomeUnknown
+//! ```
+//! All attempts of a request have one number in a session of the store, so it runs once however
+//! many of them arrive. A session is opened with the first write, and again when the store has let
+//! go of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke::quorum::Configuration;
+use convoke::{CallError, Code, Endpoint, NodeId};
+use convoke_sim::random::Random;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::proto::{
+    Cas, Command, Entry, Get, InspectRequest, Inspection, LeaderHint, Pair, PaxosClient, Refusal,
+    Reply, Request, Scan, Scanned, SessionName, command, entry, reply, request,
+};
+
+/// Settings of a client.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of the cluster, so that another refuses its requests; 0 for any.
+    pub cluster: u64,
+    /// Time for a request with all its attempts. Default 10 s.
+    pub deadline: Duration,
+    /// Time for one attempt. Default 1 s.
+    pub attempt: Duration,
+    /// Pause after the first attempt that failed, about; then twice as long each time. Default
+    /// 10 ms.
+    pub pause: Duration,
+    /// The longest pause, about. Default 500 ms.
+    pub pause_max: Duration,
+    /// Decides how pauses vary, who is asked first, and the number of its sessions: another for
+    /// each client.
+    pub seed: u64,
+}
+
+impl Options {
+    /// Defaults for a client of this cluster.
+    pub fn new(cluster: u64, seed: u64) -> Self {
+        Self {
+            cluster,
+            deadline: Duration::from_secs(10),
+            attempt: Duration::from_secs(1),
+            pause: Duration::from_millis(10),
+            pause_max: Duration::from_millis(500),
+            seed,
+        }
+    }
+}
+
+/// The reason a request has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The caller's: the request is none, or too large, or meant for another cluster. It did not
+    /// run.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The store holds as much as it may. It did not run: delete something.
+    #[error("the store is full")]
+    Full,
+    /// Nobody has taken it until the deadline. It did not run, and never will: repeat it later.
+    #[error("nobody has taken the request in time, and it will not run: {0}")]
+    Unavailable(String),
+    /// It may have run, or may run yet; it runs once at most. Read what became of it.
+    #[error("the outcome is unknown, the request may run or not: {0}")]
+    OutcomeUnknown(String),
+}
+
+/// A client, with one request at a time. Any number of them can share an endpoint.
+#[derive(Debug)]
+pub struct Client {
+    client: PaxosClient,
+    nodes: Vec<NodeId>,
+    options: Options,
+    random: Random,
+    session: Option<SessionName>,
+    number: u64,
+    /// Index of the node that is asked next.
+    at: usize,
+}
+
+impl Client {
+    /// A client of these nodes, whose addresses the endpoint knows.
+    pub fn new(endpoint: &Endpoint, members: &Configuration, options: Options) -> Self {
+        let nodes: Vec<NodeId> = members.nodes().collect();
+        let mut random = Random::of(options.seed, 3);
+        let at = random.index(nodes.len());
+        let client = PaxosClient::new(endpoint);
+        Self { client, nodes, options, random, session: None, number: 0, at }
+    }
+
+    /// Writes a value, whatever there was.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn put(
+        &mut self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<(), ClientError> {
+        let pair = Pair { key: key.into(), value: value.into() };
+        match self.command(command::Action::Put(pair)).await? {
+            reply::Result::Done(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Removes a key, and gives the value that it had.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn delete(&mut self, key: impl Into<Bytes>) -> Result<Option<Bytes>, ClientError> {
+        match self.command(command::Action::Delete(key.into())).await? {
+            reply::Result::Found(found) => Ok(found.value),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Writes a value if what is there is as expected; `None` expects nothing. Otherwise gives what
+    /// is there.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn cas(
+        &mut self,
+        key: impl Into<Bytes>,
+        expected: Option<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<Result<(), Option<Bytes>>, ClientError> {
+        let cas = Cas { key: key.into(), expected, value: value.into() };
+        match self.command(command::Action::Cas(cas)).await? {
+            reply::Result::Done(_) => Ok(Ok(())),
+            reply::Result::Found(found) => Ok(Err(found.value)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The value of a key: no older than any write that had been answered when this was called.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Option<Bytes>, ClientError> {
+        let action = request::Action::Get(Get { key: key.into() });
+        match self.execute(action, true).await? {
+            reply::Result::Found(found) => Ok(found.value),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Pairs in the order of their keys, as [`get`](Self::get) reads them. What is more than an
+    /// answer takes begins at `next`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn scan(&mut self, scan: Scan) -> Result<Scanned, ClientError> {
+        match self.execute(request::Action::Scan(scan), true).await? {
+            reply::Result::Scanned(scanned) => Ok(scanned),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends its session, which would make room for others only after a while. The next write opens
+    /// another.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn close(&mut self) -> Result<(), ClientError> {
+        if let Some(session) = self.session.take() {
+            let entry = Entry { what: Some(entry::What::Close(session)) };
+            self.execute(request::Action::Write(entry), true).await?;
+        }
+        Ok(())
+    }
+
+    /// What a node is doing.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn inspect(&self, node: NodeId) -> Result<Inspection, CallError> {
+        self.client.inspect(InspectRequest {}).to(node).deadline(self.options.attempt).await
+    }
+
+    /// Runs a command in a session; in a new one where the store has let go of the last before it
+    /// has heard of the command.
+    async fn command(&mut self, action: command::Action) -> Result<reply::Result, ClientError> {
+        for _ in 0..SESSIONS_MAX {
+            let session = self.session().await?;
+            self.number += 1;
+            let number = self.number;
+            let command = Command { session: Some(session), number, action: Some(action.clone()) };
+            match self.execute(request::Action::Write(command.into()), false).await? {
+                reply::Result::Refused(_) => self.session = None,
+                result => return Ok(result),
+            }
+        }
+        Err(ClientError::Unavailable("the store forgets its sessions at once".to_owned()))
+    }
+
+    async fn session(&mut self) -> Result<SessionName, ClientError> {
+        if let Some(session) = self.session {
+            return Ok(session);
+        }
+        let entry = Entry { what: Some(entry::What::Open(self.random.draw())) };
+        // A session that is opened twice is one that nobody uses: it goes by itself.
+        match self.execute(request::Action::Write(entry), true).await? {
+            reply::Result::Opened(session) => {
+                (self.session, self.number) = (Some(session), 0);
+                Ok(session)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Makes attempts until one has a result. A request that is `harmless` has no effect that
+    /// matters: its outcome is never unknown.
+    async fn execute(
+        &mut self,
+        action: request::Action,
+        harmless: bool,
+    ) -> Result<reply::Result, ClientError> {
+        let deadline = Instant::now() + self.options.deadline;
+        let request =
+            Request { action: Some(action), is_forwarded: false, cluster: self.options.cluster };
+        let mut attempts = Attempts::new(&self.options, harmless);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let budget = self.options.attempt.min(left);
+            let call = self.client.execute(request.clone()).to(self.nodes[self.at]);
+            let pause = match call.deadline(budget).await {
+                Ok(Reply { result: Some(result) }) => return attempts.judge(result),
+                Ok(Reply { result: None }) => attempts.pause(&mut self.random),
+                Err(error) => {
+                    attempts.failed(&error)?;
+                    let hint = hint(&error).and_then(|leader| self.index_of(leader));
+                    let is_new = hint.is_some_and(|at| at != self.at);
+                    self.at = hint.unwrap_or((self.at + 1) % self.nodes.len());
+                    if is_new && attempts.follow() {
+                        Duration::ZERO
+                    } else {
+                        attempts.pause(&mut self.random)
+                    }
+                }
+            };
+            if Instant::now() + pause >= deadline {
+                sleep_until(deadline).await;
+                return Err(attempts.over());
+            }
+            sleep(pause).await;
+        }
+    }
+
+    fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.nodes.iter().position(|known| *known == node)
+    }
+}
+
+/// Sessions that are opened for one request, at most.
+const SESSIONS_MAX: usize = 3;
+
+/// Hints in a row that are followed at once: two nodes may each take the other for the leader.
+const HINTS_MAX: u32 = 2;
+
+/// Attempts of one request so far.
+struct Attempts {
+    pause: Duration,
+    pause_max: Duration,
+    harmless: bool,
+    may_have_run: bool,
+    hints: u32,
+    last: String,
+}
+
+impl Attempts {
+    fn new(options: &Options, harmless: bool) -> Self {
+        Self {
+            pause: options.pause,
+            pause_max: options.pause_max,
+            harmless,
+            may_have_run: false,
+            hints: 0,
+            last: String::new(),
+        }
+    }
+
+    /// A result, unless it is a refusal that tells the caller something else.
+    fn judge(&self, result: reply::Result) -> Result<reply::Result, ClientError> {
+        let reply::Result::Refused(refusal) = result else { return Ok(result) };
+        match Refusal::try_from(refusal) {
+            Ok(Refusal::Full) => Err(ClientError::Full),
+            Ok(Refusal::Expired) if !self.may_have_run => Ok(result),
+            Ok(Refusal::Expired | Refusal::Forgotten) => {
+                Err(ClientError::OutcomeUnknown("its session is over".to_owned()))
+            }
+            _ => Err(ClientError::Refused("it is no request that the store knows".to_owned())),
+        }
+    }
+
+    /// Takes an attempt that failed.
+    ///
+    /// # Errors
+    /// When no other can do better.
+    fn failed(&mut self, error: &CallError) -> Result<(), ClientError> {
+        self.may_have_run |= !error.is_safe_to_repeat();
+        self.last = error.to_string();
+        let code = error.status().map(|status| status.code());
+        let is_final = matches!(
+            code,
+            Some(Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied)
+        );
+        let is_too_large = matches!(error, CallError::TooLarge { .. });
+        if is_final || is_too_large {
+            return Err(ClientError::Refused(self.last.clone()));
+        }
+        Ok(())
+    }
+
+    /// True when a hint may be followed without a pause.
+    fn follow(&mut self) -> bool {
+        self.hints += 1;
+        self.hints <= HINTS_MAX
+    }
+
+    /// The next pause: from half to all of what is due, and then twice as long.
+    fn pause(&mut self, random: &mut Random) -> Duration {
+        self.hints = 0;
+        let due = self.pause;
+        self.pause = (2 * due).min(self.pause_max);
+        due / 2 + random.up_to(due / 2)
+    }
+
+    fn over(self) -> ClientError {
+        if self.may_have_run && !self.harmless {
+            ClientError::OutcomeUnknown(self.last)
+        } else {
+            ClientError::Unavailable(self.last)
+        }
+    }
+}
+
+fn hint(error: &CallError) -> Option<NodeId> {
+    let hint: LeaderHint = error.status()?.detail()?;
+    NodeId::try_from(hint.leader).ok()
+}
+
+fn unexpected(result: &reply::Result) -> ClientError {
+    ClientError::OutcomeUnknown(format!(
+        "the store answers with what was not asked for: {result:?}"
+    ))
+}

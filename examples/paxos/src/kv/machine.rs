@@ -1,0 +1,188 @@
+//! The machine: what the values of the log do.
+
+use bytes::Bytes;
+use node_kit::sessions::{Begin, Limits, SessionId, Sessions};
+use prost::Message as _;
+
+use super::pages::Pages;
+use super::snapshot::Frozen;
+use super::{SCAN_BYTES_MAX, SCAN_PAIRS_MAX, STORE_BYTES_MAX, is_valid};
+use crate::core::{Lives, Slot, Value};
+use crate::mutant::{self, Mutant};
+use crate::proto::{
+    Batch, Cas, Command, Done, Entry, Found, Pair, Refusal, Reply, Scan, Scanned, command, entry,
+    reply,
+};
+
+/// A replica's state after some slot.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub(super) applied: Slot,
+    pub(super) lives: Lives,
+    pub(super) pages: Pages,
+    pub(super) sessions: Sessions,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::with(Limits::default())
+    }
+}
+
+impl Machine {
+    /// A store without keys and sessions, which are bounded so.
+    pub fn with(limits: Limits) -> Self {
+        Self {
+            applied: Slot::default(),
+            lives: Lives::new(),
+            pages: Pages::default(),
+            sessions: Sessions::new(limits),
+        }
+    }
+
+    /// Applies the value of the next slot. One reply for each entry of a batch.
+    pub fn apply(&mut self, slot: Slot, value: &Value) -> Vec<Reply> {
+        self.applied = slot;
+        match value {
+            Value::Noop => Vec::new(),
+            Value::Formation(lives) => {
+                self.lives.clone_from(lives);
+                Vec::new()
+            }
+            Value::Commands(batch) => {
+                // Nodes write batches and nobody else does. One that is none is none everywhere.
+                let batch = Batch::decode(batch.clone()).unwrap_or_default();
+                batch.entries.into_iter().map(|entry| self.apply_entry(entry)).collect()
+            }
+        }
+    }
+
+    fn apply_entry(&mut self, entry: Entry) -> Reply {
+        if !is_valid(&entry) {
+            return refused(Refusal::Invalid);
+        }
+        match entry.what {
+            Some(entry::What::Open(nonce)) => {
+                let session = self.sessions.open(self.applied.0, nonce);
+                reply::Result::Opened(session.into()).into()
+            }
+            Some(entry::What::Close(session)) => {
+                self.sessions.close(session.into(), self.applied.0);
+                done()
+            }
+            Some(entry::What::Command(command)) => self.apply_command(command),
+            None => refused(Refusal::Invalid),
+        }
+    }
+
+    fn apply_command(&mut self, command: Command) -> Reply {
+        let (Some(session), Some(action)) = (command.session, command.action) else {
+            return refused(Refusal::Invalid);
+        };
+        let session = SessionId::from(session);
+        match self.sessions.begin(session, command.number, self.applied.0) {
+            Begin::Repeat(_) if mutant::is(Mutant::RunsAgain) => self.run(action),
+            Begin::Run => {
+                let reply = self.run(action);
+                self.sessions.finish(session, command.number, reply.encode_to_vec().into());
+                reply
+            }
+            Begin::Repeat(known) => Reply::decode(known).unwrap_or_default(),
+            Begin::Forgotten => refused(Refusal::Forgotten),
+            Begin::Expired => refused(Refusal::Expired),
+        }
+    }
+
+    fn run(&mut self, action: command::Action) -> Reply {
+        match action {
+            command::Action::Put(Pair { key, value }) => self.write(&key, &value),
+            command::Action::Delete(key) => found(self.pages.remove(&key)),
+            command::Action::Cas(Cas { key, expected, value }) => {
+                let known = self.pages.get(&key);
+                if known != expected.as_ref() {
+                    return found(known.cloned());
+                }
+                self.write(&key, &value)
+            }
+        }
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8]) -> Reply {
+        let more = (key.len() + value.len()) as u64;
+        if self.pages.bytes() + more > STORE_BYTES_MAX {
+            return refused(Refusal::Full);
+        }
+        self.pages.insert(key, value);
+        done()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Reply {
+        found(self.pages.get(key).cloned())
+    }
+
+    /// Pairs in the order of their keys, as many as were asked for and an answer takes.
+    pub fn scan(&self, scan: &Scan) -> Reply {
+        let wanted = usize::try_from(scan.limit).unwrap_or(usize::MAX);
+        let limit = if wanted == 0 { SCAN_PAIRS_MAX } else { wanted.min(SCAN_PAIRS_MAX) };
+        let from = scan.from.clone().max(scan.prefix.clone());
+        let mut scanned = Scanned::default();
+        let mut bytes = 0;
+        for (key, value) in self.pages.range(&from) {
+            if !key.starts_with(&scan.prefix) {
+                break;
+            }
+            bytes += key.len() + value.len();
+            if scanned.pairs.len() == limit || (bytes > SCAN_BYTES_MAX && !scanned.pairs.is_empty())
+            {
+                scanned.next = Some(key.clone());
+                break;
+            }
+            scanned.pairs.push(Pair { key: key.clone(), value: value.clone() });
+        }
+        reply::Result::Scanned(scanned).into()
+    }
+
+    /// Its state as it is now, for a snapshot: pages are shared until they are written to. The
+    /// table of sessions is copied, which is bounded by its [`Limits`].
+    pub fn freeze(&self) -> Frozen {
+        Frozen(self.clone())
+    }
+
+    /// All up to here is applied.
+    pub fn applied(&self) -> Slot {
+        self.applied
+    }
+
+    /// Ledgers whose votes count: the first value of the log.
+    pub fn lives(&self) -> &Lives {
+        &self.lives
+    }
+
+    /// Count of keys.
+    pub fn keys(&self) -> u64 {
+        self.pages.len()
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.pages.bytes()
+    }
+
+    /// Count of sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+fn done() -> Reply {
+    reply::Result::Done(Done {}).into()
+}
+
+fn found(value: Option<Bytes>) -> Reply {
+    reply::Result::Found(Found { value }).into()
+}
+
+fn refused(refusal: Refusal) -> Reply {
+    reply::Result::Refused(refusal.into()).into()
+}

@@ -1,0 +1,219 @@
+//! A node: the core, its ledger, its machine and an endpoint, driven by one task.
+//!
+//! ```text
+//!   peers, clients ─▶ service ──mpsc──▶ actor: Replica + Machine ──▶ asks of others (quorum calls)
+//!                                        │  ▲                    ──▶ answers, replies
+//!                                 append ▼  │ durable
+//!                                       Ledger (its own task)
+//! ```
+//! The actor owns all state, and waits for nothing but its next input: the ledger syncs beside it,
+//! a batch at a time, and what rests on a record leaves when that is durable. Snapshots are frozen
+//! in the actor, and written by a task of their own.
+
+mod actor;
+mod recovery;
+mod requests;
+mod service;
+mod snapshots;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke::quorum::Configuration;
+use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
+use node_kit::ledger::{Ledger, LedgerError, Recovered};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use self::actor::{Actor, Input};
+use self::service::Front;
+use crate::core::{Settings, Standing};
+use crate::kv;
+use crate::proto::{Inspection, PaxosServer};
+use crate::wire;
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of the cluster. Questions and requests of another are refused.
+    pub cluster: u64,
+    /// Settings of the core: who this node is, and who votes.
+    pub core: Settings,
+    /// All voters, with their addresses.
+    pub members: Configuration,
+    /// Decides all that is random: election pauses, and the number of a ledger that is begun now.
+    /// Another for each start of a node, since a ledger that was lost must not come back as itself.
+    pub seed: u64,
+    /// Requests that may wait here. What is beyond is refused unseen. Default 8,192.
+    pub requests_max: usize,
+    /// Bytes of requests that may wait here. Default 64 MiB.
+    pub request_bytes_max: usize,
+    /// Batches proposed and not chosen yet, at most; requests that come meanwhile are the next
+    /// batch. Default 4.
+    pub pipeline: usize,
+    /// Requests of one batch, at most. Default 1,024.
+    pub batch_requests_max: usize,
+    /// Bytes of one batch, if it has more than one request. Default 1 MiB.
+    pub batch_bytes_max: usize,
+    /// Bytes of the log behind the last snapshot, about, before the next is written. Default 64 MiB.
+    pub snapshot_bytes: u64,
+    /// Slots that are kept behind a snapshot, for others that are a little behind. Default 4,096.
+    pub kept_slots: u64,
+}
+
+impl Options {
+    /// Defaults for one of these members.
+    pub fn new(cluster: u64, node: NodeId, members: Configuration, seed: u64) -> Self {
+        let mut core = Settings::new(node, members.nodes());
+        core.seed = seed;
+        Self {
+            cluster,
+            core,
+            members,
+            seed,
+            requests_max: 8_192,
+            request_bytes_max: 64 << 20,
+            pipeline: 4,
+            batch_requests_max: 1_024,
+            batch_bytes_max: 1 << 20,
+            snapshot_bytes: 64 << 20,
+            kept_slots: 4_096,
+        }
+    }
+}
+
+/// The reason a node cannot start, or has stopped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The ledger's disk, or what is on it. The text says what to do; after a failed write that is
+    /// to restart the process.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A record of the ledger is whole, and none of this program's.
+    #[error("record {number} of the ledger was written by another program: {source}")]
+    Record {
+        /// Counted from 1.
+        number: u64,
+        /// What it lacks.
+        source: wire::Malformed,
+    },
+    /// The snapshot is whole, and none of this program's.
+    #[error("the snapshot of the ledger cannot be read: {0}")]
+    Snapshot(#[from] kv::Malformed),
+    /// The endpoint could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// A running node. Dropped, it stops at once, as in a crash.
+#[derive(Debug)]
+pub struct Node {
+    endpoint: Endpoint,
+    inputs: mpsc::Sender<Input>,
+    standing: watch::Receiver<Standing>,
+    ledger: Ledger,
+    actor: JoinHandle<Result<(), NodeError>>,
+}
+
+impl Node {
+    /// Reads the ledger, starts to listen as the builder says, and takes part. A ledger in memory
+    /// has nothing to be read.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn start(
+        options: Options,
+        (ledger, recovered): (Ledger, Option<Recovered>),
+        builder: EndpointBuilder,
+    ) -> Result<Self, NodeError> {
+        let state = recovery::recover(&options, &ledger, recovered).await?;
+        let (inputs, received) = mpsc::channel(INPUTS_MAX);
+        let (stand, standing) = watch::channel(state.replica.standing());
+        let front = Front {
+            cluster: options.cluster,
+            members: options.members.clone(),
+            inputs: inputs.clone(),
+            standing: standing.clone(),
+            request_bytes: Arc::new(Semaphore::new(options.request_bytes_max)),
+            request_bytes_max: options.request_bytes_max,
+            ledger: ledger.clone(),
+            serving: Arc::default(),
+        };
+        let endpoint = builder
+            .node(options.core.node)
+            .peers(&options.members.without([options.core.node]))
+            .keep_connected()
+            .serve(PaxosServer::new(front))
+            .start()
+            .await?;
+        let actor = Actor::new(options, state, ledger.clone(), &endpoint, inputs.clone(), stand);
+        let actor = tokio::spawn(actor.run(received));
+        Ok(Self { endpoint, inputs, standing, ledger, actor })
+    }
+
+    /// Its endpoint: the addresses at which it listens, counters, its load.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Its standing, now and whenever it changes.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// What it is doing. `None` once it has stopped.
+    pub async fn inspect(&self) -> Option<Inspection> {
+        let (tell, told) = oneshot::channel();
+        self.inputs.send(Input::Inspect(tell)).await.ok()?;
+        told.await.ok()
+    }
+
+    /// False once it has stopped by itself: see [`failed`](Self::failed).
+    pub fn is_running(&self) -> bool {
+        !self.actor.is_finished()
+    }
+
+    /// Resolves when it has stopped by itself, which only a failure makes it do.
+    ///
+    /// # Errors
+    /// The failure.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, it can be awaited again.
+    pub async fn failed(&mut self) -> Result<(), NodeError> {
+        flatten((&mut self.actor).await)
+    }
+
+    /// Takes no more requests, answers those that wait, hands its lead over, makes all durable and
+    /// closes the ledger: for at most this long, and a second for the endpoint.
+    ///
+    /// # Errors
+    /// A failure before, or of the ledger.
+    pub async fn stop(mut self, within: Duration) -> Result<(), NodeError> {
+        let deadline = tokio::time::Instant::now() + within;
+        let _ = self.inputs.send(Input::Stop { deadline }).await; // it may have failed: see below
+        let ended = flatten((&mut self.actor).await);
+        self.endpoint.clone().shutdown(Duration::from_secs(1)).await;
+        ended?;
+        self.ledger.close().await?;
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.actor.abort();
+    }
+}
+
+/// What one turn of the actor may find waiting. Whoever finds it full is refused.
+const INPUTS_MAX: usize = 16_384;
+
+fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
+    match ended {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,456 @@
+//! The actor: the one task that owns the replica and its machine.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke::quorum::{Configuration, QuorumExt as _};
+use convoke::{Deferred, Endpoint, NodeId};
+use node_kit::durable::{Durable, Waiting};
+use node_kit::ledger::{Ledger, LedgerError};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::recovery::{State, append};
+use super::requests::{Reading, Requests, Waiter};
+use super::{NodeError, Options, snapshots};
+use crate::core::{Answer, Ask, Effect, Replica, Slot, Standing, Token, Value};
+use crate::kv::Machine;
+use crate::proto::{self, Entry, Inspection, PaxosClient, Question};
+
+/// Something that came.
+#[derive(Debug)]
+pub(super) enum Input {
+    Ask { from: NodeId, ask: Ask, task: Deferred<proto::Answer> },
+    Answer { from: NodeId, answer: Answer },
+    Write(Entry, Waiter),
+    Read(Reading, Waiter),
+    Inspect(oneshot::Sender<Inspection>),
+    Written(Result<Slot, LedgerError>),
+    Fetched(Option<Box<Machine>>),
+    Stop { deadline: Instant },
+}
+
+/// Something that leaves once the ledger allows it.
+enum Leaving {
+    Answer(Option<Deferred<proto::Answer>>, Answer),
+    Own(Answer),
+}
+
+type Syncing = Pin<Box<dyn Future<Output = Result<Durable, LedgerError>> + Send>>;
+
+/// The state of a node, and what it waits for.
+pub(super) struct Actor {
+    options: Options,
+    replica: Replica,
+    machine: Machine,
+    ledger: Ledger,
+    client: PaxosClient,
+    others: Configuration,
+    inputs: mpsc::Sender<Input>,
+    stand: watch::Sender<Standing>,
+    begun: Instant,
+    requests: Requests,
+    /// Questions of others that wait for the core.
+    asked: VecDeque<(Token, Deferred<proto::Answer>)>,
+    /// Answers that wait for the ledger, in the order of their places.
+    held: VecDeque<Waiting<Leaving>>,
+    syncing: Option<Syncing>,
+    next_token: Token,
+    /// Bytes of values applied since the last snapshot was frozen.
+    unsaved_bytes: u64,
+    is_saving: bool,
+    must_save: bool,
+    stopping: Option<Instant>,
+    next_hand_over: Instant,
+    batches: u64,
+    batched: u64,
+}
+
+impl Actor {
+    pub(super) fn new(
+        options: Options,
+        state: State,
+        ledger: Ledger,
+        endpoint: &Endpoint,
+        inputs: mpsc::Sender<Input>,
+        stand: watch::Sender<Standing>,
+    ) -> Self {
+        let State { replica, machine } = state;
+        Self {
+            others: options.members.without([options.core.node]),
+            client: PaxosClient::new(endpoint),
+            options,
+            replica,
+            machine,
+            ledger,
+            inputs,
+            stand,
+            begun: Instant::now(),
+            requests: Requests::default(),
+            asked: VecDeque::new(),
+            held: VecDeque::new(),
+            syncing: None,
+            next_token: 0,
+            unsaved_bytes: 0,
+            is_saving: false,
+            must_save: false,
+            stopping: None,
+            next_hand_over: Instant::now(),
+            batches: 0,
+            batched: 0,
+        }
+    }
+
+    /// Runs until the ledger fails, or it is told to stop.
+    pub(super) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), NodeError> {
+        self.replica.start(self.now());
+        loop {
+            self.work();
+            if self.is_done() {
+                return Ok(());
+            }
+            let due = self.begun + self.replica.poll_timeout();
+            let due = self.stopping.map_or(due, |deadline| due.min(deadline));
+            tokio::select! {
+                biased;
+                durable = synced(&mut self.syncing) => self.synced(&durable?),
+                () = tokio::time::sleep_until(due) => self.replica.handle_timeout(self.now()),
+                input = inputs.recv() => {
+                    let Some(input) = input else { return Ok(()) };
+                    self.take(input)?;
+                    // All that has come by now is one turn, so that batches grow with the load.
+                    for _ in 0..TURN_INPUTS_MAX {
+                        let Ok(input) = inputs.try_recv() else { break };
+                        self.take(input)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Takes one input. What it makes the core want is done by [`Self::work`].
+    fn take(&mut self, input: Input) -> Result<(), NodeError> {
+        let now = self.now();
+        match input {
+            Input::Ask { from, ask, task } => {
+                let token = self.token();
+                self.asked.push_back((token, task));
+                self.replica.handle_ask(now, from, token, ask);
+                self.perform();
+            }
+            Input::Answer { from, answer } => self.replica.handle_answer(now, from, answer),
+            Input::Write(_, waiter) | Input::Read(_, waiter) if self.is_full() => waiter.refuse(),
+            Input::Write(entry, waiter) => self.requests.write(entry, waiter),
+            Input::Read(reading, waiter) => self.requests.read(reading, waiter),
+            Input::Inspect(tell) => {
+                let _ = tell.send(self.inspect()); // who asked may have given up
+            }
+            Input::Written(written) => self.written(written?),
+            Input::Fetched(machine) => self.fetched(machine),
+            Input::Stop { deadline } => self.stopping = Some(deadline),
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.requests.len() >= self.options.requests_max || self.stopping.is_some()
+    }
+
+    /// Does all that can be done now.
+    fn work(&mut self) {
+        self.perform();
+        if !matches!(self.replica.standing(), Standing::Leading(_)) {
+            self.requests.give_up(leader(self.replica.standing()));
+        }
+        self.propose();
+        self.read();
+        self.perform();
+        self.hand_over();
+        self.save();
+        self.sync();
+    }
+
+    /// Proposes batches, while few are under way: what waits is the next one.
+    fn propose(&mut self) {
+        while self.replica.in_flight() < self.options.pipeline && self.replica.room() > 0 {
+            let Options { batch_requests_max, batch_bytes_max, .. } = self.options;
+            let batch = self.requests.next_batch(batch_requests_max, batch_bytes_max);
+            let Some(batch) = batch else { return };
+            let value = Value::Commands(batch.bytes.clone());
+            let now = self.now();
+            let Ok((_, slot)) = self.replica.propose(now, value) else { return };
+            self.batches += 1;
+            self.batched += batch.len() as u64;
+            self.requests.proposed(slot, batch);
+            self.perform();
+        }
+    }
+
+    /// Begins a round for the reads that came since the last.
+    fn read(&mut self) {
+        let token = self.token();
+        if self.requests.begin_reads(token)
+            && let Err(error) = self.replica.read(self.now(), token)
+        {
+            self.requests.unready(token, error.leader);
+        }
+    }
+
+    /// Asks another node to lead, once nothing waits here any more; again after a while.
+    fn hand_over(&mut self) {
+        let now = Instant::now();
+        if self.stopping.is_some() && self.requests.len() == 0 && self.next_hand_over <= now {
+            self.next_hand_over = now + self.options.core.heartbeat;
+            self.replica.hand_over();
+            self.perform();
+        }
+    }
+
+    /// Does what the core wants done.
+    fn perform(&mut self) {
+        while let Some(effect) = self.replica.poll_effect() {
+            match effect {
+                Effect::Append(record) => drop(append(&self.ledger, &record)),
+                Effect::Ask { to, ask } => self.ask(&to, &ask),
+                Effect::Answer { token, answer } => {
+                    let task = self.asked(token);
+                    self.leave(Leaving::Answer(task, answer));
+                }
+                Effect::AnswerDurable { token, answer } => {
+                    let task = self.asked(token);
+                    self.hold(answer.map(|answer| Leaving::Answer(task, answer)));
+                }
+                Effect::Own(answer) => self.hold(answer.map(Leaving::Own)),
+                Effect::Apply { slot, value } => self.apply(slot, &value),
+                Effect::Ready(token) => self.ready(token),
+                Effect::Unready(token) => {
+                    self.requests.unready(token, leader(self.replica.standing()));
+                }
+                Effect::Standing(standing) => self.stand(standing),
+                Effect::FetchSnapshot { from, .. } => self.fetch(from),
+            }
+        }
+    }
+
+    fn hold(&mut self, leaving: node_kit::durable::Held<Leaving>) {
+        self.held.push_back(leaving.after(self.ledger.end()));
+    }
+
+    /// Waits for the ledger, where something rests on it: one wait for all of it.
+    fn sync(&mut self) {
+        if self.syncing.is_none()
+            && let Some(last) = self.held.back()
+        {
+            let (ledger, position) = (self.ledger.clone(), last.position());
+            self.syncing = Some(Box::pin(async move { ledger.durable(position).await }));
+        }
+    }
+
+    fn synced(&mut self, durable: &Durable) {
+        self.syncing = None;
+        while let Some(waiting) = self.held.pop_front() {
+            match waiting.release(durable) {
+                Ok(leaving) => self.leave(leaving),
+                Err(waiting) => {
+                    self.held.push_front(waiting);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, leaving: Leaving) {
+        match leaving {
+            Leaving::Answer(Some(task), answer) => {
+                let _ = task.answer(&(&answer).into()); // an error: who asked has given up
+            }
+            Leaving::Answer(None, _) => {}
+            Leaving::Own(answer) => {
+                self.replica.handle_answer(self.now(), self.options.core.node, answer);
+            }
+        }
+    }
+
+    /// Asks others, and passes on what they answer. Who does not is asked again by the core.
+    fn ask(&self, to: &[NodeId], ask: &Ask) {
+        let members = if to.len() == self.others.len() {
+            self.others.clone()
+        } else {
+            self.others.subset(|peer| to.contains(&peer.node()))
+        };
+        let question = self.client.ask(Question::new(self.options.cluster, ask));
+        let deadline = 2 * self.options.core.election_timeout;
+        let call = question.to_all(&members).deadline(deadline).quorum_call().open();
+        let Ok(mut call) = call else { return };
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            while let Some((from, answer)) = call.next().await {
+                let Ok(answer) = answer else { continue };
+                let Ok(answer) = Answer::try_from(answer) else { continue };
+                if inputs.send(Input::Answer { from, answer }).await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+
+    fn apply(&mut self, slot: Slot, value: &Value) {
+        if slot <= self.machine.applied() {
+            return;
+        }
+        let replies = self.machine.apply(slot, value);
+        self.unsaved_bytes += value.size() as u64;
+        let none = Bytes::new();
+        let batch = if let Value::Commands(batch) = value { batch } else { &none };
+        for (waiter, reply) in self.requests.applied(slot, batch).into_iter().zip(&replies) {
+            waiter.answer(reply);
+        }
+    }
+
+    fn ready(&mut self, token: Token) {
+        for (reading, waiter) in self.requests.ready(token) {
+            waiter.answer(&match reading {
+                Reading::Get(get) => self.machine.get(&get.key),
+                Reading::Scan(scan) => self.machine.scan(&scan),
+            });
+        }
+    }
+
+    fn stand(&mut self, standing: Standing) {
+        tracing::info!(node = %self.options.core.node, ?standing, "standing");
+        if !matches!(standing, Standing::Leading(_)) {
+            self.requests.give_up(leader(standing));
+        }
+        self.stand.send_replace(standing);
+    }
+
+    /// Begins a snapshot when enough has come since the last, or one was installed. Called when the
+    /// core wants nothing more done, so that the ledger and the machine are of one time.
+    fn save(&mut self) {
+        let is_due = self.unsaved_bytes >= self.options.snapshot_bytes || self.must_save;
+        if !is_due || self.is_saving || self.machine.applied() < Slot::FIRST {
+            return;
+        }
+        (self.is_saving, self.must_save, self.unsaved_bytes) = (true, false, 0);
+        let (frozen, own) = (self.machine.freeze(), self.replica.checkpoint());
+        let (ledger, inputs, position) =
+            (self.ledger.clone(), self.inputs.clone(), self.ledger.end());
+        tokio::spawn(async move {
+            let written = snapshots::write(ledger, position, frozen, own).await;
+            let _ = inputs.send(Input::Written(written)).await; // the actor may have ended
+        });
+    }
+
+    fn written(&mut self, upto: Slot) {
+        self.is_saving = false;
+        self.replica.trim(Slot(upto.0.saturating_sub(self.options.kept_slots)));
+    }
+
+    fn fetch(&self, from: NodeId) {
+        let (client, cluster) = (self.client.clone(), self.options.cluster);
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            let machine = snapshots::fetch(client, cluster, from).await;
+            let _ = inputs.send(Input::Fetched(machine.map(Box::new))).await; // as above
+        });
+    }
+
+    fn fetched(&mut self, machine: Option<Box<Machine>>) {
+        self.perform();
+        let now = self.now();
+        match machine {
+            Some(machine) if machine.applied() > self.replica.chosen() => {
+                let (upto, lives) = (machine.applied(), machine.lives().clone());
+                self.machine = *machine;
+                self.requests.skip(upto);
+                self.must_save = true;
+                self.replica.handle_installed(now, upto, lives);
+            }
+            _ => self.replica.handle_not_installed(now),
+        }
+    }
+
+    /// True when it was told to stop, and has nothing left to do or no time.
+    fn is_done(&self) -> bool {
+        let Some(deadline) = self.stopping else { return false };
+        let leads = matches!(self.replica.standing(), Standing::Leading(_));
+        let is_alone = self.others.is_empty();
+        let is_idle = self.requests.len() == 0 && self.held.is_empty() && !self.is_saving;
+        (is_idle && (!leads || is_alone)) || Instant::now() >= deadline
+    }
+
+    fn token(&mut self) -> Token {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// The question of a token. The core answers in any order, but most often in this one.
+    fn asked(&mut self, token: Token) -> Option<Deferred<proto::Answer>> {
+        let at = self.asked.iter().position(|(of, _)| *of == token)?;
+        self.asked.remove(at).map(|(_, task)| task)
+    }
+
+    fn inspect(&self) -> Inspection {
+        let stats = self.ledger.stats();
+        let standing = self.replica.standing();
+        let leading = match standing {
+            Standing::Leading(_) => Some(self.options.core.node),
+            other => leader(other),
+        };
+        Inspection {
+            node: self.options.core.node.get(),
+            cluster: self.options.cluster,
+            life: self.replica.life(),
+            standing: name(standing).to_owned(),
+            leader: leading.map_or(0, NodeId::get),
+            promised: Some(self.replica.promised().into()),
+            applied: self.machine.applied().0,
+            trimmed: self.replica.trimmed().0,
+            keys: self.machine.keys(),
+            bytes: self.machine.bytes(),
+            sessions: self.machine.sessions() as u64,
+            waiting: self.requests.len() as u64,
+            batches: self.batches,
+            requests: self.batched,
+            records: stats.records,
+            syncs: stats.batches,
+            sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
+            cpu_us: cpu_us(),
+        }
+    }
+}
+
+/// Inputs of one turn, at most: timers and the ledger must not wait for long.
+const TURN_INPUTS_MAX: usize = 1_024;
+
+async fn synced(syncing: &mut Option<Syncing>) -> Result<Durable, LedgerError> {
+    match syncing {
+        Some(syncing) => syncing.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn leader(standing: Standing) -> Option<NodeId> {
+    if let Standing::Following(leader) = standing { Some(leader) } else { None }
+}
+
+fn name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Leaderless => "leaderless",
+        Standing::Following(_) => "following",
+        Standing::Leading(_) => "leading",
+        Standing::Uncounted => "uncounted",
+    }
+}
+
+fn cpu_us() -> u64 {
+    let used = cpu_time::ProcessTime::now().as_duration();
+    u64::try_from(used.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,80 @@
+//! The state of a node, from its ledger.
+
+use node_kit::ledger::{Ledger, Records, Recovered};
+use prost::Message as _;
+
+use super::{NodeError, Options};
+use crate::core::{Effect, Record, Replica};
+use crate::kv::{Machine, Restored, Restoring};
+use crate::proto;
+
+/// State of a node that is about to run.
+pub(super) struct State {
+    pub(super) replica: Replica,
+    pub(super) machine: Machine,
+}
+
+/// Reads the snapshot and the records behind it. A ledger that is new is given its number, which is
+/// durable before anybody hears it.
+pub(super) async fn recover(
+    options: &Options,
+    ledger: &Ledger,
+    recovered: Option<Recovered>,
+) -> Result<State, NodeError> {
+    let mut replica = Replica::new(options.core.clone(), 0);
+    let mut machine = Machine::default();
+    if let Some(snapshot) = recovered.as_ref().and_then(|recovered| recovered.snapshot.as_ref()) {
+        let restored = restore(snapshot).await?;
+        machine = restored.machine;
+        restored.own.into_iter().for_each(|record| replica.replay(record));
+        apply(&mut replica, &mut machine);
+    }
+    if let Some(recovered) = recovered {
+        replay(recovered.records, &mut replica, &mut machine).await?;
+    }
+    if ledger.end().records() == 0 {
+        let life = Record::Life(options.seed);
+        ledger.durable(append(ledger, &life)).await?;
+        replica.replay(life);
+    }
+    Ok(State { replica, machine })
+}
+
+async fn replay(
+    mut records: Records,
+    replica: &mut Replica,
+    machine: &mut Machine,
+) -> Result<(), NodeError> {
+    while let Some((position, record)) = records.next().await? {
+        let number = position.records();
+        let message = proto::Record::decode(record).unwrap_or_default();
+        let record = Record::try_from(message);
+        replica.replay(record.map_err(|source| NodeError::Record { number, source })?);
+        apply(replica, machine);
+    }
+    Ok(())
+}
+
+/// Appends a record of the core.
+pub(super) fn append(ledger: &Ledger, record: &Record) -> node_kit::durable::Position {
+    ledger.append(proto::Record::from(record).encode_to_vec().into())
+}
+
+async fn restore(snapshot: &node_kit::ledger::Snapshot) -> Result<Restored, NodeError> {
+    let mut restoring = Restoring::default();
+    let mut parts = snapshot.parts();
+    while let Some(part) = parts.next().await? {
+        restoring.part(part)?;
+    }
+    Ok(restoring.finish()?)
+}
+
+fn apply(replica: &mut Replica, machine: &mut Machine) {
+    while let Some(effect) = replica.poll_effect() {
+        if let Effect::Apply { slot, value } = effect
+            && slot > machine.applied()
+        {
+            machine.apply(slot, &value);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Requests of clients that wait: to be proposed, to be chosen, to be read.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use convoke::{Code, Deferred, NodeId, Status};
+use prost::Message as _;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::core::{Slot, Token};
+use crate::proto::{Batch, Entry, Get, LeaderHint, Reply, Scan};
+
+/// A client that waits. What its request takes of the room for requests is free again when it is
+/// answered.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) task: Deferred<Reply>,
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+impl Waiter {
+    pub(super) fn answer(self, reply: &Reply) {
+        let _ = self.task.answer(reply); // an error: who asked has given up
+    }
+
+    fn fail(self, status: Status) {
+        self.task.fail(status);
+    }
+
+    /// Too many wait, or the node is about to stop. Nothing was done.
+    pub(super) fn refuse(self) {
+        self.fail(overloaded());
+    }
+}
+
+/// A read.
+#[derive(Debug)]
+pub(super) enum Reading {
+    Get(Get),
+    Scan(Scan),
+}
+
+/// Values that this node has proposed, and who waits for them.
+#[derive(Debug)]
+struct Proposed {
+    batch: Bytes,
+    waiters: Vec<Waiter>,
+}
+
+/// All that waits.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    queue: VecDeque<(Entry, Waiter)>,
+    proposed: BTreeMap<Slot, Proposed>,
+    /// Reads that came since the last round began.
+    fresh: Vec<(Reading, Waiter)>,
+    reads: BTreeMap<Token, Vec<(Reading, Waiter)>>,
+    count: usize,
+}
+
+impl Requests {
+    /// Requests that wait.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn write(&mut self, entry: Entry, waiter: Waiter) {
+        self.count += 1;
+        self.queue.push_back((entry, waiter));
+    }
+
+    pub(super) fn read(&mut self, reading: Reading, waiter: Waiter) {
+        self.count += 1;
+        self.fresh.push((reading, waiter));
+    }
+
+    /// The next batch: so many requests and bytes at most, and one at least. Clients that have
+    /// given up are left out.
+    pub(super) fn next_batch(&mut self, requests: usize, bytes: usize) -> Option<NextBatch> {
+        let (mut batch, mut waiters, mut room) = (Batch::default(), Vec::new(), bytes);
+        while let Some((entry, _)) = self.queue.front() {
+            let size = entry.encoded_len() + 8;
+            if batch.entries.len() == requests || (size > room && !batch.entries.is_empty()) {
+                break;
+            }
+            let Some((entry, waiter)) = self.queue.pop_front() else { break };
+            if waiter.task.is_stopped() {
+                self.count -= 1;
+                continue;
+            }
+            room = room.saturating_sub(size);
+            batch.entries.push(entry);
+            waiters.push(waiter);
+        }
+        (!waiters.is_empty()).then(|| NextBatch { bytes: batch.encode_to_vec().into(), waiters })
+    }
+
+    pub(super) fn proposed(&mut self, slot: Slot, NextBatch { bytes: batch, waiters }: NextBatch) {
+        self.proposed.insert(slot, Proposed { batch, waiters });
+    }
+
+    /// Those who wait for the value of a slot, if the value is what was proposed there. If it is
+    /// another, theirs never runs, and they are told.
+    pub(super) fn applied(&mut self, slot: Slot, batch: &Bytes) -> Vec<Waiter> {
+        let Some(proposed) = self.proposed.remove(&slot) else { return Vec::new() };
+        self.count -= proposed.waiters.len();
+        if proposed.batch == *batch {
+            return proposed.waiters;
+        }
+        let status = not_leading(None);
+        proposed.waiters.into_iter().for_each(|waiter| waiter.fail(status.clone()));
+        Vec::new()
+    }
+
+    /// Reads that came meanwhile wait for this round. False when there are none.
+    pub(super) fn begin_reads(&mut self, token: Token) -> bool {
+        let fresh = std::mem::take(&mut self.fresh);
+        if fresh.is_empty() {
+            return false;
+        }
+        self.reads.insert(token, fresh);
+        true
+    }
+
+    pub(super) fn ready(&mut self, token: Token) -> Vec<(Reading, Waiter)> {
+        let reads = self.reads.remove(&token).unwrap_or_default();
+        self.count -= reads.len();
+        reads
+    }
+
+    /// A round of reads is given up: they may be asked again anywhere.
+    pub(super) fn unready(&mut self, token: Token, leader: Option<NodeId>) {
+        for (_, waiter) in self.ready(token) {
+            waiter.fail(not_leading(leader));
+        }
+    }
+
+    /// The node does not lead any more. Of what was proposed nobody knows what becomes of it.
+    pub(super) fn give_up(&mut self, leader: Option<NodeId>) {
+        for (_, proposed) in std::mem::take(&mut self.proposed) {
+            self.count -= proposed.waiters.len();
+            proposed.waiters.into_iter().for_each(|waiter| waiter.fail(unknown()));
+        }
+        self.refuse_waiting(leader);
+    }
+
+    /// Refuses what was neither proposed nor is being read.
+    fn refuse_waiting(&mut self, leader: Option<NodeId>) {
+        let queue = self.queue.drain(..).map(|(_, waiter)| waiter);
+        for waiter in queue.chain(self.fresh.drain(..).map(|(_, waiter)| waiter)) {
+            self.count -= 1;
+            waiter.fail(not_leading(leader));
+        }
+    }
+
+    /// Slots up to here are in a snapshot that was installed: what became of them is not known.
+    pub(super) fn skip(&mut self, upto: Slot) {
+        let later = self.proposed.split_off(&upto.next());
+        for (_, proposed) in std::mem::replace(&mut self.proposed, later) {
+            self.count -= proposed.waiters.len();
+            proposed.waiters.into_iter().for_each(|waiter| waiter.fail(unknown()));
+        }
+    }
+}
+
+/// A batch that is to be proposed.
+#[derive(Debug)]
+pub(super) struct NextBatch {
+    pub(super) bytes: Bytes,
+    waiters: Vec<Waiter>,
+}
+
+impl NextBatch {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+}
+
+/// The refusal of a node that does not lead. Nothing was done.
+pub(super) fn not_leading(leader: Option<NodeId>) -> Status {
+    let status = match leader {
+        Some(leader) => Status::new(Code::Unavailable, format!("{leader} leads"))
+            .with_detail(&LeaderHint { leader: leader.get() }),
+        None => Status::new(Code::Unavailable, "no leader is known here"),
+    };
+    status.without_effect()
+}
+
+/// The refusal of a node that has no room. Nothing was done.
+pub(super) fn overloaded() -> Status {
+    Status::new(Code::ResourceExhausted, "too many requests wait here").without_effect()
+}
+
+/// The word of a node that has proposed a request, and does not lead any more.
+fn unknown() -> Status {
+    Status::new(Code::Aborted, "the leader has changed: the request may run, or not")
+}

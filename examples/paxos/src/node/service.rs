@@ -1,0 +1,150 @@
+//! The service: what peers and clients send, handed to the actor.
+
+use std::sync::Arc;
+
+use convoke::quorum::Configuration;
+use convoke::{Code, Context, Finish, NodeId, Status, Task};
+use node_kit::ledger::{Ledger, Snapshot};
+use parking_lot::Mutex;
+use prost::Message as _;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use super::actor::Input;
+use super::requests::{Reading, Waiter, not_leading, overloaded};
+use super::snapshots;
+use crate::core::{Ask, Standing};
+use crate::kv;
+use crate::proto::{
+    Answer, FetchRequest, FetchedPart, InspectRequest, Inspection, Paxos, Question, Reply, Request,
+    paxos, request,
+};
+
+/// What handlers share. It has nothing of the actor's state but its standing.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) cluster: u64,
+    pub(super) members: Configuration,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) standing: watch::Receiver<Standing>,
+    pub(super) request_bytes: Arc<Semaphore>,
+    pub(super) request_bytes_max: usize,
+    pub(super) ledger: Ledger,
+    pub(super) serving: Arc<Mutex<Option<Snapshot>>>,
+}
+
+impl Paxos for Front {
+    async fn ask(&self, question: Question, task: Task<Answer>) -> Result<Finish, Status> {
+        let from = task.context().caller().node();
+        self.check_peer(from, question.cluster)?;
+        let ask = Ask::try_from(question).map_err(malformed)?;
+        let (task, finish) = task.defer();
+        self.send(Input::Ask { from, ask, task })?;
+        Ok(finish)
+    }
+
+    async fn execute(&self, request: Request, task: Task<Reply>) -> Result<Finish, Status> {
+        if request.cluster != 0 {
+            self.check_cluster(request.cluster)?;
+        }
+        let standing = *self.standing.borrow();
+        match standing {
+            Standing::Leading(_) => self.lead(request, task),
+            Standing::Following(leader) if !request.is_forwarded => {
+                // The leader answers the client itself: one trip less than to come back here.
+                let request = paxos::EXECUTE.request(Request { is_forwarded: true, ..request });
+                task.tail(leader, request).await.map_err(|_| not_leading(None))
+            }
+            Standing::Following(leader) => Err(not_leading(Some(leader))),
+            Standing::Leaderless | Standing::Uncounted => Err(not_leading(None)),
+        }
+    }
+
+    async fn fetch(&self, request: FetchRequest, context: Context) -> Result<FetchedPart, Status> {
+        self.check_peer(context.caller().node(), request.cluster)?;
+        let snapshot = self.snapshot(request.position);
+        let snapshot =
+            snapshot.ok_or_else(|| Status::new(Code::NotFound, "there is no snapshot"))?;
+        let is_known = snapshot.position().records() == request.position;
+        let place = if is_known { request.place } else { 0 };
+        snapshots::part(&snapshot, place).await
+    }
+
+    async fn inspect(&self, _: InspectRequest, _: Context) -> Result<Inspection, Status> {
+        let (tell, told) = oneshot::channel();
+        self.send(Input::Inspect(tell))?;
+        told.await.map_err(|_| Status::new(Code::Unavailable, "the node is stopping"))
+    }
+}
+
+impl Front {
+    fn check_peer(&self, from: NodeId, cluster: u64) -> Result<(), Status> {
+        if !self.members.contains(from) {
+            let text = format!("{from} is no voter of this cluster");
+            return Err(Status::new(Code::PermissionDenied, text).without_effect());
+        }
+        self.check_cluster(cluster)
+    }
+
+    fn check_cluster(&self, cluster: u64) -> Result<(), Status> {
+        if cluster == self.cluster {
+            return Ok(());
+        }
+        let text = format!("this is cluster {}, and {cluster} was meant", self.cluster);
+        Err(Status::new(Code::FailedPrecondition, text).without_effect())
+    }
+
+    /// Puts a request of a client before the actor.
+    fn lead(&self, request: Request, task: Task<Reply>) -> Result<Finish, Status> {
+        let size = request.encoded_len() + REQUEST_BYTES;
+        let action = request.action.ok_or_else(|| invalid("the request asks for nothing"))?;
+        if let request::Action::Write(entry) = &action
+            && !kv::is_valid(entry)
+        {
+            return Err(invalid(&format!(
+                "the request is none, or its key has more than {} bytes, or its value more than {}",
+                kv::KEY_BYTES_MAX,
+                kv::VALUE_BYTES_MAX
+            )));
+        }
+        let size = u32::try_from(size.min(self.request_bytes_max)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.request_bytes).try_acquire_many_owned(size);
+        let room = room.map_err(|_| overloaded())?;
+        let (task, finish) = task.defer();
+        let waiter = Waiter { task, _room: room };
+        self.send(match action {
+            request::Action::Write(entry) => Input::Write(entry, waiter),
+            request::Action::Get(get) => Input::Read(Reading::Get(get), waiter),
+            request::Action::Scan(scan) => Input::Read(Reading::Scan(scan), waiter),
+        })?;
+        Ok(finish)
+    }
+
+    fn send(&self, input: Input) -> Result<(), Status> {
+        self.inputs.try_send(input).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => overloaded(),
+            mpsc::error::TrySendError::Closed(_) => not_leading(None),
+        })
+    }
+
+    /// The snapshot that a peer has had parts of, or else the latest. Of those that are replaced
+    /// the one asked for last is kept, so that who has begun with it can go on.
+    fn snapshot(&self, position: u64) -> Option<Snapshot> {
+        let mut serving = self.serving.lock();
+        let is_asked_for = |known: &Snapshot| known.position().records() == position;
+        if !serving.as_ref().is_some_and(is_asked_for) {
+            *serving = self.ledger.latest_snapshot();
+        }
+        serving.clone()
+    }
+}
+
+/// Bytes that a request takes beside its key and value, about.
+const REQUEST_BYTES: usize = 512;
+
+fn invalid(text: &str) -> Status {
+    Status::new(Code::InvalidArgument, text).without_effect()
+}
+
+fn malformed(error: crate::wire::Malformed) -> Status {
+    Status::new(Code::InvalidArgument, error.to_string()).without_effect()
+}

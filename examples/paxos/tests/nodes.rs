@@ -1,0 +1,40 @@
+//! Whole nodes and clients under seeded faults: histories are linearizable, and all goes on once
+//! the faults have ended.
+
+use paxos::simulation::{Plan, Report, Violation, run, run_plan};
+
+fn many(seeds: std::ops::Range<u64>) -> Report {
+    let mut sum = Report::default();
+    for seed in seeds {
+        let report = run(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        sum.calls += report.calls;
+        sum.answered += report.answered;
+        sum.crashes += report.crashes;
+        sum.stops += report.stops;
+        sum.snapshots += report.snapshots;
+    }
+    sum
+}
+
+#[test]
+fn histories_are_linearizable_under_faults() {
+    let sum = many(0..8);
+    println!("{sum:?}");
+    assert!(sum.answered > 500 && sum.crashes > 10 && sum.snapshots > 0, "{sum:?}");
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    for seed in 3..4 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn without_faults_all_is_answered() -> Result<(), Violation> {
+    for nodes in [1, 3, 5] {
+        let report = run_plan(7, &Plan::calm(nodes), false)?;
+        assert_eq!((report.answered, report.crashes), (report.calls, 0), "{report:?}");
+    }
+    Ok(())
+}
