@@ -10,7 +10,9 @@
 //! | [`history`] | what clients asked for, what they were told, and when; as JSON |
 //! | [`ledger`] | records in order, durable in groups, on a disk or in memory; snapshots |
 //! | [`linearizable`] | is there an order that agrees with a history? |
+//! | [`load`] | load in closed and open loops; latencies of those who had to wait, too |
 //! | [`mutant`] | deliberate defects that a simulation must find, with the feature `mutants` |
+//! | [`operation`] | logs, metrics, health and readiness for others to read; the orderly end |
 //! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
 
@@ -22,6 +24,10 @@ pub mod durable;
 pub mod history;
 pub mod ledger;
 pub mod linearizable;
+#[cfg(feature = "load")]
+pub mod load;
 pub mod mutant;
+#[cfg(feature = "operation")]
+pub mod operation;
 pub mod processes;
 pub mod sessions;

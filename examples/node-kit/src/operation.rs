@@ -1,0 +1,95 @@
+//! Operation of a node: its logs, its metrics and health for others to read, and its orderly end.
+//!
+//! ```text
+//!   start    logs ─ Metrics::install ─ StopSignal::listen ─ Listener::start     not ready
+//!   run      NodeHealth::ready                                                  ready
+//!   SIGTERM  or Ctrl-C
+//!   end      not ready ─▶ hand leadership over ─▶ drain ─▶ close                Shutdown::run
+//! ```
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use node_kit::operation::{self, Listener, Metrics, NodeHealth, Shutdown, StopSignal};
+//!
+//! # async fn hand_over() {}
+//! # async fn close_ledger() -> Result<(), std::io::Error> { Ok(()) }
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! operation::logs("info")?;
+//! let metrics = Metrics::install()?;
+//! let mut stop = StopSignal::listen()?;
+//! let health = NodeHealth::new("replaying the ledger");
+//! let _listener = Listener::start("127.0.0.1:9001".parse()?, metrics, health.clone()).await?;
+//! let node = convoke::endpoint().health(health.endpoint()).start().await?; // it counts with `metrics()`
+//! health.ready();
+//! let signal = stop.received().await;
+//! let shutdown = Shutdown::new(&health).drain_within(Duration::from_secs(10));
+//! let ended = shutdown.run(&mut stop, hand_over(), node, close_ledger()).await;
+//! println!("{signal}: {ended}");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::str::FromStr as _;
+
+use thiserror::Error;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+mod health;
+mod listener;
+mod metrics;
+mod shutdown;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+pub use self::health::{NodeHealth, State};
+pub use self::listener::{ListenError, Listener};
+pub use self::metrics::{Metrics, MetricsError};
+pub use self::shutdown::{Ended, Shutdown};
+pub use self::signals::{Signal, StopSignal};
+
+/// Variable of the environment that says which lines the log has, such as `info,paxos=debug`.
+pub const LOG_VARIABLE: &str = "RUST_LOG";
+
+/// Reason why there are no logs.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LogsError {
+    /// The words for what to log cannot be read.
+    #[error("{from} {text:?} does not say what to log: {why}")]
+    Filter {
+        /// The source of the words.
+        from: &'static str,
+        /// The words.
+        text: String,
+        /// The defect.
+        why: String,
+    },
+    /// The program has logs already.
+    #[error(transparent)]
+    Already(#[from] TryInitError),
+}
+
+/// Sends the logs of this process to its standard error: what [`LOG_VARIABLE`] says, or else these
+/// words.
+///
+/// # Errors
+/// [`LogsError`]: a variable that cannot be read is not passed over.
+pub fn logs(default: &str) -> Result<(), LogsError> {
+    let variable = std::env::var(LOG_VARIABLE).ok();
+    let filter = filter(variable.as_deref(), default)?;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
+    Ok(subscriber.with_writer(std::io::stderr).finish().try_init()?)
+}
+
+fn filter(variable: Option<&str>, default: &str) -> Result<EnvFilter, LogsError> {
+    let (from, text) = match variable {
+        Some(text) => (LOG_VARIABLE, text),
+        None => ("the default", default),
+    };
+    EnvFilter::from_str(text).map_err(|error| {
+        let (text, why) = (text.to_owned(), error.to_string());
+        LogsError::Filter { from, text, why }
+    })
+}
