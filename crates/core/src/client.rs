@@ -191,9 +191,9 @@ impl<Resp: Payload> CallBuilder<Resp> {
     }
 
     fn open_with(self, apart: bool) -> Result<Call<Resp>, CallError> {
-        let Begun { endpoint, opening, probe, is_read_only } = self.begin()?;
+        let Begun { endpoint, mut opening, probe, is_read_only } = self.begin()?;
         let scope = FlushScope::enter();
-        let id = endpoint.driver().open_call(opening, apart)?;
+        let id = endpoint.driver().open_call(&mut opening, apart)?;
         endpoint.driver().end_scope(scope);
         Ok(Call::new(endpoint, id, probe, is_read_only))
     }

@@ -11,6 +11,7 @@ mod span;
 
 use std::marker::PhantomData;
 
+use bytes::Bytes;
 use convoke_proto::call::End;
 use convoke_proto::failure::Failure;
 #[cfg(feature = "metrics")]
@@ -19,7 +20,7 @@ use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
-use convoke_proto::wire::{Cause, Extension, Frame};
+use convoke_proto::wire::{Cause, Extension, Head};
 
 use crate::method::Request;
 use crate::peer::Peer;
@@ -100,10 +101,10 @@ impl Telemetry {
     }
 
     /// A frame leaves.
-    pub(crate) fn on_transmit(&self, frame: &Frame) {
+    pub(crate) fn on_transmit(&self, head: Head<'_>, payload: &Bytes) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_transmit(frame));
-        let _ = frame;
+        self.meters.iter().for_each(|meters| meters.on_transmit(head, payload));
+        let _ = (head, payload);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::key::{Key, Secret};
 use crate::time::Timestamp;
 use crate::wire::{
     Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Message, Relayed, Reply,
-    ReplyRoute, Request, Rung,
+    ReplyRoute, RequestHead, Rung,
 };
 
 use super::failure::Failure;
@@ -555,18 +555,22 @@ pub fn root_path(index: u32) -> Path {
 }
 
 /// The request of a root branch of a call that has this much time.
-pub(crate) fn root_request(key: Key, budget: Duration, floor: u64, branch: RootBranch) -> Request {
+pub(crate) fn root_request(
+    key: Key,
+    budget: Duration,
+    floor: u64,
+    branch: &RootBranch,
+) -> RequestHead<'_> {
     let own = branch.budget_of(budget);
-    Request {
+    RequestHead {
         key,
         budget_us: micros(own),
         outlasted_us: micros(budget.saturating_sub(own)),
         floor,
         method: branch.method,
-        reply_route: ReplyRoute::Sender,
-        inherited: Vec::new(),
-        extensions: branch.extensions,
-        payload: branch.payload,
+        reply_route: &ReplyRoute::Sender,
+        inherited: &[],
+        extensions: &branch.extensions,
     }
 }
 

@@ -453,6 +453,11 @@ impl Initiator {
         self.with(call.seq, |call| call.stop_items(SendError::Lost));
     }
 
+    /// True when a call may have something for its reader or its writer of items.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.ready.is_empty() || !self.writable.is_empty()
+    }
+
     /// A call whose writer of items waited, and waits no longer.
     pub(crate) fn poll_writable(&mut self) -> Option<CallId> {
         let seq = self.writable.pop_front()?;

@@ -433,6 +433,10 @@ impl Links {
         None
     }
 
+    pub(crate) fn has_dials(&self) -> bool {
+        !self.dials.is_empty()
+    }
+
     /// A node to dial.
     pub(crate) fn poll_dial(&mut self) -> Option<NodeId> {
         self.dials.pop_front()

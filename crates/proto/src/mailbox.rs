@@ -466,6 +466,10 @@ impl Mailboxes {
         self.changes
     }
 
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// A reader that waited for what is there now.
     pub fn poll_ready(&mut self) -> Option<MailReader> {
         self.ready.pop_front()

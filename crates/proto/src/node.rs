@@ -309,6 +309,17 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
     }
 
+    /// True when there is a thing for the driver to do: tasks to be started, an event, a call or a
+    /// reader of casts that may have something.
+    pub fn has_news(&self) -> bool {
+        self.visits.has_starts()
+            || !self.events.is_empty()
+            || self.links.has_dials()
+            || self.initiator.has_news()
+            || self.visits.has_events()
+            || self.mailboxes.has_ready()
+    }
+
     /// True when tasks are to be started.
     pub fn has_starts(&self) -> bool {
         self.visits.has_starts()

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::id::{LinkId, NodeId};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::Frame;
+use crate::wire::{Frame, Head, WireError};
 
 /// Destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +22,16 @@ pub struct Destination {
 
 /// Takes the frames of a node as it sends them, in their order. It does not call the node.
 pub trait Outbox {
-    /// Hands a frame to its connection: takes its payload, or all of it. A connection that has gone
-    /// takes any frame and loses it.
+    /// Hands a frame to its connection. A connection that has gone takes any frame and loses it.
     ///
     /// # Errors
-    /// [`Rejected`]: the connection lives on and takes no such frame. It is left as it was, but for
-    /// its payload.
+    /// [`Rejected`]: the connection lives on and takes no such frame.
     fn send(
         &mut self,
         now: Timestamp,
         destination: Destination,
-        frame: &mut Frame,
+        head: Head<'_>,
+        payload: Bytes,
     ) -> Result<(), Rejected>;
 }
 
@@ -39,6 +40,13 @@ pub trait Outbox {
 pub struct Rejected {
     /// Reason, for the failure of what the frame asks for.
     pub text: String,
+}
+
+/// What no peer would take is not taken here either.
+impl From<WireError> for Rejected {
+    fn from(error: WireError) -> Self {
+        Self { text: error.to_string() }
+    }
 }
 
 /// An outbox that keeps frames until they are polled.
@@ -61,8 +69,14 @@ impl Queue {
 }
 
 impl Outbox for Queue {
-    fn send(&mut self, _: Timestamp, to: Destination, frame: &mut Frame) -> Result<(), Rejected> {
-        self.0.push_back(Transmit { to, frame: frame.take() });
+    fn send(
+        &mut self,
+        _: Timestamp,
+        to: Destination,
+        head: Head<'_>,
+        payload: Bytes,
+    ) -> Result<(), Rejected> {
+        self.0.push_back(Transmit { to, frame: head.frame(payload)? });
         Ok(())
     }
 }

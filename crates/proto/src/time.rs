@@ -35,7 +35,8 @@ impl Add<Duration> for Timestamp {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = duration.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(duration.subsec_nanos().into());
         Self(self.0.saturating_add(nanos))
     }
 }

@@ -488,6 +488,10 @@ impl Visits {
         !self.starts.is_empty()
     }
 
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     pub(crate) fn poll_event(&mut self) -> Option<VisitEvent> {
         self.events.pop_front()
     }

@@ -23,6 +23,7 @@ mod credit;
 mod entry;
 mod fail;
 mod glance;
+mod head;
 mod header;
 mod item;
 mod link_down;
@@ -42,21 +43,24 @@ pub use entry::{Entry, Outcome, Sealed};
 pub(crate) use fail::cut;
 pub use fail::{Cause, Executed, Fail};
 pub use glance::Glance;
+pub(crate) use head::Envelope;
+pub use head::Head;
 pub use header::Header;
 pub use item::{Item, ItemKind};
 pub use link_down::LinkDown;
 pub use manifest::Manifest;
 pub use probe::{Asked, Probe};
 pub use reply::{Part, Reply, ReplyKind};
+pub(crate) use request::RequestHead;
 pub use request::{Extension, ReplyRoute, Request, extension};
 pub use settled::{EXCEPTIONS_MAX, NAMED_MAX, Settled, Statement};
 pub use status::{ReplyPath, Status, TaskStatus};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 use crate::id::{NodeId, TaskKey};
 use crate::key::Key;
-use codec::Scratch;
+pub(crate) use codec::Scratch;
 use codec::{Count, Out, Reader, Slice};
 
 /// Version of the wire format, in three bits of the first byte.
@@ -73,7 +77,13 @@ const FLAG_RELAYED: u8 = 0x80;
 
 const KIND_REQUEST: u8 = 1;
 const KIND_REPLY: u8 = 2;
+const KIND_FAIL: u8 = 4;
+const KIND_CANCEL: u8 = 5;
+const KIND_PROBE: u8 = 6;
+const KIND_STATUS: u8 = 7;
 const KIND_CAST: u8 = 10;
+const KIND_ASK: u8 = 11;
+const KIND_SETTLED: u8 = 12;
 const KIND_REPLY_EXTENDED: u8 = 14;
 
 /// One frame of the call protocol.
@@ -118,7 +128,7 @@ impl Relayed {
         out.varint(self.at.hop.into());
     }
 
-    fn read(input: &mut Reader) -> Result<Self, WireError> {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let node = input.node()?;
         Ok(Self { node, at: Rung { levels: input.u8()?, hop: input.varint_u32()? } })
     }
@@ -170,22 +180,22 @@ impl Message {
             Self::Reply(message) if !message.extensions.is_empty() => KIND_REPLY_EXTENDED,
             Self::Reply(_) => KIND_REPLY,
             Self::Manifest(_) => 3,
-            Self::Fail(_) => 4,
-            Self::Cancel(_) => 5,
-            Self::Probe(_) => 6,
-            Self::Status(_) => 7,
+            Self::Fail(_) => KIND_FAIL,
+            Self::Cancel(_) => KIND_CANCEL,
+            Self::Probe(_) => KIND_PROBE,
+            Self::Status(_) => KIND_STATUS,
             Self::LinkDown(_) => 8,
             Self::Credit(_) => 9,
             Self::Cast(_) => KIND_CAST,
-            Self::Ask(_) => 11,
-            Self::Settled(_) => 12,
+            Self::Ask(_) => KIND_ASK,
+            Self::Settled(_) => KIND_SETTLED,
             Self::Item(_) => 13,
         }
     }
 
     fn flags(&self) -> u8 {
         match self {
-            Self::Request(message) => message.flags(),
+            Self::Request(message) => message.head().flags(),
             Self::Reply(message) => message.flags(),
             Self::Manifest(message) => message.flags(),
             Self::Fail(message) => message.flags(),
@@ -200,7 +210,7 @@ impl Message {
 
     fn write(&self, out: &mut impl Out) {
         match self {
-            Self::Request(message) => message.write(out),
+            Self::Request(message) => message.head().write(out),
             Self::Reply(message) => message.write(out),
             Self::Manifest(message) => message.write(out),
             Self::Fail(message) => message.write(out),
@@ -216,23 +226,23 @@ impl Message {
         }
     }
 
-    fn read(kind: u8, flags: u8, input: &mut Reader) -> Result<Self, WireError> {
-        if flags != 0 && matches!(kind, 5 | 7 | 11 | 12) {
+    fn read(kind: u8, flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if flags != 0 && matches!(kind, KIND_CANCEL | KIND_STATUS | KIND_ASK | KIND_SETTLED) {
             return Err(WireError::Reserved);
         }
         Ok(match kind {
             KIND_REQUEST => Self::Request(Request::read(flags, input)?),
             KIND_REPLY => Self::Reply(Reply::read(flags, input)?),
             3 => Self::Manifest(Manifest::read(flags, input)?),
-            4 => Self::Fail(Fail::read(flags, input)?),
-            5 => Self::Cancel(Cancel::read(input)?),
-            6 => Self::Probe(Probe::read(flags, input)?),
-            7 => Self::Status(Status::read(input)?),
+            KIND_FAIL => Self::Fail(Fail::read(flags, input)?),
+            KIND_CANCEL => Self::Cancel(Cancel::read(input)?),
+            KIND_PROBE => Self::Probe(Probe::read(flags, input)?),
+            KIND_STATUS => Self::Status(Status::read(input)?),
             8 => Self::LinkDown(LinkDown::read(flags, input)?),
             9 => Self::Credit(Credit::read(flags, input)?),
             KIND_CAST => Self::Cast(Cast::read(flags, input)?),
-            11 => Self::Ask(Ask::read(input)?),
-            12 => Self::Settled(Settled::read(input)?),
+            KIND_ASK => Self::Ask(Ask::read(input)?),
+            KIND_SETTLED => Self::Settled(Settled::read(input)?),
             13 => Self::Item(Item::read(flags, input)?),
             KIND_REPLY_EXTENDED => Self::Reply(Reply::read_extended(flags, input)?),
             kind => return Err(WireError::UnknownKind(kind)),
@@ -258,15 +268,18 @@ impl Message {
 
     /// Takes the bytes of the application out of it. Its head is the same with or without them.
     pub fn take_payload(&mut self) -> Bytes {
-        let payload = match self {
-            Self::Request(message) => &mut message.payload,
-            Self::Reply(message) => &mut message.payload,
-            Self::Fail(message) => &mut message.details,
-            Self::Cast(message) => &mut message.payload,
-            Self::Item(message) => &mut message.payload,
-            _ => return Bytes::new(),
-        };
-        std::mem::take(payload)
+        self.payload_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn payload_mut(&mut self) -> Option<&mut Bytes> {
+        match self {
+            Self::Request(message) => Some(&mut message.payload),
+            Self::Reply(message) => Some(&mut message.payload),
+            Self::Fail(message) => Some(&mut message.details),
+            Self::Cast(message) => Some(&mut message.payload),
+            Self::Item(message) => Some(&mut message.payload),
+            _ => None,
+        }
     }
 
     /// The word for it in logs and traces.
@@ -330,10 +343,10 @@ impl Frame {
     }
 
     /// Gives everything before the payload to `act`, encoded.
-    pub fn with_head<T>(&self, act: impl FnOnce(&[u8]) -> T) -> T {
+    pub fn with_head<T>(&self, act: impl FnOnce(Head<'_>) -> T) -> T {
         let mut head = Scratch::new();
         self.write_head(&mut head);
-        act(head.as_bytes())
+        act(head.head())
     }
 
     /// Writes the whole frame.
@@ -365,18 +378,10 @@ impl Frame {
     }
 
     fn write_head(&self, out: &mut impl Out) {
-        let (kind, is_keyed) = (self.message.kind(), self.key.is_some());
-        debug_assert!(!is_keyed || can_show_key(kind), "a {} shows no key", self.message.name());
-        out.u8(if is_keyed { KEYED } else { 0 } | VERSION << 4 | kind);
-        out.u8(self.message.flags() | if self.relayed.is_some() { FLAG_RELAYED } else { 0 });
-        self.header.write(out);
-        if let Some(relayed) = self.relayed {
-            relayed.write(out);
-        }
-        if let Some(key) = self.key {
-            out.u64(key.0);
-        }
-        self.message.write(out);
+        let Self { header: Header { call, task }, relayed, key, message } = self;
+        let envelope = Envelope { call: *call, task, relayed: *relayed, key: *key };
+        envelope.write(message.kind(), message.flags(), out);
+        message.write(out);
     }
 }
 
@@ -388,28 +393,32 @@ pub(crate) struct Opened {
     pub(crate) header: Header,
     pub(crate) relayed: Option<Relayed>,
     pub(crate) key: Option<Key>,
-    input: Reader,
+    bytes: Bytes,
+    /// Where the message begins.
+    at: usize,
 }
 
 impl Opened {
     /// One of which nothing has been read.
     pub(crate) fn new(bytes: Bytes) -> Self {
-        let (header, input) = (Header::without_call(), Reader::new(bytes));
-        Self { kind: 0, flags: 0, header, relayed: None, key: None, input }
+        let header = Header::without_call();
+        Self { kind: 0, flags: 0, header, relayed: None, key: None, bytes, at: 0 }
     }
 
     /// Reads all before the message.
     pub(crate) fn read(&mut self) -> Result<(), WireError> {
-        let First { is_keyed, kind } = First::read(&mut self.input)?;
-        let flags = self.input.u8()?;
+        let mut input = Reader::new(&self.bytes);
+        let First { is_keyed, kind } = First::read(&mut input)?;
+        let flags = input.u8()?;
         (self.kind, self.flags) = (kind, flags & !FLAG_RELAYED);
-        self.header = Header::read(&mut self.input)?;
+        self.header = Header::read(&mut input)?;
         if flags & FLAG_RELAYED != 0 {
-            self.relayed = Some(Relayed::read(&mut self.input)?);
+            self.relayed = Some(Relayed::read(&mut input)?);
         }
         if is_keyed {
-            self.key = Some(Key(self.input.u64()?));
+            self.key = Some(Key(input.u64()?));
         }
+        self.at = self.bytes.len() - input.len();
         Ok(())
     }
 
@@ -423,12 +432,20 @@ impl Opened {
 
     /// The message of one that is a request.
     pub(crate) fn request(&mut self) -> Result<Request, WireError> {
-        Request::read(self.flags, &mut self.input) // To its end, where the payload is.
+        let mut input = Reader::new(&self.bytes[self.at..]);
+        let mut request = Request::read(self.flags, &mut input)?; // To its end.
+        let len = input.payload_len();
+        request.payload = self.payload(len);
+        Ok(request)
     }
 
     /// The message of one that is a reply without extensions.
     pub(crate) fn reply(&mut self) -> Result<Reply, WireError> {
-        Reply::read(self.flags, &mut self.input)
+        let mut input = Reader::new(&self.bytes[self.at..]);
+        let mut reply = Reply::read(self.flags, &mut input)?;
+        let len = input.payload_len();
+        reply.payload = self.payload(len);
+        Ok(reply)
     }
 
     /// The whole of it, with a message that was read of it.
@@ -440,9 +457,35 @@ impl Opened {
 
     /// The whole of it.
     pub(crate) fn frame(&mut self) -> Result<Frame, WireError> {
-        let message = Message::read(self.kind, self.flags, &mut self.input)?;
-        self.input.finish()?;
+        let (mut message, len) = self.message(0)?;
+        if let Some(payload) = message.payload_mut() {
+            *payload = self.payload(len);
+        }
         Ok(self.with(message))
+    }
+
+    /// The whole of it, where its payload is not behind its head.
+    fn frame_with(&mut self, payload: Bytes) -> Result<Frame, WireError> {
+        let (mut message, _) = self.message(payload.len())?;
+        if let Some(place) = message.payload_mut() {
+            *place = payload;
+        }
+        Ok(self.with(message))
+    }
+
+    /// The message without its payload, and how long that is. So much of it is elsewhere.
+    fn message(&self, elsewhere: usize) -> Result<(Message, usize), WireError> {
+        let mut input = Reader::of_parts(&self.bytes[self.at..], elsewhere);
+        let message = Message::read(self.kind, self.flags, &mut input)?;
+        input.finish()?;
+        Ok((message, input.payload_len()))
+    }
+
+    /// The last bytes, in the frame's memory.
+    fn payload(&mut self, len: usize) -> Bytes {
+        let mut payload = std::mem::take(&mut self.bytes);
+        payload.advance(payload.len() - len);
+        payload
     }
 }
 
@@ -454,7 +497,7 @@ struct First {
 
 impl First {
     #[inline]
-    fn read(input: &mut Reader) -> Result<Self, WireError> {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let first = input.u8()?;
         let (is_keyed, version, kind) = (first & KEYED != 0, first >> 4 & 0x07, first & KIND_BITS);
         if version != VERSION {

@@ -70,28 +70,26 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
 impl<Resp: Payload + 'static> State<Resp> {
     /// Opens the call, once there is room for its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        let (begun, is_urgent) = match self {
+        let (mut begun, is_urgent) = match self {
             Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), true),
             _ => match std::mem::replace(self, Self::Over) {
                 Self::Ready(builder) => (builder.begin()?, false),
                 _ => panic!("a call was polled after it had resolved"),
             },
         };
-        let Begun { endpoint, opening, probe, is_read_only } = begun;
-        match endpoint.driver().open_awaited(opening, is_urgent, cx.waker()) {
-            Ok(opened) => {
-                let (id, duty) = opened?;
-                let duty = duty.inspect(|_| cx.waker().wake_by_ref());
-                let call = Call::new(endpoint, id, probe, is_read_only);
-                *self = Self::Open(Open { call, duty, failed: None });
-                Poll::Ready(Ok(()))
-            }
-            Err(opening) => {
-                let begun = Begun { endpoint, opening, probe, is_read_only };
-                *self = Self::Waiting(Box::pin(when_writable(begun)));
-                self.open(cx)
-            }
+        let driver = begun.endpoint.driver();
+        let opened = driver.open_awaited(&mut begun.opening, is_urgent, cx.waker())?;
+        let Some((id, duty)) = opened else {
+            *self = Self::Waiting(Box::pin(when_writable(begun)));
+            return self.open(cx);
+        };
+        if duty.is_some() {
+            cx.waker().wake_by_ref();
         }
+        let Begun { endpoint, probe, is_read_only, .. } = begun;
+        let call = Call::new(endpoint, id, probe, is_read_only);
+        *self = Self::Open(Open { call, duty, failed: None });
+        Poll::Ready(Ok(()))
     }
 }
 

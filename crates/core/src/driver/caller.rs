@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use convoke_proto::call::{CallEvent, End};
 use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::initiator::OpenError;
 use convoke_proto::node::Opening;
 use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
@@ -22,7 +23,7 @@ use crate::transport::{Connection, Lane};
 use crate::way::Way;
 
 use super::promise::{Guard, Promiser, Turn};
-use super::{Aftermath, Attached, Driver, FlushScope, Node, State};
+use super::{Attached, Driver, FlushScope, Node, State};
 
 /// The promise of a caller to flush connections soon.
 pub(crate) type FlushDuty = Guard<Appender>;
@@ -40,8 +41,8 @@ type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
 #[derive(Debug, Default)]
 pub(super) struct CallerFlush {
     is_alone: bool,
-    now: Connections,
-    soon: Connections,
+    /// To be flushed by the caller: now, if it is alone, else soon.
+    due: Connections,
 }
 
 impl Promiser for Appender {
@@ -82,7 +83,7 @@ impl Driver {
     /// [`CallError`]; then nothing was sent.
     pub(crate) fn open_call(
         self: &Arc<Self>,
-        opening: Opening,
+        opening: &mut Opening,
         apart: bool,
     ) -> Result<CallId, CallError> {
         self.with_state(|state, now, aftermath| {
@@ -95,46 +96,40 @@ impl Driver {
     }
 
     /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush
-    /// for others, too.
+    /// for others, too. `None`, and nothing was sent, when a connection that it needs has no room,
+    /// unless it `is_urgent`.
     ///
     /// # Errors
-    /// The opening, when a connection that it needs has no room, unless it `is_urgent`.
+    /// [`CallError`]; then nothing was sent.
     pub(crate) fn open_awaited(
         self: &Arc<Self>,
-        opening: Opening,
+        opening: &mut Opening,
         is_urgent: bool,
         waker: &Waker,
-    ) -> Result<Result<(CallId, Option<FlushDuty>), CallError>, Opening> {
+    ) -> Result<Option<(CallId, Option<FlushDuty>)>, CallError> {
         let now = self.now();
-        let mut aftermath = Aftermath::default();
-        let (call, CallerFlush { now, soon, .. }) = {
+        let (call, flush, aftermath) = {
             let mut state = self.state.lock();
-            if !is_urgent
-                && opening.branches.iter().any(|to| state.node.outbox().full.contains(&to.to))
-            {
-                return Err(opening);
+            if !is_urgent && state.has_no_room(opening) {
+                return Ok(None);
             }
             if state.is_closed {
-                return Ok(Err(CallError::Stopped));
+                return Err(CallError::Stopped);
             }
-            let is_alone = state.node.initiator().call_count() == 0;
-            let flush = CallerFlush { is_alone, ..CallerFlush::default() };
-            state.node.outbox_mut().caller = Some(flush);
-            let opened = state.node.open(now, opening);
-            let flush = state.node.outbox_mut().caller.take().unwrap_or_default();
-            let call = match opened {
-                Ok(call) => call,
-                Err(error) => return Ok(Err(error.into())),
-            };
+            let (call, flush) = state.open_flushed_by_caller(now, opening)?;
             state.parked.park(call, waker);
-            state.drain(now, &mut aftermath);
-            (call, flush)
+            (call, flush, state.drained(now))
         };
-        self.finish(&mut aftermath);
-        now.iter().for_each(|connection| connection.flush());
-        let is_due = !soon.is_empty();
-        let duty = is_due.then(|| Appender { driver: self.clone(), connections: soon });
-        Ok(Ok((call, duty.map(Guard::new))))
+        if let Some(mut aftermath) = aftermath {
+            self.finish(&mut aftermath);
+        }
+        let CallerFlush { is_alone, due: connections } = flush;
+        if is_alone || connections.is_empty() {
+            connections.iter().for_each(|connection| connection.flush());
+            return Ok(Some((call, None)));
+        }
+        let appender = Appender { driver: self.clone(), connections };
+        Ok(Some((call, Some(Guard::new(appender)))))
     }
 
     /// News of a call for its caller, and its end, too, if only that is left and the call need not
@@ -220,6 +215,25 @@ impl Driver {
 }
 
 impl State {
+    /// True when a connection that a call needs has no room.
+    fn has_no_room(&self, opening: &Opening) -> bool {
+        let full = &self.node.outbox().full;
+        !full.is_empty() && opening.branches.iter().any(|branch| full.contains(&branch.to))
+    }
+
+    /// Opens a call whose caller sees to it that its requests leave.
+    fn open_flushed_by_caller(
+        &mut self,
+        now: Timestamp,
+        opening: &mut Opening,
+    ) -> Result<(CallId, CallerFlush), OpenError> {
+        let is_alone = self.node.initiator().call_count() == 0;
+        self.node.outbox_mut().caller = Some(CallerFlush { is_alone, due: Connections::new() });
+        let opened = self.node.open(now, opening);
+        let flush = self.node.outbox_mut().caller.take().unwrap_or_default();
+        Ok((opened?, flush))
+    }
+
     /// Sends an item if it can leave now.
     fn poll_send_item(
         &mut self,
@@ -248,8 +262,7 @@ impl Attached {
             return;
         }
         match self.promise.on_append(now, caller.is_alone) {
-            Turn::Now => caller.now.push(self.connection.clone()),
-            Turn::Soon => caller.soon.push(self.connection.clone()),
+            Turn::Now | Turn::Soon => caller.due.push(self.connection.clone()),
             Turn::Others => {}
         }
     }

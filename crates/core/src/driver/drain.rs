@@ -43,6 +43,29 @@ impl State {
     /// Sorts events into what needs the maps and what must wait until the lock is released.
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         self.node.flush(now); // Reading a call may have left something.
+        if self.has_news() {
+            self.collect(aftermath);
+        }
+        aftermath.rearm |= self.arm();
+        aftermath.is_closing = self.is_closing;
+    }
+
+    /// As [`Self::drain`], for those who rarely leave anything.
+    pub(super) fn drained(&mut self, now: Timestamp) -> Option<Aftermath> {
+        self.node.flush(now);
+        let (has_news, rearm, is_closing) = (self.has_news(), self.arm(), self.is_closing);
+        (has_news || rearm || is_closing).then(|| {
+            let mut aftermath = Aftermath { rearm, is_closing, ..Aftermath::default() };
+            self.collect(&mut aftermath);
+            aftermath
+        })
+    }
+
+    fn has_news(&self) -> bool {
+        self.node.has_news() || self.node.outbox().has_news()
+    }
+
+    fn collect(&mut self, aftermath: &mut Aftermath) {
         if self.node.has_starts() {
             aftermath.starts = run_queue::room();
             self.node.take_starts(&mut aftermath.starts);
@@ -63,14 +86,14 @@ impl State {
                 aftermath.wakers.push(waker);
             }
         }
-        self.arm(aftermath);
-        aftermath.is_closing = self.is_closing;
     }
 
-    fn arm(&mut self, aftermath: &mut Aftermath) {
+    /// True when the timer is to wake earlier than it would.
+    fn arm(&mut self) -> bool {
         let timeout = self.node.poll_timeout();
-        aftermath.rearm |= timeout < self.armed;
+        let is_earlier = timeout < self.armed;
         self.armed = self.armed.min(timeout);
+        is_earlier
     }
 
     fn sort_event(&mut self, event: NodeEvent, aftermath: &mut Aftermath) {

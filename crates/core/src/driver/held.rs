@@ -10,14 +10,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_proto::key::Key;
 use convoke_proto::time::Timestamp;
-use convoke_proto::wire::{Cancel, Frame, Header, Message};
+use convoke_proto::wire::{Cancel, Frame, Head, Header, Message};
 
 use crate::transport::{Appended, Connection, Lane, NotWritable};
 
 use super::Driver;
-use super::outlet::append;
 
 /// Most that wait for one connection: as many as a node has calls by default, about 12 MiB.
 const HELD_MAX: usize = 1 << 17;
@@ -110,7 +110,12 @@ impl Driver {
             let id = state.connections().id(to, nonce);
             let attached = id.and_then(|id| state.connections_mut().get_mut(id));
             attached.is_some_and(|attached| {
-                attached.held.send(now, |mut frame| append(connection, Lane::Control, &mut frame))
+                attached.held.send(now, |frame| {
+                    let append = |head: Head<'_>| {
+                        connection.append_bytes(Lane::Control, head.as_bytes(), Bytes::new())
+                    };
+                    frame.with_head(append)
+                })
             })
         };
         connection.flush();

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use convoke_proto::id::NodeId;
 use convoke_proto::outbox::{Destination, Outbox, Rejected};
 use convoke_proto::time::Timestamp;
-use convoke_proto::wire::{Frame, Message};
+use convoke_proto::wire::{Frame, Head, Message};
 
 use crate::telemetry::Telemetry;
 use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
@@ -43,17 +44,25 @@ impl Outlet {
     }
 }
 
+impl Outlet {
+    /// True when sending has left something to be done.
+    pub(super) fn has_news(&self) -> bool {
+        !self.closes.is_empty() || !self.held.is_empty()
+    }
+}
+
 impl Outbox for Outlet {
     fn send(
         &mut self,
         now: Timestamp,
         destination: Destination,
-        frame: &mut Frame,
+        head: Head<'_>,
+        payload: Bytes,
     ) -> Result<(), Rejected> {
         let Destination { to, link, lane } = destination;
         let Some(attached) = self.connections.get_mut(link) else { return Ok(()) };
-        self.telemetry.on_transmit(frame);
-        match append(attached.connection.as_ref(), lane, frame) {
+        self.telemetry.on_transmit(head, &payload);
+        match attached.connection.append_bytes(lane, head.as_bytes(), payload) {
             Ok(appended) => {
                 // Callers append to the data lane alone.
                 if lane == Lane::Data {
@@ -69,20 +78,16 @@ impl Outbox for Outlet {
                 }
             }
             // on_closed tells the node, but for a cast, of which it keeps nothing.
-            Err(NotWritable::Closed | NotWritable::Full)
-                if matches!(frame.message, Message::Cast(_)) =>
-            {
+            Err(NotWritable::Closed | NotWritable::Full) if head.is_cast() => {
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
             Err(NotWritable::Closed) => {}
-            Err(NotWritable::Full) => match frame.message {
-                // Nothing was promised yet: the branch fails, and the connection carries on.
-                Message::Request(_) => {
-                    self.full.insert(to);
-                    return Err(Rejected { text: NO_ROOM.to_owned() });
-                }
-                _ => self.find_no_room(now, destination, frame),
-            },
+            // Nothing was promised yet: the branch fails, and the connection carries on.
+            Err(NotWritable::Full) if head.is_request() => {
+                self.full.insert(to);
+                return Err(Rejected { text: NO_ROOM.to_owned() });
+            }
+            Err(NotWritable::Full) => self.find_no_room(now, destination, head),
             Err(error @ NotWritable::TooLarge { .. }) => {
                 tracing::warn!(%to, %error, "frame larger than the peer takes");
                 return Err(Rejected { text: format!("{error}: raise its message_bytes_max") });
@@ -95,32 +100,20 @@ impl Outbox for Outlet {
 impl Outlet {
     /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it
     /// is one of those that many calls send at once.
-    fn find_no_room(&mut self, now: Timestamp, destination: Destination, frame: &Frame) {
+    fn find_no_room(&mut self, now: Timestamp, destination: Destination, head: Head<'_>) {
         let Some(attached) = self.connections.get_mut(destination.link) else { return };
-        match &frame.message {
-            Message::Cancel(cancel) => {
-                let header = frame.header.clone();
-                if attached.held.hold(now, header, frame.key, cancel.clone()) {
-                    self.held.push(attached.connection.clone());
-                }
+        if head.is_cancel() {
+            if let Ok(Frame { header, key, message, .. }) = head.frame(Bytes::new())
+                && let Message::Cancel(cancel) = message
+                && attached.held.hold(now, header, key, cancel)
+            {
+                self.held.push(attached.connection.clone());
             }
-            // What is asked is asked again, and so answered again.
-            Message::Probe(_) | Message::Status(_) if destination.lane == Lane::Control => {}
-            Message::Ask(_) | Message::Settled(_) => {}
-            _ => self.closes.push((attached.connection.clone(), CloseReason::Overloaded)),
-        }
+        } else if !head.is_of_question() || destination.lane == Lane::Data {
+            self.closes.push((attached.connection.clone(), CloseReason::Overloaded));
+        } // What is asked is asked again, and so answered again.
     }
 }
 
 /// Reason why a request was not sent.
 const NO_ROOM: &str = "its connection has no room for another request";
-
-/// Encodes a frame into a connection's buffer, which takes the payload.
-pub(super) fn append(
-    connection: &dyn Connection,
-    lane: Lane,
-    frame: &mut Frame,
-) -> Result<Appended, NotWritable> {
-    let payload = frame.message.take_payload();
-    frame.with_head(|head| connection.append_bytes(lane, head, payload))
-}

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
-use convoke_proto::wire::{Executed, Frame, Message};
+use convoke_proto::wire::{Executed, Frame, Head, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -162,9 +163,13 @@ impl Meters {
     }
 
     /// Counts the requests of others that this node answers without having run them.
-    pub(super) fn on_transmit(&self, frame: &Frame) {
-        if let Message::Fail(fail) = &frame.message
-            && (fail.executed, fail.node, frame.relayed) == (Executed::No, None, None)
+    pub(super) fn on_transmit(&self, head: Head<'_>, payload: &Bytes) {
+        if !head.is_fail() {
+            return;
+        }
+        if let Ok(Frame { message, relayed, .. }) = head.frame(payload.clone())
+            && let Message::Fail(fail) = message
+            && (fail.executed, fail.node, relayed) == (Executed::No, None, None)
         {
             let labels = [("node", self.node.clone()), ("cause", fail.cause.name().to_owned())];
             metrics::counter!("convoke_refusals_total", &labels).increment(1);

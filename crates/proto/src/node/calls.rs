@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 use crate::id::{CallId, LinkId};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Extension, Frame, Header, Message};
+use crate::wire::{Envelope, Extension, Header, Message};
 
 use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
-use super::super::outbox::{Destination, Outbox};
+use super::super::outbox::{Destination, Outbox, Rejected};
 use super::super::task::SendError;
 use super::super::{Outbound, key};
 use super::Node;
@@ -33,12 +33,13 @@ pub struct Opening {
 pub type Branches = SmallVec<[RootBranch; 1]>;
 
 impl<O: Outbox> Node<O> {
-    /// Opens a call. A node that cannot be reached is a failure of its branch.
+    /// Opens a call. A node that cannot be reached is a failure of its branch. The payloads of the
+    /// requests are taken out of it.
     ///
     /// # Errors
     /// [`OpenError`] at a bound; then nothing is sent.
-    pub fn open(&mut self, now: Timestamp, opening: Opening) -> Result<CallId, OpenError> {
-        let Opening { budget, options, mut branches } = opening;
+    pub fn open(&mut self, now: Timestamp, opening: &mut Opening) -> Result<CallId, OpenError> {
+        let Opening { budget, options, ref mut branches } = *opening;
         if options.sends_items {
             let [branch] = &mut branches[..] else {
                 return Err(OpenError::ItemsToMany { count: branches.len() });
@@ -49,30 +50,31 @@ impl<O: Outbox> Node<O> {
         let call = self.initiator.begin(branches.len())?;
         // Its own number is not settled yet.
         let floor = call.seq - self.initiator.floor().min(call.seq);
-        let header = |index| Header { call, task: key(root_path(index), 0) };
         let secret = self.secret;
-        let message = |index, branch| {
-            let key = secret.root(call, index);
-            Message::Request(root_request(key, budget, floor, branch))
-        };
-        if let Some(flat) = self.flat(now, budget, options, &branches) {
+        let request = |index, branch| root_request(secret.root(call, index), budget, floor, branch);
+        if let Some(flat) = self.flat(now, budget, options, branches) {
             let mut rejected = Vec::new();
             for ((index, branch), leg) in (0..).zip(branches).zip(&flat.legs) {
-                let mut frame = Frame::new(header(index), message(index, branch));
+                let payload = std::mem::take(&mut branch.payload);
+                let task = &key(root_path(index), 0);
+                let envelope = Envelope { call, task, relayed: None, key: None };
+                let head = envelope.request(&request(index, branch));
                 let to = Destination { to: leg.to, link: leg.link, lane: Lane::Data };
-                if let Err(reason) = self.try_hand_over(now, to, &mut frame) {
-                    rejected.push((leg.to, frame, reason));
+                if let Err(reason) = self.hand_over(now, to, head.head(), payload) {
+                    rejected.push((root_path(index), reason));
                 }
             }
             self.initiator.open_flat(call, flat);
-            for (to, frame, reason) in rejected {
-                self.handle_rejected(now, to, frame, &reason);
+            for (path, Rejected { text }) in rejected {
+                self.initiator.handle_unsent(now, call, &path, &text);
             }
         } else {
-            self.initiator.open_full(call, now, now + budget, options, &branches);
+            self.initiator.open_full(call, now, now + budget, options, branches);
             for (index, branch) in (0..).zip(branches) {
-                let to = branch.to;
-                self.send(now, Outbound::new(to, header(index), message(index, branch)));
+                let header = Header { call, task: key(root_path(index), 0) };
+                let payload = std::mem::take(&mut branch.payload);
+                let message = Message::Request(request(index, branch).with(payload));
+                self.send(now, Outbound::new(branch.to, header, message));
             }
         }
         self.pump(now);

@@ -1,9 +1,11 @@
 //! Ways of frames: the core that each is for, and the connection that a message takes.
 
+use bytes::Bytes;
+
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Header, Message, NAMED_MAX, Opened,
+    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Head, Header, Message, NAMED_MAX, Opened,
     Request, Rung, Settled,
 };
 
@@ -239,7 +241,7 @@ impl<O: Outbox> Node<O> {
                 {
                     self.visits.handle_sent(&frame.header, request.key, to, link);
                 }
-                self.hand_over(now, Destination { to, link, lane }, frame);
+                self.hand_over_frame(now, Destination { to, link, lane }, frame);
             }
             Way::Dialable => {
                 // A question that finds no room says nothing of the node; it is asked again.
@@ -255,37 +257,32 @@ impl<O: Outbox> Node<O> {
     }
 
     /// Hands a frame to its connection. What it asks for fails when that does not take it.
-    pub(super) fn hand_over(&mut self, now: Timestamp, to: Destination, mut frame: Frame) {
-        if let Err(rejected) = self.try_hand_over(now, to, &mut frame) {
-            self.handle_rejected(now, to.to, frame, &rejected);
+    fn hand_over_frame(&mut self, now: Timestamp, to: Destination, mut frame: Frame) {
+        if to.link == LinkId::LOCAL {
+            return self.loopback.push_back(frame);
+        }
+        let payload = frame.message.take_payload();
+        let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload));
+        if let Err(Rejected { text }) = sent {
+            match self.own_request(&frame) {
+                Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
+                None => self.handle_undeliverable(now, to.to, frame),
+            }
         }
     }
 
-    pub(super) fn try_hand_over(
+    pub(super) fn hand_over(
         &mut self,
         now: Timestamp,
         to: Destination,
-        frame: &mut Frame,
+        head: Head<'_>,
+        payload: Bytes,
     ) -> Result<(), Rejected> {
         if to.link != LinkId::LOCAL {
-            return self.outbox.send(now, to, frame);
+            return self.outbox.send(now, to, head, payload);
         }
-        self.loopback.push_back(frame.take());
+        self.loopback.push_back(head.frame(payload)?);
         Ok(())
-    }
-
-    /// Fails what a frame asks for that its connection does not take.
-    pub(super) fn handle_rejected(
-        &mut self,
-        now: Timestamp,
-        to: NodeId,
-        frame: Frame,
-        Rejected { text }: &Rejected,
-    ) {
-        match self.own_request(&frame) {
-            Some((call, path)) => self.initiator.handle_unsent(now, call, &path, text),
-            None => self.handle_undeliverable(now, to, frame),
-        }
     }
 
     /// The root branch that a request of this node's own call opens.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::id::{NodeId, TaskKey};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Frame, Header, Message, Reply};
+use crate::wire::Envelope;
 
 use super::super::Outbound;
 use super::super::links::Links;
@@ -53,16 +53,21 @@ impl<O: Outbox> Node<O> {
         mut payload: Bytes,
     ) -> Result<(), SendError> {
         if let Some(way) = self.visits.answer(now, task, &mut payload, &mut self.links)? {
-            let header = Header { call: task.call, task: task.task.clone() };
             let key = way.shows_key.then_some(task.key);
-            let message = Message::Reply(Reply::sole(payload));
-            let frame = Frame { header, relayed: way.relayed, key, message };
+            let TaskRef { call, task, .. } = task;
+            let envelope = Envelope { call: *call, task, relayed: way.relayed, key };
+            let head = envelope.sole_reply();
             match way.link {
                 Some(link) => {
-                    let lane = Lane::Data;
-                    self.hand_over(now, Destination { to: way.to, link, lane }, frame);
+                    let to = Destination { to: way.to, link, lane: Lane::Data };
+                    // One that is not taken is lost, as any that has only this way.
+                    let _ = self.hand_over(now, to, head.head(), payload);
                 }
-                None => self.send(now, Outbound { to: way.to, link: None, frame }),
+                None => {
+                    if let Ok(frame) = head.head().frame(payload) {
+                        self.send(now, Outbound { to: way.to, link: None, frame });
+                    }
+                }
             }
         }
         self.pump(now);

@@ -47,6 +47,9 @@ impl Visits {
     /// Lets go of what the floors that were heard settle: once for all requests of a read, as most
     /// raise it by one.
     pub(crate) fn settle_risen(&mut self, links: &mut Links) {
+        if self.risen.is_empty() {
+            return; // As after most inputs.
+        }
         for index in std::mem::take(&mut self.risen) {
             let floor = std::mem::take(&mut self.origins.get_mut(index).floor);
             if mutant::is(Mutant::StatementReplaces) {

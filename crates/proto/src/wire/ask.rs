@@ -28,7 +28,7 @@ impl Ask {
         }
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let origins = input.some(ASKED_MAX, ORIGIN_BYTES_MIN, |input| {
             Ok((Incarnation(input.u64()?), input.varint()?))
         })?;

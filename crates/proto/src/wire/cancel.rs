@@ -31,7 +31,7 @@ impl Cancel {
         out.varint(self.budget_us);
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let reason = match input.u8()? {
             0 => CancelReason::Caller,
             1 => CancelReason::ResourceExhausted,

@@ -96,7 +96,7 @@ impl Cast {
         out.bytes(&self.digest.0);
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         if flags & !(FLAG_TAGGED | FLAG_CARRIED) != 0 {
             return Err(WireError::Reserved);
         }
@@ -112,7 +112,8 @@ impl Cast {
         let (epoch, budget_us) = (input.varint()?, input.varint()?);
         let mut digest = Digest::ZERO;
         digest.0.copy_from_slice(input.bytes(32)?);
-        let payload = input.payload();
+        input.payload();
+        let payload = Bytes::new();
         let is_carried = flags & FLAG_CARRIED != 0;
         Ok(Self { about, phase, sender, epoch, budget_us, digest, is_carried, payload })
     }

@@ -1,8 +1,6 @@
 //! Writing and reading the primitive fields. Writing is generic over where to, so that one
 //! description of a message both counts its bytes and writes them.
 
-use bytes::{Buf as _, Bytes};
-
 use crate::id::{NodeId, Path, TaskKey};
 
 /// Most tasks that one PROBE asks for, one STATUS answers for, or one LINK_DOWN reports. What each
@@ -11,7 +9,7 @@ pub const TASKS_MAX: usize = 256;
 
 mod scratch;
 
-pub(super) use scratch::Scratch;
+pub(crate) use scratch::Scratch;
 
 /// Bytes that are not a frame: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,17 +60,12 @@ pub(super) trait Out {
     }
 
     fn varint(&mut self, value: u64) {
-        if value < 0x80 {
-            return self.u8((value & 0x7f) as u8);
-        }
-        let mut buffer = [0; 10];
-        let (mut len, mut rest) = (0, value);
+        let mut rest = value;
         while rest >= 0x80 {
-            buffer[len] = (rest & 0x7f) as u8 | 0x80;
-            (len, rest) = (len + 1, rest >> 7);
+            self.u8((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
         }
-        buffer[len] = (rest & 0x7f) as u8;
-        self.bytes(&buffer[..=len]);
+        self.u8((rest & 0x7f) as u8);
     }
 
     fn count(&mut self, value: usize) {
@@ -148,32 +141,40 @@ impl Out for Slice<'_> {
 }
 
 /// Reads the fields of one frame.
-pub(super) struct Reader {
-    frame: Bytes,
-    at: usize,
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+    /// Bytes of the payload that are not behind the head.
+    elsewhere: usize,
+    /// Bytes of the payload, once all before it is read.
+    payload: Option<usize>,
     /// Holders that entries of this frame may still expand to: one node stands for all children of
     /// an entry, so without a bound few bytes would ask for much memory.
     holders_left: usize,
 }
 
-impl Reader {
-    pub(super) fn new(frame: Bytes) -> Self {
-        Self { frame, at: 0, holders_left: super::entry::CHILDREN_MAX }
+impl<'a> Reader<'a> {
+    pub(super) fn new(frame: &'a [u8]) -> Self {
+        Self::of_parts(frame, 0)
+    }
+
+    /// Of a frame that has so many bytes of its payload elsewhere.
+    pub(super) fn of_parts(head: &'a [u8], elsewhere: usize) -> Self {
+        let holders_left = super::entry::CHILDREN_MAX;
+        Self { rest: head, elsewhere, payload: None, holders_left }
     }
 
     #[inline]
-    pub(super) fn bytes(&mut self, len: usize) -> Result<&[u8], WireError> {
-        let rest = &self.frame[self.at..];
-        let bytes = rest.get(..len).ok_or(WireError::Truncated)?;
-        self.at += len;
+    pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(WireError::Truncated)?;
+        self.rest = rest;
         Ok(bytes)
     }
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let array = *self.frame[self.at..].first_chunk().ok_or(WireError::Truncated)?;
-        self.at += N;
-        Ok(array)
+        let (array, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated)?;
+        self.rest = rest;
+        Ok(*array)
     }
 
     #[inline]
@@ -193,21 +194,21 @@ impl Reader {
 
     #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, WireError> {
-        if let Some(byte @ 0..0x80) = self.frame.get(self.at).copied() {
-            self.at += 1; // Most are short.
-            return Ok(byte.into());
+        if let [byte @ 0..0x80, rest @ ..] = self.rest {
+            self.rest = rest; // Most are short.
+            return Ok((*byte).into());
         }
         self.long_varint()
     }
 
     fn long_varint(&mut self) -> Result<u64, WireError> {
         let (mut value, mut shift) = (0, 0);
-        for byte in &self.frame[self.at..] {
+        while let [byte, rest @ ..] = self.rest {
             if (*byte == 0 && shift > 0) || (shift == 63 && *byte > 1) {
                 return Err(WireError::Invalid);
             }
             value |= u64::from(byte & 0x7f) << shift;
-            self.at += 1;
+            self.rest = rest;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
@@ -223,7 +224,7 @@ impl Reader {
     /// A count of things of at least `each` bytes, which therefore must still be in the frame.
     pub(super) fn count(&mut self, each: usize) -> Result<usize, WireError> {
         let count = usize::try_from(self.varint()?).map_err(|_| WireError::OverLimit)?;
-        let fits = count.checked_mul(each).is_some_and(|bytes| bytes <= self.frame.len() - self.at);
+        let fits = count.checked_mul(each).is_some_and(|bytes| bytes <= self.rest.len());
         if fits { Ok(count) } else { Err(WireError::OverLimit) }
     }
 
@@ -296,8 +297,8 @@ impl Reader {
 
     #[inline]
     pub(super) fn key(&mut self) -> Result<TaskKey, WireError> {
-        if let Some([1, level @ 0..0x80, 0]) = self.frame[self.at..].first_chunk() {
-            self.at += 3; // As `Out::key` has it.
+        if let [1, level @ 0..0x80, 0, rest @ ..] = self.rest {
+            self.rest = rest; // As `Out::key` has it.
             return Ok(TaskKey { path: Path::of_one(*level), hop: 0 });
         }
         self.long_key()
@@ -307,7 +308,7 @@ impl Reader {
         Ok(TaskKey { path: self.path()?, hop: self.varint_u32()? })
     }
 
-    pub(super) fn short_bytes(&mut self, max: usize) -> Result<&[u8], WireError> {
+    pub(super) fn short_bytes(&mut self, max: usize) -> Result<&'a [u8], WireError> {
         let len = self.count(1)?;
         if len > max {
             return Err(WireError::OverLimit);
@@ -315,15 +316,25 @@ impl Reader {
         self.bytes(len)
     }
 
-    pub(super) fn text(&mut self, max: usize) -> Result<&str, WireError> {
+    pub(super) fn text(&mut self, max: usize) -> Result<&'a str, WireError> {
         std::str::from_utf8(self.short_bytes(max)?).map_err(|_| WireError::Invalid)
     }
 
-    /// All that remains, in the frame's memory.
-    pub(super) fn payload(&mut self) -> Bytes {
-        let mut payload = std::mem::take(&mut self.frame);
-        payload.advance(std::mem::take(&mut self.at));
-        payload
+    /// All that remains is the payload: its length.
+    pub(super) fn payload(&mut self) -> usize {
+        let len = self.rest.len() + self.elsewhere;
+        (self.rest, self.payload) = (&[], Some(len));
+        len
+    }
+
+    /// Bytes of the payload, once all before it was read; of one without any 0.
+    pub(super) fn payload_len(&self) -> usize {
+        self.payload.unwrap_or(0)
+    }
+
+    /// Bytes that are left.
+    pub(super) fn len(&self) -> usize {
+        self.rest.len()
     }
 
     pub(super) fn take_holders(&mut self, count: u32) -> Result<usize, WireError> {
@@ -333,6 +344,6 @@ impl Reader {
     }
 
     pub(super) fn finish(&self) -> Result<(), WireError> {
-        if self.at == self.frame.len() { Ok(()) } else { Err(WireError::Trailing) }
+        if self.rest.is_empty() { Ok(()) } else { Err(WireError::Trailing) }
     }
 }

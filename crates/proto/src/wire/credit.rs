@@ -43,7 +43,7 @@ impl Credit {
         out.varint(self.limit_bytes);
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         let of = match flags {
             0 => Credited::Reply(input.varint_u32()?),
             FLAG_ITEMS => Credited::Items,

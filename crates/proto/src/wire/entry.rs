@@ -70,7 +70,7 @@ impl Entry {
         self.write_holders(out);
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let task = input.key()?;
         let (children, replies) = (input.varint_u32()?, input.varint_u32()?);
         let outcome = match input.u8()? {
@@ -100,7 +100,7 @@ impl Entry {
     }
 }
 
-fn read_holders(children: u32, input: &mut Reader) -> Result<Vec<Option<NodeId>>, WireError> {
+fn read_holders(children: u32, input: &mut Reader<'_>) -> Result<Vec<Option<NodeId>>, WireError> {
     let nodes = input.list(8, Reader::optional_node)?;
     if nodes.is_empty() {
         return Ok(Vec::new());
@@ -119,7 +119,7 @@ fn read_holders(children: u32, input: &mut Reader) -> Result<Vec<Option<NodeId>>
 fn read_holder_indices(
     nodes: &[Option<NodeId>],
     count: usize,
-    input: &mut Reader,
+    input: &mut Reader<'_>,
 ) -> Result<Vec<Option<NodeId>>, WireError> {
     let mut is_used = vec![false; nodes.len()];
     let holders = (0..count).map(|_| {
@@ -167,7 +167,7 @@ impl Sealed {
         out.u64(self.seal);
     }
 
-    fn read(input: &mut Reader) -> Result<Self, WireError> {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Self { entry: Entry::read(input)?, seal: input.u64()? })
     }
 }
@@ -179,6 +179,6 @@ pub(super) fn write_sealed(entries: &[Sealed], out: &mut impl Out) {
     entries.iter().for_each(|entry| entry.write(out));
 }
 
-pub(super) fn read_sealed(input: &mut Reader) -> Result<Vec<Sealed>, WireError> {
+pub(super) fn read_sealed(input: &mut Reader<'_>) -> Result<Vec<Sealed>, WireError> {
     input.list(ENTRY_BYTES_MIN + SEAL_BYTES, Sealed::read)
 }

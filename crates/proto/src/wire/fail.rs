@@ -182,7 +182,7 @@ impl Fail {
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         if flags & !(FLAG_ABORT_CHILDREN | FLAG_ENTRY | FLAG_EXTENSIONS) != 0 {
             return Err(WireError::Reserved);
         }
@@ -201,7 +201,8 @@ impl Fail {
         let inherited = read_sealed(input)?;
         let has_extensions = flags & FLAG_EXTENSIONS != 0;
         let extensions = if has_extensions { read_extensions(input)? } else { Vec::new() };
-        let details = input.payload();
+        input.payload();
+        let details = Bytes::new();
         Ok(Self {
             cause,
             executed,

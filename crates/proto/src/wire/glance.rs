@@ -1,7 +1,5 @@
 //! First bytes of a frame: what they tell before the rest of it is there.
 
-use bytes::Bytes;
-
 use crate::id::{CallId, MethodId};
 use crate::link::ORDER_HEAD_BYTES;
 
@@ -24,8 +22,7 @@ impl Glance {
     /// # Errors
     /// [`WireError`] for what is not the beginning of a frame.
     pub fn of(head: &[u8]) -> Result<Self, WireError> {
-        let head = Bytes::copy_from_slice(&head[..head.len().min(ORDER_HEAD_BYTES)]);
-        let mut input = Reader::new(head);
+        let mut input = Reader::new(&head[..head.len().min(ORDER_HEAD_BYTES)]);
         let (first, flags) = (First::read(&mut input)?, input.u8()?);
         let call = Header::read(&mut input)?.call;
         if first.kind != KIND_REQUEST {

@@ -28,15 +28,15 @@ impl Header {
         Self { call, task: TaskKey { path: Path::root(), hop: 0 } }
     }
 
-    pub(super) fn write(&self, out: &mut impl Out) {
-        out.u64(self.call.origin.0);
-        out.varint(self.call.seq);
-        out.key(&self.task);
-    }
-
     #[inline]
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let origin = Incarnation(input.u64()?);
         Ok(Self { call: CallId { origin, seq: input.varint()? }, task: input.key()? })
     }
+}
+
+pub(super) fn write(call: CallId, task: &TaskKey, out: &mut impl Out) {
+    out.u64(call.origin.0);
+    out.varint(call.seq);
+    out.key(task);
 }

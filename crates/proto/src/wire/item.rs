@@ -60,7 +60,7 @@ impl Item {
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         if flags & !(FLAG_END | FLAG_PART | FLAG_NO_ITEM) != 0 {
             return Err(WireError::Reserved);
         }
@@ -72,14 +72,15 @@ impl Item {
             (false, true) => return Err(WireError::Invalid),
         };
         let part = has(FLAG_PART).then(|| Part::read(input)).transpose()?;
-        let item = Self { kind, part, payload: input.payload() };
-        if item.is_consistent() { Ok(item) } else { Err(WireError::Invalid) }
+        let (item, len) = (Self { kind, part, payload: Bytes::new() }, input.payload());
+        if item.is_consistent(len) { Ok(item) } else { Err(WireError::Invalid) }
     }
 
-    fn is_consistent(&self) -> bool {
-        let part_fits = self.part.is_none_or(|part| part.can_be(&self.payload));
-        let end_is_bare = !matches!(self.kind, ItemKind::End { .. })
-            || (self.payload.is_empty() && self.part.is_none());
+    /// With a payload so long.
+    fn is_consistent(&self, len: usize) -> bool {
+        let part_fits = self.part.is_none_or(|part| part.can_be(len));
+        let end_is_bare =
+            !matches!(self.kind, ItemKind::End { .. }) || (len == 0 && self.part.is_none());
         part_fits && end_is_bare
     }
 }

@@ -35,7 +35,7 @@ impl LinkDown {
         write_sealed(&self.inherited, out);
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         let node = input.node()?;
         let children = input.tasks(2, Reader::key)?;
         let (own, inherited) = read_own_and_sealed(flags, input)?;

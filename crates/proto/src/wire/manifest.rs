@@ -26,7 +26,7 @@ impl Manifest {
         write_sealed(&self.inherited, out);
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (own, inherited) = read_own_and_sealed(flags, input)?;
         if own.is_none() && inherited.is_empty() {
             return Err(WireError::Invalid);
@@ -38,7 +38,7 @@ impl Manifest {
 /// Reads what ends a MANIFEST and a LINK_DOWN, whose one flag is [`FLAG_OWN`].
 pub(super) fn read_own_and_sealed(
     flags: u8,
-    input: &mut Reader,
+    input: &mut Reader<'_>,
 ) -> Result<(Option<Entry>, Vec<Sealed>), WireError> {
     if flags & !FLAG_OWN != 0 {
         return Err(WireError::Reserved);

@@ -34,7 +34,7 @@ impl Asked {
         out.u64(self.key.0);
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Self { task: input.key()?, key: Key(input.u64()?) })
     }
 
@@ -53,7 +53,7 @@ impl Probe {
         self.tasks.iter().for_each(|asked| asked.write(out));
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         if flags & !FLAG_FENCE != 0 {
             return Err(WireError::Reserved);
         }

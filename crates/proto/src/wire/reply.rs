@@ -64,6 +64,9 @@ pub struct Part {
     pub total: u64,
 }
 
+/// A reply that is all its task says, without its message: most are written as it.
+pub(super) static SOLE: Reply = Reply::sole(Bytes::new());
+
 impl Reply {
     /// A sole message that ends its task.
     pub const fn sole(payload: Bytes) -> Self {
@@ -120,12 +123,12 @@ impl Reply {
     }
 
     /// Reads a reply behind its extensions.
-    pub(super) fn read_extended(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read_extended(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         let extensions = read_extensions(input)?;
         Ok(Self { extensions, ..Self::read(flags, input)? })
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         let has = |flag: u8| flags & flag != 0;
         let index = input.varint_u32()?;
         let kind = match (has(FLAG_STREAM), has(FLAG_END), has(FLAG_NO_ITEM)) {
@@ -141,16 +144,17 @@ impl Reply {
         {
             return Err(WireError::Invalid);
         }
-        let payload = input.payload();
+        let (payload, len) = (Bytes::new(), input.payload());
         let (is_final, extensions) = (has(FLAG_FINAL), Vec::new());
         let reply = Self { index, kind, part, is_final, own_entry, inherited, extensions, payload };
-        if reply.is_consistent() { Ok(reply) } else { Err(WireError::Invalid) }
+        if reply.is_consistent(len) { Ok(reply) } else { Err(WireError::Invalid) }
     }
 
-    fn is_consistent(&self) -> bool {
-        let part_fits = self.part.is_none_or(|part| part.can_be(&self.payload));
-        let end_is_bare = !matches!(self.kind, ReplyKind::End { .. })
-            || (self.payload.is_empty() && self.part.is_none());
+    /// With a payload so long.
+    fn is_consistent(&self, len: usize) -> bool {
+        let part_fits = self.part.is_none_or(|part| part.can_be(len));
+        let end_is_bare =
+            !matches!(self.kind, ReplyKind::End { .. }) || (len == 0 && self.part.is_none());
         part_fits && end_is_bare
     }
 }
@@ -161,13 +165,13 @@ impl Part {
         out.varint(self.total);
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Self { offset: input.varint()?, total: input.varint()? })
     }
 
-    /// True when these bytes lie within the whole, and are any.
-    pub(super) fn can_be(self, payload: &Bytes) -> bool {
-        let end = self.offset.checked_add(payload.len() as u64);
-        end.is_some_and(|end| end <= self.total) && !payload.is_empty()
+    /// True when so many bytes lie within the whole, and are any.
+    pub(super) fn can_be(self, len: usize) -> bool {
+        let end = self.offset.checked_add(len as u64);
+        end.is_some_and(|end| end <= self.total) && len > 0
     }
 }

@@ -132,7 +132,36 @@ impl Extension {
     }
 }
 
-impl Request {
+/// A request but for its payload, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHead<'a> {
+    pub(crate) key: Key,
+    pub(crate) budget_us: u64,
+    pub(crate) outlasted_us: u64,
+    pub(crate) floor: u64,
+    pub(crate) method: MethodId,
+    pub(crate) reply_route: &'a ReplyRoute,
+    pub(crate) inherited: &'a [Sealed],
+    pub(crate) extensions: &'a [Extension],
+}
+
+impl RequestHead<'_> {
+    /// The request of this head and a payload, for who keeps it.
+    pub(crate) fn with(self, payload: Bytes) -> Request {
+        let Self { key, budget_us, outlasted_us, floor, method, .. } = self;
+        Request {
+            key,
+            budget_us,
+            outlasted_us,
+            floor,
+            method,
+            reply_route: self.reply_route.clone(),
+            inherited: self.inherited.to_vec(),
+            extensions: self.extensions.to_vec(),
+            payload,
+        }
+    }
+
     pub(super) fn flags(&self) -> u8 {
         let extensions = if self.extensions.is_empty() { 0 } else { FLAG_EXTENSIONS };
         let outlasted = if self.outlasted_us == 0 { 0 } else { FLAG_OUTLASTED };
@@ -148,13 +177,30 @@ impl Request {
         out.varint(self.floor);
         out.u32(self.method.0);
         self.reply_route.write(out);
-        write_sealed(&self.inherited, out);
+        write_sealed(self.inherited, out);
         if !self.extensions.is_empty() {
-            write_extensions(&self.extensions, out);
+            write_extensions(self.extensions, out);
+        }
+    }
+}
+
+impl Request {
+    pub(super) fn head(&self) -> RequestHead<'_> {
+        let Self { key, budget_us, outlasted_us, floor, method, .. } = *self;
+        let Self { reply_route, inherited, extensions, .. } = self;
+        RequestHead {
+            key,
+            budget_us,
+            outlasted_us,
+            floor,
+            method,
+            reply_route,
+            inherited,
+            extensions,
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         if flags & !(FLAG_EXTENSIONS | FLAG_OUTLASTED) != 0 {
             return Err(WireError::Reserved);
         }
@@ -172,7 +218,8 @@ impl Request {
         if flags & FLAG_OUTLASTED != 0 && outlasted_us == 0 {
             return Err(WireError::Invalid);
         }
-        let payload = input.payload();
+        input.payload();
+        let payload = Bytes::new();
         Ok(Self {
             key,
             budget_us,
@@ -196,11 +243,11 @@ pub(super) fn write_extensions(extensions: &[Extension], out: &mut impl Out) {
 }
 
 /// A list of one at least, for a flag or the kind of the frame says that there are any.
-pub(super) fn read_extensions(input: &mut Reader) -> Result<Vec<Extension>, WireError> {
+pub(super) fn read_extensions(input: &mut Reader<'_>) -> Result<Vec<Extension>, WireError> {
     input.some(usize::MAX, 2, read_extension)
 }
 
-fn read_extension(input: &mut Reader) -> Result<Extension, WireError> {
+fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {
     let tag = input.u8()?;
     let value = Bytes::copy_from_slice(input.short_bytes(EXTENSION_BYTES_MAX)?);
     Ok(Extension { tag, value })
@@ -224,7 +271,7 @@ impl ReplyRoute {
         }
     }
 
-    fn read(input: &mut Reader) -> Result<Self, WireError> {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let Some(count) = input.u8()?.checked_sub(1) else { return Ok(Self::Sender) };
         if usize::from(count) > ADDRESSES_MAX {
             return Err(WireError::OverLimit);

@@ -52,7 +52,7 @@ impl Settled {
         self.statements.iter().for_each(|statement| statement.write(out));
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (mut exceptions_left, mut named_left) = (EXCEPTIONS_MAX, NAMED_MAX);
         let statements = input.some(ASKED_MAX, STATEMENT_BYTES_MIN, |input| {
             let statement = Statement::read(exceptions_left, named_left, input)?;
@@ -114,7 +114,7 @@ impl Statement {
     fn read(
         exceptions_max: usize,
         named_max: usize,
-        input: &mut Reader,
+        input: &mut Reader<'_>,
     ) -> Result<Self, WireError> {
         let (origin, from) = (Incarnation(input.u64()?), input.varint()?);
         let to = from.checked_add(input.varint()?).ok_or(WireError::Invalid)?;

@@ -62,7 +62,7 @@ impl Status {
         write_sealed(&self.inherited, out);
     }
 
-    pub(super) fn read(input: &mut Reader) -> Result<Self, WireError> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let tasks = input.some(TASKS_MAX, Asked::BYTES_MIN + 1, |input| {
             Ok((Asked::read(input)?, TaskStatus::read(input)?))
         })?;
@@ -89,7 +89,7 @@ impl TaskStatus {
         }
     }
 
-    fn read(input: &mut Reader) -> Result<Self, WireError> {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match input.u8()? {
             0 => Self::Unknown,
             1 => Self::Running,
@@ -120,7 +120,7 @@ impl ReplyPath {
         }
     }
 
-    fn read(input: &mut Reader) -> Result<Self, WireError> {
+    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match input.u8()? {
             0 => Self::Nowhere,
             1 => Self::Link(LinkNonce(input.u64()?)),

@@ -224,7 +224,8 @@ impl World {
             ..CallOptions::default()
         };
         let (budget, branches) = (Some(spec.budget), branches.collect());
-        let Ok(call) = node.open(now, Opening { budget, options, branches }) else { return };
+        let opened = node.open(now, &mut Opening { budget, options, branches });
+        let Ok(call) = opened else { return };
         self.note_open(place, call, spec);
         self.settle(place);
         if let Some(sizes) = &spec.items {

@@ -346,8 +346,8 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
         let mut branch = root_branch(2);
         branch.payload = Bytes::from_static(bytes);
         let (now, branches) = (mesh.now, Branches::from_iter([branch]));
-        let opening = Opening { budget: None, options: CallOptions::default(), branches };
-        let call = mesh.with(from, |node| node.open(now, opening).unwrap());
+        let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
+        let call = mesh.with(from, |node| node.open(now, &mut opening).unwrap());
         mesh.deliver_all();
         mesh.told(from, call)
     };

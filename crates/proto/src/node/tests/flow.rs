@@ -231,9 +231,10 @@ fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
 fn a_branch_that_waited_beyond_its_own_time_has_waited_in_that_of_its_call() {
     let mut mesh = Mesh::dialling();
     let own = RootBranch { budget: Some(millis(100)), ..root_branch(2) };
-    let opening = Opening { budget: None, options: CallOptions::default(), branches: [own].into() };
+    let (options, branches) = (CallOptions::default(), [own].into());
+    let mut opening = Opening { budget: None, options, branches };
     let now = mesh.now;
-    mesh.with(1, |node| node.open(now, opening)).unwrap();
+    mesh.with(1, |node| node.open(now, &mut opening)).unwrap();
     mesh.now = mesh.now + millis(1_000);
     mesh.connect(1, 2);
     let Message::Request(request) = &mesh.wire[0].1.frame.message else { panic!("no request") };

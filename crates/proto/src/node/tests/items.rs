@@ -409,8 +409,8 @@ fn empty_items_are_bounded_by_number() {
 fn one_root_branch_alone_takes_items() {
     let mut mesh = Mesh::connected(3);
     let (now, branches) = (mesh.now, Branches::from_iter([root_branch(2), root_branch(3)]));
-    let opening = Opening { budget: None, options: STREAMED, branches };
-    let opened = mesh.with(1, |node| node.open(now, opening));
+    let mut opening = Opening { budget: None, options: STREAMED, branches };
+    let opened = mesh.with(1, |node| node.open(now, &mut opening));
     assert_eq!(opened, Err(OpenError::ItemsToMany { count: 2 }));
     // A task that passes the mark on by itself is refused.
     let (mut mesh, call) = streaming();

@@ -282,7 +282,9 @@ impl Mesh {
     pub(super) fn call(&mut self, at: u64, roots: &[u64], options: CallOptions) -> CallId {
         let now = self.now;
         let branches = roots.iter().map(|root| root_branch(*root)).collect();
-        self.with(at, |node| node.open(now, Opening { budget: None, options, branches }).unwrap())
+        self.with(at, |node| {
+            node.open(now, &mut Opening { budget: None, options, branches }).unwrap()
+        })
     }
 
     /// The task at this path that last started.
@@ -352,7 +354,8 @@ pub(super) fn root_branch(to: u64) -> RootBranch {
 /// Opens a call with one root branch at a lone node.
 pub(super) fn open_one(node: &mut Node, now: Timestamp, to: u64) -> CallId {
     let branches = Branches::from_iter([root_branch(to)]);
-    node.open(now, Opening { budget: None, options: CallOptions::default(), branches }).unwrap()
+    let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
+    node.open(now, &mut opening).unwrap()
 }
 
 pub(super) fn cast(phase: u16, payload: &'static [u8]) -> Cast {

@@ -1,10 +1,11 @@
 //! The head of a frame, written once.
 
 use super::Out;
+use crate::wire::Head;
 
 /// Bytes written once and copied to where they leave from; the usual head of a frame needs no
 /// allocation.
-pub(in crate::wire) struct Scratch {
+pub(crate) struct Scratch {
     inline: [u8; SCRATCH_BYTES],
     len: usize,
     spilled: Vec<u8>,
@@ -19,6 +20,11 @@ impl Scratch {
 
     pub(in crate::wire) fn as_bytes(&self) -> &[u8] {
         if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled }
+    }
+
+    /// The head that was written.
+    pub(crate) fn head(&self) -> Head<'_> {
+        Head::new(self.as_bytes())
     }
 
     #[cold]

@@ -1,0 +1,108 @@
+//! The head of a frame: all before its payload, as bytes that leave.
+
+use bytes::Bytes;
+
+use crate::id::{CallId, TaskKey};
+use crate::key::Key;
+
+use super::codec::{Out, Scratch};
+use super::{
+    FLAG_RELAYED, Frame, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_FAIL, KIND_PROBE,
+    KIND_REPLY, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed, RequestHead, VERSION,
+    WireError, can_show_key, header, reply,
+};
+
+/// The head of a frame that is about to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a>(&'a [u8]);
+
+impl<'a> Head<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// True for a REQUEST.
+    pub fn is_request(self) -> bool {
+        self.kind() == KIND_REQUEST
+    }
+
+    /// True for a CAST.
+    pub fn is_cast(self) -> bool {
+        self.kind() == KIND_CAST
+    }
+
+    /// True for a FAIL.
+    pub fn is_fail(self) -> bool {
+        self.kind() == KIND_FAIL
+    }
+
+    /// True for a CANCEL.
+    pub fn is_cancel(self) -> bool {
+        self.kind() == KIND_CANCEL
+    }
+
+    /// True for a question that is asked again, or the answer to one: PROBE, STATUS, ASK, SETTLED.
+    pub fn is_of_question(self) -> bool {
+        matches!(self.kind(), KIND_PROBE | KIND_STATUS | KIND_ASK | KIND_SETTLED)
+    }
+
+    /// The frame of this head and its payload, which stays where it is.
+    ///
+    /// # Errors
+    /// [`WireError`] for what no peer would take, such as an extension above its limit.
+    pub fn frame(self, payload: Bytes) -> Result<Frame, WireError> {
+        let mut opened = Opened::new(Bytes::copy_from_slice(self.0));
+        opened.read()?;
+        opened.frame_with(payload)
+    }
+
+    fn kind(self) -> u8 {
+        self.0.first().map_or(0, |first| first & KIND_BITS)
+    }
+}
+
+/// All that a frame says before its message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Envelope<'a> {
+    pub(crate) call: CallId,
+    pub(crate) task: &'a TaskKey,
+    pub(crate) relayed: Option<Relayed>,
+    pub(crate) key: Option<Key>,
+}
+
+impl Envelope<'_> {
+    /// The head of a REQUEST.
+    pub(crate) fn request(&self, request: &RequestHead<'_>) -> Scratch {
+        let mut head = Scratch::new();
+        self.write(KIND_REQUEST, request.flags(), &mut head);
+        request.write(&mut head);
+        head
+    }
+
+    /// The head of a REPLY that is all its task says.
+    pub(crate) fn sole_reply(&self) -> Scratch {
+        let mut head = Scratch::new();
+        self.write(KIND_REPLY, reply::SOLE.flags(), &mut head);
+        reply::SOLE.write(&mut head);
+        head
+    }
+
+    pub(super) fn write(&self, kind: u8, flags: u8, out: &mut impl Out) {
+        let (is_keyed, is_relayed) = (self.key.is_some(), self.relayed.is_some());
+        debug_assert!(!is_keyed || can_show_key(kind), "a frame of kind {kind} shows no key");
+        out.u8(if is_keyed { KEYED } else { 0 } | VERSION << 4 | kind);
+        out.u8(flags | if is_relayed { FLAG_RELAYED } else { 0 });
+        header::write(self.call, self.task, out);
+        if let Some(relayed) = self.relayed {
+            relayed.write(out);
+        }
+        if let Some(key) = self.key {
+            out.u64(key.0);
+        }
+    }
+}
