@@ -76,6 +76,8 @@ pub struct Call {
     roots: BTreeMap<Path, Root>,
     /// Nodes that hold or pass on something of it, as far as nobody was told of them yet.
     new_nodes: Vec<NodeId>,
+    /// The last of them, told or not: most frames of a stream come by one.
+    last_node: Option<NodeId>,
     /// The items that follow its request, if any do.
     upload: Option<Box<Upload>>,
     out: VecDeque<Outbound>,
@@ -162,6 +164,7 @@ impl Call {
             wake_after: 1,
             roots: BTreeMap::new(),
             new_nodes: Vec::new(),
+            last_node: None,
             upload: options.sends_items.then(|| Box::new(Upload::new(limits.unscheduled_bytes))),
             out: VecDeque::new(),
         }
@@ -492,7 +495,10 @@ impl Call {
 
     /// A node holds or passes on something of the call: it is told when a connection to it ends.
     fn note_node(&mut self, node: NodeId) {
-        self.new_nodes.push(node);
+        if self.last_node != Some(node) {
+            self.last_node = Some(node);
+            self.new_nodes.push(node);
+        }
     }
 
     /// Nodes that came in since this was last asked.

@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use crate::id::Path;
 use crate::wire::{Extension, Reply, ReplyKind};
 
@@ -126,7 +128,7 @@ impl Inbox {
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
             let (extensions, payload) = (reply.extensions.clone(), reply.payload.clone());
-            let messages = vec![Whole { item: None, extensions, payload }];
+            let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
             return Ok(Accepted { messages, is_whole: true });
         }
         let name = (path.clone(), reply.index);
@@ -250,12 +252,15 @@ impl Inbox {
         if self.assemblies.is_empty() {
             return;
         }
-        let mut free = self.limits.total.saturating_sub(self.committed());
         let mut order: Vec<(u64, ReplyName)> = self
             .assemblies
             .iter()
             .filter_map(|(name, a)| Some((a.wants(self.limits.stream_window)?, name.clone())))
             .collect();
+        if order.is_empty() {
+            return; // As after most frames.
+        }
+        let mut free = self.limits.total.saturating_sub(self.committed());
         order.sort_unstable();
         for (want, name) in order {
             let grant = want.min(free);

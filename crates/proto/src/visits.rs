@@ -584,17 +584,28 @@ impl Visits {
 
     /// Sends what a task wants sent, and buries it when it is over.
     fn drain_task(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
-        while let Some(output) = self.task_mut(place).and_then(Task::poll_output) {
-            match output {
-                TaskOutput::Reply(message) => self.send_up(now, call, place, message, links),
-                TaskOutput::Request(request) => self.send_request(now, call, place, request, links),
+        loop {
+            let Some(record) = self.record_mut(place) else { return };
+            let pays_for_replies = record.waiting_bytes > 0;
+            let Some(task) = record.running() else { return };
+            match task.poll_output() {
+                Some(TaskOutput::Reply(message)) => self.send_up(now, call, place, message, links),
+                Some(TaskOutput::Request(request)) => {
+                    self.send_request(now, call, place, request, links);
+                }
+                None => {
+                    let is_over = task.finished().is_some();
+                    if pays_for_replies {
+                        self.give_back_room(place, links);
+                    }
+                    if is_over {
+                        self.close_intake(call, place, links);
+                        self.bury(now, place, links);
+                    }
+                    return;
+                }
             }
         }
-        if self.task_mut(place).is_some_and(|task| task.finished().is_some()) {
-            self.close_intake(call, place, links);
-        }
-        self.give_back_room(place, links);
-        self.bury(now, place, links);
     }
 
     /// Gives back what the replies of a task have taken, once none of them waits.

@@ -200,6 +200,21 @@ impl TaskHandle {
         })
     }
 
+    /// The same for an output, which is carried out once it can be; see [`Self::output`].
+    pub(crate) fn poll_output<T, E>(
+        &self,
+        cx: &Context<'_>,
+        poll: impl FnOnce(&mut Node, Timestamp, &TaskRef) -> Result<Option<T>, E>,
+    ) -> Poll<Result<T, E>> {
+        self.poll_stream(cx, |node, now, task| {
+            let polled = poll(node, now, task);
+            if !matches!(polled, Ok(None)) && self.hold.on_output() {
+                node.handle_yield(now, task);
+            }
+            polled
+        })
+    }
+
     /// Takes no further items of its request.
     pub(crate) fn drop_items(&self) {
         self.driver.with_node(|node, now| node.drop_items(now, self.task()));

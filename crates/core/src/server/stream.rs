@@ -31,15 +31,17 @@ impl<Resp: Payload> ReplyStream<Resp> {
     /// Dropped before it resolves, the item was not sent.
     pub async fn send(&mut self, item: &Resp) -> Result<(), SendError> {
         let (handle, index) = (&self.handle, self.index);
-        let payload = handle.packed(item.to_bytes());
+        let mut payload = handle.packed(item.to_bytes());
         handle.driver().check_size(&payload)?;
         poll_fn(|cx| {
-            handle.poll_stream(cx, |node, _, task| {
-                Ok(node.has_stream_credit(task, index)?.then_some(()))
+            handle.poll_output(cx, |node, now, task| {
+                if !node.has_stream_credit(task, index)? {
+                    return Ok(None);
+                }
+                node.stream_item(now, task, index, std::mem::take(&mut payload)).map(Some)
             })
         })
-        .await?;
-        handle.output(|node, now| node.stream_item(now, handle.task(), index, payload))
+        .await
     }
 }
 

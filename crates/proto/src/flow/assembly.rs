@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
 use crate::wire::{Extension, Part, ReplyKind};
 
@@ -35,7 +36,7 @@ impl From<Overrun> for PieceFault {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// Messages that are whole now, in order.
-    pub messages: Vec<Whole>,
+    pub messages: SmallVec<[Whole; 1]>,
     /// Nothing of this reply is outstanding any more.
     pub is_whole: bool,
 }
@@ -203,8 +204,11 @@ impl Assembly {
             piece.extensions = Vec::new(); // Those of a later piece are for nobody.
         }
         self.beside += cost_of(&piece.extensions);
+        if place == (self.next_item, self.next_offset) {
+            return self.advance(piece);
+        }
         self.early.insert(place, piece);
-        self.advance()
+        Ok(Accepted { messages: SmallVec::new(), is_whole: self.is_whole() })
     }
 
     fn end(&mut self, count: u64, last: Option<u64>) -> Result<Accepted, PieceFault> {
@@ -212,27 +216,41 @@ impl Assembly {
             return Err(PieceFault::Malformed);
         }
         self.last_item = last.or(self.last_item);
-        Ok(Accepted { messages: Vec::new(), is_whole: count == self.next_item })
+        Ok(Accepted { messages: SmallVec::new(), is_whole: count == self.next_item })
     }
 
-    /// Takes what is next in order.
-    fn advance(&mut self) -> Result<Accepted, PieceFault> {
+    /// Takes the piece that is next in order, and those that came early and follow it.
+    fn advance(&mut self, piece: Piece) -> Result<Accepted, PieceFault> {
         let mut accepted = Accepted::default();
-        while let Some(mut piece) = self.early.remove(&(self.next_item, self.next_offset)) {
-            self.extensions.append(&mut piece.extensions);
-            let Some(payload) = self.gather(piece.part, piece.payload)? else { continue };
-            self.whole += cost(payload.len());
-            self.total = None;
-            let extensions = std::mem::take(&mut self.extensions);
-            self.beside -= cost_of(&extensions);
-            let item = self.is_stream.then_some(self.next_item);
-            accepted.messages.push(Whole { item, extensions, payload });
-            (self.next_item, self.next_offset) = (self.next_item + 1, 0);
+        let mut next = Some(piece);
+        while let Some(piece) = next {
+            accepted.messages.extend(self.take(piece)?);
+            next = match self.early.is_empty() {
+                true => None,
+                false => self.early.remove(&(self.next_item, self.next_offset)),
+            };
         }
-        let is_last = |last: u64| self.next_item > last;
-        accepted.is_whole =
-            if self.is_stream { self.last_item.is_some_and(is_last) } else { self.next_item > 0 };
+        accepted.is_whole = self.is_whole();
         Ok(accepted)
+    }
+
+    /// Takes the piece that is next in order. The message, if that is whole now.
+    fn take(&mut self, mut piece: Piece) -> Result<Option<Whole>, PieceFault> {
+        self.extensions.append(&mut piece.extensions);
+        let Some(payload) = self.gather(piece.part, piece.payload)? else { return Ok(None) };
+        self.whole += cost(payload.len());
+        self.total = None;
+        let extensions = std::mem::take(&mut self.extensions);
+        self.beside -= cost_of(&extensions);
+        let item = self.is_stream.then_some(self.next_item);
+        (self.next_item, self.next_offset) = (self.next_item + 1, 0);
+        Ok(Some(Whole { item, extensions, payload }))
+    }
+
+    /// True when nothing of it is to come.
+    fn is_whole(&self) -> bool {
+        let is_last = |last: u64| self.next_item > last;
+        if self.is_stream { self.last_item.is_some_and(is_last) } else { self.next_item > 0 }
     }
 
     /// Adds a piece to the message in hand; the message once it is whole.

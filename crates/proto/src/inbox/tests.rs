@@ -58,7 +58,7 @@ fn a_long_message_is_granted_whole_and_put_together() {
     assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 1_000)));
     let accepted = inbox.accept(&path(), &piece(0, &message, 100..1_000)).unwrap();
-    assert_eq!(accepted, Accepted { messages: vec![plain(message)], is_whole: true });
+    assert_eq!(accepted, Accepted { messages: [plain(message)].into(), is_whole: true });
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn metadata_is_that_of_the_first_part_whenever_it_comes() {
         let accepted = inbox.accept(&path(), third).unwrap();
         let extensions = metadata(1);
         let whole = Whole { item: None, extensions, payload: message.clone() };
-        assert_eq!(accepted.messages, [whole]);
+        assert_eq!(accepted.messages[..], [whole]);
         assert_eq!(inbox.beside, cost_of(&metadata(1)));
         inbox.consume(&path(), 0, 300, &metadata(1));
         assert_eq!((inbox.beside, inbox.is_empty()), (0, true));

@@ -271,6 +271,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
+    /// Hands a frame to its connection, or to this node itself.
     pub(super) fn hand_over(
         &mut self,
         now: Timestamp,
