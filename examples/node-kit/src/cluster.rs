@@ -24,7 +24,7 @@
 //! ```
 //! use node_kit::cluster::{Cluster, NoProtocol};
 //!
-//! let text = "[cluster]\nid = 1\nname = \"a\"\n\n[[node]]\nid = 1\nadresses = []\nfolder = \"f\"\n";
+//! let text = "[cluster]\nid = 1\nname = 'a'\n\n[[node]]\nid = 1\nadresses = []\nfolder = 'f'\n";
 //! let error = Cluster::<NoProtocol>::parse(text).unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),

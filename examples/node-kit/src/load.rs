@@ -4,9 +4,9 @@
 //!   closed loop   each client asks again once it was answered: finds the most the service can do
 //!   open loop     requests come at a rate, whoever waits: finds how long they take at that rate
 //! ```
-//! A closed loop asks less where the service stalls, so its latencies leave out those who would have
-//! waited. An open loop does not: the latency of a request begins when it *should* have begun, and
-//! those that found no free client until the end are told as [`Report::not_begun`].
+//! A closed loop asks less where the service stalls, so its latencies leave out those who would
+//! have waited. An open loop does not: the latency of a request begins when it *should* have begun,
+//! and those that found no free client until the end are told as [`Report::not_begun`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,8 +29,8 @@
 //! assert_eq!((report.completed, report.latency_us.p50 / 100), (2000, 20));
 //! # }
 //! ```
-//! [`live`] prints a line a second on a terminal and a line a minute elsewhere. A [`Report`] is for
-//! JSON.
+//! [`live()`] prints a line a second on a terminal and a line a minute elsewhere. A [`Report`] is
+//! for JSON.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -143,8 +143,8 @@ pub async fn run<C: Client>(
     Report::new(plan, count, &run.tallies)
 }
 
-/// Requests of an open loop that may wait for a client. Beyond, all that is learnt is that there are
-/// too few of them, or that the service does not keep up.
+/// Requests of an open loop that may wait for a client. Beyond, all that is learnt is that there
+/// are too few of them, or that the service does not keep up.
 const WAITING_MAX: usize = 1 << 20;
 
 /// Time between two rounds of an open loop.

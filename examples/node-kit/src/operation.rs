@@ -19,7 +19,8 @@
 //! let mut stop = StopSignal::listen()?;
 //! let health = NodeHealth::new("replaying the ledger");
 //! let _listener = Listener::start("127.0.0.1:9001".parse()?, metrics, health.clone()).await?;
-//! let node = convoke::endpoint().health(health.endpoint()).start().await?; // it counts with `metrics()`
+//! // With `metrics()`, too, where convoke has its feature of that name.
+//! let node = convoke::endpoint().health(health.endpoint()).start().await?;
 //! health.ready();
 //! let signal = stop.received().await;
 //! let shutdown = Shutdown::new(&health).drain_within(Duration::from_secs(10));

@@ -290,8 +290,8 @@ impl Group {
     }
 }
 
-/// Ports of the loopback that nobody listens at, each another: for a cluster file, which has to name
-/// them before a node starts.
+/// Ports of the loopback that nobody listens at, each another: for a cluster file, which has to
+/// name them before a node starts.
 ///
 /// Nothing keeps them free. Another program may take one, which the node then says when it starts;
 /// systems give away the ports of the past last.

@@ -1,14 +1,9 @@
 //! Rows as the figures 4 to 7 of the paper.
 
-mod bars;
-mod chart;
-mod curves;
+use charts::{Axis, Bar, Bars, Look, Point, Series, bars, lines};
 
 use crate::bench::Row;
 use crate::form::{Form, Phases};
-use crate::statistics::quantile;
-
-use self::curves::{Curve, Point};
 
 /// A figure of the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,22 +33,36 @@ fn throughput(rows: &[Row], n: u64) -> Option<String> {
     let title = format!(
         "Throughput with {n} replicas, 32 writes in flight; mean of {runs} runs, 95 % confidence"
     );
-    Some(bars::svg(&rows, &title))
+    let groups = Phases::ALL.map(Phases::name);
+    let series = Form::ALL.map(|form| Bars::new(form.name(), of_form(&rows, form)));
+    Some(bars(&title, Axis::linear("writes a second"), &groups, &series))
+}
+
+/// A bar for each number of phases.
+fn of_form(rows: &[&Row], form: Form) -> Vec<Option<Bar>> {
+    let bar = |phases| {
+        let row = rows.iter().find(|row| (row.phases, row.form) == (phases, form))?;
+        let bar = Bar::new(row.per_second);
+        Some(row.per_second_ci95.map_or(bar, |half| bar.within(half)))
+    };
+    Phases::ALL.map(bar).into()
 }
 
 fn latency_over_runs(rows: &[Row]) -> Option<String> {
     let of = |row: &&Row| row.n == 4 && row.in_flight == Some(1);
-    let curves: Vec<Curve> = rows.iter().filter(of).map(run_by_run).collect();
+    let curves: Vec<Series> = rows.iter().filter(of).map(run_by_run).collect();
     let title = "Median latency of 1 client and 4 replicas, run by run";
-    (!curves.is_empty()).then(|| curves::svg(&curves, title, ["run", "milliseconds"]))
+    let axes = ["run", "milliseconds"].map(Axis::linear);
+    (!curves.is_empty()).then(|| lines(title, axes, &curves))
 }
 
-fn run_by_run(row: &Row) -> Curve {
-    let medians =
-        row.runs.iter().zip(1_u32..).filter_map(|(run, number)| {
-            Some(Point { x: f64::from(number), y: run.median_us? / 1e3 })
-        });
-    Curve { phases: row.phases, form: row.form, points: medians.collect() }
+fn run_by_run(row: &Row) -> Series {
+    let medians = row
+        .runs
+        .iter()
+        .zip(1_u32..)
+        .filter_map(|(run, number)| Some(Point::new(f64::from(number), run.median_us? / 1e3)));
+    curve(row.phases, row.form, medians.collect())
 }
 
 fn latency_and_throughput(rows: &[Row]) -> Option<String> {
@@ -63,22 +72,25 @@ fn latency_and_throughput(rows: &[Row]) -> Option<String> {
         for form in Form::ALL {
             let of = rows.iter().filter(|row| (row.phases, row.form) == (phases, form));
             // From the least offered to the most, as they were measured.
-            let points = of.map(|row| Point { x: row.per_second / 1e3, y: row.median_us / 1e3 });
-            curves.push(Curve { phases, form, points: points.collect() });
+            let points = of.map(|row| Point::new(row.per_second / 1e3, row.median_us / 1e3));
+            let points: Vec<Point> = points.collect();
+            if !points.is_empty() {
+                curves.push(curve(phases, form, points));
+            }
         }
     }
-    curves.retain(|curve| !curve.points.is_empty());
     let title = "Median latency and throughput of 4 replicas, as more and more writes are offered";
-    let axes = ["thousand writes a second", "milliseconds"];
-    (!curves.is_empty()).then(|| curves::svg(&curves, title, axes))
+    let axes = ["thousand writes a second", "milliseconds"].map(Axis::linear);
+    (!curves.is_empty()).then(|| lines(title, axes, &curves))
 }
 
-/// The end of an axis for these values: the largest, but for one in a hundred that would flatten
-/// the rest.
-fn axis_end(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    quantile(&values, 0.99).unwrap_or_default().max(f64::MIN_POSITIVE)
+/// The colour says the form, as in the bars, and the dashes how many phases.
+fn curve(phases: Phases, form: Form, points: Vec<Point>) -> Series {
+    let place = |place: Option<usize>| place.unwrap_or_default();
+    let colour = place(Form::ALL.iter().position(|one| *one == form));
+    let dashes = place(Phases::ALL.iter().position(|one| *one == phases));
+    let name = format!("{}, {form}", phases.name());
+    Series::new(name, points).look(Look { colour, dashes })
 }
 
 #[cfg(test)]
@@ -115,7 +127,7 @@ mod tests {
             assert!(figure.svg.starts_with("<svg ") && figure.svg.ends_with("</svg>\n"));
         }
         for bars in &figures[..2] {
-            assert_eq!(bars.svg.matches("class=\"bar\"").count(), 9);
+            assert_eq!(bars.svg.matches("class=\"bar ").count(), 9);
             assert_eq!(bars.svg.matches("class=\"interval\"").count(), 9);
         }
         for curves in &figures[2..] {

@@ -5,8 +5,8 @@ use metrics_exporter_prometheus::{
 };
 use thiserror::Error;
 
-/// Upper bounds of the buckets of what is counted in seconds: 50 µs to 10 s, about doubling, so that
-/// a sync of a disk, a commit and an election are all within.
+/// Upper bounds of the buckets of what is counted in seconds: 50 µs to 10 s, about doubling, so
+/// that a sync of a disk, a commit and an election are all within.
 const SECONDS: [f64; 18] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
     2.0, 5.0, 7.5, 10.0,
