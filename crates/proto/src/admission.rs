@@ -22,7 +22,7 @@ use crate::wire::Entry;
 /// True when a request for this task is one that only the initiator sends, over a connection of its
 /// own.
 pub(crate) fn opens_root(task: &TaskKey) -> bool {
-    task.hop == 0 && task.path.level_count() == 1
+    task.hop == 0 && task.path.root_index().is_some()
 }
 
 /// True when a frame of `task` may carry this entry of a task above it.

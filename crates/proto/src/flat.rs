@@ -109,8 +109,8 @@ impl Flat {
         match by.key {
             Some(key) => secret.branch(call, &task.path) == Some(key),
             None => {
-                let index = task.path.indices().next().unwrap_or(u32::MAX);
-                let mut leg = self.legs.get(index as usize).filter(|_| admission::opens_root(task));
+                let index = task.path.root_index().filter(|_| admission::opens_root(task));
+                let mut leg = index.and_then(|index| self.legs.get(index as usize));
                 if mutant::is(Mutant::AnyAskedSpeaksForRoots) {
                     leg = self.legs.iter().find(|leg| leg.link == by.link);
                 }
@@ -134,8 +134,7 @@ impl Flat {
         reply: &mut Reply,
         unscheduled_bytes: u64,
     ) -> bool {
-        let mut indices = task.path.indices();
-        let (Some(index), None) = (indices.next(), indices.next()) else { return false };
+        let Some(index) = task.path.root_index() else { return false };
         let Some(leg) = self.legs.get_mut(index as usize) else { return false };
         if leg.answer.is_some() || by.is_relayed() || !is_sole(reply, unscheduled_bytes) {
             return false;

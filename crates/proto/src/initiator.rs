@@ -174,10 +174,11 @@ impl Initiator {
 
     /// Lets a flat call go where it lies.
     fn discard_flat(&mut self, seq: u64) {
-        if let Some(flat) = self.flat.get(seq) {
-            flat.legs.iter().for_each(|leg| self.flat_at[leg.link.index()] -= 1);
-            self.flat.discard(seq);
-        }
+        let flat_at = &mut self.flat_at;
+        self.flat.discard_if(seq, |flat| {
+            flat.legs.iter().for_each(|leg| flat_at[leg.link.index()] -= 1);
+            true
+        });
     }
 
     /// Keeps a full call, whose requests are to be sent.
@@ -476,11 +477,18 @@ impl Initiator {
         event
     }
 
-    /// Lets a flat call go of which only the end is left to be told.
-    pub(crate) fn take_end(&mut self, call: CallId) -> Option<End> {
-        self.flat.get(call.seq).filter(|flat| flat.is_told())?;
+    /// Next event of one call, with the end of a flat one of which nothing else is left to be told:
+    /// that is let go.
+    pub(crate) fn poll_last(&mut self, call: CallId) -> Option<(CallEvent, Option<End>)> {
+        let Some(flat) = self.flat.get_mut(call.seq) else {
+            return self.poll_event(call).map(|event| (event, None));
+        };
+        let event = flat.poll_event()?;
+        if !flat.is_told() {
+            return Some((event, None));
+        }
         self.discard_flat(call.seq);
-        Some(End::Complete)
+        Some((event, Some(End::Complete)))
     }
 
     /// A call that may have something for the application since it was last asked.

@@ -231,8 +231,12 @@ impl Message {
             return Err(WireError::Reserved);
         }
         Ok(match kind {
-            KIND_REQUEST => Self::Request(Request::read(flags, input)?),
-            KIND_REPLY => Self::Reply(Reply::read(flags, input)?),
+            KIND_REQUEST => {
+                let mut request = Request::blank();
+                request.read(flags, input)?;
+                Self::Request(request)
+            }
+            KIND_REPLY => Self::Reply(Reply::read_plain(flags, input)?),
             3 => Self::Manifest(Manifest::read(flags, input)?),
             KIND_FAIL => Self::Fail(Fail::read(flags, input)?),
             KIND_CANCEL => Self::Cancel(Cancel::read(input)?),
@@ -430,22 +434,22 @@ impl Opened {
         self.kind == KIND_REPLY
     }
 
-    /// The message of one that is a request.
-    pub(crate) fn request(&mut self) -> Result<Request, WireError> {
+    /// Reads the message of one that is a request into a blank one.
+    pub(crate) fn read_request(&mut self, request: &mut Request) -> Result<(), WireError> {
         let mut input = Reader::new(&self.bytes[self.at..]);
-        let mut request = Request::read(self.flags, &mut input)?; // To its end.
+        request.read(self.flags, &mut input)?; // To its end, where the payload is.
         let len = input.payload_len();
         request.payload = self.payload(len);
-        Ok(request)
+        Ok(())
     }
 
-    /// The message of one that is a reply without extensions.
-    pub(crate) fn reply(&mut self) -> Result<Reply, WireError> {
+    /// The same of one that is a reply without extensions.
+    pub(crate) fn read_reply(&mut self, reply: &mut Reply) -> Result<(), WireError> {
         let mut input = Reader::new(&self.bytes[self.at..]);
-        let mut reply = Reply::read(self.flags, &mut input)?;
+        reply.read(self.flags, &mut input)?;
         let len = input.payload_len();
         reply.payload = self.payload(len);
-        Ok(reply)
+        Ok(())
     }
 
     /// The whole of it, with a message that was read of it.

@@ -140,20 +140,19 @@ impl Driver {
         waker: &Waker,
     ) -> Option<(CallEvent, Option<End>)> {
         let mut state = self.state.lock();
-        let event = state.node.poll_call(call);
-        let _dropped_unlocked = match event {
+        let news = state.node.poll_last(call);
+        let _dropped_unlocked = match news {
             None => state.parked.park(call, waker),
             // It is here, and need not be called for what came before.
             Some(_) => state.parked.take(call),
         };
-        let last = if event.is_some() { state.node.take_end(call) } else { None };
         let has_output = state.node.has_output();
         drop(state);
         if has_output {
             // Reading has made room for more, which the sender is told.
             self.with_node(|_, _| {});
         }
-        event.map(|event| (event, last))
+        news
     }
 
     /// Nobody reads a call any more: `act` tells the node so.

@@ -118,10 +118,10 @@ impl<O: Outbox> Node<O> {
         self.initiator.has_output()
     }
 
-    /// Lets a call go that has told all but its end, unless there is more to be looked at. That
-    /// end.
-    pub fn take_end(&mut self, call: CallId) -> Option<End> {
-        self.initiator.take_end(call)
+    /// Next event of a call, with its end if only that is left to be told and there is nothing else
+    /// to be looked at: then the call is let go.
+    pub fn poll_last(&mut self, call: CallId) -> Option<(CallEvent, Option<End>)> {
+        self.initiator.poll_last(call)
     }
 
     /// A call that may have something for the application since it was last asked.

@@ -6,7 +6,7 @@ use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
     Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Head, Header, Message, NAMED_MAX, Opened,
-    Request, Rung, Settled,
+    Reply, Request, Rung, Settled,
 };
 
 use super::super::links::{Noise, Way};
@@ -26,12 +26,14 @@ impl<O: Outbox> Node<O> {
     ) -> Result<(), Fault> {
         let by = by.said(opened.relayed, opened.key);
         if opened.is_request() && !by.is_relayed() {
-            let mut request = opened.request()?;
+            let mut request = Request::blank();
+            opened.read_request(&mut request)?;
             return self.dispatch_request(now, by, &opened.header, &mut request);
         }
         let is_mine = opened.header.call.origin == self.identity.incarnation;
         let mut frame = if is_mine && opened.is_plain_reply() {
-            let mut reply = opened.reply()?;
+            let mut reply = Reply::blank();
+            opened.read_reply(&mut reply)?;
             if let Some(counts) =
                 self.initiator.handle_flat_reply(now, by, &opened.header, &mut reply)
             {

@@ -11,7 +11,7 @@ use crate::task::{SendError, Task, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{CancelReason, Extension, extension};
 
-use super::records::Over;
+use super::records::{Over, Record};
 use super::route::WayUp;
 use super::{TaskRef, Visits};
 
@@ -131,8 +131,9 @@ impl Visits {
         task: &TaskRef,
         index: u32,
     ) -> Result<bool, SendError> {
-        let running = self.task_mut(&task.place()).ok_or(SendError::Ended)?;
-        Ok(running.has_stream_credit(index))
+        let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
+        let running = ring.records.get_mut(task.name()).and_then(Record::running);
+        Ok(running.ok_or(SendError::Ended)?.has_stream_credit(index))
     }
 
     /// Sends an item of a stream.

@@ -195,12 +195,14 @@ impl Visits {
         origin: OriginIndex,
         links: &mut Links,
     ) {
-        let of_origin = self.origins.get(origin);
+        let (of_origin, of_ring) = (self.origins.get(origin), self.origins.ring(ring));
         let Limits { ask_min, ask_every, .. } = self.limits;
+        if of_origin.over <= ask_min && of_ring.is_none_or(|ring| ring.over <= ask_min) {
+            return; // As after most tasks.
+        }
         let is_many = |over: usize, asked: &Asked, every: Duration| {
             over > ask_min.max(2 * asked.left) && asked.is_due(now, every)
         };
-        let of_ring = self.origins.ring(ring);
         let (asks_origin, asks_sender) = (
             is_many(of_origin.over, &of_origin.asked, ask_every),
             of_ring.is_some_and(|ring| is_many(ring.over, &ring.asked, SENDER_FACTOR * ask_every)),

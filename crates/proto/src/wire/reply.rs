@@ -122,32 +122,50 @@ impl Reply {
         }
     }
 
+    /// One that says nothing, to be read into.
+    pub(crate) fn blank() -> Self {
+        Self { is_final: false, ..Self::sole(Bytes::new()) }
+    }
+
     /// Reads a reply behind its extensions.
     pub(super) fn read_extended(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         let extensions = read_extensions(input)?;
-        Ok(Self { extensions, ..Self::read(flags, input)? })
+        Ok(Self { extensions, ..Self::read_plain(flags, input)? })
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    /// Reads a reply without extensions.
+    pub(super) fn read_plain(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut reply = Self::blank();
+        reply.read(flags, input)?;
+        Ok(reply)
+    }
+
+    /// Reads all but the payload into a blank one: most replies are not moved again.
+    pub(super) fn read(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), WireError> {
         let has = |flag: u8| flags & flag != 0;
-        let index = input.varint_u32()?;
-        let kind = match (has(FLAG_STREAM), has(FLAG_END), has(FLAG_NO_ITEM)) {
+        self.index = input.varint_u32()?;
+        self.kind = match (has(FLAG_STREAM), has(FLAG_END), has(FLAG_NO_ITEM)) {
             (false, false, false) => ReplyKind::Message,
             (true, is_last, false) => ReplyKind::Item { seq: input.varint()?, is_last },
             (true, true, true) => ReplyKind::End { count: input.varint()? },
             _ => return Err(WireError::Invalid),
         };
-        let part = has(FLAG_PART).then(|| Part::read(input)).transpose()?;
-        let own_entry = has(FLAG_OWN_ENTRY).then(|| Entry::read(input)).transpose()?.map(Box::new);
-        let inherited = if has(FLAG_INHERITED) { read_sealed(input)? } else { Vec::new() };
-        if (has(FLAG_INHERITED) && inherited.is_empty()) || (has(FLAG_FINAL) && own_entry.is_some())
-        {
+        if has(FLAG_PART) {
+            self.part = Some(Part::read(input)?);
+        }
+        if has(FLAG_OWN_ENTRY) {
+            self.own_entry = Some(Box::new(Entry::read(input)?));
+        }
+        if has(FLAG_INHERITED) {
+            self.inherited = read_sealed(input)?;
+        }
+        let is_bare = has(FLAG_INHERITED) && self.inherited.is_empty();
+        if is_bare || (has(FLAG_FINAL) && has(FLAG_OWN_ENTRY)) {
             return Err(WireError::Invalid);
         }
-        let (payload, len) = (Bytes::new(), input.payload());
-        let (is_final, extensions) = (has(FLAG_FINAL), Vec::new());
-        let reply = Self { index, kind, part, is_final, own_entry, inherited, extensions, payload };
-        if reply.is_consistent(len) { Ok(reply) } else { Err(WireError::Invalid) }
+        self.is_final = has(FLAG_FINAL);
+        let len = input.payload();
+        if self.is_consistent(len) { Ok(()) } else { Err(WireError::Invalid) }
     }
 
     /// With a payload so long.

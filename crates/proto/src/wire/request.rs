@@ -200,37 +200,43 @@ impl Request {
         }
     }
 
-    pub(super) fn read(flags: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
+    /// One that says nothing, to be read into.
+    pub(crate) const fn blank() -> Self {
+        Self {
+            key: Key(0),
+            budget_us: 0,
+            outlasted_us: 0,
+            floor: 0,
+            method: MethodId(0),
+            reply_route: ReplyRoute::Sender,
+            inherited: Vec::new(),
+            extensions: Vec::new(),
+            payload: Bytes::new(),
+        }
+    }
+
+    /// Reads all but the payload into a blank one: most requests are not moved again.
+    pub(super) fn read(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), WireError> {
         if flags & !(FLAG_EXTENSIONS | FLAG_OUTLASTED) != 0 {
             return Err(WireError::Reserved);
         }
-        let key = Key(input.u64()?);
-        let budget_us = input.varint()?;
-        let outlasted_us = if flags & FLAG_OUTLASTED == 0 { 0 } else { input.varint()? };
-        let floor = input.varint()?;
-        let method = MethodId(input.u32()?);
-        let reply_route = ReplyRoute::read(input)?;
-        let inherited = read_sealed(input)?;
-        let extensions = match flags & FLAG_EXTENSIONS {
-            0 => Vec::new(),
-            _ => read_extensions(input)?,
-        };
-        if flags & FLAG_OUTLASTED != 0 && outlasted_us == 0 {
+        self.key = Key(input.u64()?);
+        self.budget_us = input.varint()?;
+        if flags & FLAG_OUTLASTED != 0 {
+            self.outlasted_us = input.varint()?;
+        }
+        self.floor = input.varint()?;
+        self.method = MethodId(input.u32()?);
+        self.reply_route = ReplyRoute::read(input)?;
+        self.inherited = read_sealed(input)?;
+        if flags & FLAG_EXTENSIONS != 0 {
+            self.extensions = read_extensions(input)?;
+        }
+        if flags & FLAG_OUTLASTED != 0 && self.outlasted_us == 0 {
             return Err(WireError::Invalid);
         }
         input.payload();
-        let payload = Bytes::new();
-        Ok(Self {
-            key,
-            budget_us,
-            outlasted_us,
-            floor,
-            method,
-            reply_route,
-            inherited,
-            extensions,
-            payload,
-        })
+        Ok(())
     }
 }
 
