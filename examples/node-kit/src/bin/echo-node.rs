@@ -1,0 +1,96 @@
+//! A node out of the kit: a cluster file, metrics and health, an orderly end; and load on it.
+//!
+//! ```sh
+//! cargo run -p node-kit -- check-config cluster.toml 1
+//! cargo run -p node-kit -- node cluster.toml 1
+//! cargo run -p node-kit -- load cluster.toml 2
+//! ```
+//! The protocol is an echo: whatever a node is asked it answers. The last command asks node 1 for
+//! as many seconds and prints the report as JSON.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
+use node_kit::cluster::{Cluster, NoProtocol, check};
+use node_kit::load::{self, Client, Outcome, Pace, Plan};
+use node_kit::operation::{self, Listener, Metrics, NodeHealth, Shutdown, StopSignal};
+
+const ECHO: Method<String, String> = Method::new("node.Node/Echo");
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["check-config", file] => checked(file, None),
+        ["check-config", file, id] => checked(file, Some(id)),
+        ["node", file, id] => node(file, id).await,
+        ["load", file, seconds] => load(file, seconds).await,
+        _ => Err("check-config FILE [ID], node FILE ID, or load FILE SECONDS".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn checked(file: &str, id: Option<&str>) -> Result<(), Box<dyn Error>> {
+    let id = id.map(str::parse).transpose()?;
+    print!("{}", check::<NoProtocol>(Path::new(file), id)?);
+    Ok(())
+}
+
+async fn echo(text: String, _: Context) -> Result<String, Status> {
+    Ok(text)
+}
+
+async fn node(file: &str, id: &str) -> Result<(), Box<dyn Error>> {
+    operation::logs("warn")?;
+    let (cluster, id) = (Cluster::<NoProtocol>::read(file)?, id.parse()?);
+    let (metrics, mut stop) = (Metrics::install()?, StopSignal::listen()?);
+    let health = NodeHealth::new("starting");
+    let _listener = match cluster.node(id)?.operation {
+        Some(address) => Some(Listener::start(address, metrics, health.clone()).await?),
+        None => None,
+    };
+    let service = Service::new().unary(ECHO, echo);
+    let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).start().await?;
+    health.ready();
+    println!("node {id} listens at {:?}", endpoint.addresses());
+    let signal = stop.received().await;
+    // It leads nothing, and keeps nothing: an election and a ledger would be here.
+    let (hand_over, close) = (async {}, async {});
+    let ended = Shutdown::new(&health).run(&mut stop, hand_over, endpoint, close).await;
+    println!("{signal}: {ended}");
+    Ok(())
+}
+
+struct Asker(Endpoint);
+
+impl Client for Asker {
+    async fn operate(&mut self) -> Outcome {
+        match self.0.call(ECHO, "anybody?".to_owned()).to(NodeId::new(1)).await {
+            Ok(_) => Outcome::Done,
+            Err(error) if error.is_safe_to_repeat() => Outcome::Failed(error.to_string()),
+            Err(error) => Outcome::Unknown(error.to_string()),
+        }
+    }
+}
+
+async fn load(file: &str, seconds: &str) -> Result<(), Box<dyn Error>> {
+    let endpoint = Cluster::<NoProtocol>::read(file)?.client(None)?.start().await?;
+    let plan = Plan::new(Pace::Open { per_second: 1000.0 }).warm_up(Duration::from_millis(100));
+    let plan = plan.time(Duration::from_secs(seconds.parse()?));
+    let clients = (0..16).map(|_| Asker(endpoint.clone()));
+    let report = load::run(&plan, clients, load::live()).await;
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
