@@ -33,6 +33,7 @@ pub mod core;
 pub mod kv;
 pub mod mutant;
 pub mod node;
+pub mod settings;
 pub mod simulation;
 pub mod wire;
 pub mod world;

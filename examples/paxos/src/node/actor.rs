@@ -188,6 +188,7 @@ impl Actor {
             let Ok((_, slot)) = self.replica.propose(now, value) else { return };
             self.batches += 1;
             self.batched += batch.len() as u64;
+            metrics::histogram!("paxos_batch_requests").record(batch.len() as f64);
             self.requests.proposed(slot, batch);
             self.perform();
         }
@@ -307,6 +308,8 @@ impl Actor {
         }
         let replies = self.machine.apply(slot, value);
         self.unsaved_bytes += value.size() as u64;
+        metrics::gauge!("paxos_slots_applied").set(slot.0 as f64);
+        metrics::gauge!("paxos_requests_waiting").set(self.requests.len() as f64);
         let none = Bytes::new();
         let batch = if let Value::Commands(batch) = value { batch } else { &none };
         for (waiter, reply) in self.requests.applied(slot, batch).into_iter().zip(&replies) {
@@ -325,7 +328,9 @@ impl Actor {
 
     fn stand(&mut self, standing: Standing) {
         tracing::info!(node = %self.options.core.node, ?standing, "standing");
-        if !matches!(standing, Standing::Leading(_)) {
+        let leads = matches!(standing, Standing::Leading(_));
+        metrics::gauge!("paxos_leads").set(f64::from(u8::from(leads)));
+        if !leads {
             self.requests.give_up(leader(standing));
         }
         self.stand.send_replace(standing);

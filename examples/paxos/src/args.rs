@@ -1,0 +1,191 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// A replicated key-value store by Multi-Paxos.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub(crate) struct Args {
+    /// Without one: `demo`.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Three processes on this machine under load, killed and started again; then all is read back.
+    Demo(DemoArgs),
+    /// Runs a node until it is told to stop.
+    Node(NodeArgs),
+    /// Reads or writes.
+    Client(ClientArgs),
+    /// Tells what each node is doing.
+    Status(ConfigArgs),
+    /// Reads a cluster file, and the keys of a node, and says what is wrong.
+    CheckConfig {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The node whose keys are looked at, too.
+        #[arg(long)]
+        id: Option<u64>,
+    },
+    /// Prints the records of a ledger, whatever state it is in.
+    DumpLedger {
+        /// Its folder.
+        folder: PathBuf,
+    },
+    /// Measures processes on this machine under load.
+    Bench(BenchArgs),
+    /// Runs clusters under faults that seeds draw, and checks what clients were told.
+    Sim(SimArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ConfigArgs {
+    /// The cluster file.
+    #[arg(long)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// The node, by its number in the cluster file.
+    #[arg(long)]
+    pub(crate) id: u64,
+    /// Stops when its standard input ends, as it does with the process that started it.
+    #[arg(long, hide = true)]
+    pub(crate) child: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Seconds for the request with all its attempts.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) deadline: u64,
+    #[command(subcommand)]
+    pub(crate) action: ClientAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientAction {
+    /// Writes a value, whatever there was.
+    Put {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// Prints the value of a key.
+    Get {
+        /// The key.
+        key: String,
+    },
+    /// Removes a key, and prints the value that it had.
+    Delete {
+        /// The key.
+        key: String,
+    },
+    /// Writes a value if what is there is as expected; else prints what is there.
+    Cas {
+        /// The key.
+        key: String,
+        /// The value that is to replace it.
+        value: String,
+        /// The value that is to be there. Without it: nothing.
+        #[arg(long)]
+        expected: Option<String>,
+    },
+    /// Prints pairs in the order of their keys.
+    Scan {
+        /// Keys begin so.
+        #[arg(default_value = "")]
+        prefix: String,
+        /// So many at most.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+    },
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct DemoArgs {
+    /// Clients.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) clients: u64,
+    /// Seconds of load before and after each event.
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// Keeps the folder with the ledgers and logs of the nodes, and prints where it is.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+impl Default for DemoArgs {
+    fn default() -> Self {
+        Self { clients: 8, seconds: 2.0, keep: false }
+    }
+}
+
+/// Form of a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Ledger {
+    /// In memory: a node that has stopped is never counted again.
+    Ram,
+    /// On the disk.
+    Disk,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    /// Nodes.
+    #[arg(long, default_value_t = 3)]
+    pub(crate) nodes: usize,
+    /// Clients, each with one request at a time.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) clients: u64,
+    /// Requests a second, whoever waits. Default: each client asks again once it was answered.
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) payload: usize,
+    /// Reads among a hundred requests. The rest are puts.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) reads: u64,
+    /// Where records are kept.
+    #[arg(long, value_enum, default_value_t = Ledger::Disk)]
+    pub(crate) ledger: Ledger,
+    /// Batches under way, at most.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) pipeline: usize,
+    /// Seconds that are measured, after one that is not.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) seconds: u64,
+    /// The result as JSON, into this file.
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+    /// Folder in which the ledgers are put. Default: that for temporary files.
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SimArgs {
+    /// Runs replicas alone, without clients, endpoints and disks: many more seeds in a second.
+    #[arg(long)]
+    pub(crate) core: bool,
+    /// Replays this one, and prints every event.
+    #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
+    pub(crate) seed: Option<u64>,
+    /// Count of seeds.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) start_seed: u64,
+}

@@ -1,0 +1,48 @@
+//! The commands.
+
+mod bench;
+mod client;
+mod demo;
+mod dump;
+mod inspect;
+mod local;
+mod node;
+mod sim;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use paxos::settings::Settings;
+
+use crate::args::Command;
+
+/// Cluster files of this program.
+pub(crate) type Cluster = node_kit::cluster::Cluster<Settings>;
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Sim(args) => sim::run(&args),
+        Command::CheckConfig { config, id } => {
+            print!("{}", node_kit::cluster::check::<Settings>(&config.config, id)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        command => tokio::runtime::Runtime::new()?.block_on(within(command)),
+    }
+}
+
+async fn within(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo(args) => demo::run(&args).await,
+        Command::Node(args) => node::run(&args).await,
+        Command::Client(args) => client::run(args).await,
+        Command::Status(config) => inspect::run(&config.config).await,
+        Command::DumpLedger { folder } => dump::run(&folder).await,
+        Command::Bench(args) => bench::run(&args).await,
+        Command::CheckConfig { .. } | Command::Sim(_) => Ok(ExitCode::SUCCESS), // done above
+    }
+}
+
+fn read(config: &Path) -> Result<Cluster> {
+    Ok(Cluster::read(config)?)
+}

@@ -1,0 +1,165 @@
+//! `paxos bench`: processes of this machine under load.
+
+mod load;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use node_kit::load::{Pace, Plan, Report, live};
+use paxos::client::Client;
+use paxos::proto::Inspection;
+use paxos::settings::{LedgerForm, Settings};
+use serde::Serialize;
+
+use super::client::connect;
+use super::local::Local;
+use crate::args::{BenchArgs, Ledger};
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+struct Row {
+    nodes: usize,
+    ledger: LedgerForm,
+    payload_bytes: usize,
+    reads_percent: u64,
+    pipeline: usize,
+    #[serde(flatten)]
+    load: Report,
+    /// Processor time of all nodes.
+    server_cpu_us_per_operation: f64,
+    client_cpu_us_per_operation: f64,
+    requests_per_batch: f64,
+    /// Of all ledgers.
+    sync_us: f64,
+    /// A write of 512 bytes and a sync, without a ledger, before the run: the median.
+    raw_sync_us: u64,
+}
+
+pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix("paxos-bench-");
+    let folder = match &args.folder {
+        Some(place) => folder.tempdir_in(place),
+        None => folder.tempdir(),
+    };
+    let folder = folder.context("the folder of the ledgers")?;
+    let raw_sync_us = raw_sync_us(folder.path())?;
+    let ledger = match args.ledger {
+        Ledger::Disk => LedgerForm::Disk,
+        Ledger::Ram => LedgerForm::Ram,
+    };
+    let settings = Settings { ledger, pipeline: args.pipeline, ..Settings::default() };
+    let mut local = Local::new(folder.path(), args.nodes, settings)?;
+    local.start_all().await?;
+    let row = measure(args, &local, raw_sync_us).await?;
+    local.stop().await?;
+    print(&row);
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&row)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("{}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Row> {
+    let mut client = connect(local.cluster(), Duration::from_secs(30)).await?;
+    client.put("begun", "yes").await.context("no node leads")?;
+    let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
+    let time = Duration::from_secs(args.seconds);
+    let plan = Plan::new(pace).warm_up(WARM_UP).time(time);
+    let callers = load::Caller::all(args, local.cluster()).await?;
+    let used = async {
+        tokio::time::sleep(WARM_UP).await;
+        let before = Used::now(&client, local).await?;
+        tokio::time::sleep(time).await;
+        anyhow::Ok(Used::now(&client, local).await?.since(&before))
+    };
+    let (load, used) = tokio::join!(node_kit::load::run(&plan, callers, live()), used);
+    let used = used?;
+    let each = |sum: u64| sum as f64 / load.completed.max(1) as f64;
+    let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
+    Ok(Row {
+        nodes: args.nodes,
+        ledger: local.cluster().protocol().ledger,
+        payload_bytes: args.payload,
+        reads_percent: args.reads,
+        pipeline: args.pipeline,
+        server_cpu_us_per_operation: each(used.nodes.cpu_us),
+        client_cpu_us_per_operation: each(used.own_cpu_us),
+        requests_per_batch: ratio(used.nodes.requests, used.nodes.batches),
+        sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
+        raw_sync_us,
+        load,
+    })
+}
+
+/// Time before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// What all nodes together, and this process, have used and done.
+struct Used {
+    nodes: Inspection,
+    own_cpu_us: u64,
+}
+
+impl Used {
+    async fn now(client: &Client, local: &Local) -> Result<Self> {
+        let mut nodes = Inspection::default();
+        for node in local.cluster().nodes() {
+            let state = client.inspect(node.id).await?;
+            nodes.cpu_us += state.cpu_us;
+            nodes.requests += state.requests;
+            nodes.batches += state.batches;
+            nodes.sync_us += state.sync_us;
+            nodes.syncs += state.syncs;
+        }
+        let own = cpu_time::ProcessTime::now().as_duration();
+        Ok(Self { nodes, own_cpu_us: u64::try_from(own.as_micros())? })
+    }
+
+    fn since(self, before: &Self) -> Self {
+        let nodes = Inspection {
+            cpu_us: self.nodes.cpu_us - before.nodes.cpu_us,
+            requests: self.nodes.requests - before.nodes.requests,
+            batches: self.nodes.batches - before.nodes.batches,
+            sync_us: self.nodes.sync_us - before.nodes.sync_us,
+            syncs: self.nodes.syncs - before.nodes.syncs,
+            ..Inspection::default()
+        };
+        Self { nodes, own_cpu_us: self.own_cpu_us - before.own_cpu_us }
+    }
+}
+
+/// The median of a write and a sync: what the disk of this machine takes for the least there is.
+fn raw_sync_us(folder: &Path) -> Result<u64> {
+    let mut file = File::create(folder.join("raw"))?;
+    let mut times = Vec::new();
+    for _ in 0..201 {
+        let begun = Instant::now();
+        file.write_all(&[7; 512])?;
+        file.sync_data()?;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    Ok(u64::try_from(times[times.len() / 2].as_micros())?)
+}
+
+fn print(row: &Row) {
+    println!(
+        "{} nodes, ledger {:?}, {} B, {} % reads, pipeline {}",
+        row.nodes, row.ledger, row.payload_bytes, row.reads_percent, row.pipeline
+    );
+    println!("{}", row.load);
+    println!(
+        "processor time per operation: nodes {:.1} us, clients {:.1} us",
+        row.server_cpu_us_per_operation, row.client_cpu_us_per_operation
+    );
+    println!(
+        "{:.1} requests a batch; a sync takes {:.0} us (raw, 512 B: {} us)",
+        row.requests_per_batch, row.sync_us, row.raw_sync_us
+    );
+}

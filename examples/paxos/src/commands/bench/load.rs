@@ -1,0 +1,61 @@
+//! Clients of a measurement.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use convoke_sim::random::Random;
+use node_kit::load::{self, Outcome};
+use paxos::client::{Client, ClientError, Options};
+use paxos::settings;
+
+use super::super::Cluster;
+use crate::args::BenchArgs;
+
+/// Keys that are read and written.
+const KEYS: u64 = 10_000;
+
+/// One who reads and writes.
+pub(super) struct Caller {
+    client: Client,
+    random: Random,
+    payload: Bytes,
+    reads: u32,
+}
+
+impl Caller {
+    /// As many as are wanted, all by one endpoint.
+    pub(super) async fn all(args: &BenchArgs, cluster: &Cluster) -> Result<Vec<Self>> {
+        let members = settings::members(cluster)?;
+        let endpoint = cluster.client(None)?.start().await?;
+        let reads = u32::try_from(args.reads)?;
+        let caller = |number| {
+            let seed = u64::from(std::process::id()) << 32 | number;
+            let mut options = Options::new(cluster.id(), seed);
+            options.attempt = Duration::from_secs(5);
+            Self {
+                client: Client::new(&endpoint, &members, options),
+                random: Random::new(seed),
+                payload: Bytes::from(vec![b'v'; args.payload]),
+                reads,
+            }
+        };
+        Ok((0..args.clients).map(caller).collect())
+    }
+}
+
+impl load::Client for Caller {
+    async fn operate(&mut self) -> Outcome {
+        let key = format!("key {:05}", self.random.within(0..KEYS));
+        let done = if self.random.chance(self.reads) {
+            self.client.get(key).await.map(drop)
+        } else {
+            self.client.put(key, self.payload.clone()).await
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(ClientError::OutcomeUnknown(why)) => Outcome::Unknown(why),
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `paxos demo`: nodes under load are killed and started again; then all is read back.
+
+mod load;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use node_kit::linearizable;
+use paxos::settings::Settings;
+use tokio::time::{Instant, sleep};
+
+use self::load::Load;
+use super::client::connect;
+use super::local::Local;
+use crate::args::DemoArgs;
+
+/// Nodes of the demonstration.
+const NODES: usize = 3;
+
+/// Time in which a cluster has to have a leader, on a machine with much else to do.
+const LEADER_WITHIN: Duration = Duration::from_secs(30);
+
+pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let folder = tempfile::Builder::new().prefix("paxos-demo-").tempdir()?;
+    if !args.keep {
+        return play(args, folder.path()).await;
+    }
+    let folder = folder.keep();
+    println!("ledgers and logs are in {}", folder.display());
+    play(args, &folder).await
+}
+
+async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
+    let pause = Duration::from_secs_f64(args.seconds);
+    let mut local = Local::new(folder, NODES, Settings::default())?;
+    local.start_all().await?;
+    let leader = leader(&local).await?;
+    println!("{NODES} processes, {} clients; node {leader} leads", args.clients);
+    let load = Load::start(local.cluster(), args.clients).await?;
+    sleep(pause).await;
+
+    load.tell("kill -9 of the leader");
+    load.begin_gap();
+    local.kill(leader).await?;
+    load.progress().await?;
+    sleep(pause).await;
+    load.tell("it starts again");
+    local.start(leader).await?;
+    sleep(pause).await;
+    let gap = load.end_gap();
+
+    load.tell("kill -9 of all");
+    local.kill_all().await?;
+    local.start_all().await?;
+    load.tell("all have started again");
+    load.progress().await?;
+    sleep(pause).await;
+    let loaded = load.end().await?;
+    let code = verify(&local, loaded, gap).await?;
+    local.stop().await?;
+    Ok(code)
+}
+
+/// The node that leads, once there is one.
+async fn leader(local: &Local) -> Result<u64> {
+    let client = connect(local.cluster(), Duration::from_secs(1)).await?;
+    let end = Instant::now() + LEADER_WITHIN;
+    while Instant::now() < end {
+        for node in local.cluster().nodes() {
+            let state = client.inspect(node.id).await;
+            if let Ok(state) = state
+                && state.standing == "leading"
+            {
+                return Ok(state.node);
+            }
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    bail!("no node leads after {} s", LEADER_WITHIN.as_secs())
+}
+
+/// Reads everything back, and judges what the clients were told.
+async fn verify(local: &Local, loaded: load::Loaded, gap: Duration) -> Result<ExitCode> {
+    let mut client = connect(local.cluster(), Duration::from_secs(30)).await?;
+    let stored = load::read_back(&mut client, &loaded.recorder).await.context("reading back")?;
+    let is_lost = |(key, value): &&(String, String)| stored.get(key) != Some(value);
+    let lost: Vec<_> = loaded.acknowledged.iter().filter(is_lost).collect();
+    for (key, value) in lost.iter().take(10) {
+        println!("LOST: {key} was acknowledged as {value:?}, and is {:?}", stored.get(key));
+    }
+    let judged = linearizable::check(&loaded.recorder.history())?;
+    if !judged.is_linearizable() {
+        println!("{judged}");
+    }
+    if !lost.is_empty() || !judged.is_linearizable() {
+        println!("FAILED: {} acknowledged writes are lost", lost.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    println!(
+        "verified: {} acknowledged writes present, {} operations linearizable, gap {} ms",
+        loaded.acknowledged.len(),
+        judged.calls,
+        gap.as_millis()
+    );
+    Ok(ExitCode::SUCCESS)
+}

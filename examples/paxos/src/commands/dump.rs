@@ -1,0 +1,74 @@
+//! `paxos dump-ledger`: the records of a ledger, for people.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use convoke::disk::HostDisk;
+use node_kit::ledger::{self, Content, Entry};
+use paxos::core::{Record, Value};
+use paxos::proto;
+use prost::Message as _;
+
+/// Code 1 when something is wrong with it.
+pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
+    if !folder.is_dir() {
+        bail!("{} is no folder", folder.display());
+    }
+    let mut reading = ledger::read(HostDisk::new(folder)).await?;
+    let mut is_whole = true;
+    while let Some(Entry { file, offset, content }) = reading.next().await {
+        let text = match content {
+            Content::Segment { identity, position } => {
+                format!("records of {identity}, from {} on", position.records())
+            }
+            Content::Snapshot { identity, position } => {
+                format!("snapshot of {identity}, with {} records in it", position.records())
+            }
+            Content::Record { position, bytes, .. } if file.starts_with("segment") => {
+                format!("{} {}", position.records(), record(bytes))
+            }
+            Content::Record { bytes, .. } => format!("a part of {} bytes", bytes.len()),
+            Content::Seal => "end: the file was closed".to_owned(),
+            Content::Tail { bytes } => format!("{bytes} bytes that were never durable"),
+            Content::Wrong(error) => {
+                is_whole = false;
+                format!("WRONG: {error}")
+            }
+            other => format!("{other:?}"),
+        };
+        writeln!(std::io::stdout(), "{file} {offset:>8}  {text}")?;
+    }
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn record(bytes: Bytes) -> String {
+    let record = proto::Record::decode(bytes).ok().and_then(|record| Record::try_from(record).ok());
+    match record {
+        None => "no record of this program".to_owned(),
+        Some(Record::Accepted { ballot, first, values }) => {
+            format!("accepted in {ballot} from slot {first} on: {}", list(&values))
+        }
+        Some(Record::Learned { first, values }) => {
+            format!("learned from slot {first} on: {}", list(&values))
+        }
+        Some(Record::Chosen { ballot, upto }) => format!("chosen up to slot {upto}, of {ballot}"),
+        Some(Record::Promised(ballot)) => format!("promised {ballot}"),
+        Some(Record::Life(life)) => format!("this ledger is {life:x}"),
+        Some(Record::Trimmed { upto, .. }) => format!("all up to slot {upto} is in the snapshot"),
+    }
+}
+
+fn list(values: &[Value]) -> String {
+    let name = |value: &Value| match value {
+        Value::Noop => "nothing".to_owned(),
+        Value::Formation(lives) => format!("formation of {}", lives.len()),
+        Value::Commands(batch) => match proto::Batch::decode(batch.clone()) {
+            Ok(batch) => format!("{} requests", batch.entries.len()),
+            Err(_) => "no batch".to_owned(),
+        },
+    };
+    values.iter().map(name).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,38 @@
+//! `paxos sim`: seeds of the simulations.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use paxos::{simulation, world};
+
+use crate::args::SimArgs;
+
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+    match (args.core, args.seed) {
+        (true, Some(seed)) => {
+            let menu = world::Menu::draw(seed);
+            println!("{menu:?}");
+            println!("{:?}", world::run_menu(seed, menu, true)?);
+        }
+        (false, Some(seed)) => {
+            let plan = simulation::Plan::draw(seed);
+            println!("{plan:?}");
+            println!("{:?}", simulation::run_plan(seed, &plan, true)?);
+        }
+        (true, None) => many(args, |seed| Ok(world::run(seed)?.acknowledged))?,
+        (false, None) => many(args, |seed| Ok(simulation::run(seed)?.answered as u64))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn many(args: &SimArgs, run: impl Fn(u64) -> Result<u64>) -> Result<()> {
+    let SimArgs { seeds, start_seed, core, .. } = *args;
+    let flag = if core { " --core" } else { "" };
+    let mut answered = 0;
+    for seed in start_seed..start_seed.saturating_add(seeds) {
+        let replay = || format!("seed {seed}; replay: paxos sim{flag} --seed {seed}");
+        answered += run(seed).with_context(replay)?;
+    }
+    println!("{seeds} seeds without a violation, {answered} calls answered");
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! The program as people use it: a node from a cluster file, clients, its end, its ledger.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use node_kit::processes::free_ports;
+
+fn paxos(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+    command.args(arguments).stderr(Stdio::inherit()).output().expect("it is built")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A node that ends with its standard input. It listens.
+fn start(config: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+    let command = command.args(["node", "--config", config, "--id", "1", "--child"]);
+    let mut node = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(node.stdout.take().expect("it is piped"));
+    output.read_line(&mut line).unwrap();
+    assert!(line.contains("listens at tcp://"), "{line}");
+    node
+}
+
+fn write_config(folder: &Path) -> String {
+    let port = free_ports(1).unwrap()[0];
+    let text = format!(
+        "[cluster]\nid = 7\nname = \"one\"\n\n[[node]]\nid = 1\nfolder = \"node\"\n\
+         addresses = [\"tcp://127.0.0.1:{port}\"]\n\n[protocol]\nheartbeat_ms = 50\n"
+    );
+    let config = folder.join("cluster.toml");
+    std::fs::write(&config, text).unwrap();
+    config.to_str().expect("a temporary folder has a plain name").to_owned()
+}
+
+#[test]
+fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = write_config(folder.path());
+    let client = |arguments: &[&str]| {
+        let output = paxos(&[&["client", "--config", &config], arguments].concat());
+        (output.status.code(), text(&output))
+    };
+    let mut node = start(&config);
+    assert_eq!(client(&["put", "k", "a"]), (Some(0), String::new()));
+    assert_eq!(client(&["cas", "k", "c", "--expected", "b"]), (Some(1), "a\n".to_owned()));
+    assert_eq!(client(&["cas", "k", "b", "--expected", "a"]), (Some(0), String::new()));
+    let status = text(&paxos(&["status", "--config", &config]));
+    assert!(status.contains("leading"), "{status}");
+    drop(node.stdin.take());
+    assert!(node.wait().unwrap().success());
+
+    let ledger = folder.path().join("node/ledger");
+    let dump = paxos(&["dump-ledger", ledger.to_str().expect("as above")]);
+    let dumped = text(&dump);
+    assert!(dump.status.success() && dumped.contains("the file was closed"), "{dumped}");
+
+    let mut node = start(&config);
+    assert_eq!(client(&["scan"]), (Some(0), "k\tb\n".to_owned()));
+    assert_eq!(client(&["delete", "k"]), (Some(0), "b\n".to_owned()));
+    assert_eq!(client(&["get", "k"]).0, Some(1));
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+#[test]
+fn a_file_that_is_wrong_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = write_config(folder.path());
+    assert!(paxos(&["check-config", "--config", &config, "--id", "1"]).status.success());
+    let text = std::fs::read_to_string(&config).unwrap().replace("heartbeat_ms", "hartbeat_ms");
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+    let output = command.args(["node", "--config", &config, "--id", "1"]).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_told = words.contains("cluster.toml:11") && words.contains("hartbeat_ms");
+    assert!(!output.status.success() && is_told, "{words}");
+}
