@@ -163,12 +163,12 @@ impl Driver {
         });
     }
 
-    /// Sends an item of a call's request once it has credit and its connection has room. Keeps the
-    /// waker until then.
+    /// Takes and sends an item of a call's request once it has credit and its connection has room.
+    /// Keeps the waker until then.
     pub(crate) fn poll_send_item(
         self: &Arc<Self>,
         call: CallId,
-        payload: &Bytes,
+        payload: &mut Bytes,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let scope = FlushScope::enter();
@@ -233,12 +233,12 @@ impl State {
         Ok((opened?, flush))
     }
 
-    /// Sends an item if it can leave now.
+    /// Takes and sends an item if it can leave now.
     fn poll_send_item(
         &mut self,
         now: Timestamp,
         call: CallId,
-        payload: &Bytes,
+        payload: &mut Bytes,
         cx: &mut Context<'_>,
     ) -> Result<bool, SendError> {
         if !self.node.poll_items_writable(call)? {
@@ -250,7 +250,7 @@ impl State {
         {
             return Ok(false);
         }
-        self.node.send_item(now, call, payload.clone()).map(|()| true)
+        self.node.send_item(now, call, std::mem::take(payload)).map(|()| true)
     }
 }
 
