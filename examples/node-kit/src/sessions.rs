@@ -37,7 +37,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use thiserror::Error;
 
-use self::replies::{Known, Replies};
+use self::replies::Replies;
 
 mod codec;
 mod replies;
@@ -214,11 +214,13 @@ impl Sessions {
         if !self.keep_alive(session, position) {
             return Begin::Expired;
         }
-        match self.sessions[&session].replies.of(number) {
-            Known::NotRun => Begin::Run,
-            Known::Reply(reply) => Begin::Repeat(reply.clone()),
-            Known::Gone => Begin::Forgotten,
-        }
+        self.known(session, number)
+    }
+
+    /// The answer that [`begin`](Self::begin) would give at the last position heard of, without a use
+    /// of the session: nothing changes.
+    pub fn known(&self, session: SessionId, number: u64) -> Begin {
+        self.sessions.get(&session).map_or(Begin::Expired, |known| known.replies.judge(number))
     }
 
     /// Keeps the reply of a request that was told to [run](Begin::Run). Nothing happens if the

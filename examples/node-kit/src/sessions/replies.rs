@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::Limits;
+use super::{Begin, Limits};
 
 /// One place for each number of the window, from `base` up to the highest that has run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,14 +26,22 @@ pub(super) enum Place {
 }
 
 /// Knowledge of a number that was asked for.
-pub(super) enum Known<'a> {
+enum Known<'a> {
     NotRun,
     Reply(&'a Bytes),
     Gone,
 }
 
 impl Replies {
-    pub(super) fn of(&self, number: u64) -> Known<'_> {
+    pub(super) fn judge(&self, number: u64) -> Begin {
+        match self.of(number) {
+            Known::NotRun => Begin::Run,
+            Known::Reply(reply) => Begin::Repeat(reply.clone()),
+            Known::Gone => Begin::Forgotten,
+        }
+    }
+
+    fn of(&self, number: u64) -> Known<'_> {
         let Some(above) = number.checked_sub(self.base) else { return Known::Gone };
         let index = usize::try_from(above).unwrap_or(usize::MAX);
         match self.places.get(index) {

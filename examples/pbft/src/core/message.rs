@@ -1,0 +1,253 @@
+//! Messages of replicas and clients, and records of a replica's ledger.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke::NodeId;
+
+use super::group::{ClientId, Digest, Sequence, View};
+use super::keys::{Signature, Signed};
+use super::text::Text;
+
+/// An operation that a client wants executed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who wants it.
+    pub client: ClientId,
+    /// Its number, from 0 on, increasing.
+    pub number: u64,
+    /// What the replicated machine reads.
+    pub operation: Bytes,
+}
+
+/// A request with the signature of its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedRequest {
+    /// The request.
+    pub request: Request,
+    /// The client's.
+    pub signature: Signature,
+}
+
+/// Requests that are ordered as one. The empty one is the null request, which does nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    requests: Arc<[SignedRequest]>,
+    digest: Digest,
+}
+
+impl Batch {
+    /// A batch of these.
+    pub fn new(requests: impl IntoIterator<Item = SignedRequest>) -> Self {
+        let requests: Arc<[SignedRequest]> = requests.into_iter().collect();
+        let mut text = Text::named("batch");
+        text.put(requests.len() as u64);
+        for signed in requests.iter() {
+            text.put_request(&signed.request);
+            text.put_bytes(&signed.signature.0);
+        }
+        Self { digest: text.digest(), requests }
+    }
+
+    /// The null request.
+    pub fn null() -> Self {
+        Self::new([])
+    }
+
+    /// Its requests.
+    pub fn requests(&self) -> &[SignedRequest] {
+        &self.requests
+    }
+
+    /// The digest of all of it, signatures included.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
+/// The phase that a vote is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Pre-prepare: the primary's proposal, which is its vote of the next phase, too.
+    Propose,
+    /// Prepare, of a backup.
+    Prepare,
+    /// Commit, of any member.
+    Commit,
+}
+
+/// A vote for a batch in a place of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Vote {
+    /// Its phase.
+    pub phase: Phase,
+    /// The view.
+    pub view: View,
+    /// The place.
+    pub sequence: Sequence,
+    /// The batch's.
+    pub digest: Digest,
+}
+
+/// Claim about the state behind all up to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The place.
+    pub sequence: Sequence,
+    /// Digest of the state: of the machine and of the sessions, replies included.
+    pub digest: Digest,
+}
+
+/// Signatures of several members under the same words.
+pub type Signatures = BTreeMap<NodeId, Signature>;
+
+/// Proof that a batch was prepared: the primary's proposal and votes of backups, a quorum in all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// The view.
+    pub view: View,
+    /// The place.
+    pub sequence: Sequence,
+    /// The batch's.
+    pub digest: Digest,
+    /// The primary's is under its proposal, those of others are under their prepare votes.
+    pub signatures: Signatures,
+}
+
+/// Proof that a checkpoint is stable: claims of a quorum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stable {
+    /// What they claim.
+    pub checkpoint: Checkpoint,
+    /// Theirs. Empty only for the state before the first place.
+    pub signatures: Signatures,
+}
+
+/// Word of a replica that it has left all views before this one, and what it takes along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewChange {
+    /// The view it wants.
+    pub view: View,
+    /// The latest stable checkpoint it knows.
+    pub stable: Stable,
+    /// Per place above that, the proof of the latest view in which it was prepared here.
+    pub prepared: Vec<Prepared>,
+}
+
+/// Beginning of a view: word of a quorum that wants it. What the view has to propose again follows
+/// from that alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewView {
+    /// The view.
+    pub view: View,
+    /// Of a quorum.
+    pub changes: Vec<Signed<Arc<ViewChange>>>,
+}
+
+/// Progress of a replica, from which others see what it lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its view.
+    pub view: View,
+    /// True when it waits for that view to begin.
+    pub is_changing: bool,
+    /// Its stable checkpoint.
+    pub stable: Sequence,
+    /// All up to here is committed in its view, or stable.
+    pub done: Sequence,
+}
+
+/// Something that a replica lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// A batch.
+    Batch(Digest),
+    /// Digests of the parts of the state at a stable checkpoint.
+    Parts(Sequence),
+    /// One part of a state.
+    Part {
+        /// The checkpoint.
+        sequence: Sequence,
+        /// The index of the part.
+        index: u32,
+    },
+}
+
+/// Something that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// A batch.
+    Batch(Batch),
+    /// Digests of the parts of the state at a checkpoint.
+    Parts(Sequence, Arc<[Digest]>),
+    /// Bytes of a part.
+    Part(Bytes),
+}
+
+/// Words of a replica to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A proposal, with its batch or without. The signature is under the vote alone, which names
+    /// the batch by its digest.
+    Propose(Vote, Option<Batch>),
+    /// A vote of another phase.
+    Vote(Vote),
+    /// A checkpoint.
+    Checkpoint(Checkpoint),
+    /// A view is wanted.
+    ViewChange(Arc<ViewChange>),
+    /// A view begins.
+    NewView(Arc<NewView>),
+    /// Proof of a stable checkpoint.
+    Stable(Stable),
+    /// How far it is.
+    Status(Status),
+    /// A question.
+    Fetch(Fetch),
+    /// An answer.
+    Fetched(Fetched),
+}
+
+/// Outcome of a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It was executed, once, with this result.
+    Done(Bytes),
+    /// It is older than what is remembered: it may have been executed.
+    Forgotten,
+}
+
+/// Answer of a replica to a client, who believes what f + 1 replicas say alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The client.
+    pub client: ClientId,
+    /// The request's.
+    pub number: u64,
+    /// The replica's view, from which the client knows the primary.
+    pub view: View,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// A record of a replica's ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// State at a stable checkpoint.
+    Snapshot(Sequence, Bytes),
+    /// A checkpoint is stable.
+    Stable(Stable),
+    /// All views before this one are left.
+    Left(View),
+    /// A view has begun.
+    Entered(Signed<Arc<NewView>>),
+    /// A batch that a vote is about.
+    Batch(Batch),
+    /// The proposal that counts here; the primary's own has no signature yet.
+    Accepted(Vote, Option<Signature>),
+    /// A batch is prepared.
+    Prepared(Prepared),
+    /// A batch is committed.
+    Committed(Vote),
+}

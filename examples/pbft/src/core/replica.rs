@@ -1,0 +1,326 @@
+//! A replica: one door for what it hears, the time, and what it wants done.
+
+mod changing;
+mod checkpointing;
+mod executing;
+mod fetching;
+mod ordering;
+mod repeating;
+mod restarting;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke::NodeId;
+use node_kit::durable::Held;
+
+use self::changing::Clock;
+use self::fetching::Transfer;
+use super::group::{ClientId, Digest, Group, Sequence, View};
+use super::keys::{Signature, Signed, Verified};
+use super::message::{
+    Batch, Checkpoint, Message, NewView, Outcome, Phase, Record, Reply, Signatures, SignedRequest,
+    Stable, ViewChange, Vote,
+};
+use super::plan::Plan;
+use super::requests::Requests;
+use super::slot::Slot;
+use super::state::{Executed, Machine, Snapshot, State};
+use crate::mutant::{self, Mutant};
+
+/// Settings of a [`Replica`]. All replicas have the same, but for the node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node.
+    pub node: NodeId,
+    /// All members.
+    pub group: Group,
+    /// All clients.
+    pub clients: BTreeSet<ClientId>,
+    /// Places between two checkpoints. Default 128.
+    pub checkpoint_every: u64,
+    /// Places above the stable checkpoint that are open: at least two checkpoints, the default.
+    pub window: u64,
+    /// Batches that are proposed and not executed yet, at most. Default 32.
+    pub in_flight: u64,
+    /// Requests of one batch, at most. Default 256.
+    pub batch_max: usize,
+    /// Requests of one client in flight, at most; its session remembers so many. Default 16.
+    pub each_client_max: usize,
+    /// A request that has waited for so long has a bad primary. It doubles with each view that
+    /// fails. Default 1 s.
+    pub timeout: Duration,
+    /// Pause between two reports of what a replica lacks, by which lost votes are repeated. Default
+    /// 100 ms.
+    pub repeat: Duration,
+    /// Bytes of a part of a state. Default 256 KiB.
+    pub part_bytes: usize,
+}
+
+impl Settings {
+    /// Defaults for one of these members.
+    pub fn new(node: NodeId, group: Group, clients: impl IntoIterator<Item = ClientId>) -> Self {
+        Self {
+            node,
+            group,
+            clients: clients.into_iter().collect(),
+            checkpoint_every: 128,
+            window: 256,
+            in_flight: 32,
+            batch_max: 256,
+            each_client_max: 16,
+            timeout: Duration::from_secs(1),
+            repeat: Duration::from_millis(100),
+            part_bytes: 256 << 10,
+        }
+    }
+}
+
+/// Something to be done. Effects are done in the order in which they come.
+#[derive(Debug)]
+pub enum Effect {
+    /// Append to the ledger.
+    Append(Record),
+    /// Sign this and send it to these, this node perhaps among them, once all that was appended is
+    /// durable.
+    Say {
+        /// The members.
+        to: Vec<NodeId>,
+        /// The words.
+        message: Held<Message>,
+    },
+    /// Send words that were signed and said before.
+    Relay {
+        /// The member.
+        to: NodeId,
+        /// The words.
+        message: Signed<Message>,
+    },
+    /// Pass a request on.
+    Forward {
+        /// The primary.
+        to: NodeId,
+        /// The request.
+        request: SignedRequest,
+    },
+    /// Sign this and send it to its client.
+    Reply(Reply),
+    /// A batch was executed: for logs and checks, nothing is to be done.
+    Executed {
+        /// Its place.
+        sequence: Sequence,
+        /// The batch's.
+        digest: Digest,
+        /// Outcomes of its requests.
+        outcomes: Vec<Executed>,
+    },
+    /// A member has signed two words that contradict each other: evidence that others can check.
+    Lied {
+        /// The one that counts.
+        first: Signed<Message>,
+        /// The other one.
+        second: Signed<Message>,
+    },
+}
+
+/// One member of a cluster.
+#[derive(Debug)]
+pub struct Replica<M> {
+    settings: Settings,
+    state: State<M>,
+    view: View,
+    /// It has left the views before, and this one has not begun.
+    is_changing: bool,
+    /// The beginning of the view, but for the first one.
+    entered: Option<Signed<Arc<NewView>>>,
+    plan: Plan,
+    stable: Stable,
+    executed: Sequence,
+    slots: BTreeMap<Sequence, Slot>,
+    batches: BTreeMap<Digest, Batch>,
+    /// States at the stable checkpoint and at later ones.
+    snapshots: BTreeMap<Sequence, Snapshot>,
+    /// The latest of them that is in the ledger.
+    written: Sequence,
+    /// Claims about checkpoints above the stable one: of each member the first.
+    claims: BTreeMap<Sequence, BTreeMap<NodeId, (Digest, Signature)>>,
+    /// The last place that this node has proposed something for.
+    proposed: Sequence,
+    requests: Requests,
+    /// The latest view that each member wants.
+    changes: BTreeMap<NodeId, Signed<Arc<ViewChange>>>,
+    clock: Clock,
+    transfer: Option<Transfer>,
+    /// When each member's status was answered.
+    answered: BTreeMap<NodeId, Duration>,
+    /// Turns of asking: whom to ask next.
+    turn: u64,
+    effects: VecDeque<Effect>,
+}
+
+impl<M: Machine> Replica<M> {
+    /// A replica with an empty ledger, or one whose records are [replayed](Replica::replay) now.
+    pub fn new(settings: Settings, machine: M) -> Self {
+        let state = State::new(machine, settings.clients.iter().copied(), settings.each_client_max);
+        let nothing = Checkpoint { sequence: Sequence(0), digest: Digest([0; 32]) };
+        Self {
+            state,
+            view: View(0),
+            is_changing: false,
+            entered: None,
+            plan: Plan::default(),
+            stable: Stable { checkpoint: nothing, signatures: Signatures::new() },
+            executed: Sequence(0),
+            slots: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            written: Sequence(0),
+            claims: BTreeMap::new(),
+            proposed: Sequence(0),
+            requests: Requests::new(settings.each_client_max),
+            changes: BTreeMap::new(),
+            clock: Clock::new(settings.timeout),
+            transfer: None,
+            answered: BTreeMap::new(),
+            turn: settings.node.get(),
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Takes words of a member, its own included: its own vote counts once it comes back signed.
+    pub fn handle_message(&mut self, now: Duration, message: Verified<Signed<Message>>) {
+        let Signed { by, body, signature } = message.into_inner();
+        match body {
+            Message::Propose(vote, batch) => self.on_propose(now, by, vote, signature, batch),
+            Message::Vote(vote) => self.on_vote(now, by, vote, signature),
+            Message::Checkpoint(checkpoint) => {
+                self.on_checkpoint(by, checkpoint, signature);
+            }
+            Message::ViewChange(body) => self.on_view_change(now, Signed { by, body, signature }),
+            Message::NewView(body) => self.on_new_view(now, Signed { by, body, signature }),
+            Message::Stable(stable) => self.on_stable(stable),
+            Message::Status(status) => self.on_status(now, by, status),
+            Message::Fetch(fetch) => self.on_fetch(by, fetch),
+            Message::Fetched(fetched) => self.on_fetched(now, fetched),
+        }
+        self.propose_more();
+    }
+
+    /// Takes a request, of its client or passed on by a member.
+    pub fn handle_request(&mut self, now: Duration, request: Verified<SignedRequest>) {
+        let signed = request.into_inner();
+        let (client, number) = (signed.request.client, signed.request.number);
+        if let Some(outcome) = self.state.outcome(client, number) {
+            self.reply(client, number, outcome);
+            return;
+        }
+        let primary = self.primary();
+        let is_new = self.requests.insert(now, signed.clone());
+        if is_new && primary != self.settings.node {
+            self.effects.push_back(Effect::Forward { to: primary, request: signed });
+        }
+        self.propose_more();
+    }
+
+    /// The next thing to be done.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Its view; false beside it while the view has not begun.
+    pub fn view(&self) -> (View, bool) {
+        (self.view, !self.is_changing)
+    }
+
+    /// All up to here is executed.
+    pub fn executed(&self) -> Sequence {
+        self.executed
+    }
+
+    /// The latest checkpoint that is stable.
+    pub fn stable(&self) -> &Stable {
+        &self.stable
+    }
+
+    /// Proposals that its view had to begin with.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The time that a request may take in its view.
+    pub fn timeout(&self) -> Duration {
+        self.clock.timeout()
+    }
+
+    fn primary(&self) -> NodeId {
+        self.settings.group.primary(self.view)
+    }
+
+    fn is_primary(&self) -> bool {
+        self.primary() == self.settings.node
+    }
+
+    fn quorum(&self) -> usize {
+        self.settings.group.quorum()
+    }
+
+    fn low(&self) -> Sequence {
+        self.stable.checkpoint.sequence
+    }
+
+    /// True for a place between the watermarks.
+    fn is_open(&self, sequence: Sequence) -> bool {
+        let over = u64::from(mutant::is(Mutant::WatermarkOffByOne));
+        sequence > self.low() && sequence <= self.low().plus(self.settings.window + over)
+    }
+
+    fn append(&mut self, record: Record) {
+        self.effects.push_back(Effect::Append(record));
+    }
+
+    /// Says something to all, itself included.
+    fn say(&mut self, message: Message) {
+        let to = self.settings.group.members().to_vec();
+        self.effects.push_back(Effect::Say { to, message: Held::new(message) });
+    }
+
+    /// Says something to one.
+    fn tell(&mut self, to: NodeId, message: Message) {
+        self.effects.push_back(Effect::Say { to: vec![to], message: Held::new(message) });
+    }
+
+    /// Says something that rests on a record.
+    fn say_after(&mut self, record: Record, message: Message) {
+        if mutant::is(Mutant::VoteNotDurable) {
+            self.say(message);
+            return self.append(record);
+        }
+        self.append(record);
+        self.say(message);
+    }
+
+    fn relay(&mut self, to: NodeId, body: Message, by: NodeId, signature: Signature) {
+        self.effects.push_back(Effect::Relay { to, message: Signed { by, body, signature } });
+    }
+
+    fn reply(&mut self, client: ClientId, number: u64, outcome: Outcome) {
+        let view = self.view;
+        self.effects.push_back(Effect::Reply(Reply { client, number, view, outcome }));
+    }
+
+    /// The members, but this one.
+    fn others(&self) -> Vec<NodeId> {
+        let members = self.settings.group.members().iter().copied();
+        members.filter(|member| *member != self.settings.node).collect()
+    }
+}
+
+/// The message of a vote. A proposal goes without its batch.
+fn message(vote: Vote) -> Message {
+    match vote.phase {
+        Phase::Propose => Message::Propose(vote, None),
+        Phase::Prepare | Phase::Commit => Message::Vote(vote),
+    }
+}

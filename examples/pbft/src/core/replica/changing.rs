@@ -1,0 +1,213 @@
+//! View change: leaving a view, wanting the next one, and beginning it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Replica;
+use crate::core::group::View;
+use crate::core::keys::Signed;
+use crate::core::message::{Message, NewView, Record, ViewChange};
+use crate::core::plan::{Plan, latest_stable};
+use crate::core::state::Machine;
+use crate::mutant::{self, Mutant};
+
+/// Clocks of a replica.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    base: Duration,
+    timeout: Duration,
+    /// When the view began.
+    entered: Duration,
+    /// A view that a quorum wants has to begin until then.
+    wait: Option<Duration>,
+    /// This node has begun the view, as its primary.
+    has_begun: bool,
+    /// The longest that a request took since the last checkpoint.
+    slowest: Option<Duration>,
+    /// When to report the next time what is lacking.
+    pub(super) tick: Duration,
+}
+
+impl Clock {
+    pub(super) fn new(base: Duration) -> Self {
+        let (entered, tick) = (Duration::ZERO, Duration::ZERO);
+        Self { base, timeout: base, entered, wait: None, has_begun: false, slowest: None, tick }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A view has begun: requests have all their time again.
+    pub(super) fn enter(&mut self, now: Duration) {
+        self.entered = now;
+        self.wait = None;
+    }
+
+    /// A view has failed.
+    fn fail(&mut self) {
+        self.wait = None;
+        self.has_begun = false;
+        self.slowest = None;
+        if !mutant::is(Mutant::TimerNotDoubled) {
+            self.timeout = (self.timeout * 2).min(self.base * DOUBLED_MAX);
+        }
+    }
+
+    /// A request was executed.
+    pub(super) fn took(&mut self, now: Duration, since: Duration) {
+        let took = now.saturating_sub(since.max(self.entered));
+        self.slowest = self.slowest.max(Some(took));
+    }
+
+    /// A checkpoint is stable. Four times of what all requests took is enough, so the timeout does
+    /// not fall so far that it rises again.
+    pub(super) fn settle(&mut self) {
+        let is_long = self.slowest.take().is_some_and(|slowest| slowest * 4 < self.timeout);
+        if is_long && self.timeout > self.base {
+            self.timeout = (self.timeout / 2).max(self.base);
+        }
+    }
+
+    /// When a request that waits since then has waited too long.
+    fn due(&self, since: Duration) -> Duration {
+        since.max(self.entered) + self.timeout
+    }
+}
+
+/// The longest timeout, in shortest ones: seventeen minutes of a second.
+const DOUBLED_MAX: u32 = 1024;
+
+impl<M: Machine> Replica<M> {
+    /// When [`Replica::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Duration {
+        self.change_due().map_or(self.clock.tick, |due| due.min(self.clock.tick))
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.change_due().is_some_and(|due| due <= now) {
+            self.start_change(now, self.view.next());
+        }
+        if self.clock.tick <= now {
+            self.clock.tick = now + self.settings.repeat;
+            self.report(now);
+        }
+        self.propose_more();
+    }
+
+    /// When the view has failed: a request has waited too long for it, or it does not begin though
+    /// a quorum wants it. A replica that fetches state judges nobody.
+    fn change_due(&self) -> Option<Duration> {
+        if self.is_changing {
+            return self.clock.wait;
+        }
+        let oldest = self.requests.oldest().filter(|_| self.transfer.is_none());
+        oldest.map(|since| self.clock.due(since))
+    }
+
+    /// Leaves all views before this one, and wants it.
+    fn start_change(&mut self, now: Duration, view: View) {
+        self.view = view;
+        self.is_changing = true;
+        self.clock.fail();
+        let change = Message::ViewChange(Arc::new(self.change()));
+        self.say_after(Record::Left(view), change);
+        self.wait_for_view(now);
+    }
+
+    /// Word of this node that it wants its view, and of all that is prepared here.
+    pub(super) fn change(&self) -> ViewChange {
+        let open = self.slots.range(self.low().next()..);
+        let prepared = open.filter_map(|(_, slot)| slot.prepared.clone());
+        let prepared = prepared.filter(|_| !mutant::is(Mutant::ProofsDropped)).collect();
+        ViewChange { view: self.view, stable: self.stable.clone(), prepared }
+    }
+
+    pub(super) fn on_view_change(&mut self, now: Duration, signed: Signed<Arc<ViewChange>>) {
+        let known = self.changes.get(&signed.by);
+        if known.is_some_and(|known| known.body.view >= signed.body.view) {
+            return;
+        }
+        self.changes.insert(signed.by, signed);
+        self.join(now);
+        self.wait_for_view(now);
+    }
+
+    /// Joins others: of f + 1 that want later views, one does not lie.
+    fn join(&mut self, now: Duration) {
+        let wanted = self.changes.values().map(|change| change.body.view);
+        let later: Vec<View> = wanted.filter(|view| *view > self.view).collect();
+        if later.len() >= self.settings.group.witnesses()
+            && let Some(first) = later.into_iter().min()
+        {
+            self.start_change(now, first);
+        }
+    }
+
+    /// Once a quorum wants the view, or a later one, gives its primary a timeout. Those that want a
+    /// later one have seen a quorum for this one, which others may not have been told of.
+    fn wait_for_view(&mut self, now: Duration) {
+        let views = self.changes.values().map(|change| change.body.view);
+        let wanted = views.filter(|view| *view >= self.view).count();
+        if self.is_changing && wanted >= self.quorum() && self.clock.wait.is_none() {
+            self.clock.wait = Some(now + self.clock.timeout);
+        }
+        self.begin_as_primary();
+    }
+
+    /// Begins the view as its primary, once a quorum wants it.
+    fn begin_as_primary(&mut self) {
+        let of_view = self.changes.values().filter(|change| change.body.view == self.view);
+        let changes: Vec<_> = of_view.take(self.quorum()).cloned().collect();
+        let is_enough = changes.len() >= self.quorum() && !self.clock.has_begun;
+        if self.is_changing && self.is_primary() && is_enough {
+            self.clock.has_begun = true;
+            let new_view = NewView { view: self.view, changes };
+            self.say(Message::NewView(Arc::new(new_view)));
+        }
+    }
+
+    pub(super) fn on_new_view(&mut self, now: Duration, signed: Signed<Arc<NewView>>) {
+        let view = signed.body.view;
+        let is_primary = signed.by == self.settings.group.primary(view);
+        let is_next = view > self.view || (view == self.view && self.is_changing);
+        if is_primary && is_next && view > View(0) {
+            let stable = latest_stable(&signed.body).cloned();
+            self.enter(signed);
+            self.clock.enter(now);
+            if let Some(stable) = stable {
+                self.on_stable(stable);
+            }
+            self.begin();
+        }
+    }
+
+    /// Is in a view from now on, and knows what it has to begin with.
+    pub(super) fn enter(&mut self, signed: Signed<Arc<NewView>>) {
+        self.view = signed.body.view;
+        self.is_changing = false;
+        self.plan = Plan::of(&signed.body);
+        self.proposed = self.plan.high;
+        self.slots.values_mut().for_each(|slot| slot.begin_view());
+        self.requests.begin_view();
+        self.append(Record::Entered(signed.clone()));
+        self.entered = Some(signed);
+    }
+
+    /// Proposes again what the view has to begin with, or passes its primary what waits.
+    fn begin(&mut self) {
+        self.forget();
+        if !self.is_primary() {
+            return self.forward();
+        }
+        let open = self.plan.bound.range(self.low().next()..);
+        for (sequence, digest) in open.map(|(at, of)| (*at, *of)).collect::<Vec<_>>() {
+            let batch = self.batches.get(&digest).cloned();
+            if let Some(batch) = &batch {
+                self.mark_proposed(batch);
+            }
+            self.propose(sequence, digest, batch);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Checkpoints: claims, their proof, and what can be forgotten then.
+
+use convoke::NodeId;
+
+use super::Replica;
+use crate::core::group::Digest;
+use crate::core::keys::Signature;
+use crate::core::message::{Checkpoint, Record, Signatures, Stable};
+use crate::core::state::{Machine, state_digest};
+
+impl<M: Machine> Replica<M> {
+    pub(super) fn on_checkpoint(
+        &mut self,
+        by: NodeId,
+        checkpoint: Checkpoint,
+        signature: Signature,
+    ) {
+        let Checkpoint { sequence, digest } = checkpoint;
+        if !self.is_open(sequence) || !sequence.0.is_multiple_of(self.settings.checkpoint_every) {
+            return;
+        }
+        let claims = self.claims.entry(sequence).or_default();
+        claims.entry(by).or_insert((digest, signature));
+        let alike = claims.iter().filter(|(_, (of, _))| *of == digest);
+        let signatures: Signatures = alike.map(|(by, (_, signature))| (*by, *signature)).collect();
+        if signatures.len() >= self.quorum() {
+            self.on_stable(Stable { checkpoint, signatures });
+        }
+    }
+
+    /// Takes a checkpoint as stable, of which the proof was checked.
+    pub(super) fn on_stable(&mut self, stable: Stable) {
+        let sequence = stable.checkpoint.sequence;
+        if sequence <= self.low() {
+            return;
+        }
+        self.append(Record::Stable(stable.clone()));
+        self.stable = stable;
+        self.claims.retain(|claimed, _| *claimed > sequence);
+        self.clock.settle();
+        self.keep_snapshot();
+        self.need_state();
+        self.forget();
+    }
+
+    /// Writes the state at the stable checkpoint into the ledger, once this node has it.
+    pub(super) fn keep_snapshot(&mut self) {
+        let Checkpoint { sequence, digest } = self.stable.checkpoint;
+        let Some(snapshot) = self.snapshots.get(&sequence) else { return };
+        if sequence <= self.written || state_digest(&snapshot.parts) != digest {
+            return;
+        }
+        self.written = sequence;
+        let record = Record::Snapshot(sequence, snapshot.bytes.clone());
+        self.append(record);
+        self.snapshots.retain(|of, _| *of >= sequence);
+    }
+
+    /// Forgets places that are stable and executed, and batches that no place needs.
+    pub(super) fn forget(&mut self) {
+        let low = self.low().min(self.executed);
+        self.slots.retain(|sequence, _| *sequence > low);
+        let slots = &self.slots;
+        let is_needed = |digest: &Digest| slots.values().any(|slot| slot.needs(*digest));
+        self.batches.retain(|digest, _| is_needed(digest));
+    }
+}

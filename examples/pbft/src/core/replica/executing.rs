@@ -1,0 +1,44 @@
+//! Execution in order, each request once.
+
+use std::time::Duration;
+
+use super::{Effect, Replica};
+use crate::core::group::Sequence;
+use crate::core::message::{Checkpoint, Message};
+use crate::core::state::{Machine, Snapshot, state_digest};
+
+impl<M: Machine> Replica<M> {
+    /// Executes what is committed, as far as there is no gap.
+    pub(super) fn execute(&mut self, now: Duration) {
+        while self.execute_next(now).is_some() {}
+    }
+
+    fn execute_next(&mut self, now: Duration) -> Option<()> {
+        let sequence = self.executed.next();
+        let (_, digest) = self.slots.get(&sequence)?.committed?;
+        let batch = self.batches.get(&digest)?.clone();
+        self.executed = sequence;
+        let outcomes = self.state.execute(sequence, &batch);
+        for executed in &outcomes {
+            if let Some(since) = self.requests.remove((executed.client, executed.number)) {
+                self.clock.took(now, since);
+            }
+            self.reply(executed.client, executed.number, executed.outcome.clone());
+        }
+        self.effects.push_back(Effect::Executed { sequence, digest, outcomes });
+        if sequence.0.is_multiple_of(self.settings.checkpoint_every) {
+            self.take_checkpoint(sequence);
+        }
+        Some(())
+    }
+
+    /// Claims what the state is behind a place. Nothing has to be durable for that: whoever
+    /// executes the same again comes to the same state.
+    fn take_checkpoint(&mut self, sequence: Sequence) {
+        let snapshot = Snapshot::new(self.state.encode(), self.settings.part_bytes);
+        let digest = state_digest(&snapshot.parts);
+        self.snapshots.insert(sequence, snapshot);
+        self.say(Message::Checkpoint(Checkpoint { sequence, digest }));
+        self.keep_snapshot();
+    }
+}

@@ -1,0 +1,183 @@
+//! Fetching: batches by their digest, and states in parts by theirs, from anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke::NodeId;
+
+use super::Replica;
+use crate::core::group::{Digest, Sequence};
+use crate::core::message::{Batch, Checkpoint, Fetch, Fetched, Message};
+use crate::core::state::{Machine, Snapshot, State, part_digest, state_digest};
+use crate::mutant::{self, Mutant};
+
+/// Questions of one kind that are asked at a time.
+const ASKED_MAX: usize = 16;
+
+/// A state that is being fetched.
+#[derive(Clone, Debug)]
+pub(super) struct Transfer {
+    target: Checkpoint,
+    parts: Option<Arc<[Digest]>>,
+    /// Parts that are here. They stay when the target moves on.
+    here: BTreeMap<Digest, Bytes>,
+}
+
+impl Transfer {
+    fn missing(&self) -> impl Iterator<Item = (u32, Digest)> {
+        let parts = self.parts.iter().flat_map(|parts| parts.iter());
+        let missing = (0..).zip(parts).filter(|(_, digest)| !self.here.contains_key(*digest));
+        missing.map(|(index, digest)| (index, *digest))
+    }
+
+    /// All bytes, when all are here.
+    fn whole(&self) -> Option<Bytes> {
+        let parts = self.parts.as_ref()?;
+        let mut bytes = Vec::new();
+        for digest in parts.iter() {
+            bytes.extend_from_slice(self.here.get(digest)?);
+        }
+        Some(bytes.into())
+    }
+}
+
+impl<M: Machine> Replica<M> {
+    /// Notes that the state at the stable checkpoint is wanted, if it is not here. It may still
+    /// come by execution, so nobody is asked before the next report.
+    pub(super) fn need_state(&mut self) {
+        let target = self.stable.checkpoint;
+        let here = self.transfer.take().map(|transfer| transfer.here).unwrap_or_default();
+        if self.executed < target.sequence {
+            self.transfer = Some(Transfer { target, parts: None, here });
+        }
+    }
+
+    /// Asks for what is lacking, each time somebody else.
+    pub(super) fn fetch(&mut self, now: Duration) {
+        let without = |digest: &Digest| !self.batches.contains_key(digest);
+        let proposals = self.slots.values().filter(|slot| !slot.is_accepted);
+        let wanted = proposals.filter_map(|slot| slot.proposal).filter(without).take(ASKED_MAX);
+        let mut wanted: Vec<Fetch> = wanted.map(Fetch::Batch).collect();
+        if let Some(transfer) = &self.transfer {
+            let sequence = transfer.target.sequence;
+            if transfer.parts.is_none() {
+                wanted.push(Fetch::Parts(sequence));
+            }
+            let missing = transfer.missing().take(ASKED_MAX);
+            wanted.extend(missing.map(|(index, _)| Fetch::Part { sequence, index }));
+        }
+        for fetch in wanted {
+            let to = self.next_other();
+            to.into_iter().for_each(|to| self.tell(to, Message::Fetch(fetch)));
+        }
+        self.install(now);
+    }
+
+    fn next_other(&mut self) -> Option<NodeId> {
+        self.turn += 1;
+        let others = self.others();
+        let count = others.len().max(1) as u64;
+        others.get(usize::try_from(self.turn % count).unwrap_or(0)).copied()
+    }
+
+    pub(super) fn on_fetch(&mut self, by: NodeId, fetch: Fetch) {
+        let found = match fetch {
+            Fetch::Batch(digest) => self.batches.get(&digest).cloned().map(Fetched::Batch),
+            Fetch::Parts(sequence) => {
+                let snapshot = self.snapshots.get(&sequence);
+                snapshot.map(|snapshot| Fetched::Parts(sequence, snapshot.parts.clone()))
+            }
+            Fetch::Part { sequence, index } => {
+                let snapshot = self.snapshots.get(&sequence);
+                snapshot.and_then(|snapshot| snapshot.part(index)).map(Fetched::Part)
+            }
+        };
+        match (found, fetch) {
+            (Some(found), _) => self.tell(by, Message::Fetched(found)),
+            (None, Fetch::Parts(sequence) | Fetch::Part { sequence, .. })
+                if sequence < self.low() =>
+            {
+                self.tell(by, Message::Stable(self.stable.clone()));
+            }
+            (None, _) => {}
+        }
+    }
+
+    pub(super) fn on_fetched(&mut self, now: Duration, fetched: Fetched) {
+        match fetched {
+            Fetched::Batch(batch) => self.on_batch(now, batch),
+            Fetched::Parts(sequence, parts) => self.on_parts(now, sequence, parts),
+            Fetched::Part(bytes) => self.on_part(now, bytes),
+        }
+    }
+
+    /// Takes a batch that a proposal waits for.
+    fn on_batch(&mut self, now: Duration, batch: Batch) {
+        let digest = batch.digest();
+        let waits = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.proposal == Some(digest) && !slot.is_accepted);
+        let waits: Vec<Sequence> = waits.map(|(sequence, _)| *sequence).collect();
+        if !waits.is_empty() {
+            self.keep_batch(batch);
+        }
+        for sequence in waits {
+            self.accept(now, sequence);
+        }
+    }
+
+    /// Takes digests of parts. It is by the digest of all of them, which a quorum has signed, that
+    /// they are believed, not by who sends them.
+    fn on_parts(&mut self, now: Duration, sequence: Sequence, parts: Arc<[Digest]>) {
+        let Some(transfer) = &mut self.transfer else { return };
+        let is_right =
+            state_digest(&parts) == transfer.target.digest || mutant::is(Mutant::StateUnchecked);
+        if transfer.target.sequence != sequence || transfer.parts.is_some() || !is_right {
+            return;
+        }
+        let wanted: BTreeSet<Digest> = parts.iter().copied().collect();
+        transfer.here.retain(|digest, _| wanted.contains(digest));
+        transfer.parts = Some(parts);
+        self.fetch(now);
+    }
+
+    fn on_part(&mut self, now: Duration, bytes: Bytes) {
+        let Some(transfer) = &mut self.transfer else { return };
+        let digest = part_digest(&bytes);
+        let mut wanted = transfer.missing().map(|(_, wanted)| wanted);
+        let found = match mutant::is(Mutant::StateUnchecked) {
+            true => wanted.next(),
+            false => wanted.find(|wanted| *wanted == digest),
+        };
+        drop(wanted);
+        if let Some(digest) = found {
+            transfer.here.insert(digest, bytes);
+            self.install(now);
+        }
+    }
+
+    /// Takes the fetched state for its own, once it is whole. Nothing is fetched any more if it was
+    /// reached by execution.
+    fn install(&mut self, now: Duration) {
+        let Some(transfer) = &self.transfer else { return };
+        let sequence = transfer.target.sequence;
+        if self.executed >= sequence {
+            self.transfer = None;
+            return;
+        }
+        let Some(bytes) = transfer.whole() else { return };
+        self.transfer = None;
+        let Some(state) = State::decode(&bytes) else { return };
+        self.state = state;
+        self.executed = sequence;
+        self.snapshots.insert(sequence, Snapshot::new(bytes, self.settings.part_bytes));
+        self.keep_snapshot();
+        let state = &self.state;
+        self.requests.retain(|client, number| state.outcome(client, number).is_none());
+        self.forget();
+        self.execute(now);
+    }
+}

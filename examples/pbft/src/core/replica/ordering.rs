@@ -1,0 +1,186 @@
+//! The normal case: proposals, votes to prepare, votes to commit.
+
+use std::time::Duration;
+
+use convoke::NodeId;
+
+use super::{Effect, Replica, message};
+use crate::core::group::{Digest, Sequence};
+use crate::core::keys::{Signature, Signed};
+use crate::core::message::{Batch, Message, Phase, Prepared, Record, Vote};
+use crate::core::state::Machine;
+use crate::mutant::{self, Mutant};
+
+impl<M: Machine> Replica<M> {
+    /// Proposes what waits, as the primary of a view that has begun, while there is room.
+    pub(super) fn propose_more(&mut self) {
+        while self.is_primary() && !self.is_changing {
+            let sequence = self.proposed.max(self.low()).next();
+            let limit = self.executed.plus(self.settings.in_flight);
+            if !self.is_open(sequence) || sequence > limit {
+                return;
+            }
+            let waiting = self.requests.unproposed().take(self.settings.batch_max);
+            let batch = Batch::new(waiting.cloned());
+            if batch.requests().is_empty() {
+                return;
+            }
+            self.mark_proposed(&batch);
+            let digest = batch.digest();
+            self.keep_batch(batch.clone());
+            self.propose(sequence, digest, Some(batch));
+        }
+    }
+
+    /// Proposes a batch for a place. It is in the ledger before anybody hears of it.
+    pub(super) fn propose(&mut self, sequence: Sequence, digest: Digest, batch: Option<Batch>) {
+        self.proposed = self.proposed.max(sequence);
+        self.slots.entry(sequence).or_default().proposal = Some(digest);
+        let vote = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
+        self.say_after(Record::Accepted(vote, None), Message::Propose(vote, batch));
+    }
+
+    pub(super) fn mark_proposed(&mut self, batch: &Batch) {
+        for signed in batch.requests() {
+            self.requests.propose((signed.request.client, signed.request.number));
+        }
+    }
+
+    /// Keeps a batch, in the ledger, too.
+    pub(super) fn keep_batch(&mut self, batch: Batch) {
+        if !self.batches.contains_key(&batch.digest()) {
+            self.append(Record::Batch(batch.clone()));
+            self.batches.insert(batch.digest(), batch);
+        }
+    }
+
+    pub(super) fn on_propose(
+        &mut self,
+        now: Duration,
+        by: NodeId,
+        vote: Vote,
+        signature: Signature,
+        batch: Option<Batch>,
+    ) {
+        let is_its = batch.as_ref().is_none_or(|batch| batch.digest() == vote.digest);
+        let is_primary = by == self.primary() && vote.phase == Phase::Propose;
+        if self.is_changing || vote.view != self.view || !is_primary || !is_its {
+            return;
+        }
+        if !self.is_open(vote.sequence) || !self.plan.allows(vote.sequence, vote.digest) {
+            return;
+        }
+        let slot = self.slots.entry(vote.sequence).or_default();
+        if let Err(first) = slot.prepares.add(by, vote.digest, signature) {
+            return self.lied(by, vote, first, signature);
+        }
+        slot.proposal = Some(vote.digest);
+        if let Some(batch) = batch {
+            self.keep_batch(batch);
+        }
+        self.accept(now, vote.sequence);
+    }
+
+    /// Votes to prepare what is proposed for a place, once its batch is here.
+    pub(super) fn accept(&mut self, now: Duration, sequence: Sequence) {
+        let primary = self.primary();
+        // A batch may come when the view of its proposal is left, and votes of that view are still
+        // here: they say nothing about the next one.
+        let slot = self.slots.get_mut(&sequence).filter(|_| !self.is_changing);
+        let Some(slot) = slot.filter(|slot| !slot.is_accepted) else { return };
+        let Some((digest, signature)) = slot.proposal.and_then(|_| slot.prepares.of(primary))
+        else {
+            return;
+        };
+        let null = Batch::null();
+        let is_null = digest == null.digest();
+        if is_null {
+            self.batches.entry(digest).or_insert(null);
+        }
+        let Some(batch) = self.batches.get(&digest).cloned() else { return };
+        slot.is_accepted = true;
+        self.know_requests(now, &batch);
+        let proposal = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
+        let record = Record::Accepted(proposal, Some(signature));
+        if primary == self.settings.node {
+            self.append(record);
+        } else {
+            self.say_after(record, Message::Vote(Vote { phase: Phase::Prepare, ..proposal }));
+        }
+        self.check(now, sequence);
+    }
+
+    /// Requests of a batch have clocks, too: their clients signed them.
+    fn know_requests(&mut self, now: Duration, batch: &Batch) {
+        for signed in batch.requests() {
+            let (client, number) = (signed.request.client, signed.request.number);
+            if self.state.outcome(client, number).is_none() {
+                self.requests.insert(now, signed.clone());
+            }
+        }
+        self.mark_proposed(batch);
+    }
+
+    pub(super) fn on_vote(&mut self, now: Duration, by: NodeId, vote: Vote, signature: Signature) {
+        // What is stable and not executed here may still get its last votes.
+        let is_late = vote.sequence > self.executed && vote.sequence <= self.low();
+        let is_open = is_late || self.is_open(vote.sequence);
+        if self.is_changing || vote.view != self.view || !is_open {
+            return;
+        }
+        let primary = self.primary();
+        let slot = self.slots.entry(vote.sequence).or_default();
+        let tally = match vote.phase {
+            // The primary's vote to prepare is its proposal, and no other.
+            Phase::Prepare if by != primary => &mut slot.prepares,
+            Phase::Commit if mutant::is(Mutant::EarlyCommitsDropped) && slot.prepared.is_none() => {
+                return;
+            }
+            Phase::Commit => &mut slot.commits,
+            Phase::Prepare | Phase::Propose => return,
+        };
+        if let Err(first) = tally.add(by, vote.digest, signature) {
+            return self.lied(by, vote, first, signature);
+        }
+        self.check(now, vote.sequence);
+    }
+
+    /// Does what the votes for a place allow.
+    fn check(&mut self, now: Duration, sequence: Sequence) {
+        let (view, quorum) = (self.view, self.quorum());
+        let Some(slot) = self.slots.get_mut(&sequence) else { return };
+        if !slot.is_prepared_in(view)
+            && let Some(digest) = slot.agreed(quorum)
+        {
+            let signatures = slot.prepares.signatures(digest);
+            let prepared = Prepared { view, sequence, digest, signatures };
+            slot.prepared = Some(prepared.clone());
+            let commit = Vote { phase: Phase::Commit, view, sequence, digest };
+            self.say_after(Record::Prepared(prepared), Message::Vote(commit));
+        }
+        self.check_committed(now, sequence);
+    }
+
+    /// Commits what is prepared here and has a quorum of votes to commit.
+    fn check_committed(&mut self, now: Duration, sequence: Sequence) {
+        let (view, quorum) = (self.view, self.quorum());
+        let Some(slot) = self.slots.get_mut(&sequence) else { return };
+        if !slot.is_prepared_in(view) || slot.is_committed_in(view) {
+            return;
+        }
+        let Some(digest) = slot.proposal.filter(|of| slot.commits.count(*of) >= quorum) else {
+            return;
+        };
+        slot.committed = Some((view, digest));
+        self.append(Record::Committed(Vote { phase: Phase::Commit, view, sequence, digest }));
+        self.execute(now);
+    }
+
+    /// A member has voted twice in one phase. The first vote counts; both together are evidence.
+    fn lied(&mut self, by: NodeId, vote: Vote, first: (Digest, Signature), signature: Signature) {
+        let first =
+            Signed { by, body: message(Vote { digest: first.0, ..vote }), signature: first.1 };
+        let second = Signed { by, body: message(vote), signature };
+        self.effects.push_back(Effect::Lied { first, second });
+    }
+}

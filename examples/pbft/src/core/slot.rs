@@ -1,0 +1,114 @@
+//! One place of the order: what is proposed for it, who has voted, what is proved.
+
+use std::collections::BTreeMap;
+
+use convoke::NodeId;
+
+use super::group::{Digest, View};
+use super::keys::Signature;
+use super::message::{Prepared, Signatures};
+use crate::mutant::{self, Mutant};
+
+/// Votes of one phase of one view: the first of each member counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    votes: BTreeMap<NodeId, (Digest, Signature)>,
+}
+
+impl Tally {
+    /// Takes a vote.
+    ///
+    /// # Errors
+    /// The member's first vote, when that was for another batch.
+    pub(super) fn add(
+        &mut self,
+        by: NodeId,
+        digest: Digest,
+        signature: Signature,
+    ) -> Result<(), (Digest, Signature)> {
+        let by = match mutant::is(Mutant::VotesWithoutSender) && self.votes.contains_key(&by) {
+            true => NodeId::new(by.get() + 1_000 * self.votes.len() as u64),
+            false => by,
+        };
+        let first = *self.votes.entry(by).or_insert((digest, signature));
+        if first.0 == digest { Ok(()) } else { Err(first) }
+    }
+
+    pub(super) fn of(&self, by: NodeId) -> Option<(Digest, Signature)> {
+        self.votes.get(&by).copied()
+    }
+
+    /// The count of members for a batch.
+    pub(super) fn count(&self, digest: Digest) -> usize {
+        self.votes.values().filter(|(of, _)| *of == digest).count()
+    }
+
+    /// Signatures of all members for a batch.
+    pub(super) fn signatures(&self, digest: Digest) -> Signatures {
+        let of = self.votes.iter().filter(|(_, (of, _))| *of == digest);
+        of.map(|(by, (_, signature))| (*by, *signature)).collect()
+    }
+}
+
+/// A place of the order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slot {
+    /// The batch that the primary of this view proposes, once its proposal was taken.
+    pub(super) proposal: Option<Digest>,
+    /// The proposal is in the ledger, together with its batch.
+    pub(super) is_accepted: bool,
+    /// Votes to prepare; the primary's is its proposal.
+    pub(super) prepares: Tally,
+    pub(super) commits: Tally,
+    /// Proof of the latest view in which it was prepared.
+    pub(super) prepared: Option<Prepared>,
+    /// The latest view in which it was committed, and the batch.
+    pub(super) committed: Option<(View, Digest)>,
+}
+
+impl Slot {
+    /// Forgets what a view has said and not proved.
+    pub(super) fn begin_view(&mut self) {
+        let (prepared, committed) = (self.prepared.take(), self.committed);
+        *self = Self { prepared, committed, ..Self::default() };
+    }
+
+    pub(super) fn is_prepared_in(&self, view: View) -> bool {
+        self.prepared.as_ref().is_some_and(|prepared| prepared.view == view)
+    }
+
+    pub(super) fn is_committed_in(&self, view: View) -> bool {
+        self.committed.is_some_and(|(of, _)| of == view)
+    }
+
+    /// True when this batch has to be kept for the place.
+    pub(super) fn needs(&self, digest: Digest) -> bool {
+        self.proposal == Some(digest)
+            || self.prepared.as_ref().is_some_and(|prepared| prepared.digest == digest)
+            || self.committed.is_some_and(|(_, of)| of == digest)
+    }
+
+    /// The proposed batch, when it is there and a quorum votes to prepare it, the primary's
+    /// proposal counted once, as its vote.
+    pub(super) fn agreed(&self, quorum: usize) -> Option<Digest> {
+        let digest = self.proposal.filter(|_| self.is_accepted)?;
+        let again = usize::from(mutant::is(Mutant::PrimaryCountedTwice));
+        (self.prepares.count(digest) + again >= quorum).then_some(digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vote_counts_once_and_the_first_counts() {
+        let mut tally = Tally::default();
+        let (one, other, signature) = (Digest([1; 32]), Digest([2; 32]), Signature([0; 64]));
+        assert_eq!(tally.add(NodeId::new(1), one, signature), Ok(()));
+        assert_eq!(tally.add(NodeId::new(1), one, signature), Ok(()));
+        assert_eq!(tally.add(NodeId::new(1), other, signature), Err((one, signature)));
+        assert_eq!((tally.count(one), tally.count(other)), (1, 0));
+        assert_eq!(tally.signatures(one).len(), 1);
+    }
+}

@@ -1,0 +1,30 @@
+//! PBFT as a pure core, and the world that tests it.
+//!
+//! The core has no I/O, clock or randomness: see [`core`] for its inputs and effects, for what is
+//! counted and how views change. [`world`] runs several of it with clients, under seeded faults and
+//! lies, and checks the safety of the order after every event, and progress once the faults have
+//! ended.
+//!
+//! It is not a node yet: nothing here listens, and there is no wire format. The program `pbft` runs
+//! seeds of the world.
+//!
+//! | box of the checklist for PBFT | where |
+//! |---|---|
+//! | prepared, committed; votes to commit that come early | `core/replica/ordering.rs` |
+//! | the first vote of a member counts; two are evidence | [`core::Effect::Lied`] |
+//! | quorums of any n | [`core::Group::quorum`] |
+//! | watermarks, stable checkpoints with the reply cache, garbage | `core/replica/checkpointing.rs` |
+//! | votes are durable before they are said, and the same after a restart | [`core::Effect::Say`], `core/replica/restarting.rs` |
+//! | view change: proofs, latest view, null requests, checked by all | [`core::Plan`], [`core::Keys`] |
+//! | timers: of signed requests, doubled; the f + 1 rule | `core/replica/changing.rs` |
+//! | clients: increasing numbers, replies kept, f + 1 alike | `core/state.rs`, `world/clients.rs` |
+//! | fairness: places per client, oldest first, a clock for each request | `core/requests.rs` |
+//! | words of one cluster, epoch, kind, view, place, sender | `core/text.rs` |
+//! | state by digest, in parts, from anybody; a target that moves on | `core/replica/fetching.rs` |
+//! | membership change, unsigned modes, read-only requests, fast paths, values that the primary chooses | not offered |
+
+#![forbid(unsafe_code)]
+
+pub mod core;
+pub mod mutant;
+pub mod world;

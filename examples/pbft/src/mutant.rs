@@ -1,0 +1,82 @@
+//! Deliberate defects that the tests must find: a check of the checks. Each is switched on at one
+//! place; without the feature `mutants` the question is a constant.
+
+use std::str::FromStr;
+
+/// One rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// The primary's proposal counts beside its vote to prepare.
+    PrimaryCountedTwice,
+    /// Words count before their signature.
+    VoteUnverified,
+    /// Votes leave before they are durable.
+    VoteNotDurable,
+    /// One place too many is open.
+    WatermarkOffByOne,
+    /// The state at a checkpoint lacks the sessions.
+    CheckpointWithoutSessions,
+    /// A new view leaves gaps open.
+    NoNullRequests,
+    /// A new view takes the batch that was prepared in the earliest view.
+    OldestCertificate,
+    /// Votes that were lost stay lost.
+    VotesNotRepeated,
+    /// Requests count before their client's signature.
+    RequestsUnsigned,
+    /// Whatever a new primary proposes again is right.
+    PlanNotChecked,
+    /// A replica takes nothing along into a view change.
+    ProofsDropped,
+    /// Votes count, not members.
+    VotesWithoutSender,
+    /// Votes to commit that come before those to prepare are lost.
+    EarlyCommitsDropped,
+    /// The timeout stays as it is when views fail.
+    TimerNotDoubled,
+    /// A quorum is 2f + 1, whatever n.
+    QuorumOfThree,
+    /// A state is taken from anybody as it is.
+    StateUnchecked,
+}
+
+impl Mutant {
+    /// Those that a simulation finds within 2,000 seeds.
+    pub const BY_SEEDS: &[Self] = &[
+        Self::PrimaryCountedTwice,
+        Self::VoteUnverified,
+        Self::VoteNotDurable,
+        Self::WatermarkOffByOne,
+        Self::CheckpointWithoutSessions,
+        Self::NoNullRequests,
+        Self::OldestCertificate,
+        Self::VotesNotRepeated,
+        Self::RequestsUnsigned,
+        Self::PlanNotChecked,
+        Self::ProofsDropped,
+        Self::VotesWithoutSender,
+        Self::TimerNotDoubled,
+        Self::QuorumOfThree,
+        Self::StateUnchecked,
+    ];
+
+    /// Those that a simulation does not meet: a test of the rule itself finds them.
+    pub const BY_RULES: &[Self] = &[Self::EarlyCommitsDropped];
+}
+
+/// No mutant has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mutant {0:?}")]
+pub struct UnknownMutant(String);
+
+impl FromStr for Mutant {
+    type Err = UnknownMutant;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMutant> {
+        let mut all = Self::BY_SEEDS.iter().chain(Self::BY_RULES);
+        let found = all.find(|mutant| format!("{mutant:?}") == name);
+        found.copied().ok_or_else(|| UnknownMutant(name.to_owned()))
+    }
+}
+
+node_kit::mutant_switch!(Mutant);

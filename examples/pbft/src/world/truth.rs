@@ -1,0 +1,288 @@
+//! The truth about an order, whatever its replicas believe, and the properties that must hold.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use convoke::NodeId;
+
+use super::machine::TWICE;
+use crate::core::{
+    Batch, ClientId, Digest, Executed, Message, NewView, Outcome, Phase, Plan, Record, Sequence,
+    View, Vote,
+};
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Two batches in one place.
+    #[error("{node} executes {second:?} in place {sequence}, where {first:?} was executed before")]
+    TwoBatches {
+        /// The second replica.
+        node: NodeId,
+        /// The place.
+        sequence: Sequence,
+        /// The first batch.
+        first: Digest,
+        /// The second batch.
+        second: Digest,
+    },
+    /// Two batches are prepared in one place of one view.
+    #[error("{node} has {second:?} prepared in view {view}, place {sequence}; another {first:?}")]
+    TwoPrepared {
+        /// The second replica.
+        node: NodeId,
+        /// The view.
+        view: View,
+        /// The place.
+        sequence: Sequence,
+        /// The first batch.
+        first: Digest,
+        /// The second batch.
+        second: Digest,
+    },
+    /// A replica that does not lie has voted twice.
+    #[error("{node} contradicts itself: {first:?}, then {second:?}")]
+    Contradiction {
+        /// The replica.
+        node: NodeId,
+        /// Its first vote.
+        first: Vote,
+        /// Its second vote.
+        second: Vote,
+    },
+    /// A vote above the upper watermark.
+    #[error("{node} votes for place {sequence}, and the last open one is {last}")]
+    AboveWatermark {
+        /// The replica.
+        node: NodeId,
+        /// The place.
+        sequence: Sequence,
+        /// The upper watermark.
+        last: Sequence,
+    },
+    /// A view that begins with something else than what follows from who wanted it.
+    #[error("{node} begins view {view} with another plan than follows")]
+    OtherPlan {
+        /// The replica.
+        node: NodeId,
+        /// The view.
+        view: View,
+    },
+    /// A view that begins without what was committed before.
+    #[error("{node} begins view {view} without {digest:?} of place {sequence}, which is committed")]
+    Lost {
+        /// The replica.
+        node: NodeId,
+        /// The view.
+        view: View,
+        /// The place.
+        sequence: Sequence,
+        /// The batch.
+        digest: Digest,
+    },
+    /// Two states behind one place.
+    #[error("{node} claims another state behind place {sequence} than was claimed before")]
+    TwoStates {
+        /// The second replica.
+        node: NodeId,
+        /// The place.
+        sequence: Sequence,
+    },
+    /// A request that was executed again, or twice with other results.
+    #[error("{node} executes request {number} of {client:?} again, in place {sequence}")]
+    Twice {
+        /// The replica.
+        node: NodeId,
+        /// The place.
+        sequence: Sequence,
+        /// The client.
+        client: ClientId,
+        /// The request's number.
+        number: u64,
+    },
+    /// A request that its client never made.
+    #[error("{node} executes request {number} of {client:?}, which made none of that number")]
+    NotAsked {
+        /// The replica.
+        node: NodeId,
+        /// The client.
+        client: ClientId,
+        /// The request's number.
+        number: u64,
+    },
+    /// A client believes what no replica has executed that does not lie.
+    #[error(
+        "{client:?} takes {outcome:?} for the outcome of its request {number}, which it is not"
+    )]
+    NotExecuted {
+        /// The client.
+        client: ClientId,
+        /// The request's number.
+        number: u64,
+        /// What it believes.
+        outcome: Outcome,
+    },
+    /// Views that go on changing, though nothing is broken any more.
+    #[error("views rise by {0} in seconds in which only liars are at fault")]
+    Unstable(u64),
+    /// No progress, though nothing is broken any more.
+    #[error("requests are not executed after all has healed: {0}")]
+    Stuck(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Truth {
+    window: u64,
+    executed: BTreeMap<Sequence, Digest>,
+    prepared: BTreeMap<(View, Sequence), Digest>,
+    committed: BTreeMap<Sequence, (View, Digest)>,
+    votes: BTreeMap<(NodeId, Phase, View, Sequence), Vote>,
+    states: BTreeMap<Sequence, Digest>,
+    asked: BTreeMap<ClientId, u64>,
+    results: BTreeMap<(ClientId, u64), Bytes>,
+}
+
+impl Truth {
+    pub(super) fn new(window: u64) -> Self {
+        Self {
+            window,
+            executed: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            committed: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            states: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            results: BTreeMap::new(),
+        }
+    }
+
+    /// A client has made requests below this number.
+    pub(super) fn asked(&mut self, client: ClientId, below: u64) {
+        self.asked.insert(client, below);
+    }
+
+    /// Words of a replica that does not lie leave it. All up to `low` is stable there.
+    pub(super) fn said(
+        &mut self,
+        node: NodeId,
+        message: &Message,
+        low: Sequence,
+    ) -> Result<(), Violation> {
+        match message {
+            Message::Propose(vote, _) | Message::Vote(vote) => self.voted(node, *vote, low),
+            Message::Checkpoint(claim) => {
+                let first = *self.states.entry(claim.sequence).or_insert(claim.digest);
+                let sequence = claim.sequence;
+                let is_same = first == claim.digest;
+                if is_same { Ok(()) } else { Err(Violation::TwoStates { node, sequence }) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn voted(&mut self, node: NodeId, vote: Vote, low: Sequence) -> Result<(), Violation> {
+        let last = low.plus(self.window);
+        if vote.sequence > last {
+            return Err(Violation::AboveWatermark { node, sequence: vote.sequence, last });
+        }
+        let key = (node, vote.phase, vote.view, vote.sequence);
+        let first = *self.votes.entry(key).or_insert(vote);
+        if first == vote {
+            return Ok(());
+        }
+        Err(Violation::Contradiction { node, first, second: vote })
+    }
+
+    /// A replica that does not lie appends a record.
+    pub(super) fn appended(
+        &mut self,
+        node: NodeId,
+        record: &Record,
+        plan: &Plan,
+    ) -> Result<(), Violation> {
+        match record {
+            Record::Prepared(proof) => {
+                let (view, sequence, second) = (proof.view, proof.sequence, proof.digest);
+                let first = *self.prepared.entry((view, sequence)).or_insert(second);
+                if first != second {
+                    return Err(Violation::TwoPrepared { node, view, sequence, first, second });
+                }
+            }
+            Record::Committed(vote) => {
+                let committed = (vote.view, vote.digest);
+                self.committed.entry(vote.sequence).or_insert(committed);
+            }
+            Record::Entered(signed) => self.entered(node, &signed.body, plan)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn entered(&self, node: NodeId, new_view: &NewView, plan: &Plan) -> Result<(), Violation> {
+        let view = new_view.view;
+        if *plan != expected(new_view) {
+            return Err(Violation::OtherPlan { node, view });
+        }
+        for (sequence, (of, digest)) in self.committed.range(plan.low.next()..) {
+            if *of < view && plan.bound.get(sequence) != Some(digest) {
+                let (sequence, digest) = (*sequence, *digest);
+                return Err(Violation::Lost { node, view, sequence, digest });
+            }
+        }
+        Ok(())
+    }
+
+    /// A replica that does not lie has executed a batch.
+    pub(super) fn executed(
+        &mut self,
+        node: NodeId,
+        sequence: Sequence,
+        second: Digest,
+        outcomes: &[Executed],
+    ) -> Result<(), Violation> {
+        let first = *self.executed.entry(sequence).or_insert(second);
+        if first != second {
+            return Err(Violation::TwoBatches { node, sequence, first, second });
+        }
+        for Executed { client, number, outcome, .. } in outcomes {
+            let (client, number) = (*client, *number);
+            if self.asked.get(&client).is_none_or(|below| number >= *below) {
+                return Err(Violation::NotAsked { node, client, number });
+            }
+            let Outcome::Done(result) = outcome else { continue };
+            let first = self.results.entry((client, number)).or_insert_with(|| result.clone());
+            if first != result || &result[..] == TWICE {
+                return Err(Violation::Twice { node, sequence, client, number });
+            }
+        }
+        Ok(())
+    }
+
+    /// A client believes an outcome.
+    pub(super) fn accepted(
+        &self,
+        client: ClientId,
+        number: u64,
+        outcome: Outcome,
+    ) -> Result<(), Violation> {
+        let result = self.results.get(&(client, number));
+        match &outcome {
+            Outcome::Done(done) if result == Some(done) => Ok(()),
+            _ => Err(Violation::NotExecuted { client, number, outcome }),
+        }
+    }
+}
+
+/// The plan that follows from who wanted a view, worked out place by place.
+fn expected(new_view: &NewView) -> Plan {
+    let changes = || new_view.changes.iter().map(|change| &change.body);
+    let low = changes().map(|change| change.stable.checkpoint.sequence).max().unwrap_or_default();
+    let proofs = || changes().flat_map(|change| &change.prepared);
+    let high = proofs().map(|proof| proof.sequence).max().unwrap_or_default().max(low);
+    let of = |sequence| {
+        let here = proofs().filter(|proof| proof.sequence == sequence);
+        let best = here.max_by_key(|proof| proof.view).map(|proof| proof.digest);
+        (sequence, best.unwrap_or_else(|| Batch::null().digest()))
+    };
+    Plan { low, high, bound: (low.0 + 1..=high.0).map(Sequence).map(of).collect() }
+}

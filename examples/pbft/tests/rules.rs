@@ -1,0 +1,241 @@
+//! Single rules of the core, each on one replica: what a simulation meets seldom.
+
+mod rules {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use convoke::NodeId;
+    use pbft::core::{
+        Batch, ClientId, Effect, Group, Keys, Machine, Message, Phase, Record, Refused, Replica,
+        Request, Scope, Sequence, Settings, Signed, SignedRequest, Signer, View, Vote,
+    };
+
+    const NOW: Duration = Duration::from_secs(1);
+    const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
+    const VIEW: View = View(0);
+
+    /// Counts operations.
+    #[derive(Clone, Debug)]
+    pub(super) struct Counter(u64);
+
+    impl Machine for Counter {
+        fn apply(&mut self, _: &[u8]) -> Bytes {
+            self.0 += 1;
+            Bytes::copy_from_slice(&self.0.to_le_bytes())
+        }
+
+        fn encode(&self) -> Vec<u8> {
+            self.0.to_le_bytes().to_vec()
+        }
+
+        fn decode(bytes: &[u8]) -> Option<Self> {
+            Some(Self(u64::from_le_bytes(bytes.try_into().ok()?)))
+        }
+    }
+
+    fn signer(number: u64) -> Signer {
+        Signer::stand_in([u8::try_from(number).unwrap_or(0); 32])
+    }
+
+    fn group() -> Group {
+        Group::new((1..=4).map(NodeId::new)).expect("there are members")
+    }
+
+    fn keys() -> Keys {
+        let members = (1..=4).map(|node| (NodeId::new(node), signer(node).checker())).collect();
+        Keys::new(SCOPE, group(), members, BTreeMap::from([(ClientId(9), signer(9).checker())]))
+    }
+
+    /// Member 2 of four: a backup of the first view, of which member 1 is the primary.
+    fn backup() -> Replica<Counter> {
+        let mut replica = Replica::new(settings(), Counter(0));
+        replica.start(Duration::ZERO);
+        replica
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            checkpoint_every: 4,
+            window: 8,
+            ..Settings::new(NodeId::new(2), group(), [ClientId(9)])
+        }
+    }
+
+    fn effects(replica: &mut Replica<Counter>) -> Vec<Effect> {
+        std::iter::from_fn(|| replica.poll_effect()).collect()
+    }
+
+    fn request(number: u64) -> SignedRequest {
+        let request = Request { client: ClientId(9), number, operation: Bytes::new() };
+        signer(9).sign_request(SCOPE, request)
+    }
+
+    fn batch(number: u64) -> Batch {
+        Batch::new([request(number)])
+    }
+
+    fn hear(replica: &mut Replica<Counter>, by: u64, body: Message) {
+        let signed = signer(by).sign(SCOPE, NodeId::new(by), body);
+        replica.handle_message(NOW, keys().open(signed).expect("it is signed"));
+    }
+
+    fn vote(phase: Phase, sequence: u64, batch: &Batch) -> Vote {
+        Vote { phase, view: VIEW, sequence: Sequence(sequence), digest: batch.digest() }
+    }
+
+    fn propose(replica: &mut Replica<Counter>, sequence: u64, batch: &Batch) {
+        let vote = vote(Phase::Propose, sequence, batch);
+        hear(replica, 1, Message::Propose(vote, Some(batch.clone())));
+    }
+
+    fn says(replica: &mut Replica<Counter>, phase: Phase, by: &[u64], batch: &Batch) {
+        by.iter().for_each(|by| hear(replica, *by, Message::Vote(vote(phase, 1, batch))));
+    }
+
+    fn is_prepared(effects: &[Effect]) -> bool {
+        effects.iter().any(|effect| matches!(effect, Effect::Append(Record::Prepared(_))))
+    }
+
+    fn is_executed(effects: &[Effect]) -> bool {
+        effects.iter().any(|effect| matches!(effect, Effect::Executed { .. }))
+    }
+
+    fn accepted(effects: &[Effect]) -> usize {
+        let is_vote = |effect: &&Effect| matches!(effect, Effect::Append(Record::Accepted(..)));
+        effects.iter().filter(is_vote).count()
+    }
+
+    fn expect(is_right: bool, found: &[Effect]) -> Result<(), String> {
+        if is_right { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    pub(super) fn the_primary_counts_once() -> Result<(), String> {
+        let (mut replica, batch) = (backup(), batch(0));
+        propose(&mut replica, 1, &batch);
+        propose(&mut replica, 1, &batch);
+        says(&mut replica, Phase::Prepare, &[1, 1, 3, 3], &batch);
+        let found = effects(&mut replica);
+        expect(!is_prepared(&found), &found)?;
+        says(&mut replica, Phase::Prepare, &[4], &batch);
+        let found = effects(&mut replica);
+        expect(is_prepared(&found), &found)
+    }
+
+    pub(super) fn votes_to_commit_may_come_first() -> Result<(), String> {
+        let (mut replica, batch) = (backup(), batch(0));
+        says(&mut replica, Phase::Commit, &[1, 3, 4], &batch);
+        says(&mut replica, Phase::Prepare, &[3, 4], &batch);
+        propose(&mut replica, 1, &batch);
+        let found = effects(&mut replica);
+        expect(is_executed(&found), &found)
+    }
+
+    pub(super) fn a_vote_is_said_behind_its_record() -> Result<(), String> {
+        let (mut replica, batch) = (backup(), batch(0));
+        propose(&mut replica, 1, &batch);
+        let found = effects(&mut replica);
+        let record =
+            found.iter().position(|effect| matches!(effect, Effect::Append(Record::Accepted(..))));
+        let said = found.iter().position(|effect| matches!(effect, Effect::Say { .. }));
+        expect(record.is_some() && record < said, &found)
+    }
+
+    pub(super) fn of_two_proposals_the_first_counts() -> Result<(), String> {
+        let mut replica = backup();
+        propose(&mut replica, 1, &batch(0));
+        propose(&mut replica, 1, &batch(1));
+        let found = effects(&mut replica);
+        let is_evidence = found.iter().any(|effect| matches!(effect, Effect::Lied { .. }));
+        expect(accepted(&found) == 1 && is_evidence, &found)
+    }
+
+    pub(super) fn nothing_is_open_above_the_window() -> Result<(), String> {
+        let mut replica = backup();
+        propose(&mut replica, 8, &batch(0));
+        propose(&mut replica, 9, &batch(1));
+        let found = effects(&mut replica);
+        expect(accepted(&found) == 1, &found)
+    }
+
+    pub(super) fn a_restart_keeps_the_vote() -> Result<(), String> {
+        let mut replica = backup();
+        propose(&mut replica, 1, &batch(0));
+        let mut again = Replica::new(settings(), Counter(0));
+        for effect in effects(&mut replica) {
+            if let Effect::Append(record) = effect {
+                again.replay(record);
+            }
+        }
+        let (before, after) = (replica.records(), again.records());
+        again.start(NOW);
+        effects(&mut again);
+        propose(&mut again, 1, &batch(1));
+        let found = effects(&mut again);
+        expect(before == after && accepted(&found) == 0, &found)
+    }
+
+    pub(super) fn only_signed_words_enter() -> Result<(), String> {
+        let vote = Message::Vote(vote(Phase::Commit, 1, &batch(0)));
+        let stranger = signer(5).sign(SCOPE, NodeId::new(5), vote.clone());
+        let sibling = signer(3).sign(SCOPE, NodeId::new(4), vote.clone());
+        let elsewhere = signer(3).sign(Scope { cluster: 8, ..SCOPE }, NodeId::new(3), vote);
+        let found = [stranger, sibling, elsewhere].map(|signed| keys().open(signed).err());
+        let wanted = [Refused::Stranger, Refused::Signature, Refused::Signature].map(Some);
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    pub(super) fn a_batch_of_unsigned_requests_does_not_enter() -> Result<(), String> {
+        let forged = signer(3).sign_request(SCOPE, request(0).request);
+        let batch = Batch::new([forged.clone()]);
+        let body = Message::Propose(vote(Phase::Propose, 1, &batch), Some(batch));
+        let signed: Signed<Message> = signer(1).sign(SCOPE, NodeId::new(1), body);
+        let found = (keys().open(signed).err(), keys().open_request(forged).err());
+        let wanted = (Some(Refused::Request), Some(Refused::Request));
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+}
+
+macro_rules! tests {
+    ($($rule:ident)*) => {$(
+        #[test]
+        fn $rule() {
+            rules::$rule().unwrap();
+        }
+    )*};
+}
+
+tests! {
+    the_primary_counts_once
+    votes_to_commit_may_come_first
+    a_vote_is_said_behind_its_record
+    of_two_proposals_the_first_counts
+    nothing_is_open_above_the_window
+    a_restart_keeps_the_vote
+    only_signed_words_enter
+    a_batch_of_unsigned_requests_does_not_enter
+}
+
+/// The rules find what breaks them.
+#[test]
+fn each_broken_rule_is_found() {
+    use pbft::mutant::{Mutant, set};
+
+    type Rule = fn() -> Result<(), String>;
+    let broken: [(Mutant, Rule); 7] = [
+        (Mutant::EarlyCommitsDropped, rules::votes_to_commit_may_come_first),
+        (Mutant::PrimaryCountedTwice, rules::the_primary_counts_once),
+        (Mutant::VotesWithoutSender, rules::the_primary_counts_once),
+        (Mutant::VoteNotDurable, rules::a_vote_is_said_behind_its_record),
+        (Mutant::WatermarkOffByOne, rules::nothing_is_open_above_the_window),
+        (Mutant::VoteUnverified, rules::only_signed_words_enter),
+        (Mutant::RequestsUnsigned, rules::a_batch_of_unsigned_requests_does_not_enter),
+    ];
+    assert!(Mutant::BY_RULES.iter().all(|of| broken.iter().any(|(mutant, _)| mutant == of)));
+    for (mutant, rule) in broken {
+        set(Some(mutant));
+        let found = rule();
+        set(None);
+        assert!(found.is_err(), "{mutant:?} is not found");
+    }
+}
