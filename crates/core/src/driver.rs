@@ -18,6 +18,7 @@ mod handler;
 mod held;
 mod hold;
 mod load;
+mod logged;
 mod methods;
 mod outlet;
 mod own_starts;
@@ -73,6 +74,7 @@ use flush::Flusher;
 use gate::Gates;
 use held::HeldCancels;
 pub use load::Load;
+use logged::Logged;
 #[cfg(feature = "tower")]
 pub(crate) use methods::MakeRoom;
 pub(crate) use methods::{MethodEntry, MethodTable, room};
@@ -122,8 +124,7 @@ pub(crate) struct Driver {
     own_starts: OwnStarts,
     /// A reply has come through another node.
     has_relayed: AtomicBool,
-    /// Refused connections that are logged: peers choose how many there are.
-    refused: convoke_transport::parts::Seldom,
+    logged: Logged,
 }
 
 #[derive(Debug)]
@@ -237,7 +238,7 @@ impl Driver {
             flusher: Arc::default(),
             own_starts: OwnStarts::default(),
             has_relayed: AtomicBool::new(false),
-            refused: convoke_transport::parts::Seldom::per_second(8),
+            logged: Logged::default(),
         });
         #[cfg(feature = "metrics")]
         if driver.telemetry.meters.is_some() {

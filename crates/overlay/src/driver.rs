@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use convoke_core::NodeId;
+use convoke_core::seam::Seldom;
 use convoke_core::time::Timestamp;
 use convoke_core::transport::parts::Wakers;
 use convoke_core::transport::{Address, CloseReason, Hello, Listener, Transport};
@@ -61,6 +62,8 @@ pub(crate) struct Driver {
     dialling: Notify,
     /// Wakes those who wait for all links, or for all acknowledgements.
     changed: Notify,
+    /// Ends of flows that are logged: a network that fails chooses how many there are.
+    closed: Seldom,
 }
 
 /// State behind the lock.
@@ -84,6 +87,8 @@ pub(crate) struct State {
     is_leaving: bool,
     is_closed: bool,
     listeners: Vec<Box<dyn Listener>>,
+    /// Dropped frames that are logged: a site chooses how many there are.
+    dropped: Seldom,
 }
 
 /// Parts that a driver is made from.
@@ -121,6 +126,7 @@ impl Driver {
             is_leaving: false,
             is_closed: false,
             listeners: Vec::new(),
+            dropped: Seldom::per_second(8),
         };
         let driver = Arc::new_cyclic(|me_shared| Self {
             me: parts.me,
@@ -137,6 +143,7 @@ impl Driver {
             timer: Notify::new(),
             dialling: Notify::new(),
             changed: Notify::new(),
+            closed: Seldom::per_second(32),
         });
         driver.runtime.spawn(run_timer(driver.clone()));
         for site in (0..sites).map(site_of).filter(|site| *site > driver.me) {

@@ -54,7 +54,7 @@ pub use hello::{
 pub use inbound::{Delivered, FRAMES_PER_TURN, Inbound, hand_to};
 pub use lanes::{LANES, index};
 pub use life::{Closing, Life, LifeTerms, Stop, Verdict};
-pub use lifetime::{Carrier, Ends, Lifetime, keep_alive, note_closed};
+pub use lifetime::{Carrier, Ends, Lifetime, keep_alive};
 pub use opening::{Opening, RefusedHere, keep_alive_interval};
 pub use outbound::Outbound;
 pub use pipe::{Lost, Messages, Parts, Pipe, PipeConnection, read_messages};

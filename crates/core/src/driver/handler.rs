@@ -11,7 +11,6 @@ use bytes::Bytes;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed, Extension};
-use convoke_transport::parts::Seldom;
 
 use crate::caller::{Authorize, Caller};
 use crate::carrier::{self, REFERENCE_BYTES_MAX};
@@ -75,9 +74,7 @@ impl Driver {
         if matches!(asked, Ok(true)) {
             return None;
         }
-        // Callers choose how many there are.
-        static DENIED: Seldom = Seldom::per_second(8);
-        if let Some(left_out) = DENIED.pass() {
+        if let Some(left_out) = self.logged.denied.pass() {
             tracing::info!(?caller, method, panicked = asked.is_err(), left_out, "call denied");
         }
         Some(caller.denied(method))

@@ -83,7 +83,9 @@ impl Sink for Driver {
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let (peer, nonce) = (link.peer.node, link.nonce);
-        tracing::debug!(%peer, %reason, "connection closed");
+        if let Some(left_out) = self.logged.closed.pass() {
+            tracing::info!(%peer, nonce = nonce.0, %reason, left_out, "connection closed");
+        }
         let closed = {
             let mut state = self.state.lock();
             state.node.outbox_mut().full.remove(&peer);
@@ -104,7 +106,7 @@ impl Driver {
         match unwanted {
             Unwanted::ShuttingDown => tracing::debug!(%peer, scheme, reason, "connection refused"),
             _ => {
-                if let Some(left_out) = self.refused.pass() {
+                if let Some(left_out) = self.logged.refused.pass() {
                     tracing::warn!(
                         %peer, scheme, reason, left_out,
                         "connection refused: {unwanted}"

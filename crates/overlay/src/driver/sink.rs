@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_core::seam::Seldom;
 use convoke_core::time::Timestamp;
 use convoke_core::transport::{CloseReason, Connection, Hello, Lane, Link, Received, Sink};
 
@@ -98,7 +97,9 @@ impl Sink for Driver {
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let Some(site) = self.site_of(link.peer.node) else { return };
-        tracing::debug!(?site, %reason, "flow closed");
+        if let Some(left_out) = self.closed.pass() {
+            tracing::info!(?site, %reason, left_out, "flow closed");
+        }
         self.as_arc().with(|state, now| state.flow_closed(now, site, link));
         self.dialling.notify_waiters();
     }
@@ -158,16 +159,23 @@ impl State {
         match frame {
             Incoming::Data(frame) => {
                 if let Err(fault) = self.node.handle_frame(now, from, frame) {
-                    note_dropped(from, &fault);
+                    self.note_dropped(from, &fault);
                 }
             }
             Incoming::Control(message) => {
                 let Some(control) = &mut self.control else { return };
                 if let Err(fault) = control.handle_message(now, from, message) {
-                    note_dropped(from, &fault);
+                    self.note_dropped(from, &fault);
                 }
             }
             Incoming::Roster(_) => {} // It is the same.
+        }
+    }
+
+    /// Logs that something a site sent breaks the rules.
+    fn note_dropped(&self, from: Site, fault: &dyn std::fmt::Display) {
+        if let Some(left_out) = self.dropped.pass() {
+            tracing::warn!(?from, %fault, left_out, "a frame was dropped");
         }
     }
 
@@ -184,12 +192,4 @@ impl State {
 pub(super) async fn await_room(driver: Arc<Driver>, site: Site, connection: Arc<dyn Connection>) {
     std::future::poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
     driver.with(|state, now| state.has_room(now, site, &connection));
-}
-
-/// Logs that something a site sent breaks the rules. The site chooses how much there is.
-fn note_dropped(from: Site, fault: &dyn std::fmt::Display) {
-    static DROPPED: Seldom = Seldom::per_second(8);
-    if let Some(left_out) = DROPPED.pass() {
-        tracing::warn!(?from, %fault, left_out, "a frame was dropped");
-    }
 }

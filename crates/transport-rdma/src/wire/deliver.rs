@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use convoke_transport::parts::{Wakers, index, note_closed};
+use convoke_transport::parts::{Wakers, index};
 use convoke_transport::{Address, CloseReason, Connection, DialError, Received};
 use parking_lot::MutexGuard;
 use tokio::time::Instant;
@@ -245,7 +245,6 @@ impl<P: Provider> Wire<P> {
             match role {
                 Role::Open(open) => {
                     let link = open.handle.link();
-                    note_closed(link, &reason);
                     // Nothing of the connection is left that a panic could harm.
                     let _ = guarded(|| open.sink.on_closed(link, reason));
                 }

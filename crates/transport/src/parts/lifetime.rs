@@ -10,8 +10,7 @@ use super::chunk::Fault;
 use super::counters::LiveCounters;
 use super::life::Closing;
 use super::seats::Seat;
-use super::seldom::Seldom;
-use crate::{CloseReason, Connection, Lane, Link, Sink};
+use crate::{CloseReason, Connection, Lane, Sink};
 
 /// A connection that can be ended and is counted.
 pub trait Ends: Connection + 'static {
@@ -101,18 +100,7 @@ impl<C: Ends> Drop for Lifetime<C> {
             companion.abort();
         }
         self.connection.end(self.reason.clone());
-        let link = self.connection.link();
-        note_closed(link, &self.reason);
-        self.sink.on_closed(link, self.reason.clone());
-    }
-}
-
-/// Logs the end of a connection. Peers choose how many there are, so not of each in a flood.
-pub fn note_closed(link: &Link, reason: &CloseReason) {
-    static SELDOM: Seldom = Seldom::per_second(32);
-    if let Some(left_out) = SELDOM.pass() {
-        let (peer, nonce) = (link.peer.node, link.nonce.0);
-        tracing::info!(%peer, nonce, %reason, left_out, "connection closed");
+        self.sink.on_closed(self.connection.link(), self.reason.clone());
     }
 }
 

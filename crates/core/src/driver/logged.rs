@@ -1,0 +1,25 @@
+//! Log lines that others cause: so many a second of each endpoint, so that in a process of several
+//! none of them takes the lines of another.
+
+use convoke_transport::parts::Seldom;
+
+/// Bounds of the lines of one endpoint.
+#[derive(Debug)]
+pub(super) struct Logged {
+    /// Connections that it refused.
+    pub(super) refused: Seldom,
+    /// Connections that ended. More than of the others: a restart of a large cluster ends many.
+    pub(super) closed: Seldom,
+    /// Calls that its rule denied.
+    pub(super) denied: Seldom,
+}
+
+impl Default for Logged {
+    fn default() -> Self {
+        Self {
+            refused: Seldom::per_second(8),
+            closed: Seldom::per_second(32),
+            denied: Seldom::per_second(8),
+        }
+    }
+}
