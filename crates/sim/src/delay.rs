@@ -36,7 +36,7 @@ use std::time::Duration;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_transport::{
     Address, BoxFuture, CloseReason, Connection, DialError, Hello, Link, ListenError, Listener,
-    Received, Sink, Transport,
+    Order, Received, Sink, Transport,
 };
 use parking_lot::Mutex;
 
@@ -150,6 +150,14 @@ impl Sink for DelayedSink {
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String> {
         self.inner.on_batch(&self.find(Arc::clone(from)), frames)
+    }
+
+    fn order(&self, head: &[u8]) -> Order {
+        self.inner.order(head)
+    }
+
+    fn group(&self, head: &[u8]) -> u64 {
+        self.inner.group(head)
     }
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {

@@ -192,6 +192,7 @@ mod tests {
             control_window,
             data_window,
             keep_alive_timeout,
+            flow: None,
         };
         let limits = config.limits(&theirs);
         assert!(limits.batch_bytes > limits.chunk_bytes_max);

@@ -80,6 +80,7 @@ pub(crate) fn decode(message: Bytes) -> Result<Greeting, HelloError> {
         control_window: u32::MAX,
         data_window: u32::MAX,
         keep_alive_timeout: Duration::from_millis(wire.keep_alive_timeout_ms.into()),
+        flow: None,
     };
     greeting.checked()
 }
@@ -102,6 +103,7 @@ mod tests {
             control_window: u32::MAX,
             data_window: u32::MAX,
             keep_alive_timeout: Duration::from_secs(10),
+            flow: None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! The knobs, their defaults, and the relations between them.
 
 use convoke_transport::parts::{
-    CHUNK_BYTES_MIN, Greeting, LENGTH_MAX, QueueLimits, Settings, SettingsError as ConfigError,
-    WINDOW_BYTES_MIN,
+    CHUNK_BYTES_MIN, FLOWS_MAX, Greeting, LENGTH_MAX, PREFIX_BYTES_MAX, QueueLimits, Settings,
+    SettingsError as ConfigError, WINDOW_BYTES_MIN,
 };
 
 use crate::TcpTransport;
@@ -19,6 +19,7 @@ const BATCH_BYTES: usize = 128 * 1024;
 /// | [`dial_timeout`](Self::dial_timeout), [`handshake_timeout`](Self::handshake_timeout) | 3 s, 5 s |
 /// | [`frame_bytes_max`](Self::frame_bytes_max), [`chunk_bytes`](Self::chunk_bytes) | 4 MiB + 64 KiB, 64 KiB |
 /// | [`data_window_bytes`](Self::data_window_bytes), [`control_window_bytes`](Self::control_window_bytes) | 1 MiB, 64 KiB |
+/// | [`flows`](Self::flows) | 1 |
 /// | [`send_buffer_bytes_soft`](Self::send_buffer_bytes_soft), [`send_buffer_bytes_hard`](Self::send_buffer_bytes_hard) | 1 MiB, 16 MiB |
 /// | [`control_reserve_bytes`](Self::control_reserve_bytes) | 1 MiB |
 /// | [`send_bytes_total_max`](Self::send_bytes_total_max) | 256 MiB |
@@ -37,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) chunk_bytes: u32,
     pub(crate) data_window_bytes: u32,
     pub(crate) control_window_bytes: u32,
+    pub(crate) flows: u8,
     pub(crate) security: Security,
 }
 
@@ -47,6 +49,7 @@ impl Default for Config {
             chunk_bytes: 64 << 10,
             data_window_bytes: 1 << 20,
             control_window_bytes: 64 << 10,
+            flows: 1,
             security: Security::default(),
         }
     }
@@ -93,6 +96,17 @@ impl TcpTransportBuilder {
         self
     }
 
+    /// Number of sockets of a connection, at most 32. Default 1. Two ends agree on the smaller of
+    /// their numbers; connections within this host always have one. More than one is for networks
+    /// that cap each flow, or lose packets: calls spread over the flows, and those of ordered
+    /// methods are put back in order where they arrive. Each flow has the windows, and the read
+    /// buffer, of a connection; the send buffer is that of all flows together. A frame costs a few
+    /// bytes more, about one for each other flow, and a copy of its head.
+    pub fn flows(mut self, count: u8) -> Self {
+        self.config.flows = count;
+        self
+    }
+
     /// Checks the relations and makes the transport.
     ///
     /// # Errors
@@ -124,6 +138,19 @@ impl Config {
         }
     }
 
+    /// The same for one of so many flows: what waits is bounded for all of them together, and a
+    /// frame has more before it.
+    pub(crate) fn limits_of_flow(&self, theirs: &Greeting, flows: usize) -> QueueLimits {
+        let mut limits = self.limits(theirs);
+        limits.send.frame_bytes_max += PREFIX_BYTES_MAX as usize;
+        for lane in &mut limits.send.lanes {
+            lane.soft_bytes = (lane.soft_bytes / flows).max(1);
+            let hard_bytes_min = lane.soft_bytes + limits.send.frame_bytes_max;
+            lane.hard_bytes = (lane.hard_bytes / flows).max(hard_bytes_min.min(lane.hard_bytes));
+        }
+        limits
+    }
+
     /// Grants of this end: the largest chunk, and the windows of the lanes.
     pub(crate) fn grants(&self) -> (u32, [u32; 2]) {
         (self.chunk_bytes, [self.control_window_bytes, self.data_window_bytes])
@@ -135,6 +162,8 @@ impl Config {
             (self.chunk_bytes > LENGTH_MAX, "chunk_bytes is above 256 MiB"),
             (self.data_window_bytes < WINDOW_BYTES_MIN, "data_window_bytes is below 4 KiB"),
             (self.control_window_bytes < WINDOW_BYTES_MIN, "control_window_bytes is below 4 KiB"),
+            (self.flows == 0, "flows is zero"),
+            (self.flows > FLOWS_MAX, "flows is above 32"),
         ];
         self.common.check("TCP", &rules)
     }
@@ -157,5 +186,7 @@ mod tests {
         let message = builder.build().unwrap_err().to_string();
         assert!(message.contains("TCP") && message.contains("keep_alive_interval"), "{message}");
         assert!(TcpTransport::builder().chunk_bytes(100).build().is_err());
+        assert!(TcpTransport::builder().flows(0).build().is_err());
+        assert!(TcpTransport::builder().flows(33).build().is_err());
     }
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use convoke_transport::parts::{
-    Batch, Carrier, Closing, Duty, Ends, Fault, LiveCounters, Outbound, QueueLimits, SLICES_MAX,
-    SendQueue, SendShare,
+    Batch, Carrier, Closing, Duty, Ends, Fault, Flow, LiveCounters, Outbound, QueueLimits,
+    SLICES_MAX, SendQueue, SendShare,
 };
 use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
 
@@ -235,13 +235,13 @@ impl<P: Platform> Ends for TcpConnection<P> {
         drop(gone);
         woken.wake();
     }
-
-    fn counts(&self) -> &LiveCounters {
-        &self.counts
-    }
 }
 
 impl<P: Platform> Carrier for TcpConnection<P> {
+    fn counts(&self) -> &LiveCounters {
+        &self.counts
+    }
+
     fn closing(&self) -> Option<Closing> {
         self.out.lock().outbound.closing()
     }
@@ -262,6 +262,12 @@ impl<P: Platform> Carrier for TcpConnection<P> {
     fn keep_alive(&self) {
         self.out.lock().outbound.queue.keep_alive();
         self.flush();
+    }
+}
+
+impl<P: Platform> Flow for TcpConnection<P> {
+    fn wake_reader(&self) {
+        self.reader_signal.notify_one();
     }
 }
 

@@ -42,7 +42,7 @@ impl Dial {
         let Self { config, admission, address, expected, sink } = self;
         let handshake = async {
             let socket = stream.dialled(&config.security, &address).await?;
-            handshake::dial(&config, &admission, socket, expected, sink).await
+            handshake::dial(&config, &admission, socket, expected, sink, &address).await
         };
         match timeout(config.common.handshake_timeout, handshake).await {
             Ok(shaken) => shaken.map_err(|error| {

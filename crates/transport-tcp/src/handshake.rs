@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::parts::{
-    Admission, ENVELOPE_BYTES, Foreign, Greeting, HelloError, Inbound, Lifetime, Opening,
+    Admission, ENVELOPE_BYTES, Foreign, Greeting, HelloError, Inbound, Lifetime, NoValve, Opening,
     RefusedHere, Seat, TLS_REFUSAL, Words, decode_envelope, keep_alive_interval, put_goodbye,
     refusal,
 };
@@ -18,6 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::config::Config;
 use crate::connection::TcpConnection;
+use crate::flows::{self, Joiner, Joining};
 use crate::fresh::Fresh;
 use crate::reader::{self, Terms};
 use crate::socket::Socket;
@@ -38,6 +39,8 @@ pub(crate) enum HandshakeError {
     RefusedHere(String),
     #[error("it is {found}, not {expected}")]
     WrongNode { expected: NodeId, found: NodeId },
+    #[error("a flow of its connection: {0}")]
+    Flow(&'static str),
 }
 
 impl HandshakeError {
@@ -47,7 +50,7 @@ impl HandshakeError {
             Self::Network(_) | Self::Hello(HelloError::NotConvoke(_)) => true,
             #[cfg(feature = "tls")]
             Self::Tls(error) => error.is_noise(),
-            Self::Hello(_) | Self::RefusedHere(_) | Self::WrongNode { .. } => false,
+            Self::Hello(_) | Self::RefusedHere(_) | Self::WrongNode { .. } | Self::Flow(_) => false,
         }
     }
 
@@ -89,8 +92,10 @@ pub(crate) async fn dial(
     mut stream: Socket,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
+    address: &Address,
 ) -> Result<Arc<dyn Connection>, HandshakeError> {
-    let mine = greeting(config, &*sink, &stream)?;
+    let mut mine = greeting(config, &*sink, &stream)?;
+    mine.flow = flows::offered(config, &stream);
     // When the other end refused and closed already, the write fails and its text is still there.
     let sent = stream.write_all(&mine.encode()).await;
     let theirs = match (read_greeting(&mut stream).await, sent) {
@@ -103,13 +108,21 @@ pub(crate) async fn dial(
             Err(HandshakeError::WrongNode { expected, found: theirs.hello.node })
         }
         (Ok(principal), _) => {
+            if let Some(flow) = theirs.flow.filter(|_| mine.flow.is_some()) {
+                let first = flows::First { config, admission, sink, mine, theirs, principal };
+                return first.dial_others(stream, flow, address).await;
+            }
             let opening = opening(&stream, (&mine, &theirs), true, (principal, stream.remote()));
             open(config, admission, &opening, &sink, None)
                 .map_err(|RefusedHere(text)| HandshakeError::RefusedHere(text))
         }
     };
     match refused {
-        Ok(lifetime) => Ok(reader::start(lifetime, stream, terms(config, &mine, &theirs))),
+        Ok(lifetime) => {
+            let handle = Arc::clone(lifetime.handle());
+            reader::start(lifetime, &NoValve, stream, terms(config, &mine, &theirs));
+            Ok(handle)
+        }
         Err(error) => {
             let text = match &error {
                 HandshakeError::RefusedHere(text) => text.clone(),
@@ -129,6 +142,7 @@ pub(crate) async fn dial(
 pub(crate) async fn accept(
     config: &Config,
     admission: &Admission,
+    joining: &Joining,
     mut stream: Socket,
     sink: Arc<dyn Sink>,
 ) -> Result<(), HandshakeError> {
@@ -148,8 +162,25 @@ pub(crate) async fn accept(
             return Err(error);
         }
     };
+    if let Some(flow) = theirs.flow.filter(|flow| flow.index > 0) {
+        let joiner = Joiner { stream, theirs, principal };
+        let Err(joiner) = joining.bring(flow, joiner) else { return Ok(()) };
+        refuse(joiner.stream, &flows::UNKNOWN.to_string(), config).await;
+        return Err(flows::UNKNOWN);
+    }
     let (mine, remote) = (greeting(config, &*sink, &stream)?, stream.remote());
     let name = PeerName::of(theirs.hello.node, principal.as_ref(), remote.as_ref());
+    if let Some(flow) = flows::agreed(config, &stream, &theirs) {
+        let seat = match admission.accept(name) {
+            Ok(seat) => seat,
+            Err(text) => {
+                refuse(stream, &text, config).await;
+                return Err(HandshakeError::RefusedHere(text));
+            }
+        };
+        let first = flows::First { config, admission, sink, mine, theirs, principal };
+        return first.accept_others(stream, flow, joining, seat).await;
+    }
     let opening = opening(&stream, (&mine, &theirs), false, (principal, remote));
     let opened = admission.accept(name).and_then(|seat| {
         let opened = open(config, admission, &opening, &sink, Some(seat));
@@ -163,7 +194,7 @@ pub(crate) async fn accept(
         }
     };
     match stream.write_all(&mine.encode()).await {
-        Ok(()) => _ = reader::start(lifetime, stream, terms(config, &mine, &theirs)),
+        Ok(()) => reader::start(lifetime, &NoValve, stream, terms(config, &mine, &theirs)),
         Err(error) => lifetime.end(CloseReason::Network(error.to_string())),
     }
     Ok(())
@@ -186,13 +217,13 @@ async fn answer(mut stream: Socket, error: &HelloError, config: &Config) {
     }
 }
 
-async fn refuse(mut stream: Socket, text: &str, config: &Config) {
+pub(crate) async fn refuse(mut stream: Socket, text: &str, config: &Config) {
     if stream.write_all(&refusal(text)).await.is_ok() {
         linger(stream, config.common.close_grace).await;
     }
 }
 
-async fn say_goodbye(mut stream: Socket, text: String, grace: Duration) {
+pub(crate) async fn say_goodbye(mut stream: Socket, text: String, grace: Duration) {
     let mut goodbye = bytes::BytesMut::new();
     put_goodbye(&mut goodbye, Words::WITH_CREDIT, &text);
     if stream.write_all(&goodbye).await.is_ok() {
@@ -200,7 +231,7 @@ async fn say_goodbye(mut stream: Socket, text: String, grace: Duration) {
     }
 }
 
-async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> {
+pub(crate) async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> {
     let mut envelope = [0; ENVELOPE_BYTES];
     stream.read_exact(&mut envelope).await?;
     let announced = decode_envelope(&envelope)?;
@@ -209,12 +240,12 @@ async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> 
     Ok(announced.decode(&body)?)
 }
 
-fn greeting(config: &Config, sink: &dyn Sink, stream: &Socket) -> io::Result<Greeting> {
+pub(crate) fn greeting(config: &Config, sink: &dyn Sink, stream: &Socket) -> io::Result<Greeting> {
     let local = stream.local_ip()?;
     Ok(Greeting::of(sink, &config.common, local, rand::random(), config.grants()))
 }
 
-fn opening<'a>(
+pub(crate) fn opening<'a>(
     stream: &Socket,
     (mine, theirs): (&'a Greeting, &'a Greeting),
     is_dialler: bool,
@@ -238,9 +269,19 @@ fn open(
 }
 
 fn terms(config: &Config, mine: &Greeting, theirs: &Greeting) -> Terms {
+    terms_of(config, mine, theirs, mine.hello.frame_bytes_max)
+}
+
+/// Terms of a socket over which frames of so many bytes come.
+pub(crate) fn terms_of(
+    config: &Config,
+    mine: &Greeting,
+    theirs: &Greeting,
+    frame_bytes_max: u32,
+) -> Terms {
     let windows = [mine.control_window, mine.data_window];
     Terms {
-        inbound: Inbound::new(mine.hello.frame_bytes_max, mine.chunk_bytes_max, Some(windows)),
+        inbound: Inbound::new(frame_bytes_max, mine.chunk_bytes_max, Some(windows)),
         life: config.common.life_terms(),
         keep_alive_interval: keep_alive_interval(&config.common, theirs),
     }

@@ -131,7 +131,8 @@
 //!
 //! Parts without I/O are in [`convoke_transport::parts`]. Here are `connection` and `platform`,
 //! what that stands on; `writer`, `reader`, `handshake`, `dial`, `listener`; `socket`, what differs
-//! with TLS and within this host, and `fresh`, the same before the hello; `unix`, whose file is
+//! with TLS and within this host, and `fresh`, the same before the hello; `flows`, how a
+//! connection gets several sockets; `unix`, whose file is
 //! whose; `tls`. Certificates, and whom they prove, are in `convoke_transport::identity`.
 //!
 //! [`Fault`]: convoke_transport::CloseReason::Fault
@@ -141,6 +142,7 @@
 mod config;
 mod connection;
 mod dial;
+mod flows;
 mod fresh;
 mod handshake;
 mod listener;

@@ -9,6 +9,7 @@ use convoke_transport::{Address, ListenError, Listener, Sink};
 use tokio::time::timeout;
 
 use crate::config::Config;
+use crate::flows::Joining;
 use crate::fresh::Fresh;
 use crate::handshake;
 #[cfg(unix)]
@@ -23,6 +24,7 @@ struct TcpTransportListener<L> {
 struct Acceptor {
     config: Arc<Config>,
     admission: Arc<Admission>,
+    joining: Joining,
     sink: Arc<dyn Sink>,
     refusals: Refusals,
 }
@@ -40,7 +42,8 @@ pub(crate) async fn listen(
         .map_err(|message| ListenError::Identity { address: address.clone(), message })?;
     let failed = |message: String| ListenError::Bind { address: address.clone(), message };
     let backlog = config.common.listen_backlog;
-    let acceptor = Acceptor { config, admission, sink, refusals: Refusals::new() };
+    let (joining, refusals) = (Joining::default(), Refusals::new());
+    let acceptor = Acceptor { config, admission, joining, sink, refusals };
     #[cfg(unix)]
     if address.scheme() == unix::SCHEME {
         let listener =
@@ -98,7 +101,7 @@ impl Acceptor {
         let handshake = async {
             let socket = stream.accepted(&self.config).await?;
             let sink = Arc::clone(&self.sink);
-            handshake::accept(&self.config, &self.admission, socket, sink).await
+            handshake::accept(&self.config, &self.admission, &self.joining, socket, sink).await
         };
         match timeout(self.config.common.handshake_timeout, handshake).await {
             Ok(Ok(())) => {}

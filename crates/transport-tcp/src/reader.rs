@@ -5,15 +5,16 @@
 //! of a frame that has come so far. Frames are slices of the read buffer; a frame of several chunks
 //! is put together in its own.
 
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use convoke_transport::CloseReason;
 use convoke_transport::parts::{
-    Ends, FRAMES_PER_TURN, Inbound, Life, LifeTerms, Lifetime, Verdict,
+    Carrier, FRAMES_PER_TURN, Inbound, Life, LifeTerms, Lifetime, Stop, Valve, Verdict,
 };
-use convoke_transport::{CloseReason, Connection};
 use tokio::io::{self, AsyncReadExt};
 use tokio::time::{Instant, sleep_until};
 
@@ -34,14 +35,15 @@ pub(crate) struct Terms {
     pub(crate) keep_alive_interval: Duration,
 }
 
-/// Carries frames from now on. The hello is out.
+/// Carries frames from now on. The hello is out. The valve is before the sink of the lifetime.
 pub(crate) fn start(
     mut lifetime: Lifetime<TcpConnection>,
+    valve: impl Deref<Target: Valve + Sized> + Send + 'static,
     stream: Socket,
     terms: Terms,
-) -> Arc<dyn Connection> {
+) {
     let (read_half, write_half) = stream.into_split();
-    let (connection, handle) = (Arc::clone(lifetime.connection()), Arc::clone(lifetime.handle()));
+    let connection = Arc::clone(lifetime.connection());
     let writer = writer::run(Arc::clone(&connection), terms.keep_alive_interval);
     lifetime.accompany(tokio::spawn(writer).abort_handle());
     connection.start(write_half);
@@ -51,18 +53,19 @@ pub(crate) fn start(
         buffer: BytesMut::new(),
         inbound: terms.inbound,
         has_more: false,
+        valve,
     };
     tokio::spawn(reader.run());
-    handle
 }
 
-struct Reader {
+struct Reader<V> {
     life: Life<TcpConnection>,
     half: ReadHalf,
     buffer: BytesMut,
     inbound: Inbound,
     /// The buffer has frames that the sink was not given yet.
     has_more: bool,
+    valve: V,
 }
 
 enum Event {
@@ -71,7 +74,7 @@ enum Event {
     Timer,
 }
 
-impl Reader {
+impl<V: Deref<Target: Valve + Sized>> Reader<V> {
     async fn run(mut self) {
         let connection = Arc::clone(self.life.lifetime().connection());
         let mut signal = pin!(connection.reader_signal.notified());
@@ -89,7 +92,7 @@ impl Reader {
                     signal.set(connection.reader_signal.notified());
                     self.life.on_signal(Instant::now());
                     timer.as_mut().reset(self.life.deadline());
-                    None
+                    self.on_news()
                 }
                 Event::Read(read) => {
                     let mut end = self.on_read(read);
@@ -110,6 +113,22 @@ impl Reader {
             }
         };
         self.life.end(reason);
+    }
+
+    /// What waits at the valve may have waited long enough.
+    fn on_news(&mut self) -> Option<CloseReason> {
+        if !self.valve.is_shut() {
+            return None;
+        }
+        let stop = match self.life.on_bytes(Instant::now()) {
+            Verdict::End(reason) => return Some(reason),
+            Verdict::Drop => None,
+            Verdict::Deliver => self.valve.resume().err().map(Stop::Fault),
+        };
+        if !self.valve.is_shut() {
+            self.inbound.release(&**self.life.lifetime().connection());
+        }
+        stop.and_then(|stop| self.life.delivered(Some(stop), Instant::now()))
     }
 
     fn on_read(&mut self, read: io::Result<usize>) -> Option<CloseReason> {
@@ -134,7 +153,9 @@ impl Reader {
             }
             Verdict::Deliver => {
                 let lifetime = self.life.lifetime();
-                let delivered = self.inbound.deliver(&mut self.buffer, FRAMES_PER_TURN, lifetime);
+                let (valve, buffer) = (&*self.valve, &mut self.buffer);
+                let delivered =
+                    self.inbound.deliver_through(valve, buffer, FRAMES_PER_TURN, lifetime);
                 self.has_more = delivered.has_more;
                 delivered.stop
             }

@@ -5,9 +5,9 @@
 //! whoever has the duty to write. A write does not wait: it takes bytes or would block.
 
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
 #[cfg(unix)]
 use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -119,6 +119,25 @@ impl Socket {
             Self::Tls(stream) => stream.local_addr(),
         };
         address.map(|address| address.ip())
+    }
+
+    /// True for one within this host.
+    pub(crate) fn is_within_host(&self) -> bool {
+        #[cfg(unix)]
+        return matches!(self, Self::Unix(_));
+        #[cfg(not(unix))]
+        false
+    }
+
+    /// The socket address of the other end.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Plain(stream) => stream.peer_addr(),
+            #[cfg(unix)]
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.peer_addr(),
+        }
     }
 
     /// Principal that the peer, which claims to be `claimed`, has proven to be; nobody without TLS.

@@ -44,6 +44,25 @@ async fn tcp_keeps_them_with_the_smallest_chunks_and_windows() {
     keeps_the_promises(Kind::Tcp, smallest_chunks_and_windows()).await;
 }
 
+/// The same for both ends.
+fn over_flows(builder: &TcpTransportBuilder, count: u8) -> Setup {
+    let transport = || Arc::new(builder.clone().flows(count).build().expect("it is legal"));
+    let listen = "tcp://127.0.0.1:0".parse().expect("it is an address");
+    Setup { listening: transport(), dialling: transport(), listen }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tcp_keeps_the_promises_over_several_flows() {
+    let setup = over_flows(&TcpTransport::builder(), 4);
+    conformance::all(|| setup.clone()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tcp_keeps_them_over_several_flows_with_the_smallest_chunks_and_windows() {
+    let setup = over_flows(&smallest_chunks_and_windows(), 3);
+    conformance::all(|| setup.clone()).await;
+}
+
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn unix_keeps_the_promises_of_a_transport() {
@@ -85,6 +104,15 @@ async fn tls_keeps_the_promises_of_a_transport() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tls_keeps_them_with_the_smallest_chunks_and_windows() {
     let setup = over_tls(smallest_chunks_and_windows());
+    conformance::all(|| setup.clone()).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tls_keeps_the_promises_over_several_flows() {
+    // Sixty-four connections at once are 256 handshakes of TLS.
+    let patient = TcpTransport::builder().handshake_timeout(conformance::PATIENCE);
+    let setup = over_tls(patient.flows(4));
     conformance::all(|| setup.clone()).await;
 }
 
@@ -150,6 +178,11 @@ async fn notices_a_process_that_hangs(kind: Kind) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_process_that_hangs_is_noticed_over_tcp() {
     notices_a_process_that_hangs(Kind::Tcp).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_process_that_hangs_is_noticed_over_several_flows() {
+    conformance::a_hung_process_is_noticed(|| over_flows(&attentive(), 4)).await;
 }
 
 #[cfg(unix)]

@@ -20,7 +20,8 @@ pub struct Received {
 /// Order that a received frame keeps with others of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// With all: it passes none, and none passes it.
+    /// With all: it passes none, and none passes it. Where a connection has several flows, a
+    /// frame of another [`Sink::group`] that was sent after it may.
     Lane,
     /// With those of the same number, such as the frames of one call, and with those of
     /// [`Order::Lane`].
@@ -164,7 +165,8 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// zeroed before and may be those of an earlier frame to the same peer.
     ///
     /// # Errors
-    /// [`NotWritable`]; then `write` was not called.
+    /// [`NotWritable`]; then nothing was taken, and `write` was not called, unless that was needed
+    /// to learn which flow of the connection is full.
     fn append(
         &self,
         lane: Lane,
@@ -223,11 +225,21 @@ pub trait Sink: Send + Sync + fmt::Debug {
     ) -> Result<(), String>;
 
     /// Order that a frame of the data lane keeps, told by its first
-    /// [`ORDER_HEAD_BYTES`](crate::ORDER_HEAD_BYTES). Asked
-    /// only while a large frame before it is not complete.
+    /// [`ORDER_HEAD_BYTES`](crate::ORDER_HEAD_BYTES). Asked only while a frame before it is not
+    /// complete: a large one, or one that takes another flow.
     fn order(&self, head: &[u8]) -> Order {
         let _ = head;
         Order::Lane
+    }
+
+    /// Group of a frame of the data lane that this end sends, told by its first bytes: frames of
+    /// one group keep their order where a connection has several flows. Not asked of one that has
+    /// a single flow. Default: that of [`Order::Group`], else one for all.
+    fn group(&self, head: &[u8]) -> u64 {
+        match self.order(head) {
+            Order::Group(group) => group,
+            Order::Lane => 0,
+        }
     }
 
     /// The connection ended; nothing follows.

@@ -17,6 +17,7 @@ mod chunk;
 mod counters;
 mod credit;
 mod duty;
+mod flows;
 mod heartbeat;
 mod hello;
 mod inbound;
@@ -45,13 +46,14 @@ pub use chunk::{
 pub use counters::{Count, LiveCounters};
 pub use credit::{ReceiveCredit, SendCredit};
 pub use duty::Duty;
+pub use flows::{FLOWS_MAX, Flow, Flows, Inlet, PREFIX_BYTES_MAX};
 pub use heartbeat::{Beat, Heartbeat};
 pub use hello::{
-    ADDRESSES_MAX, Announced, BODY_BYTES_MAX, CHUNK_BYTES_MIN, ENVELOPE_BYTES, Foreign, Greeting,
-    HelloError, KEEP_ALIVE_TIMEOUT_MIN, TLS_REFUSAL, WINDOW_BYTES_MIN, decode_envelope, dialable,
-    refusal,
+    ADDRESSES_MAX, Announced, BODY_BYTES_MAX, CHUNK_BYTES_MIN, ENVELOPE_BYTES, FlowHello, Foreign,
+    Greeting, HelloError, KEEP_ALIVE_TIMEOUT_MIN, TLS_REFUSAL, WINDOW_BYTES_MIN, decode_envelope,
+    dialable, refusal,
 };
-pub use inbound::{Delivered, FRAMES_PER_TURN, Inbound, hand_to};
+pub use inbound::{Delivered, FRAMES_PER_TURN, Inbound, NoValve, Valve, hand_to};
 pub use lanes::{LANES, index};
 pub use life::{Closing, Life, LifeTerms, Stop, Verdict};
 pub use lifetime::{Carrier, Ends, Lifetime, keep_alive};

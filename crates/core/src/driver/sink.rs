@@ -81,6 +81,11 @@ impl Sink for Driver {
         Order::Group(glance.call.origin.0 ^ glance.call.seq)
     }
 
+    /// All frames of a call, in whichever method's order its request is.
+    fn group(&self, head: &[u8]) -> u64 {
+        Glance::of(head).map_or(0, |glance| glance.call.origin.0 ^ glance.call.seq)
+    }
+
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let (peer, nonce) = (link.peer.node, link.nonce);
         if let Some(left_out) = self.logged.closed.pass() {

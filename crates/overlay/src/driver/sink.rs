@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_core::time::Timestamp;
-use convoke_core::transport::{CloseReason, Connection, Hello, Lane, Link, Received, Sink};
+use convoke_core::transport::{CloseReason, Connection, Hello, Lane, Link, Order, Received, Sink};
 
 use crate::control::ControlMessage;
 use crate::event::LinkEvent;
@@ -93,6 +93,12 @@ impl Sink for Driver {
             frames.into_iter().for_each(|frame| state.take(now, site, frame));
         });
         Ok(())
+    }
+
+    /// Frames of one site may pass each other.
+    fn order(&self, head: &[u8]) -> Order {
+        let mix = |number: u64, byte: &u8| number.wrapping_mul(31).wrapping_add(u64::from(*byte));
+        Order::Group(head.iter().fold(0, mix))
     }
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {

@@ -378,10 +378,6 @@ impl Ends for QuicConnection {
         self.quic.close(CLOSE_CODE, cut_text(&text, TEXT_BYTES_MAX).as_bytes());
         self.abandon(reason, false);
     }
-
-    fn counts(&self) -> &LiveCounters {
-        &self.counts
-    }
 }
 
 impl fmt::Debug for QuicConnection {

@@ -36,6 +36,7 @@ macro_rules! over_every_socket {
     };
 }
 
+mod flows;
 mod frames;
 mod handshake;
 mod life;

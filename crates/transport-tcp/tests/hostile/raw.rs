@@ -217,6 +217,11 @@ pub(crate) fn frame(kind: u32, lane: u32, body: &[u8]) -> Vec<u8> {
 
 /// The hello of a node with the usual limits.
 pub(crate) fn hello(node: u64) -> Vec<u8> {
+    hello_with(node, &[])
+}
+
+/// The same with more behind it.
+pub(crate) fn hello_with(node: u64, more: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u64_le(node);
     body.put_u64_le(1);
@@ -225,6 +230,7 @@ pub(crate) fn hello(node: u64) -> Vec<u8> {
         body.put_u32_le(limit);
     }
     body.put_u8(0);
+    body.put_slice(more);
     envelope(1, 0, &body)
 }
 

@@ -5,6 +5,7 @@
 mod certificates;
 #[path = "../../../transport/tests/support/credulous.rs"]
 mod credulous;
+mod flows;
 mod foreign;
 #[path = "../../../transport/tests/support/identities.rs"]
 mod identities;

@@ -235,6 +235,16 @@ impl Sink for Recorder {
         (self.order)(head)
     }
 
+    /// That of its order; of those in the order of the lane any, so that they spread over the flows
+    /// of a connection.
+    fn group(&self, head: &[u8]) -> u64 {
+        let mix = |group: u64, byte: &u8| group.wrapping_mul(31).wrapping_add(u64::from(*byte));
+        match self.order(head) {
+            Order::Group(group) => group,
+            Order::Lane => head.iter().fold(0, mix),
+        }
+    }
+
     fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());

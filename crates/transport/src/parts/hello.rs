@@ -15,8 +15,15 @@
 //!  count of addresses u8, at most 16 | per address: length u8, text
 //! ```
 //!
+//! An end that may have several flows ([`Flows`](super::Flows)) goes on with
+//!
+//! ```text
+//!  flow count u8 | flow index u8 | connection u64 | secret u128
+//! ```
+//!
 //! Bytes that follow are for later additions and ignored.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut};
@@ -27,7 +34,7 @@ use crate::{Address, Hello, sockets};
 
 /// Before every hello and refusal.
 pub const ENVELOPE_BYTES: usize = 14;
-/// Longest body; a hello with 16 longest addresses takes 4,141 bytes.
+/// Longest body; a hello with 16 longest addresses and a flow takes 4,167 bytes.
 pub const BODY_BYTES_MAX: u16 = 8 * 1024;
 /// Most advertised addresses of one node; more are left out.
 pub const ADDRESSES_MAX: usize = 16;
@@ -132,6 +139,55 @@ pub struct Greeting {
     pub data_window: u32,
     /// After this long without a byte the sender of the greeting gives up.
     pub keep_alive_timeout: Duration,
+    /// The flow that it opens, of an end that may have several.
+    pub flow: Option<FlowHello>,
+}
+
+/// Part of a greeting that says which flow of a connection it opens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FlowHello {
+    /// Number of flows: of the first greeting as many as the dialler may have, then the smaller
+    /// of that and what the other end may have.
+    pub count: u8,
+    /// The flow, from 0.
+    pub index: u8,
+    /// Number of the connection at the end that accepts; 0 in the first greeting.
+    pub connection: u64,
+    /// Secret of the connection, which that end draws: who knows it may join. 0 in the first
+    /// greeting.
+    pub secret: u128,
+}
+
+impl FlowHello {
+    const BYTES: usize = 26;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.count);
+        out.put_u8(self.index);
+        out.put_u64_le(self.connection);
+        out.put_u128_le(self.secret);
+    }
+
+    /// One flow, or bytes that are too short, say nothing.
+    fn decode(mut rest: &[u8]) -> Result<Option<Self>, HelloError> {
+        if rest.len() < Self::BYTES {
+            return Ok(None);
+        }
+        let (count, index) = (rest.get_u8(), rest.get_u8());
+        let (connection, secret) = (rest.get_u64_le(), rest.get_u128_le());
+        match count {
+            0 | 1 => Ok(None),
+            _ if index < count => Ok(Some(Self { count, index, connection, secret })),
+            _ => Err(HelloError::Malformed("it has fewer flows than the one it opens")),
+        }
+    }
+}
+
+impl fmt::Debug for FlowHello {
+    /// Without the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "flow {} of {}", self.index, self.count)
+    }
 }
 
 impl Greeting {
@@ -156,6 +212,9 @@ impl Greeting {
             body.put_u8(len);
             body.put_slice(address.as_str().as_bytes());
         }
+        if let Some(flow) = &self.flow {
+            flow.encode(&mut body);
+        }
         envelope(KIND_HELLO, &body)
     }
 
@@ -174,6 +233,7 @@ impl Greeting {
         let node =
             NodeId::try_from(node).map_err(|_| HelloError::Malformed("its node id is zero"))?;
         let advertised = decode_addresses(&mut body)?;
+        let flow = FlowHello::decode(body)?;
         let incarnation = Incarnation(incarnation);
         let greeting = Self {
             hello: Hello { node, incarnation, advertised, frame_bytes_max },
@@ -182,6 +242,7 @@ impl Greeting {
             control_window,
             data_window,
             keep_alive_timeout,
+            flow,
         };
         greeting.checked()
     }
@@ -323,6 +384,7 @@ mod tests {
             control_window: 65_536,
             data_window: 1 << 20,
             keep_alive_timeout: Duration::from_secs(10),
+            flow: None,
         }
     }
 
@@ -339,6 +401,19 @@ mod tests {
         assert_eq!(decode(&message), Ok(greeting()));
         let later = [&message[ENVELOPE_BYTES..], b"later"].concat();
         assert_eq!(Greeting::decode(&later), Ok(greeting()));
+    }
+
+    #[test]
+    fn a_flow_is_told_and_its_secret_is_in_no_log() {
+        let mut joining = greeting();
+        let flow = FlowHello { count: 4, index: 3, connection: 5, secret: 77_777 };
+        joining.flow = Some(flow);
+        assert_eq!(decode(&joining.encode()), Ok(joining.clone()));
+        assert!(!format!("{joining:?}").contains("77777"));
+        joining.flow = Some(FlowHello { index: 4, ..flow });
+        assert!(matches!(decode(&joining.encode()), Err(HelloError::Malformed(_))));
+        joining.flow = Some(FlowHello { count: 1, index: 0, ..flow });
+        assert_eq!(decode(&joining.encode()), Ok(greeting()));
     }
 
     #[test]

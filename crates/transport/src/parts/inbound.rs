@@ -23,6 +23,42 @@ pub const FRAMES_PER_TURN: usize = 128;
 pub struct Inbound {
     decoder: Decoder,
     credit: Option<[ReceiveCredit; 2]>,
+    /// Cost, per lane, of what was put aside behind a valve that is shut.
+    withheld: [u32; 2],
+}
+
+/// Place between a reader and its sink where frames may have to wait. While some do, the reader
+/// goes on, and what comes gives no credit back: so no more waits than the peer was granted.
+pub trait Valve: Send + Sync + 'static {
+    /// False where no frame ever waits.
+    const HOLDS: bool;
+
+    /// True while frames wait.
+    fn is_shut(&self) -> bool;
+
+    /// Hands over what need not wait any longer.
+    ///
+    /// # Errors
+    /// The sink's text when the peer broke the call protocol.
+    fn resume(&self) -> Result<(), String>;
+}
+
+/// Nothing waits anywhere.
+#[derive(Clone, Copy, Debug)]
+pub struct NoValve;
+
+impl Valve for NoValve {
+    const HOLDS: bool = false;
+
+    #[inline]
+    fn is_shut(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn resume(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Outcome of a delivery.
@@ -40,7 +76,7 @@ impl Inbound {
         let credit =
             |windows: [u32; 2]| LANES.map(|lane| ReceiveCredit::new(lane, windows[index(lane)]));
         let decoder = Decoder::new(Words::of(windows), frame_bytes_max, chunk_bytes_max);
-        Self { decoder, credit: windows.map(credit) }
+        Self { decoder, credit: windows.map(credit), withheld: [0; 2] }
     }
 
     /// Number of bytes that the chunk at the front of `input` still needs; at least 1.
@@ -57,6 +93,18 @@ impl Inbound {
         frames_max: usize,
         lifetime: &Lifetime<C>,
     ) -> Delivered {
+        self.deliver_through(&NoValve, input, frames_max, lifetime)
+    }
+
+    /// The same, where the sink is a valve before another.
+    #[inline]
+    pub fn deliver_through<C: Carrier, V: Valve>(
+        &mut self,
+        valve: &V,
+        input: &mut impl Input,
+        frames_max: usize,
+        lifetime: &Lifetime<C>,
+    ) -> Delivered {
         let connection = &**lifetime.connection();
         let mut frames = Frames {
             connection,
@@ -68,7 +116,34 @@ impl Inbound {
             stop: None,
         };
         let refused = hand_to(lifetime.sink(), lifetime.handle(), &mut frames);
-        let Frames { left, taken, mut is_flush_due, stop, .. } = frames;
+        let Frames { left, mut taken, mut is_flush_due, stop, .. } = frames;
+        if V::HOLDS {
+            let withheld = std::mem::take(&mut self.withheld);
+            taken = LANES.map(|lane| taken[index(lane)] + withheld[index(lane)]);
+        }
+        if valve.is_shut() {
+            self.withheld = taken;
+        } else {
+            is_flush_due |= self.give_back(taken, connection);
+        }
+        if is_flush_due {
+            connection.flush();
+        }
+        Delivered { stop: refused.err().map(Stop::Fault).or(stop), has_more: left == 0 }
+    }
+
+    /// Gives back what was withheld, now that nothing waits.
+    pub fn release(&mut self, connection: &impl Carrier) {
+        let withheld = std::mem::take(&mut self.withheld);
+        if self.give_back(withheld, connection) {
+            connection.flush();
+        }
+    }
+
+    /// True when a flush is due.
+    #[inline]
+    fn give_back(&mut self, taken: [u32; 2], connection: &impl Carrier) -> bool {
+        let mut is_flush_due = false;
         if let Some(credit) = &mut self.credit {
             for lane in LANES {
                 if let Some(bytes) = credit[index(lane)].take(taken[index(lane)]) {
@@ -77,10 +152,7 @@ impl Inbound {
                 }
             }
         }
-        if is_flush_due {
-            connection.flush();
-        }
-        Delivered { stop: refused.err().map(Stop::Fault).or(stop), has_more: left == 0 }
+        is_flush_due
     }
 }
 

@@ -12,17 +12,17 @@ use super::life::Closing;
 use super::seats::Seat;
 use crate::{CloseReason, Connection, Lane, Sink};
 
-/// A connection that can be ended and is counted.
+/// A connection that can be ended.
 pub trait Ends: Connection + 'static {
     /// Ends it: everything queued is dropped, everybody who waits is woken.
     fn end(&self, reason: CloseReason);
-
-    /// Counts of what it has carried.
-    fn counts(&self) -> &LiveCounters;
 }
 
 /// A connection over one stream of bytes or messages, as its reader and its keep-alive need it.
 pub trait Carrier: Ends {
+    /// Counts of what it has carried.
+    fn counts(&self) -> &LiveCounters;
+
     /// End of the connection, once it has begun on the sending side.
     fn closing(&self) -> Option<Closing>;
 

@@ -46,7 +46,15 @@ impl Greeting {
         hello.advertised.truncate(ADDRESSES_MAX);
         hello.frame_bytes_max = hello.frame_bytes_max.min(settings.frame_bytes_max);
         let keep_alive_timeout = settings.keep_alive_timeout;
-        Self { hello, random, chunk_bytes_max, control_window, data_window, keep_alive_timeout }
+        Self {
+            hello,
+            random,
+            chunk_bytes_max,
+            control_window,
+            data_window,
+            keep_alive_timeout,
+            flow: None,
+        }
     }
 }
 

@@ -211,13 +211,13 @@ impl Ends for PipeConnection {
         let woken = self.with(|outbound| outbound.say_goodbye(reason));
         self.pipe.wake(woken);
     }
-
-    fn counts(&self) -> &LiveCounters {
-        &self.pipe.counts
-    }
 }
 
 impl Carrier for PipeConnection {
+    fn counts(&self) -> &LiveCounters {
+        &self.pipe.counts
+    }
+
     fn closing(&self) -> Option<Closing> {
         self.with(|outbound| outbound.closing())
     }

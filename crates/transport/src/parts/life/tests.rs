@@ -55,12 +55,12 @@ impl Ends for Ended {
     fn end(&self, reason: CloseReason) {
         self.close(reason);
     }
-    fn counts(&self) -> &LiveCounters {
-        &self.counts
-    }
 }
 
 impl Carrier for Ended {
+    fn counts(&self) -> &LiveCounters {
+        &self.counts
+    }
     fn closing(&self) -> Option<Closing> {
         self.closing.lock().clone().map(Closing::new)
     }

@@ -1,0 +1,241 @@
+//! A connection of several flows: connections of their own to the same peer, of which the endpoint
+//! sees one. A network may cap each flow, and a loss holds up only the flow it falls in.
+//!
+//! ```text
+//!                                       ┌▶ flow 0, and the control lane ┄▶ inlet ─┐
+//!  append ─▶ group ─▶ prefix: counts ───┼▶ flow 1 ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▶ inlet ─┼─▶ Sink
+//!                                       └▶ flow 2 ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▶ inlet ─┘
+//! ```
+//!
+//! - Data frames of one [group](Sink::group), such as those of a call, take one flow, so that they
+//!   keep their order. The others spread.
+//! - Before each data frame go the numbers of frames that were appended to each other flow before
+//!   it, as differences to what the flow was told last: one byte for each other flow, mostly.
+//! - A frame whose [order](Sink::order) is that of the lane, such as a request to an ordered
+//!   method, waits at the other end until so many have arrived. Frames behind it in its flow wait
+//!   with it, and give no credit back. The sender need not know which frames are such.
+//! - The control lane is that of the first flow.
+//! - The end of one flow is the end of all: the frames in it are lost, as those of a connection.
+//!
+//! No two flows wait for each other: of all frames that wait, the one that was appended first has
+//! everything before it at the sink, in its own flow and in the others.
+
+mod ending;
+mod inlet;
+mod sent;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use self::ending::Ending;
+use self::inlet::Waiting;
+use self::sent::Sent;
+use super::{Carrier, Ends, Lifetime};
+use crate::{
+    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable, ORDER_HEAD_BYTES, Sink,
+};
+
+pub use inlet::Inlet;
+
+/// Most flows of a connection. (ShallowForest, section 6.4: 20 to 30 between each two sites of a
+/// public cloud)
+pub const FLOWS_MAX: u8 = 32;
+
+/// Most bytes that go before a frame: what the flows of a connection must take beyond it.
+pub const PREFIX_BYTES_MAX: u32 = (FLOWS_MAX as u32 - 1) * sent::COUNT_BYTES_MAX;
+
+/// A connection that can be a flow of another.
+pub trait Flow: Carrier {
+    /// Has the reader look at its valve.
+    fn wake_reader(&self);
+}
+
+/// A connection of several flows.
+pub struct Flows<C: Flow> {
+    link: Link,
+    sink: Arc<dyn Sink>,
+    frame_bytes_max: usize,
+    flows: Vec<Arc<C>>,
+    sent: Mutex<Sent>,
+    /// A bit for each flow to which something was appended since the last flush.
+    unflushed: AtomicU32,
+    /// Number of data frames of each flow that the sink has taken.
+    arrived: Vec<AtomicU64>,
+    waiting: Vec<Waiting>,
+    ending: Mutex<Ending<C>>,
+}
+
+impl<C: Flow> Flows<C> {
+    /// A connection over these, at most [`FLOWS_MAX`], to a peer that takes frames of so many
+    /// bytes. Nothing has been sent over any of them.
+    ///
+    /// # Panics
+    /// For more flows.
+    pub fn new(link: Link, sink: Arc<dyn Sink>, frame_bytes_max: usize, flows: Vec<C>) -> Self {
+        let count = flows.len();
+        assert!(count <= usize::from(FLOWS_MAX), "{count} flows");
+        Self {
+            link,
+            sink,
+            frame_bytes_max,
+            flows: flows.into_iter().map(Arc::new).collect(),
+            sent: Mutex::new(Sent::new(count)),
+            unflushed: AtomicU32::new(0),
+            arrived: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            waiting: (0..count).map(|_| Waiting::new(count)).collect(),
+            ending: Mutex::new(Ending::new(count)),
+        }
+    }
+
+    /// The lives of the flows, each of which must be driven, and what each delivers through. The
+    /// life of the connection ends with the last of them.
+    pub fn into_flows(lifetime: Lifetime<Self>) -> Vec<(Lifetime<C>, Arc<Inlet<C>>)> {
+        let (flows, handle) = (Arc::clone(lifetime.connection()), Arc::clone(lifetime.handle()));
+        flows.ending.lock().begin(lifetime);
+        let live = |index: usize| {
+            let inlet = Arc::new(Inlet::new(Arc::clone(&flows), Arc::clone(&handle), index));
+            let sink: Arc<dyn Sink> = Arc::clone(&inlet) as _;
+            (Lifetime::new(Arc::clone(&flows.flows[index]), sink, None), inlet)
+        };
+        (0..flows.flows.len()).map(live).collect()
+    }
+
+    /// The flow of a group. Mixed, since groups may be numbers of calls, every second of which is
+    /// large.
+    fn flow_of(&self, group: u64) -> usize {
+        let mixed = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        usize::try_from(mixed).expect("it is of 32 bits") % self.flows.len()
+    }
+
+    fn append_data(&self, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+        let mut first = [0; ORDER_HEAD_BYTES];
+        let group = self.sink.group(first_bytes(&mut first, head, &body));
+        let flow = self.flow_of(group);
+        let appended = {
+            let mut sent = self.sent.lock();
+            let taken = self.flows[flow].append_bytes(Lane::Data, sent.prefixed(flow, head), body);
+            taken.inspect(|_| sent.count(flow))?
+        };
+        self.unflushed.fetch_or(1 << flow, Ordering::Relaxed);
+        Ok(appended)
+    }
+
+    fn check_size(&self, size: usize) -> Result<(), NotWritable> {
+        let limit = self.frame_bytes_max;
+        if size > limit { Err(NotWritable::TooLarge { size, limit }) } else { Ok(()) }
+    }
+
+    /// True when the sink has taken so many frames of each flow.
+    fn have_arrived(&self, counts: &[u64]) -> bool {
+        let mut pairs = self.arrived.iter().zip(counts);
+        pairs.all(|(arrived, count)| arrived.load(Ordering::SeqCst) >= *count)
+    }
+
+    fn close_all(&self, reason: &CloseReason) {
+        self.flows.iter().for_each(|flow| flow.close(reason.clone()));
+    }
+}
+
+/// The first bytes of a frame, as many as show its order.
+fn first_bytes<'a>(first: &'a mut [u8; ORDER_HEAD_BYTES], head: &'a [u8], body: &[u8]) -> &'a [u8] {
+    if head.len() >= first.len() || body.is_empty() {
+        return &head[..head.len().min(first.len())];
+    }
+    let rest = body.len().min(first.len() - head.len());
+    first[..head.len()].copy_from_slice(head);
+    first[head.len()..][..rest].copy_from_slice(&body[..rest]);
+    &first[..head.len() + rest]
+}
+
+impl<C: Flow> Connection for Flows<C> {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn append(
+        &self,
+        lane: Lane,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        self.check_size(len)?;
+        if lane == Lane::Control {
+            let appended = self.flows[0].append(lane, len, write)?;
+            self.unflushed.fetch_or(1, Ordering::Relaxed);
+            return Ok(appended);
+        }
+        if self.ending.lock().has_begun() {
+            return Err(NotWritable::Closed);
+        }
+        // Its group is known once it is written.
+        let mut frame = vec![0; len];
+        write(&mut frame);
+        self.append_data(&[], frame.into())
+    }
+
+    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+        self.check_size(head.len() + body.len())?;
+        if lane == Lane::Data {
+            return self.append_data(head, body);
+        }
+        let appended = self.flows[0].append_bytes(lane, head, body)?;
+        self.unflushed.fetch_or(1, Ordering::Relaxed);
+        Ok(appended)
+    }
+
+    fn flush(&self) {
+        let mut left = self.unflushed.swap(0, Ordering::Relaxed);
+        while left != 0 {
+            self.flows[left.trailing_zeros() as usize].flush();
+            left &= left - 1;
+        }
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
+        all_ready(self.flows.iter().map(|flow| flow.poll_flush(cx)))
+    }
+
+    /// Ready while each flow has room, for nobody knows which the next frame takes.
+    fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
+        match lane {
+            Lane::Control => self.flows[0].poll_writable(lane, cx),
+            Lane::Data => all_ready(self.flows.iter().map(|flow| flow.poll_writable(lane, cx))),
+        }
+    }
+
+    fn close(&self, reason: CloseReason) {
+        let first = self.ending.lock().reason_or(&reason);
+        self.close_all(&first);
+    }
+
+    fn counters(&self) -> Counters {
+        let counters = self.flows.iter().map(|flow| flow.counters());
+        counters.fold(Counters::default(), |sum, of_flow| sum + of_flow)
+    }
+}
+
+/// Ready when all are; all are polled, so that each knows whom to wake.
+fn all_ready(polls: impl Iterator<Item = Poll<()>>) -> Poll<()> {
+    if polls.filter(Poll::is_pending).count() == 0 { Poll::Ready(()) } else { Poll::Pending }
+}
+
+impl<C: Flow> Ends for Flows<C> {
+    fn end(&self, reason: CloseReason) {
+        self.flows.iter().for_each(|flow| flow.end(reason.clone()));
+    }
+}
+
+impl<C: Flow> fmt::Debug for Flows<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flows")
+            .field("peer", &self.link.peer.node)
+            .field("nonce", &self.link.nonce)
+            .field("count", &self.flows.len())
+            .finish_non_exhaustive()
+    }
+}
