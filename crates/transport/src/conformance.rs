@@ -2,7 +2,8 @@
 //!
 //! A transport's own tests call [`all`] with a way to make two ends. Each part is a function of its
 //! own, so that a transport can run one alone. [`a_hung_process_is_noticed`] is to be called beside
-//! it, with a short keep-alive timeout. A part panics when a promise of
+//! it, with a short keep-alive timeout, and [`hostile`] with an [`Attacker`], who says in the bytes
+//! of the transport what peers without manners do. A part panics when a promise of
 //! [the crate](crate) is broken, or when it does not come true within [`PATIENCE`].
 //!
 //! Needs a multi-thread runtime of at least two workers: a slow sink is one that blocks its thread.
@@ -26,6 +27,7 @@
 mod ends;
 mod flow;
 mod frames;
+mod hostile;
 mod hung;
 mod recorder;
 mod setup;
@@ -40,6 +42,7 @@ use crate::{Address, Transport};
 pub use ends::*;
 pub use flow::*;
 pub use frames::*;
+pub use hostile::{Attacker, Deed, HARMFUL, VICTIM_FRAME_BYTES_MAX, hostile, noise};
 pub use hung::*;
 pub use recorder::{Gate, Recorder, Seen};
 pub use setup::*;

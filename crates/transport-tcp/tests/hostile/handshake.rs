@@ -13,8 +13,6 @@ use crate::raw::{RawListener, Victim, dial, envelope, hasty, hello};
 over_every_socket! {
     garbage_is_closed_without_an_answer,
     silence_is_closed_after_the_timeout,
-    a_hello_cut_short_opens_nothing,
-    another_version_is_told_which_one_is_spoken,
     a_malformed_hello_is_told_so,
     a_crowd_in_its_handshake_is_refused_and_leaves_room_later,
     more_connections_than_a_peers_share_are_refused_with_the_reason,
@@ -43,25 +41,6 @@ async fn silence_is_closed_after_the_timeout(kind: Kind) {
         assert_eq!(raw.envelope().await, None);
     }
     assert_eq!(victim.sink.opened_count(), 1);
-    victim.lives_on().await;
-}
-
-async fn a_hello_cut_short_opens_nothing(kind: Kind) {
-    let victim = Victim::new(kind, TcpTransport::builder()).await;
-    for end in [1, 14, 20, 50] {
-        let mut raw = victim.attack().await;
-        raw.send(&hello(66)[..end]).await;
-    }
-    assert_eq!(victim.sink.opened_count(), 1);
-    victim.lives_on().await;
-}
-
-async fn another_version_is_told_which_one_is_spoken(kind: Kind) {
-    let victim = Victim::new(kind, TcpTransport::builder()).await;
-    let mut raw = victim.attack().await;
-    raw.send(&envelope(9, 0, &[1; 20])).await;
-    let text = raw.refusal().await;
-    assert!(text.contains("version 9") && text.contains("version 1"), "{text}");
     victim.lives_on().await;
 }
 

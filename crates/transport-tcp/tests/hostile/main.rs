@@ -36,6 +36,7 @@ macro_rules! over_every_socket {
     };
 }
 
+mod deeds;
 mod flows;
 mod frames;
 mod handshake;
@@ -44,3 +45,5 @@ mod life;
 mod places;
 mod raw;
 mod shares;
+#[path = "../support/wire.rs"]
+mod wire;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, BufMut};
 use convoke_transport::conformance::{self, PATIENCE, Recorder, Setup};
 use convoke_transport::{Address, Connection, Listener, Transport};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
@@ -17,13 +16,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use crate::places::{Kind, Place};
-
-/// Kinds of frames, as the wire has them.
-pub(crate) const LAST: u32 = 0;
-pub(crate) const MORE: u32 = 1;
-pub(crate) const KEEP_ALIVE: u32 = 2;
-pub(crate) const CREDIT: u32 = 3;
-pub(crate) const GOODBYE: u32 = 4;
+pub(crate) use crate::wire::{
+    CREDIT, GOODBYE, KEEP_ALIVE, LAST, MORE, envelope, frame, frames, hello, hello_with,
+};
 
 /// The node under attack, at a place of its own.
 pub(crate) struct Victim {
@@ -185,20 +180,18 @@ impl Raw {
         String::from_utf8(body).expect("it is a text")
     }
 
-    /// Everything the victim sends until it closes, as (kind, body).
-    pub(crate) async fn frames_to_the_end(mut self) -> Vec<(u32, Vec<u8>)> {
+    /// Everything the victim sends until it closes.
+    pub(crate) async fn heard(mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let read = self.0.read_to_end(&mut bytes);
         // Reset or closed in order: either is an end.
         let _ = timeout(PATIENCE, read).await.expect("the victim closes");
-        let (mut rest, mut frames) = (&bytes[..], Vec::new());
-        while rest.len() >= 4 {
-            let word = rest.get_u32_le();
-            let (body, after) = rest.split_at((word & 0xfff_ffff) as usize);
-            frames.push((word >> 29, body.to_vec()));
-            rest = after;
-        }
-        frames
+        bytes
+    }
+
+    /// The same, as (kind, body).
+    pub(crate) async fn frames_to_the_end(self) -> Vec<(u32, Vec<u8>)> {
+        frames(&self.heard().await)
     }
 
     /// The text of the goodbye that must come last.
@@ -207,39 +200,4 @@ impl Raw {
         assert_eq!(kind, GOODBYE);
         String::from_utf8(body).expect("it is a text")
     }
-}
-
-/// A frame of `kind` on a lane (0 control, 1 data).
-pub(crate) fn frame(kind: u32, lane: u32, body: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(body.len()).expect("test frames are small");
-    [&(kind << 29 | lane << 28 | len).to_le_bytes()[..], body].concat()
-}
-
-/// The hello of a node with the usual limits.
-pub(crate) fn hello(node: u64) -> Vec<u8> {
-    hello_with(node, &[])
-}
-
-/// The same with more behind it.
-pub(crate) fn hello_with(node: u64, more: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.put_u64_le(node);
-    body.put_u64_le(1);
-    body.put_u64_le(12_345);
-    for limit in [1 << 20, 64 << 10, 64 << 10, 1 << 20, 10_000] {
-        body.put_u32_le(limit);
-    }
-    body.put_u8(0);
-    body.put_slice(more);
-    envelope(1, 0, &body)
-}
-
-/// A message of the handshake.
-pub(crate) fn envelope(version: u16, kind: u8, body: &[u8]) -> Vec<u8> {
-    let mut message = b"\x93convoke".to_vec();
-    message.put_u16_le(version);
-    message.put_slice(&[kind, 0]);
-    message.put_u16_le(u16::try_from(body.len()).expect("test hellos are short"));
-    message.put_slice(body);
-    message
 }

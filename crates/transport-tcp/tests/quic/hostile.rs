@@ -11,7 +11,7 @@ use convoke_transport::conformance::{Recorder, pattern, send};
 use convoke_transport::{Appended, CloseReason, Connection, DialError, Lane, NotWritable};
 use convoke_transport::{Listener, Transport};
 
-use crate::raw::{Raw, client_config, hello, socket, word};
+use crate::raw::{Raw, client_config, socket, word};
 use crate::{Cluster, assert_serves, dial, listen};
 
 /// Node 2, its cluster, and a peer that has said a good hello as node 9.
@@ -54,24 +54,10 @@ async fn an_oversized_frame_closes_before_its_bytes_come() {
 }
 
 #[tokio::test]
-async fn an_oversized_large_frame_closes_when_it_is_announced() {
-    let mut scene = Scene::new().await;
-    scene.raw.send(&word(1, 1 << 29)).await;
-    scene.assert_fault("over the limit of 1048576").await;
-}
-
-#[tokio::test]
 async fn a_frame_that_belongs_on_a_stream_of_its_own_closes() {
     let mut scene = Scene::new().await;
     scene.raw.send(&word(0, (64 << 10) + 1)).await;
     scene.assert_fault("came on the lane").await;
-}
-
-#[tokio::test]
-async fn a_kind_that_does_not_exist_closes() {
-    let mut scene = Scene::new().await;
-    scene.raw.send(&word(3, 0)).await;
-    scene.assert_fault("kind 3 does not exist").await;
 }
 
 #[tokio::test]
@@ -228,27 +214,6 @@ fn a_peer_that_goes_silent_is_closed_after_the_keep_alive_timeout() {
     drop(raw);
     assert_eq!(own.block_on(sink.closed(nonce)), CloseReason::KeepAlive);
     own.block_on(assert_serves(&cluster, 1, &*listener, &sink));
-}
-
-#[tokio::test]
-async fn a_hello_that_is_none_is_refused() {
-    let mut another_version = hello(9);
-    another_version[8] = 7;
-    let hellos = [
-        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), ""),
-        (another_version, "not version 7"),
-        (hello(0), "zero"),
-    ];
-    for (bytes, text) in hellos {
-        let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
-        let listener = listen(&cluster.node(2), &sink).await;
-        let mut raw = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
-        raw.control.0.write_all(&bytes).await.expect("it is open");
-        raw.send(&[0]).await;
-        let told = raw.close_text().await;
-        assert!(told.contains(text), "{told}");
-        assert_eq!(sink.opened_count(), 0);
-    }
 }
 
 #[tokio::test]

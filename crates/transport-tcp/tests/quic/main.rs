@@ -6,6 +6,7 @@
 mod certificates;
 #[path = "../../../transport/tests/support/credulous.rs"]
 mod credulous;
+mod deeds;
 mod hostile;
 #[path = "../../../transport/tests/support/identities.rs"]
 mod identities;

@@ -56,6 +56,16 @@ impl Raw {
         self.data.0.write_all(bytes).await.expect("it is open");
     }
 
+    /// With what text the other end closes, empty for none.
+    pub(crate) async fn told(&self) -> String {
+        match self.quic.closed().await {
+            quinn::ConnectionError::ApplicationClosed(close) => {
+                String::from_utf8_lossy(&close.reason).into_owned()
+            }
+            _ => String::new(),
+        }
+    }
+
     /// With what text the other end closes.
     pub(crate) async fn close_text(&self) -> String {
         match self.quic.closed().await {

@@ -5,6 +5,7 @@
 mod certificates;
 #[path = "../../../transport/tests/support/credulous.rs"]
 mod credulous;
+mod deeds;
 mod flows;
 mod foreign;
 #[path = "../../../transport/tests/support/identities.rs"]
@@ -16,3 +17,5 @@ mod raw;
 mod secure;
 #[path = "../../../transport/tests/support/trust.rs"]
 mod trust;
+#[path = "../support/wire.rs"]
+mod wire;

@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use bytes::BufMut;
 use convoke_transport::Address;
 use convoke_transport::conformance::PATIENCE;
 use rustls::pki_types::ServerName;
@@ -12,6 +11,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::certificates::Issued;
 use crate::credulous::client_config;
+pub(crate) use crate::wire::{hello, hello_with};
 
 pub(crate) type RawClient = StreamOwned<ClientConnection, TcpStream>;
 
@@ -43,24 +43,4 @@ pub(crate) fn say(raw: &mut RawClient, bytes: &[u8]) -> Result<Vec<u8>, String> 
     let mut heard = Vec::new();
     raw.read_to_end(&mut heard).map_err(said)?;
     Ok(heard)
-}
-
-/// The hello of a node with the usual limits.
-pub(crate) fn hello(node: u64) -> Vec<u8> {
-    hello_with(node, &[])
-}
-
-/// The same with more behind it.
-pub(crate) fn hello_with(node: u64, more: &[u8]) -> Vec<u8> {
-    let mut message = b"\x93convoke\x01\0\0\0".to_vec();
-    message.put_u16_le(u16::try_from(45 + more.len()).expect("test hellos are short"));
-    for number in [node, 1, 12_345] {
-        message.put_u64_le(number);
-    }
-    for limit in [1 << 20, 64 << 10, 64 << 10, 1 << 20, 10_000] {
-        message.put_u32_le(limit);
-    }
-    message.put_u8(0);
-    message.put_slice(more);
-    message
 }

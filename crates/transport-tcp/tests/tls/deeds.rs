@@ -1,0 +1,56 @@
+//! The deeds of the conformance suite, by peers with a good certificate.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use convoke_transport::conformance::{self, Attacker, Deed, Setup};
+use convoke_transport::{Address, BoxFuture};
+use convoke_transport_tcp::TcpTransport;
+
+use crate::certificates::{Authority, Issued};
+use crate::raw::{attack, hello};
+use crate::trust::{identity, identity_of};
+use crate::wire::{HELLO_BYTES, Said};
+
+/// With this certificate.
+struct OverTls(Issued);
+
+impl Attacker for OverTls {
+    fn attack(&self, victim: Address, deed: Deed) -> BoxFuture<Option<String>> {
+        let issued = self.0.clone();
+        Box::pin(async move {
+            let attacked = attack(&victim, Some(issued), move |raw| {
+                let said = Said::of(deed);
+                if said.is_after_hello {
+                    raw.write_all(&hello(66)).expect("the victim reads");
+                    raw.read_exact(&mut [0; HELLO_BYTES]).expect("the victim says hello");
+                }
+                // The victim may have closed already.
+                let _ = raw.write_all(&said.bytes);
+                let mut answer = Vec::new();
+                if !said.leaves {
+                    let _ = raw.read_to_end(&mut answer);
+                }
+                said.told(&answer)
+            });
+            Some(attacked.await)
+        })
+    }
+}
+
+#[tokio::test]
+async fn every_deed_ends_the_connection_of_who_does_it_and_no_other() {
+    let authority = Authority::new();
+    let honest = identity(&authority.issue([2, 3]), &authority);
+    let setup = || {
+        let builder = TcpTransport::builder().control_window_bytes(4 << 10);
+        let listening = builder.tls(identity_of(&authority, 1)).build();
+        Setup {
+            listening: Arc::new(listening.expect("the settings are legal")),
+            dialling: Arc::new(TcpTransport::tls(honest.clone())),
+            listen: "tls://127.0.0.1:0".parse().expect("it is an address"),
+        }
+    };
+    let done = conformance::hostile(setup, &OverTls(authority.issue([66]))).await;
+    assert_eq!(done, Deed::all().count(), "all of them can be done");
+}
