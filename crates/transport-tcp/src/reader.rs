@@ -115,7 +115,7 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
         self.life.end(reason);
     }
 
-    /// What waits at the valve may have waited long enough.
+    /// Hands over what has waited at the valve for long enough.
     fn on_news(&mut self) -> Option<CloseReason> {
         if !self.valve.is_shut() {
             return None;

@@ -1,4 +1,4 @@
-//! What peers without manners do: one list for all transports, each of which says how it is done
+//! Deeds of peers without manners: one list for all transports, each of which says how it is done
 //! over it.
 
 use bytes::Bytes;
