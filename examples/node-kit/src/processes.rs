@@ -11,19 +11,21 @@
 //!   stop, or the end of the parent ──▶ Parent::wait_for_end
 //! ```
 //! A [`Group`] does the first half of that for all members at once. A node that reads a cluster
-//! file needs no `tell`: its addresses are of [`free_ports`].
+//! file needs no `tell`: its addresses are of [`Ports`].
 //!
 //! No child is left behind. Dropping a [`Member`] kills it, paused or not; and one that waits for
 //! its [`Parent`] also ends when that is killed itself. Signals go to the child alone, and only
 //! while it has not been waited for, so that its number cannot be another process's by then.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
+use std::ops::Deref;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, Stdin};
+use tokio::net::TcpSocket;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
@@ -290,19 +292,56 @@ impl Group {
     }
 }
 
-/// Ports of the loopback that nobody listens at, each another: for a cluster file, which has to
-/// name them before a node starts.
+/// Ports of the loopback for a cluster file, which has to name them before a node starts; each is
+/// another.
 ///
-/// Nothing keeps them free. Another program may take one, which the node then says when it starts;
-/// systems give away the ports of the past last.
+/// On Linux nobody else is given them while this lives, and nodes can listen there, again and
+/// again: a socket that is bound with `SO_REUSEADDR`, and does not listen, keeps a port from those
+/// that the system chooses, and lets another bind it that asks for it by number and is as kind.
+/// Elsewhere they were free when they were asked for. Ports of UDP, for `quic://`, are not kept.
+#[derive(Debug)]
+pub struct Ports {
+    ports: Vec<u16>,
+    _kept: Vec<TcpSocket>,
+}
+
+impl Ports {
+    /// So many ports.
+    ///
+    /// # Errors
+    /// The system's, when it has no more.
+    pub fn reserve(count: usize) -> io::Result<Self> {
+        let socket = || {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseaddr(cfg!(target_os = "linux"))?;
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+            Ok(socket)
+        };
+        // All are kept until the last is known, so that they differ.
+        let mut kept = (0..count).map(|_| socket()).collect::<io::Result<Vec<_>>>()?;
+        let ports = kept.iter().map(|socket| Ok(socket.local_addr()?.port()));
+        let ports = ports.collect::<io::Result<Vec<_>>>()?;
+        if !cfg!(target_os = "linux") {
+            kept.clear();
+        }
+        Ok(Self { ports, _kept: kept })
+    }
+}
+
+impl Deref for Ports {
+    type Target = [u16];
+
+    fn deref(&self) -> &[u16] {
+        &self.ports
+    }
+}
+
+/// Ports of the loopback that were free a moment ago, for one who cannot keep [`Ports`].
 ///
 /// # Errors
 /// The system's, when it has no more.
 pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    // All are held until the last is known, so that they differ.
-    let listeners = (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    Ok(Ports::reserve(count)?.to_vec())
 }
 
 /// The other side, in a child: what its parent says on the standard input.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use node_kit::cluster::{Cluster, NoProtocol, Node};
-use node_kit::processes::{Member, free_ports};
+use node_kit::processes::{Member, Ports};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -18,12 +18,12 @@ type Tested = Result<(), Box<dyn Error>>;
 struct World {
     folder: tempfile::TempDir,
     /// Ports of node 1: of the node, and of its operation.
-    ports: Vec<u16>,
+    ports: Ports,
 }
 
 impl World {
     fn new() -> Result<Self, Box<dyn Error>> {
-        let (folder, ports) = (tempfile::tempdir()?, free_ports(4)?);
+        let (folder, ports) = (tempfile::tempdir()?, Ports::reserve(4)?);
         let node = |id: u64, port: u16, operation: u16| -> Result<_, Box<dyn Error>> {
             let address = format!("tcp://127.0.0.1:{port}").parse()?;
             let node = Node::new(id.try_into()?, address, format!("node-{id}"));

@@ -303,7 +303,7 @@ async fn endpoints_of_a_file_reach_each_other_by_their_certificates() {
         let address: Address = format!("tls://127.0.0.1:{port}").parse().unwrap();
         Node { keys: Some(keys), ..Node::new(id, address, format!("{id}")) }
     };
-    let ports = crate::processes::free_ports(2).unwrap();
+    let ports = crate::processes::Ports::reserve(2).unwrap();
     let nodes = vec![node(1, ports[0]), node(2, ports[1])];
     let cluster = Cluster::new(1, "a", nodes, Voting::default()).unwrap();
     let first = cluster.endpoint(1).unwrap().start().await.unwrap();

@@ -18,11 +18,27 @@ async fn a_process_that_says_nothing_is_an_error() {
 }
 
 #[test]
-fn free_ports_differ() {
-    let mut ports = free_ports(20).unwrap();
-    ports.sort_unstable();
-    ports.dedup();
-    assert_eq!(ports.len(), 20);
+fn ports_differ_and_nodes_can_listen_there_again_and_again() {
+    let ports = Ports::reserve(20).unwrap();
+    let mut sorted = ports.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), 20);
+    for _ in 0..3 {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, ports[7])).unwrap();
+        drop(listener);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ports_are_given_to_nobody_else_while_they_are_kept() {
+    let ports = Ports::reserve(200).unwrap();
+    let others: Vec<_> =
+        (0..400).map(|_| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+    for other in others {
+        assert!(!ports.contains(&other.local_addr().unwrap().port()));
+    }
 }
 
 #[cfg(unix)]
