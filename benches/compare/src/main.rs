@@ -18,6 +18,7 @@ use compare::control::Control;
 use compare::drive::Quota;
 use compare::flavour::Flavour;
 use compare::lab;
+use compare::pin::Pin;
 use compare::plan::{Case, Plan, select};
 use compare::report::{Row, complaints, rows, table};
 use compare::roo::{cases as roo_cases, roo_rows, roo_table};
@@ -82,6 +83,10 @@ struct Run {
     /// several times: of those that name one kind of thing one has to fit.
     #[arg(long)]
     only: Vec<String>,
+    /// Where client and servers of a runtime of one thread run: on one processor, the client on
+    /// one and the servers on another, or as the system likes. Default: one, on Linux.
+    #[arg(long, default_value_t = Pin::usual())]
+    pin: Pin,
     /// End each measurement after this many operations, too.
     #[arg(long, hide = true, default_value_t = u64::MAX)]
     operations: u64,
@@ -102,6 +107,10 @@ struct Roo {
     /// The runtime of both sides.
     #[arg(long, default_value = "ct")]
     runtime: Flavour,
+    /// Where client and servers of a runtime of one thread run: on one processor, the client on
+    /// one and the servers on another, or as the system likes. Default: one, on Linux.
+    #[arg(long, default_value_t = Pin::usual())]
+    pin: Pin,
     /// Also write the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -144,8 +153,8 @@ fn main() -> ExitCode {
 
 fn run(run: &Run) -> Result<()> {
     let (cases, effort) = (select(&run.only)?, effort(run)?);
-    let plan =
-        Plan { program: program()?, cases, effort, rounds: run.rounds, delay: Duration::ZERO };
+    let (program, delay) = (program()?, Duration::ZERO);
+    let plan = Plan { program, cases, effort, rounds: run.rounds, delay, pin: run.pin };
     let rows = measure(&plan)?;
     print!("{}", table(&rows));
     if let Some(path) = &run.json {
@@ -168,7 +177,8 @@ fn roo(arguments: &Roo) -> Result<()> {
     for &delay_ms in delays {
         let (program, cases) = (program()?, cases.clone());
         let delay = seconds(delay_ms / 1e3)?;
-        let plan = Plan { program, cases, effort, rounds: arguments.rounds, delay };
+        let (rounds, pin) = (arguments.rounds, arguments.pin);
+        let plan = Plan { program, cases, effort, rounds, delay, pin };
         let rows = measure(&plan)?;
         if let Some(path) = &arguments.svg {
             let title = format!("Hops and fan-out, every frame {delay_ms} ms on its way");
@@ -196,6 +206,7 @@ fn program() -> Result<PathBuf> {
 }
 
 fn measure(plan: &Plan) -> Result<Vec<Row>> {
+    plan.pin.check()?;
     let is_shown = std::io::stderr().is_terminal();
     let samples = plan.run(|round, index, case| {
         if is_shown {
@@ -208,7 +219,7 @@ fn measure(plan: &Plan) -> Result<Vec<Row>> {
     for complaint in complaints(&plan.cases, &samples) {
         println!("failed: {complaint}");
     }
-    Ok(rows(&plan.cases, &samples))
+    Ok(rows(&plan.cases, &samples, plan.pin))
 }
 
 fn seconds(seconds: f64) -> Result<Duration> {

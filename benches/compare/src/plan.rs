@@ -9,6 +9,7 @@ use crate::bench::{Bench, Form};
 use crate::bencher::{Bencher, Effort, Sample};
 use crate::drive::Work;
 use crate::flavour::Flavour;
+use crate::pin::{Pin, Pinned};
 use crate::processes::{Servers, Setup};
 use crate::system::System;
 
@@ -99,6 +100,8 @@ pub struct Plan {
     pub rounds: usize,
     /// How much later every frame leaves, where the system can do that.
     pub delay: Duration,
+    /// Where the processes of cases of one thread run.
+    pub pin: Pin,
 }
 
 impl Plan {
@@ -124,7 +127,9 @@ impl Plan {
     fn measure(&self, case: &Case) -> Result<Sample> {
         let (program, delay) = (self.program.clone(), self.delay);
         let setup = Setup { program, system: case.system, flavour: case.flavour, delay };
+        let pinned = Pinned::servers(self.pin.of(case.flavour))?;
         let mut servers = Servers::start(&setup, case.bench.servers())?;
+        pinned.client()?;
         let work = Work::new(case.bench, case.form);
         let bencher = Bencher { work, effort: self.effort, servers: &mut servers };
         let Effort { warm_up, measured } = self.effort;

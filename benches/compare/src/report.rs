@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::Form;
 use crate::bencher::Sample;
 use crate::flavour::Flavour;
+use crate::pin::Pin;
 use crate::plan::Case;
 use crate::system::System;
 
@@ -25,6 +26,8 @@ pub struct Row {
     pub form: Option<Form>,
     /// Runtime of both sides.
     pub runtime: Flavour,
+    /// Where client and servers ran.
+    pub pin: Pin,
     /// Operations at a time.
     pub in_flight: usize,
     /// Median latency, in microseconds; median over the rounds.
@@ -50,7 +53,7 @@ pub struct Row {
 }
 
 /// The rows of all cases, in their order.
-pub fn rows(cases: &[Case], samples: &[Vec<Sample>]) -> Vec<Row> {
+pub fn rows(cases: &[Case], samples: &[Vec<Sample>], pin: Pin) -> Vec<Row> {
     let figures: Vec<Vec<Figures>> =
         samples.iter().map(|rounds| rounds.iter().map(Figures::of).collect()).collect();
     let row = |(index, case): (usize, &Case)| {
@@ -62,6 +65,7 @@ pub fn rows(cases: &[Case], samples: &[Vec<Sample>]) -> Vec<Row> {
             system: case.system,
             form: case.bench.has_forms().then_some(case.form),
             runtime: case.flavour,
+            pin: pin.of(case.flavour),
             in_flight: case.bench.in_flight(),
             median_us: median_of(|figures| figures.median_us),
             p99_us: median_of(|figures| figures.p99_us),
@@ -150,7 +154,7 @@ mod tests {
     fn a_row_has_medians_over_the_rounds_and_sums_of_counts() {
         let case = Case::all()[0];
         let rounds = vec![sample(10, 0), sample(1_000, 100), sample(20, 0)];
-        let rows = rows(&[case], &[rounds]);
+        let rows = rows(&[case], &[rounds], Pin::One);
         let row = &rows[0];
         assert!((row.median_us / 20.0 - 1.0).abs() < 2e-3, "{}", row.median_us);
         assert!((row.per_second - 10_000.0).abs() < 1e-6);

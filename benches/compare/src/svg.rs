@@ -48,6 +48,7 @@ fn document(panels: &[Panel], title: &str) -> String {
 mod tests {
     use super::*;
     use crate::bench::Form;
+    use crate::pin::Pin;
     use crate::system::System;
 
     fn row(bench: &str, form: Option<Form>, median_us: f64) -> Row {
@@ -56,6 +57,7 @@ mod tests {
             system: System::ConvokeTcp,
             form,
             runtime: Flavour::Ct,
+            pin: Pin::One,
             in_flight: if bench.contains("32") { 32 } else { 1 },
             median_us,
             p99_us: 2.0 * median_us,

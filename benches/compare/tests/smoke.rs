@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use compare::bench::Bench;
 use compare::flavour::Flavour;
+use compare::pin::Pin;
 use compare::plan::{Case, select};
 use compare::report::Row;
 use compare::roo::{RooRow, cases as roo_cases};
@@ -20,13 +21,15 @@ fn compare(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("the program starts")
 }
 
-/// Measures what these filters leave, and compares the rows with the cases.
-fn every_case_of(only: &[&str]) {
+/// Measures what these filters leave, on these processors, and compares the rows with the cases.
+fn every_case_of(only: &[&str], pin: Pin) {
     let dir = tempfile::tempdir().unwrap();
     let (json, svg) = (dir.path().join("rows.json"), dir.path().join("chart.svg"));
     let operations = OPERATIONS.to_string();
     let mut arguments = vec!["--seconds", "100", "--rounds", "1", "--operations", &operations];
     arguments.extend(["--json", json.to_str().unwrap(), "--svg", svg.to_str().unwrap()]);
+    let pinned = pin.to_string();
+    arguments.extend(["--pin", &pinned]);
     arguments.extend(only.iter().flat_map(|filter| ["--only", *filter]));
     let output = compare(&arguments);
     let table = String::from_utf8(output.stdout).unwrap();
@@ -37,7 +40,7 @@ fn every_case_of(only: &[&str]) {
     let cases = select(&only).unwrap();
     assert_eq!(rows.len(), cases.len());
     for (row, case) in rows.iter().zip(&cases) {
-        check(row, case);
+        check(row, case, pin);
         assert!(table.contains(&row.bench), "{table}");
     }
     assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg "));
@@ -47,9 +50,10 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn check(row: &Row, case: &Case) {
+fn check(row: &Row, case: &Case, pin: Pin) {
     assert_eq!(row.bench, case.bench.to_string());
     assert_eq!((row.system, row.runtime), (case.system, case.flavour), "{row:?}");
+    assert_eq!(row.pin, pin.of(case.flavour), "{row:?}");
     assert_eq!(row.form, case.bench.has_forms().then_some(case.form), "{row:?}");
     assert_eq!((row.in_flight, row.rounds), (case.bench.in_flight(), 1), "{row:?}");
     // Callers end after equal parts, and a window does not end before it was full once.
@@ -66,17 +70,17 @@ fn check(row: &Row, case: &Case) {
 
 #[test]
 fn every_case_with_one_server_is_measured() {
-    every_case_of(&["unary_", "large_", "stream_"]);
+    every_case_of(&["unary_", "large_", "stream_"], Pin::usual());
 }
 
 #[test]
 fn every_case_of_hops_is_measured() {
-    every_case_of(&["hops_"]);
+    every_case_of(&["hops_"], Pin::None);
 }
 
 #[test]
 fn every_case_of_fanout_and_quorum_is_measured() {
-    every_case_of(&["fanout_", "quorum_"]);
+    every_case_of(&["fanout_", "quorum_"], Pin::None);
 }
 
 #[test]
@@ -103,6 +107,7 @@ fn what_cannot_be_measured_is_refused_in_words() {
     let output = compare(&["--only", "carrier-pigeon"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("carrier-pigeon"));
+    assert!(!compare(&["--pin", "two"]).status.success());
     assert!(!compare(&["--rounds", "0"]).status.success());
     assert!(!compare(&["--seconds", "-1"]).status.success());
 }

@@ -80,6 +80,7 @@ mod tests {
     use super::super::tests::sample;
     use super::*;
     use crate::bench::Bench;
+    use crate::pin::Pin;
 
     #[test]
     fn a_ratio_is_taken_within_each_round() {
@@ -92,7 +93,7 @@ mod tests {
         let cases = [case(System::TcpTokio), case(System::ConvokeTcp)];
         // The second round was slow for both: it must not show.
         let samples = [vec![sample(10, 0), sample(50, 0)], vec![sample(12, 0), sample(60, 0)]];
-        let rows = rows(&cases, &samples);
+        let rows = rows(&cases, &samples, Pin::One);
         assert!(rows[0].ratios.is_empty());
         let ratio = &rows[1].ratios[0];
         assert_eq!(ratio.against, "tcp-tokio");

@@ -65,12 +65,13 @@ mod tests {
     use super::super::rows;
     use super::super::tests::sample;
     use super::*;
+    use crate::pin::Pin;
     use crate::plan::Case;
 
     #[test]
     fn rows_of_a_bench_stand_below_one_heading() {
         let cases = &Case::all()[..3];
-        let text = table(&rows(cases, &vec![vec![sample(10, 7)]; 3]));
+        let text = table(&rows(cases, &vec![vec![sample(10, 7)]; 3], Pin::One));
         assert_eq!(text.matches("unary_latency_100b, 1 in flight").count(), 1);
         assert_eq!(text.matches("     7\n").count(), 3, "{text}");
         assert!(text.contains("against tcp-tokio"), "{text}");
