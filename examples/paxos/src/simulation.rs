@@ -177,7 +177,7 @@ impl World {
         let started = host.start(plan, network, members).await?;
         self.report.snapshots += u64::from(host.has_snapshot());
         let id = host.id();
-        self.trace(|| format!("node {id} starts: {started}"));
+        self.trace(|| format!("node {id} starts: {started:?}"));
         Ok(())
     }
 

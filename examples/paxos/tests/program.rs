@@ -81,3 +81,17 @@ fn a_file_that_is_wrong_is_refused_with_its_line() {
     let is_told = words.contains("cluster.toml:11") && words.contains("hartbeat_ms");
     assert!(!output.status.success() && is_told, "{words}");
 }
+
+#[test]
+fn a_measurement_counts_what_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("row.json");
+    let json = json.to_str().expect("as above");
+    let flags = ["--nodes", "1", "--clients", "2", "--reads", "50", "--seconds", "1"];
+    let output = paxos(&[&["bench", "--ledger", "ram", "--json", json], &flags[..]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let row: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert!(row["completed"].as_u64() > Some(0) && row["failed"] == 0, "{row}");
+    assert!(row["server_cpu_us_per_operation"].as_f64() > Some(0.0), "{row}");
+}

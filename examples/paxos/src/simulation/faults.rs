@@ -7,6 +7,9 @@ use tokio::time::{Instant, sleep};
 use super::host::is_of_the_disk;
 use super::{Violation, World};
 
+/// Starts of a node, at most, once its disk is well again.
+const STARTS_MAX: usize = 5;
+
 impl World {
     /// Does what the seed draws, until its time is over.
     pub(super) async fn run_faults(&mut self) -> Result<(), Violation> {
@@ -136,11 +139,15 @@ impl World {
         for host in &self.hosts {
             host.disk().configure(|settings| settings.sync_fails = 0.0);
         }
-        self.sweep().await?;
-        for index in 0..self.hosts.len() {
-            if !self.hosts[index].is_up() {
-                self.start(index).await?;
+        // A node may still find that its disk has failed it before.
+        for _ in 0..STARTS_MAX {
+            self.sweep().await?;
+            for index in 0..self.hosts.len() {
+                if !self.hosts[index].is_up() {
+                    self.start(index).await?;
+                }
             }
+            sleep(Duration::from_millis(200)).await;
         }
         Ok(())
     }

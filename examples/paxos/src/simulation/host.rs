@@ -62,23 +62,23 @@ impl Host {
         self.running.as_ref()?.0.inspect().await
     }
 
-    /// Starts the node. False when its disk fails meanwhile.
+    /// Starts the node, or says how its disk has failed meanwhile.
     pub(super) async fn start(
         &mut self,
         plan: &Plan,
         network: &SimNetwork,
         members: &Configuration,
-    ) -> Result<bool, Violation> {
+    ) -> Result<Result<(), String>, Violation> {
         self.starts += 1;
         let mount = self.disk.mount();
         match self.open(&mount, plan, network, members).await {
             Ok(node) => {
                 self.running = Some((node, mount));
-                Ok(true)
+                Ok(Ok(()))
             }
             Err(error) if is_of_the_disk(&error) => {
                 mount.kill();
-                Ok(false)
+                Ok(Err(error.to_string()))
             }
             Err(error) => Err(Violation::Failed { node: self.id, error: error.to_string() }),
         }
