@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use node_kit::processes::free_ports;
+use node_kit::processes::Ports;
 
 fn paxos(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
@@ -27,21 +27,24 @@ fn start(config: &str) -> Child {
     node
 }
 
-fn write_config(folder: &Path) -> String {
-    let port = free_ports(1).unwrap()[0];
+/// A cluster of one node, and what keeps its port free.
+fn write_config(folder: &Path) -> (String, Ports) {
+    let ports = Ports::reserve(1).unwrap();
+    let port = ports[0];
     let text = format!(
         "[cluster]\nid = 7\nname = \"one\"\n\n[[node]]\nid = 1\nfolder = \"node\"\n\
          addresses = [\"tcp://127.0.0.1:{port}\"]\n\n[protocol]\nheartbeat_ms = 50\n"
     );
     let config = folder.join("cluster.toml");
     std::fs::write(&config, text).unwrap();
-    config.to_str().expect("a temporary folder has a plain name").to_owned()
+    let config = config.to_str().expect("a temporary folder has a plain name").to_owned();
+    (config, ports)
 }
 
 #[test]
 fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
-    let config = write_config(folder.path());
+    let (config, _ports) = write_config(folder.path());
     let client = |arguments: &[&str]| {
         let output = paxos(&[&["client", "--config", &config], arguments].concat());
         (output.status.code(), text(&output))
@@ -71,7 +74,7 @@ fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
 #[test]
 fn a_file_that_is_wrong_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
-    let config = write_config(folder.path());
+    let (config, _ports) = write_config(folder.path());
     assert!(paxos(&["check-config", "--config", &config, "--id", "1"]).status.success());
     let text = std::fs::read_to_string(&config).unwrap().replace("heartbeat_ms", "hartbeat_ms");
     std::fs::write(&config, text).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use convoke::NodeId;
 use node_kit::cluster::Node;
-use node_kit::processes::{Member, free_ports};
+use node_kit::processes::{Member, Ports};
 use paxos::settings::Settings;
 use tokio::process::Command;
 
@@ -18,6 +18,7 @@ pub(crate) struct Local {
     folder: PathBuf,
     cluster: Cluster,
     members: Vec<Option<Member>>,
+    _ports: Ports,
 }
 
 impl Local {
@@ -27,14 +28,14 @@ impl Local {
             let address = format!("tcp://127.0.0.1:{port}").parse()?;
             Ok(Node::new(NodeId::new(number), address, format!("node-{number}")))
         };
-        let ports = free_ports(nodes)?;
-        let of_file = (1..).zip(ports).map(node).collect::<Result<Vec<_>>>()?;
+        let ports = Ports::reserve(nodes)?;
+        let of_file = (1..).zip(ports.iter().copied()).map(node).collect::<Result<Vec<_>>>()?;
         let text = Cluster::new(rand_id(), "local", of_file, settings)?.to_text();
         let config = folder.join("cluster.toml");
         std::fs::write(&config, text).with_context(|| format!("{}", config.display()))?;
         let cluster = super::read(&config)?;
         let members = (0..nodes).map(|_| None).collect();
-        Ok(Self { config, folder: folder.to_owned(), cluster, members })
+        Ok(Self { config, folder: folder.to_owned(), cluster, members, _ports: ports })
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
