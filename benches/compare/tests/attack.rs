@@ -2,13 +2,14 @@
 //! more than a share, and nothing is left of it.
 
 use std::process::Command;
+use std::thread;
 
 use compare::attack::{AttackRow, Class};
 
 /// Frames or connections of each attack, and connections that a crowd has at a time.
 const COUNTS: (u64, u64) = (3_000, 100);
 
-fn rows_of(classes: &[Class], (count, connections): (u64, u64)) -> Vec<AttackRow> {
+fn rows_of(class: Class, (count, connections): (u64, u64)) -> Vec<AttackRow> {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("attack.json");
     let path = json.to_str().unwrap();
@@ -16,7 +17,7 @@ fn rows_of(classes: &[Class], (count, connections): (u64, u64)) -> Vec<AttackRow
     // The time is not what ends it.
     command.args(["attack", "--seconds", "100", "--frames", &count.to_string()]);
     command.args(["--connections", &connections.to_string(), "--json", path]);
-    classes.iter().for_each(|class| _ = command.args(["--class", &class.name()]));
+    command.args(["--class", &class.name()]);
     let output = command.output().expect("the program starts");
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{table}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -28,8 +29,13 @@ fn does_no_harm(classes: &[Class]) -> Vec<AttackRow> {
     is_harmless(classes, COUNTS)
 }
 
+/// Each class beside the others, since most of its time is waiting for what is left of it.
 fn is_harmless(classes: &[Class], counts: (u64, u64)) -> Vec<AttackRow> {
-    let mut rows = rows_of(classes, counts);
+    let mut rows = thread::scope(|scope| {
+        let start = |&class: &Class| scope.spawn(move || rows_of(class, counts));
+        let all: Vec<_> = classes.iter().map(start).collect();
+        all.into_iter().flat_map(|rows| rows.join().unwrap()).collect::<Vec<_>>()
+    });
     for row in &rows {
         assert!(row.sent > 0 && row.calls > 0, "{row:?}");
         assert_eq!((row.failed, &row.complaint), (0, &None), "{row:?}");
