@@ -50,7 +50,7 @@ pub use victim::Victim;
 
 /// Time that a part waits for what must happen: far longer than it takes, so that only a hang runs
 /// into it.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two ends to test.
 #[derive(Clone)]
