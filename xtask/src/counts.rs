@@ -11,11 +11,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::step::Step;
+use crate::step::{CANNOT_RUN, Step};
 use crate::workspace::Workspace;
-
-/// The exit code when the tool is missing, as test programs say that they were skipped.
-const EXIT_MISSING: u8 = 77;
 
 /// Calls of one kind, and the most that one of them may take.
 struct Row {
@@ -72,7 +69,7 @@ pub(crate) fn reason_to_skip() -> Option<String> {
 pub(crate) fn run(workspace: &Workspace, features: &[String]) -> anyhow::Result<ExitCode> {
     if let Some(reason) = reason_to_skip() {
         eprintln!("nothing can be counted: {reason}");
-        return Ok(ExitCode::from(EXIT_MISSING));
+        return Ok(ExitCode::from(CANNOT_RUN));
     }
     let build = Step::cargo(["build", "--release", "-p", "profile"]).args(with(features));
     println!("$ {build}");

@@ -32,6 +32,7 @@ use self::packages::{Apt, Readiness, Standing};
 use self::plan::{Choice, Kind, Mode};
 use self::results::Results;
 use self::run::Run;
+use crate::step::CANNOT_RUN;
 use crate::workspace::Workspace;
 
 /// Choice of what to run, and where.
@@ -91,9 +92,6 @@ impl Options {
 
 /// Enough to see whether times repeat.
 const BENCH_ROUNDS: usize = 3;
-
-/// The exit code that says that nothing failed, for nothing could run; test harnesses skip by it.
-const CANNOT_RUN: u8 = 77;
 
 /// Runs what was chosen and says what came of it.
 ///

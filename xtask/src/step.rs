@@ -6,6 +6,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
 
+/// The exit code that says that nothing failed, for nothing could run; test harnesses skip by it.
+pub(crate) const CANNOT_RUN: u8 = 77;
+
 /// A program, its arguments and what its environment has on top of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {

@@ -3,12 +3,8 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::step::Step;
+use crate::step::{CANNOT_RUN, Step};
 use crate::workspace::Workspace;
-
-/// The exit code when something is missing, as test programs say that they were skipped. Other
-/// failures are 1.
-const EXIT_MISSING: u8 = 77;
 
 /// Builds and becomes the lab, or says what is missing for it.
 ///
@@ -19,7 +15,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: Vec<String>) -> anyhow::Resu
     if !missing.is_empty() {
         eprintln!("there can be no WAN on this machine; missing:");
         missing.iter().for_each(|what| eprintln!("- {what}"));
-        return Ok(ExitCode::from(EXIT_MISSING));
+        return Ok(ExitCode::from(CANNOT_RUN));
     }
     let lab = ["run", "--release", "-p", "wan-lab", "--", "lab"];
     let lab = Step::cargo(lab).args(arguments);
