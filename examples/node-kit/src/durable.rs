@@ -13,6 +13,7 @@
 //! assert_eq!(promise.release(&Durable::in_memory(Position::new(3))), Ok("promised 7"));
 //! ```
 
+use std::collections::VecDeque;
 use std::fmt;
 
 /// A place in a ledger: how many records it has had, those since trimmed included.
@@ -95,6 +96,44 @@ impl<T> Waiting<T> {
     /// Itself, when the proof does not reach so far.
     pub fn release(self, durable: &Durable) -> Result<T, Self> {
         if self.position <= durable.up_to() { Ok(self.value) } else { Err(self) }
+    }
+}
+
+/// Values that wait for a ledger, in the order of their places.
+#[derive(Debug)]
+pub struct WaitQueue<T>(VecDeque<Waiting<T>>);
+
+impl<T> WaitQueue<T> {
+    /// Adds a value that waits for no earlier place than those before it.
+    pub fn push(&mut self, waiting: Waiting<T>) {
+        self.0.push_back(waiting);
+    }
+
+    /// The next value that waits no longer, for a proof.
+    pub fn pop(&mut self, durable: &Durable) -> Option<T> {
+        match self.0.pop_front()?.release(durable) {
+            Ok(value) => Some(value),
+            Err(waiting) => {
+                self.0.push_front(waiting);
+                None
+            }
+        }
+    }
+
+    /// The place that all of them wait for, if any does.
+    pub fn last(&self) -> Option<Position> {
+        self.0.back().map(Waiting::position)
+    }
+
+    /// True when nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T> Default for WaitQueue<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
     }
 }
 

@@ -15,6 +15,7 @@
 //! | [`operation`] | logs, metrics, health and readiness for others to read; the orderly end |
 //! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
+//! | [`world`] | parts of seeded worlds: schedule, network, timer, a ledger that crashes |
 
 #![forbid(unsafe_code)]
 
@@ -31,3 +32,5 @@ pub mod mutant;
 pub mod operation;
 pub mod processes;
 pub mod sessions;
+#[cfg(feature = "world")]
+pub mod world;

@@ -79,7 +79,7 @@ impl ProcessError {
 
 /// A child process. Dropping it kills it.
 ///
-/// What it prints is a pipe: one that prints more than its parent reads will wait.
+/// Its output is a pipe: a process that prints more than its parent reads will wait.
 #[derive(Debug)]
 pub struct Member {
     command: Command,

@@ -217,7 +217,7 @@ impl Sessions {
         self.known(session, number)
     }
 
-    /// The answer that [`begin`](Self::begin) would give at the last position heard of, without a use
+    /// The answer that [`begin`](Self::begin) would give at the last position heard of. It is no use
     /// of the session: nothing changes.
     pub fn known(&self, session: SessionId, number: u64) -> Begin {
         self.sessions.get(&session).map_or(Begin::Expired, |known| known.replies.judge(number))

@@ -157,7 +157,7 @@ pub(crate) struct BenchArgs {
     /// Reads among a hundred requests. The rest are puts.
     #[arg(long, default_value_t = 0)]
     pub(crate) reads: u64,
-    /// Where records are kept.
+    /// Place of the records.
     #[arg(long, value_enum, default_value_t = Ledger::Disk)]
     pub(crate) ledger: Ledger,
     /// Batches under way, at most.

@@ -59,8 +59,8 @@ impl Options {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The caller's: the request is none, or too large, or meant for another cluster. It did not
-    /// run.
+    /// The caller's: the request is malformed, or too large, or meant for another cluster. It did
+    /// not run.
     #[error("refused: {0}")]
     Refused(String),
     /// The store holds as much as it may. It did not run: delete something.
@@ -180,7 +180,7 @@ impl Client {
         Ok(())
     }
 
-    /// What a node is doing.
+    /// State of a node.
     ///
     /// # Errors
     /// When it does not answer.

@@ -2,8 +2,8 @@
 //!
 //! The core has no I/O, clock or randomness: see [`core`] for its inputs and effects, for who leads
 //! and whose votes count. [`world`] runs several of it under seeded faults and checks the safety of
-//! the log after every event, and progress once the faults have ended. [`kv`] is what is replicated:
-//! a key-value store with the sessions of its clients. [`wire`] turns the core's messages and
+//! the log after every event, and progress once the faults have ended. [`kv`] is the replicated
+//! state: a key-value store with the sessions of its clients. [`wire`] turns the core's messages and
 //! records into bytes.
 //!
 //! A [`node`] drives core and store over an endpoint and a ledger, and a [`client`] sends it

@@ -11,6 +11,7 @@
 //! in the actor, and written by a task of their own.
 
 mod actor;
+mod meters;
 mod recovery;
 mod requests;
 mod service;
@@ -55,7 +56,8 @@ pub struct Options {
     pub batch_requests_max: usize,
     /// Bytes of one batch, if it has more than one request. Default 1 MiB.
     pub batch_bytes_max: usize,
-    /// Bytes of the log behind the last snapshot, about, before the next is written. Default 64 MiB.
+    /// Bytes of the log behind the last snapshot, about, before the next is written. Default
+    /// 64 MiB.
     pub snapshot_bytes: u64,
     /// Slots that are kept behind a snapshot, for others that are a little behind. Default 4,096.
     pub kept_slots: u64,
@@ -95,7 +97,7 @@ pub enum NodeError {
     Record {
         /// Counted from 1.
         number: u64,
-        /// What it lacks.
+        /// The part that is missing or wrong.
         source: wire::Malformed,
     },
     /// The snapshot is whole, and none of this program's.
@@ -162,7 +164,7 @@ impl Node {
         self.standing.clone()
     }
 
-    /// What it is doing. `None` once it has stopped.
+    /// Its state, in numbers. `None` once it has stopped.
     pub async fn inspect(&self) -> Option<Inspection> {
         let (tell, told) = oneshot::channel();
         self.inputs.send(Input::Inspect(tell)).await.ok()?;
@@ -207,7 +209,7 @@ impl Drop for Node {
     }
 }
 
-/// What one turn of the actor may find waiting. Whoever finds it full is refused.
+/// Inputs that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
 
 fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {

@@ -33,7 +33,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Where records are kept: `disk` or `ram`.
+    /// Place of the records: `disk` or `ram`.
     pub ledger: LedgerForm,
     /// A leader that was not heard for so long is missed. Default 500.
     pub election_timeout_ms: u64,

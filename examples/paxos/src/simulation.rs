@@ -54,7 +54,7 @@ pub struct Report {
     pub trace: u64,
 }
 
-/// What must not be.
+/// A broken promise of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {

@@ -1,6 +1,6 @@
 //! The core's messages and records as protobuf messages, and back.
 //!
-//! What comes from elsewhere may be anything: what is no message of the core is [`Malformed`].
+//! Bytes from elsewhere may be anything: those that are no message of the core are [`Malformed`].
 
 mod answer;
 mod question;

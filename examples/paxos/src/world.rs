@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke::NodeId;
 use convoke_sim::random::Random;
+use node_kit::world::Schedule;
 
 pub use self::faults::{Menu, Stays};
 use self::node::{Left, Node};
@@ -83,12 +84,11 @@ enum Event {
 /// Nodes, what is under way between them, and what is true.
 #[derive(Debug)]
 struct World {
-    now: Duration,
+    schedule: Schedule<Event>,
     random: Random,
     menu: Menu,
     nodes: BTreeMap<NodeId, Node>,
-    events: BTreeMap<(Duration, u64), Event>,
-    sequence: u64,
+    next_token: Token,
     cuts: BTreeSet<(NodeId, NodeId)>,
     /// Nodes that have lost a ledger.
     wiped: BTreeSet<NodeId>,
@@ -108,11 +108,10 @@ impl World {
     /// As many nodes as the menu says, all up, and nothing chosen.
     fn new(seed: u64, menu: Menu, is_traced: bool) -> Self {
         let mut world = Self {
-            now: Duration::ZERO,
+            schedule: Schedule::default(),
             random: Random::of(seed, 2),
             nodes: BTreeMap::new(),
-            events: BTreeMap::new(),
-            sequence: 0,
+            next_token: 0,
             cuts: BTreeSet::new(),
             wiped: BTreeSet::new(),
             away: BTreeSet::new(),
@@ -134,28 +133,22 @@ impl World {
             settings.heartbeat = settings.election_timeout / 10;
             let life = world.random.draw();
             world.nodes.insert(node, Node::new(settings, life));
-            world.schedule(Duration::ZERO, Event::Restart { node });
+            world.schedule.after(Duration::ZERO, Event::Restart { node });
         }
-        world.schedule(Duration::ZERO, Event::Clients);
+        world.schedule.after(Duration::ZERO, Event::Clients);
         world
     }
 
     fn run_faults(&mut self) -> Result<(), Violation> {
-        self.schedule(Duration::ZERO, Event::Fault);
-        let end = self.now + self.menu.faulty_for;
+        self.schedule.after(Duration::ZERO, Event::Fault);
+        let end = self.schedule.now() + self.menu.faulty_for;
         while self.step(end)? {}
         Ok(())
     }
 
     /// Does what is due next. True when there may be more before `end`.
     fn step(&mut self, end: Duration) -> Result<bool, Violation> {
-        let Some(entry) = self.events.first_entry() else { return Ok(false) };
-        if entry.key().0 > end {
-            self.now = end;
-            return Ok(false);
-        }
-        let ((at, _), event) = entry.remove_entry();
-        self.now = at;
+        let Some(event) = self.schedule.next(end) else { return Ok(false) };
         self.handle(event)?;
         Ok(true)
     }
@@ -164,20 +157,19 @@ impl World {
         self.trace(&event);
         match event {
             Event::Ask { from, life, to, ask } => {
-                let token = self.sequence;
-                self.sequence += 1;
+                let token = self.token();
                 self.asked.insert(token, (from, life));
-                let now = self.now;
+                let now = self.schedule.now();
                 self.input(to, |replica| replica.handle_ask(now, from, token, ask))?;
             }
             Event::Answer { from, to, life, answer } => {
-                let now = self.now;
+                let now = self.schedule.now();
                 if self.nodes[&to].run() == life {
                     self.input(to, |replica| replica.handle_answer(now, from, answer))?;
                 }
             }
             Event::Timeout { node } => {
-                let now = self.now;
+                let now = self.schedule.now();
                 if self.nodes.get_mut(&node).is_some_and(|node| node.take_due(now)) {
                     self.input(node, |replica| replica.handle_timeout(now))?;
                 }
@@ -211,15 +203,15 @@ impl World {
         while let Some(effect) = self.nodes.get_mut(&id).and_then(Node::poll_effect) {
             self.perform(id, effect)?;
         }
-        let now = self.now;
+        let now = self.schedule.now();
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
         node.take_snapshot();
         if let Some(at) = node.arm() {
-            self.schedule_at(at.max(now), Event::Timeout { node: id });
+            self.schedule.at(at.max(now), Event::Timeout { node: id });
         }
         if let Some((life, position)) = self.nodes.get_mut(&id).and_then(Node::begin_sync) {
             let pause = self.random.micros(self.menu.sync_us.clone());
-            self.schedule(pause, Event::Synced { node: id, life, position });
+            self.schedule.after(pause, Event::Synced { node: id, life, position });
         }
         Ok(())
     }
@@ -256,8 +248,8 @@ impl World {
                 self.report.led += u64::from(matches!(standing, Standing::Leading(_)));
             }
             Effect::FetchSnapshot { from, .. } => {
-                let pause = self.random.micros(self.menu.delay_us.clone()) * 3;
-                self.schedule(pause, Event::Snapshot { from, to: id, life: run });
+                let pause = self.menu.network.delay(&mut self.random) * 3;
+                self.schedule.after(pause, Event::Snapshot { from, to: id, life: run });
             }
         }
         Ok(())
@@ -278,20 +270,20 @@ impl World {
             Left::Own(answer) => {
                 self.truth.left(id, &answer);
                 let life = self.nodes[&id].run();
-                self.schedule(Duration::ZERO, Event::Answer { from: id, to: id, life, answer });
+                self.schedule
+                    .after(Duration::ZERO, Event::Answer { from: id, to: id, life, answer });
             }
         }
     }
 
     fn send<T: Clone>(&mut self, from: NodeId, to: NodeId, what: T, event: impl Fn(T) -> Event) {
-        if self.cuts.contains(&(from, to)) || self.random.per_mille(self.menu.lost_per_mille) {
+        if self.cuts.contains(&(from, to)) {
             return;
         }
-        let copies = 1 + u64::from(self.random.per_mille(self.menu.copied_per_mille));
-        for _ in 0..copies {
-            let delay = self.random.micros(self.menu.delay_us.clone());
-            let is_late = self.random.per_mille(self.menu.late_per_mille);
-            self.schedule(if is_late { delay * 20 } else { delay }, event(what.clone()));
+        for _ in 0..self.menu.network.copies(&mut self.random) {
+            let delay = self.menu.network.delay(&mut self.random);
+            let delay = self.menu.network.late(&mut self.random, delay);
+            self.schedule.after(delay, event(what.clone()));
         }
     }
 
@@ -306,7 +298,7 @@ impl World {
     }
 
     fn install(&mut self, from: NodeId, to: NodeId, life: u64) -> Result<(), Violation> {
-        let now = self.now;
+        let now = self.schedule.now();
         let is_cut = self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from));
         let snapshot = self.nodes[&from].snapshot().filter(|_| !is_cut);
         self.report.installed += u64::from(snapshot.is_some());
@@ -320,7 +312,7 @@ impl World {
     }
 
     fn restart(&mut self, node: NodeId) -> Result<(), Violation> {
-        let now = self.now;
+        let now = self.schedule.now();
         if self.away.contains(&node) {
             return Ok(());
         }
@@ -330,7 +322,7 @@ impl World {
     /// Clients propose and read, wherever somebody says that it leads.
     fn clients(&mut self) -> Result<(), Violation> {
         let pause = self.random.micros(self.menu.pause_us.clone());
-        self.schedule(pause, Event::Clients);
+        self.schedule.after(pause, Event::Clients);
         let leading: Vec<NodeId> =
             self.nodes.iter().filter(|(_, node)| node.leads()).map(|(id, _)| *id).collect();
         for id in leading {
@@ -348,7 +340,7 @@ impl World {
     }
 
     fn propose(&mut self, id: NodeId) -> Result<(), Violation> {
-        let now = self.now;
+        let now = self.schedule.now();
         let number = self.report.proposed;
         let value = Value::Commands(Bytes::from(number.to_le_bytes().to_vec()));
         self.truth.proposed(&value);
@@ -357,9 +349,8 @@ impl World {
     }
 
     fn read(&mut self, id: NodeId) -> Result<(), Violation> {
-        let now = self.now;
-        let token = self.sequence;
-        self.sequence += 1;
+        let now = self.schedule.now();
+        let token = self.token();
         self.truth.begin_read(token);
         self.with(id, |node| node.replica_mut()?.read(now, token).ok())
     }
@@ -367,10 +358,10 @@ impl World {
     /// Ends the faults, and wants progress.
     fn run_healed(&mut self) -> Result<(), Violation> {
         self.heal();
-        let end = self.now + HEALED_FOR;
+        let end = self.schedule.now() + HEALED_FOR;
         let mut goal = None;
         while self.step(end)? {
-            if goal.is_none() && self.now + HEALED_FOR / 2 > end {
+            if goal.is_none() && self.schedule.now() + HEALED_FOR / 2 > end {
                 goal = Some((self.truth.chosen(), self.report.led));
             }
         }
@@ -391,17 +382,13 @@ impl World {
         goal >= Slot::FIRST && up.all(|(_, node)| node.applied() > goal)
     }
 
-    fn schedule(&mut self, pause: Duration, event: Event) {
-        self.schedule_at(self.now + pause, event);
-    }
-
-    fn schedule_at(&mut self, at: Duration, event: Event) {
-        self.events.insert((at, self.sequence), event);
-        self.sequence += 1;
+    fn token(&mut self) -> Token {
+        self.next_token += 1;
+        self.next_token
     }
 
     fn trace(&mut self, event: &Event) {
-        let text = format!("{:?} {event:?}", self.now);
+        let text = format!("{:?} {event:?}", self.schedule.now());
         self.report.trace = convoke_sim::random::digest(self.report.trace, text.as_bytes());
         if self.is_traced {
             println!("{text}");

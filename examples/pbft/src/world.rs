@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use convoke::NodeId;
 use convoke_sim::random::{DIGEST_START, Random, digest};
+use node_kit::world::Schedule;
 
 use self::clients::Client;
 use self::host::Host;
@@ -99,7 +100,7 @@ enum Event {
 /// Replicas, what is under way between them, and what is true.
 #[derive(Debug)]
 struct World {
-    now: Duration,
+    schedule: Schedule<Event>,
     random: Random,
     menu: Menu,
     scope: Scope,
@@ -108,8 +109,6 @@ struct World {
     hosts: BTreeMap<HostId, Host>,
     clients: BTreeMap<ClientId, Client>,
     liars: BTreeMap<NodeId, Liar>,
-    events: BTreeMap<(Duration, u64), Event>,
-    order: u64,
     cuts: BTreeSet<(NodeId, NodeId)>,
     /// Members that do not come back.
     away: BTreeSet<NodeId>,
@@ -143,7 +142,7 @@ impl World {
             liars.map(|node| (*node, Liar::new(*node, signers[node].clone(), scope))).collect();
         let client = |(client, signer)| (client, Client::new(client, signer));
         let mut world = Self {
-            now: Duration::ZERO,
+            schedule: Schedule::default(),
             random: Random::of(seed, 2),
             scope,
             keys,
@@ -151,8 +150,6 @@ impl World {
             hosts: BTreeMap::new(),
             clients: of_clients.into_iter().map(client).collect(),
             liars,
-            events: BTreeMap::new(),
-            order: 0,
             cuts: BTreeSet::new(),
             away: BTreeSet::new(),
             truth: Truth::new(2 * menu.checkpoint_every),
@@ -166,7 +163,7 @@ impl World {
             world.add_hosts(node, &group);
         }
         for client in world.clients.keys().copied().collect::<Vec<_>>() {
-            world.schedule(Duration::ZERO, Event::Client { client });
+            world.schedule.after(Duration::ZERO, Event::Client { client });
         }
         world
     }
@@ -185,7 +182,7 @@ impl World {
             settings.repeat = self.timeout() / 3;
             settings.part_bytes = 200;
             self.hosts.insert((node, twin), Host::new(settings));
-            self.schedule(Duration::ZERO, Event::Restart { host: (node, twin) });
+            self.schedule.after(Duration::ZERO, Event::Restart { host: (node, twin) });
         }
     }
 
@@ -195,20 +192,14 @@ impl World {
 
     /// Does what is due next. True when there may be more before `end`.
     fn step(&mut self, end: Duration) -> Result<bool, Violation> {
-        let Some(entry) = self.events.first_entry() else { return Ok(false) };
-        if entry.key().0 > end {
-            self.now = end;
-            return Ok(false);
-        }
-        let ((at, _), event) = entry.remove_entry();
-        self.now = at;
+        let Some(event) = self.schedule.next(end) else { return Ok(false) };
         self.trace(&event);
         self.handle(event)?;
         Ok(true)
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
-        let now = self.now;
+        let now = self.schedule.now();
         match event {
             Event::Message { to, message } => match self.keys.open(message) {
                 Ok(message) => self.input(to, |replica| replica.handle_message(now, message)),
@@ -272,15 +263,15 @@ impl World {
             self.perform(id, effect)?;
         }
         self.release(id)?;
-        let now = self.now;
+        let now = self.schedule.now();
         let Some(host) = self.hosts.get_mut(&id) else { return Ok(()) };
         host.compact();
         if let Some(at) = host.arm() {
-            self.schedule_at(at.max(now), Event::Timeout { host: id });
+            self.schedule.at(at.max(now), Event::Timeout { host: id });
         }
         if let Some((run, position)) = self.hosts.get_mut(&id).and_then(Host::begin_sync) {
             let pause = self.random.micros(self.menu.sync_us.clone());
-            self.schedule(pause, Event::Synced { host: id, run, position });
+            self.schedule.after(pause, Event::Synced { host: id, run, position });
         }
         Ok(())
     }
@@ -341,15 +332,6 @@ impl World {
         views.max().unwrap_or_default()
     }
 
-    fn schedule(&mut self, pause: Duration, event: Event) {
-        self.schedule_at(self.now + pause, event);
-    }
-
-    fn schedule_at(&mut self, at: Duration, event: Event) {
-        self.events.insert((at, self.order), event);
-        self.order += 1;
-    }
-
     fn trace(&mut self, event: &Event) {
         let (kind, about) = match event {
             Event::Message { to, message } => (to.0.get(), message.signature.0.to_vec()),
@@ -357,11 +339,11 @@ impl World {
             Event::Reply { reply } => (0, reply.signature.0.to_vec()),
             other => (0, format!("{other:?}").into_bytes()),
         };
-        let now = u64::try_from(self.now.as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.schedule.now().as_nanos()).unwrap_or(u64::MAX);
         let trace = digest(self.report.trace, &now.to_le_bytes());
         self.report.trace = digest(digest(trace, &kind.to_le_bytes()), &about);
         if self.is_traced {
-            println!("{:?} {event:?}", self.now);
+            println!("{:?} {event:?}", self.schedule.now());
         }
     }
 }

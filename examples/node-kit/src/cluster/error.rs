@@ -33,7 +33,7 @@ pub enum ClusterError {
     Contradictory {
         /// The file, if it was one.
         file: Option<PathBuf>,
-        /// What does not go together.
+        /// The statements that contradict each other.
         found: Vec<Contradiction>,
     },
     /// The cluster has no node of this number.

@@ -123,7 +123,7 @@ impl Tallies {
         }
     }
 
-    /// What happened since it was asked last.
+    /// Counts since it was asked last.
     pub(super) fn moment(&self, elapsed: Duration) -> Moment {
         let mut tally = Tally::default();
         for shard in &self.shards {

@@ -100,7 +100,7 @@ async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Ro
 /// Time before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// What all nodes together, and this process, have used and done.
+/// Resources that all nodes together, and this process, have used, and their work.
 struct Used {
     nodes: Inspection,
     own_cpu_us: u64,

@@ -50,7 +50,7 @@ impl Machine {
                 Vec::new()
             }
             Value::Commands(batch) => {
-                // Nodes write batches and nobody else does. One that is none is none everywhere.
+                // Nodes write batches and nobody else does: bytes that are no batch are so everywhere.
                 let batch = Batch::decode(batch.clone()).unwrap_or_default();
                 batch.entries.into_iter().map(|entry| self.apply_entry(entry)).collect()
             }

@@ -80,16 +80,16 @@ fn session_parts(sessions: &Sessions) -> impl Iterator<Item = part::Part> + use<
 #[non_exhaustive]
 pub enum Malformed {
     /// A part is no message, or one of another release.
-    #[error("a part of the snapshot is none that this program knows")]
+    #[error("this program does not know a part of the snapshot")]
     Part,
     /// Parts are missing, or come in another order.
     #[error("the snapshot is not whole: {0}")]
     NotWhole(&'static str),
-    /// The table of sessions is none.
+    /// The table of sessions cannot be read.
     #[error("the snapshot has no sessions: {0}")]
     Sessions(#[from] sessions::Malformed),
-    /// What is called a record of the node is none.
-    #[error("the snapshot has a record that is none: {0}")]
+    /// Bytes that stand for a record of the node and cannot be read as one.
+    #[error("a record of the snapshot cannot be read: {0}")]
     Record(#[from] wire::Malformed),
 }
 
@@ -108,7 +108,7 @@ pub struct Restoring {
 pub struct Restored {
     /// The state.
     pub machine: Machine,
-    /// What the node that wrote it must not forget.
+    /// Records that the node which wrote it must not forget.
     pub own: Vec<Record>,
 }
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke::quorum::{Configuration, QuorumExt as _};
 use convoke::{Deferred, Endpoint, NodeId};
-use node_kit::durable::{Durable, Waiting};
+use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::meters::Meters;
 use super::recovery::{State, append};
 use super::requests::{Reading, Requests, Waiter};
 use super::{NodeError, Options, snapshots};
@@ -56,8 +57,9 @@ pub(super) struct Actor {
     /// Questions of others that wait for the core.
     asked: VecDeque<(Token, Deferred<proto::Answer>)>,
     /// Answers that wait for the ledger, in the order of their places.
-    held: VecDeque<Waiting<Leaving>>,
+    held: WaitQueue<Leaving>,
     syncing: Option<Syncing>,
+    meters: Meters,
     next_token: Token,
     /// Bytes of values applied since the last snapshot was frozen.
     unsaved_bytes: u64,
@@ -91,8 +93,9 @@ impl Actor {
             begun: Instant::now(),
             requests: Requests::default(),
             asked: VecDeque::new(),
-            held: VecDeque::new(),
+            held: WaitQueue::default(),
             syncing: None,
+            meters: Meters::new(),
             next_token: 0,
             unsaved_bytes: 0,
             is_saving: false,
@@ -188,7 +191,7 @@ impl Actor {
             let Ok((_, slot)) = self.replica.propose(now, value) else { return };
             self.batches += 1;
             self.batched += batch.len() as u64;
-            metrics::histogram!("paxos_batch_requests").record(batch.len() as f64);
+            self.meters.batch_requests.record(batch.len() as f64);
             self.requests.proposed(slot, batch);
             self.perform();
         }
@@ -241,29 +244,23 @@ impl Actor {
     }
 
     fn hold(&mut self, leaving: node_kit::durable::Held<Leaving>) {
-        self.held.push_back(leaving.after(self.ledger.end()));
+        self.held.push(leaving.after(self.ledger.end()));
     }
 
     /// Waits for the ledger, where something rests on it: one wait for all of it.
     fn sync(&mut self) {
         if self.syncing.is_none()
-            && let Some(last) = self.held.back()
+            && let Some(position) = self.held.last()
         {
-            let (ledger, position) = (self.ledger.clone(), last.position());
+            let ledger = self.ledger.clone();
             self.syncing = Some(Box::pin(async move { ledger.durable(position).await }));
         }
     }
 
     fn synced(&mut self, durable: &Durable) {
         self.syncing = None;
-        while let Some(waiting) = self.held.pop_front() {
-            match waiting.release(durable) {
-                Ok(leaving) => self.leave(leaving),
-                Err(waiting) => {
-                    self.held.push_front(waiting);
-                    break;
-                }
-            }
+        while let Some(leaving) = self.held.pop(durable) {
+            self.leave(leaving);
         }
     }
 
@@ -308,8 +305,8 @@ impl Actor {
         }
         let replies = self.machine.apply(slot, value);
         self.unsaved_bytes += value.size() as u64;
-        metrics::gauge!("paxos_slots_applied").set(slot.0 as f64);
-        metrics::gauge!("paxos_requests_waiting").set(self.requests.len() as f64);
+        self.meters.slots_applied.set(slot.0 as f64);
+        self.meters.requests_waiting.set(self.requests.len() as f64);
         let none = Bytes::new();
         let batch = if let Value::Commands(batch) = value { batch } else { &none };
         for (waiter, reply) in self.requests.applied(slot, batch).into_iter().zip(&replies) {
@@ -329,7 +326,7 @@ impl Actor {
     fn stand(&mut self, standing: Standing) {
         tracing::info!(node = %self.options.core.node, ?standing, "standing");
         let leads = matches!(standing, Standing::Leading(_));
-        metrics::gauge!("paxos_leads").set(f64::from(u8::from(leads)));
+        self.meters.leads.set(f64::from(u8::from(leads)));
         if !leads {
             self.requests.give_up(leader(standing));
         }

@@ -19,7 +19,7 @@ use crate::proto::{
     paxos, request,
 };
 
-/// What handlers share. It has nothing of the actor's state but its standing.
+/// State that handlers share: nothing of the actor's but its standing.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) cluster: u64,
@@ -101,7 +101,7 @@ impl Front {
             && !kv::is_valid(entry)
         {
             return Err(invalid(&format!(
-                "the request is none, or its key has more than {} bytes, or its value more than {}",
+                "the request is malformed, or its key is above {} bytes, or its value above {}",
                 kv::KEY_BYTES_MAX,
                 kv::VALUE_BYTES_MAX
             )));

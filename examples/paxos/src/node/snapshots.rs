@@ -53,7 +53,7 @@ const PART_DEADLINE: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 5;
 
 /// The state of another node, from its latest snapshot. What was interrupted goes on at the part
-/// where it was. `None` when the node does not answer, or what it answers is none.
+/// where it was. `None` when the node does not answer, or its answer cannot be read.
 pub(super) async fn fetch(client: PaxosClient, cluster: u64, from: NodeId) -> Option<Machine> {
     let mut restoring = Restoring::default();
     let (mut position, mut place) = (0, 0);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke::NodeId;
 use convoke_sim::random::Random;
+use node_kit::world::{Network, odd};
 
 use super::{Event, World};
 use crate::core::Slot;
@@ -29,14 +30,8 @@ pub struct Menu {
     pub nodes: u64,
     /// Slots in flight.
     pub window: usize,
-    /// Time of a message, in microseconds.
-    pub delay_us: Range<u64>,
-    /// Messages that are lost.
-    pub lost_per_mille: u32,
-    /// Messages that come twice.
-    pub copied_per_mille: u32,
-    /// Messages that take twenty times as long.
-    pub late_per_mille: u32,
+    /// Times and faults of messages.
+    pub network: Network,
     /// Time of a sync, in microseconds.
     pub sync_us: Range<u64>,
     /// Pause between two steps of clients.
@@ -66,21 +61,16 @@ impl Menu {
     /// The menu of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::of(seed, 1);
-        let odd = |random: &mut Random, most: u32| {
-            if random.chance(50) {
-                0
-            } else {
-                u32::try_from(random.within(0..u64::from(most))).unwrap_or(0)
-            }
-        };
         let slowest = [2_000, 20_000, 150_000][random.index(3)];
         Self {
             nodes: [3, 3, 3, 5, 5, 1][random.index(6)],
             window: [1, 4, 32][random.index(3)],
-            delay_us: 100..slowest,
-            lost_per_mille: odd(&mut random, 200),
-            copied_per_mille: odd(&mut random, 100),
-            late_per_mille: odd(&mut random, 50),
+            network: Network {
+                delay_us: 100..slowest,
+                lost_per_mille: odd(&mut random, 200),
+                copied_per_mille: odd(&mut random, 100),
+                late_per_mille: odd(&mut random, 50),
+            },
             sync_us: 50..[200, 30_000, 300_000][random.index(3)],
             pause_us: 100..[20_000, 200_000][random.index(2)],
             crash_per_mille: odd(&mut random, 20),
@@ -100,10 +90,7 @@ impl Menu {
         Self {
             nodes,
             window: 32,
-            delay_us: 1_000..1_001,
-            lost_per_mille: 0,
-            copied_per_mille: 0,
-            late_per_mille: 0,
+            network: Network::calm(),
             sync_us: 100..101,
             pause_us: 1_000..1_001,
             crash_per_mille: 0,
@@ -125,7 +112,7 @@ impl World {
             return;
         }
         let pause = self.random.micros(self.menu.fault_us.clone());
-        self.schedule(pause, Event::Fault);
+        self.schedule.after(pause, Event::Fault);
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         let node = ids[self.random.index(ids.len())];
         let other = ids[self.random.index(ids.len())];
@@ -155,14 +142,14 @@ impl World {
         let pause = self.random.micros(1_000..longest);
         let kept = self.random.draw();
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.is_up()) else { return };
-        node.crash(|unsynced| usize::try_from(kept % (unsynced as u64 + 1)).unwrap_or(unsynced));
+        node.crash(kept);
         if is_wiped {
             node.wipe(life);
             self.wiped.insert(id);
         }
         self.truth.crashed(id);
         self.report.crashes += 1;
-        self.schedule(pause, Event::Restart { node: id });
+        self.schedule.after(pause, Event::Restart { node: id });
     }
 
     /// A formed cluster lives with the loss of less than half of its ledgers.
@@ -182,12 +169,12 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.is_healed = true;
         self.cuts.clear();
-        self.menu.lost_per_mille = 0;
-        self.menu.late_per_mille = 0;
+        self.menu.network.heal();
         self.menu.crash_per_mille = 0;
         // With a timeout below a round trip nobody leads for long.
         let longest = 60 * self.menu.election_ms;
-        self.menu.delay_us.end = self.menu.delay_us.end.min(longest);
+        let delay_us = &mut self.menu.network.delay_us;
+        delay_us.end = delay_us.end.min(longest);
         self.menu.sync_us.end = self.menu.sync_us.end.min(longest);
         let minority = ((self.menu.nodes - 1) / 2).saturating_sub(self.wiped.len() as u64);
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
@@ -198,7 +185,7 @@ impl World {
             self.leave_fault(&counted, minority);
         }
         for id in ids {
-            self.schedule(Duration::ZERO, Event::Restart { node: id });
+            self.schedule.after(Duration::ZERO, Event::Restart { node: id });
         }
     }
 

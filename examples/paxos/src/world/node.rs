@@ -1,9 +1,10 @@
 //! A node of the world: a replica, its ledger, and what waits for that.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use node_kit::durable::{Durable, Held, Position, Waiting};
+use node_kit::durable::Held;
+use node_kit::world::{Log, Timer};
 
 use crate::core::{
     Answer, Ballot, Effect, Life, Lives, Record, Replica, Settings, Slot, Standing, Token, Value,
@@ -24,11 +25,7 @@ pub(super) struct Node {
     replica: Option<Replica>,
     /// Counts the runs of its process.
     run: u64,
-    ledger: Vec<Record>,
-    /// Records of the ledger that are durable.
-    durable: usize,
-    is_syncing: bool,
-    waiting: VecDeque<Waiting<Left>>,
+    ledger: Log<Record, Left>,
     /// All up to here is applied; of a snapshot, the same.
     applied: Slot,
     snapshot: Option<(Slot, Lives)>,
@@ -37,7 +34,7 @@ pub(super) struct Node {
     lives: Lives,
     standing: Standing,
     proposals: BTreeSet<(Slot, Ballot, Vec<u8>)>,
-    timeout: Option<Duration>,
+    timer: Timer,
 }
 
 impl Node {
@@ -46,17 +43,14 @@ impl Node {
             settings,
             replica: None,
             run: 0,
-            ledger: vec![Record::Life(life)],
-            durable: 1,
-            is_syncing: false,
-            waiting: VecDeque::new(),
+            ledger: Log::new(vec![Record::Life(life)]),
             applied: Slot::default(),
             snapshot: None,
             wants_snapshot: false,
             lives: Lives::new(),
             standing: Standing::Leaderless,
             proposals: BTreeSet::new(),
-            timeout: None,
+            timer: Timer::default(),
         }
     }
 
@@ -94,66 +88,35 @@ impl Node {
 
     /// When the timer of the replica is due, where that is not scheduled yet.
     pub(super) fn arm(&mut self) -> Option<Duration> {
-        let due = self.replica.as_ref()?.poll_timeout();
-        if self.timeout.is_some_and(|armed| armed <= due) {
-            return None;
-        }
-        self.timeout = Some(due);
-        Some(due)
+        self.timer.arm(self.replica.as_ref()?.poll_timeout())
     }
 
     /// True when a timer that was armed is due.
     pub(super) fn take_due(&mut self, now: Duration) -> bool {
-        let is_due = self.timeout.is_some_and(|armed| armed <= now);
-        if is_due {
-            self.timeout = None;
-        }
-        is_due
+        self.timer.take_due(now)
     }
 
     pub(super) fn append(&mut self, record: Record) {
-        self.ledger.push(record);
+        self.ledger.append(record);
     }
 
     pub(super) fn hold(&mut self, token: Token, answer: Held<Answer>) {
-        let position = self.position();
-        self.waiting.push_back(answer.map(|answer| Left::Answer(token, answer)).after(position));
+        self.ledger.hold(answer.map(|answer| Left::Answer(token, answer)));
     }
 
     pub(super) fn hold_own(&mut self, answer: Held<Answer>) {
-        let position = self.position();
-        self.waiting.push_back(answer.map(Left::Own).after(position));
-    }
-
-    fn position(&self) -> Position {
-        Position::new(self.ledger.len() as u64)
+        self.ledger.hold(answer.map(Left::Own));
     }
 
     /// Begins to make durable what is not, if anything waits for it.
     pub(super) fn begin_sync(&mut self) -> Option<(u64, usize)> {
-        if self.is_syncing || self.waiting.is_empty() {
-            return None;
-        }
-        self.is_syncing = true;
-        Some((self.run, self.ledger.len()))
+        self.ledger.begin_sync().then(|| (self.run, self.ledger.records().len()))
     }
 
     /// So much is durable: gives out what waited for it.
     pub(super) fn synced(&mut self, position: usize) -> Vec<Left> {
-        self.is_syncing = false;
-        self.durable = self.durable.max(position.min(self.ledger.len()));
-        let durable = Durable::in_memory(Position::new(self.durable as u64));
-        let mut left = Vec::new();
-        while let Some(waiting) = self.waiting.pop_front() {
-            match waiting.release(&durable) {
-                Ok(value) => left.push(value),
-                Err(waiting) => {
-                    self.waiting.push_front(waiting);
-                    break;
-                }
-            }
-        }
-        left
+        self.ledger.synced(position);
+        self.ledger.release()
     }
 
     /// Applies a value. True when it is one that this node proposed in the ballot that it leads.
@@ -181,24 +144,19 @@ impl Node {
     }
 
     /// Loses its memory, and of its ledger what the seed does not leave.
-    pub(super) fn crash(&mut self, kept: impl FnOnce(usize) -> usize) {
-        let unsynced = self.ledger.len() - self.durable;
-        self.ledger.truncate(self.durable + kept(unsynced));
-        self.durable = self.ledger.len();
+    pub(super) fn crash(&mut self, kept: u64) {
+        self.ledger.crash(kept);
         self.replica = None;
-        self.is_syncing = false;
-        self.waiting.clear();
         self.proposals.clear();
         self.standing = Standing::Leaderless;
-        self.timeout = None;
+        self.timer = Timer::default();
         self.wants_snapshot = false;
         self.run += 1;
     }
 
     /// Loses its ledger, too.
     pub(super) fn wipe(&mut self, life: Life) {
-        self.ledger = vec![Record::Life(life)];
-        self.durable = 1;
+        self.ledger = Log::new(vec![Record::Life(life)]);
         self.snapshot = None;
         self.lives.clear();
     }
@@ -210,7 +168,7 @@ impl Node {
         }
         self.applied = self.snapshot.as_ref().map(|(slot, _)| *slot).unwrap_or_default();
         let mut replica = Replica::new(self.settings.clone(), 0);
-        for record in &self.ledger {
+        for record in self.ledger.records() {
             replica.replay(record.clone());
         }
         replica.start(now);
@@ -228,12 +186,11 @@ impl Node {
     /// and lets go of values that are in it.
     pub(super) fn take_snapshot(&mut self) {
         let Some(replica) = self.replica.as_mut().filter(|_| self.wants_snapshot) else { return };
-        if replica.chosen() < Slot::FIRST || !self.waiting.is_empty() || self.is_syncing {
+        if replica.chosen() < Slot::FIRST || !self.ledger.is_idle() {
             return;
         }
         self.wants_snapshot = false;
-        self.ledger = replica.checkpoint();
-        self.durable = self.ledger.len();
+        self.ledger = Log::new(replica.checkpoint());
         self.snapshot = Some((replica.chosen(), self.lives.clone()));
         replica.trim(replica.chosen());
     }

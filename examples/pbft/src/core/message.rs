@@ -13,11 +13,11 @@ use super::text::Text;
 /// An operation that a client wants executed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who wants it.
+    /// The client that wants it.
     pub client: ClientId,
     /// Its number, from 0 on, increasing.
     pub number: u64,
-    /// What the replicated machine reads.
+    /// The command, as the replicated machine reads it.
     pub operation: Bytes,
 }
 
@@ -118,7 +118,7 @@ pub struct Prepared {
 /// Proof that a checkpoint is stable: claims of a quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stable {
-    /// What they claim.
+    /// Their claims.
     pub checkpoint: Checkpoint,
     /// Theirs. Empty only for the state before the first place.
     pub signatures: Signatures,
@@ -201,7 +201,7 @@ pub enum Message {
     NewView(Arc<NewView>),
     /// Proof of a stable checkpoint.
     Stable(Stable),
-    /// How far it is.
+    /// Its progress.
     Status(Status),
     /// A question.
     Fetch(Fetch),

@@ -45,7 +45,7 @@ impl Client {
 impl World {
     pub(super) fn step_client(&mut self, id: ClientId) {
         let pause = self.random.micros(self.menu.pause_us.clone());
-        self.schedule(pause, Event::Client { client: id });
+        self.schedule.after(pause, Event::Client { client: id });
         self.ask_again(id);
         let Some(client) = self.clients.get_mut(&id) else { return };
         let number = client.next;
@@ -61,7 +61,11 @@ impl World {
         let operation = Bytes::from([id.0.to_le_bytes(), number.to_le_bytes()].concat());
         let request = Request { client: id, number, operation };
         let request = client.signer.sign_request(self.scope, request);
-        let open = Open { request: request.clone(), asked: self.now, outcomes: BTreeMap::new() };
+        let open = Open {
+            request: request.clone(),
+            asked: self.schedule.now(),
+            outcomes: BTreeMap::new(),
+        };
         client.open.insert(number, open);
         let primary = self.keys.primary(client.view);
         self.deliver_request(None, primary, request);
@@ -69,7 +73,7 @@ impl World {
 
     /// Asks all replicas what the primary did not answer in time.
     fn ask_again(&mut self, id: ClientId) {
-        let (now, timeout) = (self.now, self.timeout());
+        let (now, timeout) = (self.schedule.now(), self.timeout());
         let Some(client) = self.clients.get_mut(&id) else { return };
         let mut again = Vec::new();
         for open in client.open.values_mut().filter(|open| open.asked + timeout < now) {

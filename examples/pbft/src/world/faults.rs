@@ -13,7 +13,7 @@ impl World {
         let node = from.0;
         if to == node {
             let pause = self.random.micros(1..100);
-            return self.schedule(pause, Event::Message { to: from, message });
+            return self.schedule.after(pause, Event::Message { to: from, message });
         }
         let Some(liar) = self.liars.get_mut(&node) else {
             return self.transmit(node, to, message);
@@ -40,11 +40,11 @@ impl World {
         }
         for pause in self.pauses(Some(from), to) {
             let to = (to, self.side(to, from));
-            self.schedule(pause, Event::Message { to, message: message.clone() });
+            self.schedule.after(pause, Event::Message { to, message: message.clone() });
         }
     }
 
-    /// Which twin of a member hears another.
+    /// The twin of a member that hears another.
     fn side(&self, of: NodeId, other: NodeId) -> u8 {
         let liar = self.liars.get(&of).filter(|_| self.menu.habits.is_twins);
         liar.map_or(0, |liar| liar.side(other))
@@ -53,22 +53,19 @@ impl World {
     /// Times until copies of a message arrive: none when it is lost.
     fn pauses(&mut self, from: Option<NodeId>, to: NodeId) -> Vec<Duration> {
         let is_cut = from.is_some_and(|from| self.cuts.contains(&(from, to)));
-        if is_cut || self.random.per_mille(self.menu.lost_per_mille) {
-            return Vec::new();
-        }
-        let copies = 1 + u64::from(self.random.per_mille(self.menu.copied_per_mille));
+        let copies = if is_cut { 0 } else { self.menu.network.copies(&mut self.random) };
         (0..copies).map(|_| self.pause(from)).collect()
     }
 
     fn pause(&mut self, from: Option<NodeId>) -> Duration {
-        let pause = self.random.micros(self.menu.delay_us.clone());
+        let pause = self.menu.network.delay(&mut self.random);
         let is_liar = from.is_some_and(|from| self.is_liar(from));
         if is_liar && self.random.chance(self.menu.habits.late_percent) {
             // Just under a timeout, or just over it.
             return self.timeout() * u32::try_from(self.random.within(90..115)).unwrap_or(100)
                 / 100;
         }
-        if self.random.per_mille(self.menu.late_per_mille) { pause * 20 } else { pause }
+        self.menu.network.late(&mut self.random, pause)
     }
 
     pub(super) fn send_request(&mut self, from: NodeId, to: NodeId, request: SignedRequest) {
@@ -86,7 +83,7 @@ impl World {
             // Of twins each hears of some requests.
             let is_second = self.menu.habits.is_twins && self.is_liar(to) && self.random.chance(50);
             let to = (to, u8::from(is_second));
-            self.schedule(pause, Event::Request { to, request: request.clone() });
+            self.schedule.after(pause, Event::Request { to, request: request.clone() });
         }
     }
 
@@ -98,9 +95,9 @@ impl World {
             self.forge_replies(node, reply.clone());
         }
         let reply = self.signers[&node].sign_reply(self.scope, node, reply);
-        let pause = self.random.micros(self.menu.delay_us.clone());
-        if !self.random.per_mille(self.menu.lost_per_mille) {
-            self.schedule(pause, Event::Reply { reply });
+        let pause = self.menu.network.delay(&mut self.random);
+        if !self.random.per_mille(self.menu.network.lost_per_mille) {
+            self.schedule.after(pause, Event::Reply { reply });
         }
     }
 
@@ -109,20 +106,20 @@ impl World {
         reply.outcome = Outcome::Done("a lie of all".into());
         for member in self.keys.group().members().to_vec() {
             let reply = self.signers[&node].sign_reply(self.scope, member, reply.clone());
-            self.schedule(Duration::ZERO, Event::Reply { reply });
+            self.schedule.after(Duration::ZERO, Event::Reply { reply });
         }
     }
 
     pub(super) fn run_faults(&mut self) -> Result<(), Violation> {
-        self.schedule(Duration::ZERO, Event::Fault);
-        let end = self.now + self.menu.faulty_for;
+        self.schedule.after(Duration::ZERO, Event::Fault);
+        let end = self.schedule.now() + self.menu.faulty_for;
         while self.step(end)? {}
         Ok(())
     }
 
     pub(super) fn fault(&mut self) {
         let pause = self.random.micros(self.menu.fault_us.clone());
-        self.schedule(pause, Event::Fault);
+        self.schedule.after(pause, Event::Fault);
         self.liars.values_mut().for_each(|liar| liar.divide(&mut self.random));
         if self.is_healed {
             return;
@@ -152,7 +149,7 @@ impl World {
             let host = (node, twin);
             if self.hosts.get_mut(&host).is_some_and(|host| host.crash(kept)) {
                 self.report.crashes += 1;
-                self.schedule(pause, Event::Restart { host });
+                self.schedule.after(pause, Event::Restart { host });
             }
         }
     }
@@ -165,7 +162,7 @@ impl World {
             missing.iter().all(|request| !world.open().contains(request))
         })?;
         let view = self.view();
-        let end = self.now + CALM_FOR.max(self.timeout() * 8);
+        let end = self.schedule.now() + CALM_FOR.max(self.timeout() * 8);
         while self.step(end)? {}
         self.is_closing = true;
         self.run_until(HEALS_WITHIN, |world| world.open().is_empty())?;
@@ -178,7 +175,7 @@ impl World {
         longest: Duration,
         is_reached: impl Fn(&Self) -> bool,
     ) -> Result<(), Violation> {
-        let end = self.now + longest;
+        let end = self.schedule.now() + longest;
         while !is_reached(self) {
             if !self.step(end)? {
                 return Err(Violation::Stuck(self.describe()));
@@ -196,8 +193,7 @@ impl World {
     fn heal(&mut self) {
         self.is_healed = true;
         self.cuts.clear();
-        self.menu.lost_per_mille = 0;
-        self.menu.late_per_mille = 0;
+        self.menu.network.heal();
         self.menu.crash_per_mille = 0;
         let members = self.keys.group().members().to_vec();
         let last = members.iter().rev().take(usize::try_from(self.menu.away).unwrap_or(0));
@@ -206,7 +202,7 @@ impl World {
             self.away.insert(*node);
         }
         for host in self.hosts.keys().copied().collect::<Vec<_>>() {
-            self.schedule(Duration::ZERO, Event::Restart { host });
+            self.schedule.after(Duration::ZERO, Event::Restart { host });
         }
     }
 

@@ -45,7 +45,7 @@ impl Liar {
         self.salt = random.draw();
     }
 
-    /// Which twin another member hears.
+    /// The twin that another member hears.
     pub(super) fn side(&self, other: NodeId) -> u8 {
         u8::from((self.salt >> (other.get() % 64)) & 1 == 1)
     }
@@ -63,7 +63,7 @@ impl Liar {
         push(&mut self.heard, message.clone(), HEARD_MAX);
     }
 
-    /// What it says to one of the others, when its replica says this.
+    /// Its words to one of the others, when its replica says this.
     pub(super) fn say(
         &mut self,
         random: &mut Random,

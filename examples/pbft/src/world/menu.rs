@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use convoke_sim::random::Random;
+use node_kit::world::{Network, odd};
 
 /// Lies of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,14 +46,8 @@ pub struct Menu {
     pub in_flight: u64,
     /// Requests of a batch.
     pub batch_max: usize,
-    /// Time of a message, in microseconds.
-    pub delay_us: Range<u64>,
-    /// Messages that are lost.
-    pub lost_per_mille: u32,
-    /// Messages that come twice.
-    pub copied_per_mille: u32,
-    /// Messages that take twenty times as long.
-    pub late_per_mille: u32,
+    /// Times and faults of messages.
+    pub network: Network,
     /// Time of a sync, in microseconds.
     pub sync_us: Range<u64>,
     /// Pause of a client between two steps.
@@ -92,10 +87,12 @@ impl Menu {
             checkpoint_every: [4, 8, 32][random.index(3)],
             in_flight: [1, 4, 8][random.index(3)],
             batch_max: [1, 4, 16][random.index(3)],
-            delay_us: 100..slowest,
-            lost_per_mille: odd(&mut random, 150),
-            copied_per_mille: odd(&mut random, 100),
-            late_per_mille: odd(&mut random, 60),
+            network: Network {
+                delay_us: 100..slowest,
+                lost_per_mille: odd(&mut random, 150),
+                copied_per_mille: odd(&mut random, 100),
+                late_per_mille: odd(&mut random, 60),
+            },
             sync_us: 50..[200, 5_000, 60_000][random.index(3)],
             pause_us: 1_000..[20_000, 200_000][random.index(2)],
             crash_per_mille: odd(&mut random, 8),
@@ -120,10 +117,7 @@ impl Menu {
             checkpoint_every: 32,
             in_flight: 8,
             batch_max: 16,
-            delay_us: 1_000..1_001,
-            lost_per_mille: 0,
-            copied_per_mille: 0,
-            late_per_mille: 0,
+            network: Network::calm(),
             sync_us: 100..101,
             pause_us: 5_000..50_000,
             crash_per_mille: 0,
@@ -149,12 +143,4 @@ impl Habits {
             late_percent: odd(random, 30),
         }
     }
-}
-
-/// Half the time nothing, else some.
-fn odd(random: &mut Random, most: u32) -> u32 {
-    if random.chance(50) {
-        return 0;
-    }
-    u32::try_from(random.within(0..u64::from(most))).unwrap_or(0)
 }

@@ -119,7 +119,7 @@ pub enum Violation {
         client: ClientId,
         /// The request's number.
         number: u64,
-        /// What it believes.
+        /// Its belief.
         outcome: Outcome,
     },
     /// Views that go on changing, though nothing is broken any more.

@@ -57,7 +57,7 @@ impl Default for Progress {
     }
 }
 
-/// What the clients were told.
+/// Answers that the clients were given.
 pub(super) struct Loaded {
     /// Writes of keys that nobody else writes.
     pub(super) acknowledged: Vec<(String, String)>,
