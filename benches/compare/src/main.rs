@@ -83,8 +83,8 @@ struct Run {
     /// several times: of those that name one kind of thing one has to fit.
     #[arg(long)]
     only: Vec<String>,
-    /// Where client and servers of a runtime of one thread run: on one processor, the client on
-    /// one and the servers on another, or as the system likes. Default: one, on Linux.
+    /// Processors of client and servers with a runtime of one thread: one for both, one for the
+    /// client and another for the servers, or as the system likes. Default: one, on Linux.
     #[arg(long, default_value_t = Pin::usual())]
     pin: Pin,
     /// End each measurement after this many operations, too.
@@ -107,8 +107,8 @@ struct Roo {
     /// The runtime of both sides.
     #[arg(long, default_value = "ct")]
     runtime: Flavour,
-    /// Where client and servers of a runtime of one thread run: on one processor, the client on
-    /// one and the servers on another, or as the system likes. Default: one, on Linux.
+    /// Processors of client and servers with a runtime of one thread: one for both, one for the
+    /// client and another for the servers, or as the system likes. Default: one, on Linux.
     #[arg(long, default_value_t = Pin::usual())]
     pin: Pin,
     /// Also write the rows as JSON.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::flavour::Flavour;
 
-/// Where the processes of a case run.
+/// Processors that the processes of a case run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pin {

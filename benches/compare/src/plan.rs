@@ -100,7 +100,7 @@ pub struct Plan {
     pub rounds: usize,
     /// How much later every frame leaves, where the system can do that.
     pub delay: Duration,
-    /// Where the processes of cases of one thread run.
+    /// Processors of the cases of one thread.
     pub pin: Pin,
 }
 

@@ -26,7 +26,7 @@ pub struct Row {
     pub form: Option<Form>,
     /// Runtime of both sides.
     pub runtime: Flavour,
-    /// Where client and servers ran.
+    /// Processors that client and servers ran on.
     pub pin: Pin,
     /// Operations at a time.
     pub in_flight: usize,

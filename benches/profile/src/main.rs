@@ -3,7 +3,8 @@
 //!
 //! ```sh
 //! cargo run --release -p profile -- unary 64 100000
-//! cargo build --release -p profile        # for: valgrind --tool=callgrind target/release/profile unary 64 9600
+//! cargo build --release -p profile
+//! valgrind --tool=callgrind target/release/profile unary 64 9600
 //! ```
 //! Callers at once, and calls, or items, in all. Prints microseconds, writes of the client and
 //! allocations for a call; for comparing counts of instructions use the same numbers, since one
@@ -138,7 +139,7 @@ fn main() {
     let what = words.first().map_or("unary", String::as_str);
     let Some((name, kind, servers)) = KINDS.into_iter().find(|(name, ..)| *name == what) else {
         let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
-        eprintln!("profile: {what} is none of {}", names.join(", "));
+        eprintln!("profile: {what} is unknown; choose of {}", names.join(", "));
         std::process::exit(2);
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

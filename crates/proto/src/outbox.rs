@@ -42,7 +42,7 @@ pub struct Rejected {
     pub text: String,
 }
 
-/// What no peer would take is not taken here either.
+/// Refuses frames that no peer would take.
 impl From<WireError> for Rejected {
     fn from(error: WireError) -> Self {
         Self { text: error.to_string() }

@@ -398,7 +398,7 @@ pub(crate) struct Opened {
     pub(crate) relayed: Option<Relayed>,
     pub(crate) key: Option<Key>,
     bytes: Bytes,
-    /// Where the message begins.
+    /// Offset of the message.
     at: usize,
 }
 
