@@ -329,7 +329,6 @@ impl Path {
     }
 
     /// The wire bytes: one varint per level.
-    #[inline]
     pub fn as_wire(&self) -> &[u8] {
         match &self.0 {
             Levels::Short { len, bytes } => &bytes[..usize::from(*len)],
@@ -348,7 +347,6 @@ impl Path {
     }
 
     /// The index of a root branch; `None` for any other path.
-    #[inline]
     pub(crate) fn root_index(&self) -> Option<u32> {
         match self.as_wire() {
             [] => None,

@@ -50,12 +50,10 @@ pub struct NoValve;
 impl Valve for NoValve {
     const HOLDS: bool = false;
 
-    #[inline]
     fn is_shut(&self) -> bool {
         false
     }
 
-    #[inline]
     fn resume(&self) -> Result<(), String> {
         Ok(())
     }
@@ -97,7 +95,6 @@ impl Inbound {
     }
 
     /// The same, where the sink is a valve before another.
-    #[inline]
     pub fn deliver_through<C: Carrier, V: Valve>(
         &mut self,
         valve: &V,
@@ -141,7 +138,6 @@ impl Inbound {
     }
 
     /// True when a flush is due.
-    #[inline]
     fn give_back(&mut self, taken: [u32; 2], connection: &impl Carrier) -> bool {
         let mut is_flush_due = false;
         if let Some(credit) = &mut self.credit {
