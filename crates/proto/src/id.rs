@@ -1,10 +1,10 @@
 //! Names of things: nodes, calls, branches, tasks, connections.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
 use siphasher::sip::SipHasher24;
+use smallvec::SmallVec;
 
 /// The stable name of a node: configured, derived from its key, or random for an anonymous client.
 ///
@@ -222,23 +222,19 @@ pub const PATH_LEVELS_MAX: usize = 32;
 /// The initiator's own root is the empty path; its branches are `[0]`, `[1]`, ... Held in wire form
 /// (one varint per level), so that encoding is a copy, comparing is comparing bytes, and all
 /// descendants of a path sort directly behind it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Path(Levels);
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(SmallVec<[u8; 16]>);
 
-/// The bytes of a path, which are short wherever they can be: then to copy, to compare and to drop
-/// them takes a few words.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Levels {
-    /// Behind the first `len` bytes all are 0.
-    Short {
-        len: u8,
-        bytes: [u8; SHORT_BYTES],
-    },
-    Long(Box<[u8]>),
+/// As one copy: that of a `SmallVec` goes byte by byte.
+impl Clone for Path {
+    #[inline]
+    fn clone(&self) -> Self {
+        match self.0.as_slice() {
+            [level] => Self::of_one(*level),
+            bytes => Self(SmallVec::from_slice(bytes)),
+        }
+    }
 }
-
-/// As many as make the whole three words.
-const SHORT_BYTES: usize = 22;
 
 /// A path would be deeper or longer than the protocol allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -247,28 +243,16 @@ pub struct PathTooDeep;
 
 impl Path {
     /// The initiator's own, empty path.
-    pub const fn root() -> Self {
-        Self(Levels::Short { len: 0, bytes: [0; SHORT_BYTES] })
+    pub fn root() -> Self {
+        Self(SmallVec::new())
     }
 
     /// The path of one level that one byte says, as every call needs one.
     #[inline]
-    pub(crate) const fn of_one(level: u8) -> Self {
-        let mut bytes = [0; SHORT_BYTES];
+    pub(crate) fn of_one(level: u8) -> Self {
+        let mut bytes = [0; 16];
         bytes[0] = level;
-        Self(Levels::Short { len: 1, bytes })
-    }
-
-    /// The path of these bytes, which are known to be one.
-    fn of(wire: &[u8]) -> Self {
-        let mut bytes = [0; SHORT_BYTES];
-        match (bytes.get_mut(..wire.len()), u8::try_from(wire.len())) {
-            (Some(to), Ok(len)) => {
-                to.copy_from_slice(wire);
-                Self(Levels::Short { len, bytes })
-            }
-            _ => Self(Levels::Long(wire.into())),
-        }
+        Self(SmallVec::from_buf_and_len(bytes, 1))
     }
 
     /// The branch `index` below this one.
@@ -276,22 +260,20 @@ impl Path {
     /// # Errors
     /// [`PathTooDeep`] at [`PATH_LEVELS_MAX`] levels or beyond [`PATH_BYTES_MAX`] bytes.
     pub fn child(&self, index: u32) -> Result<Self, PathTooDeep> {
-        if self.is_root() && index < 0x80 {
+        if self.0.is_empty() && index < 0x80 {
             return Ok(Self::of_one(index.to_le_bytes()[0]));
         }
-        let (mut bytes, above) = ([0; PATH_BYTES_MAX + LEVEL_BYTES_MAX], self.as_wire());
-        bytes[..above.len()].copy_from_slice(above);
-        let (mut len, mut rest) = (above.len(), index);
+        let mut bytes = self.0.clone();
+        let mut rest = index;
         while rest >= 0x80 {
-            bytes[len] = (rest & 0x7f) as u8 | 0x80;
-            (len, rest) = (len + 1, rest >> 7);
+            bytes.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
         }
-        bytes[len] = (rest & 0x7f) as u8;
-        len += 1;
-        if len > PATH_BYTES_MAX || self.level_count() >= PATH_LEVELS_MAX {
+        bytes.push((rest & 0x7f) as u8);
+        if bytes.len() > PATH_BYTES_MAX || self.level_count() >= PATH_LEVELS_MAX {
             return Err(PathTooDeep);
         }
-        Ok(Self::of(&bytes[..len]))
+        Ok(Self(bytes))
     }
 
     /// The path of these child indices.
@@ -325,25 +307,22 @@ impl Path {
             }
             (levels, shift, value) = (levels + 1, 0, 0);
         }
-        (shift == 0 && levels <= PATH_LEVELS_MAX).then(|| Self::of(bytes))
+        (shift == 0 && levels <= PATH_LEVELS_MAX).then(|| Self(SmallVec::from_slice(bytes)))
     }
 
     /// The wire bytes: one varint per level.
     pub fn as_wire(&self) -> &[u8] {
-        match &self.0 {
-            Levels::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Levels::Long(bytes) => bytes,
-        }
+        &self.0
     }
 
     /// True when this is the initiator's own path.
     pub fn is_root(&self) -> bool {
-        self.as_wire().is_empty()
+        self.0.is_empty()
     }
 
     /// Number of levels that lead here.
     pub fn level_count(&self) -> usize {
-        self.as_wire().iter().filter(|byte| **byte & 0x80 == 0).count()
+        self.0.iter().filter(|byte| **byte & 0x80 == 0).count()
     }
 
     /// The index of a root branch; `None` for any other path.
@@ -358,20 +337,20 @@ impl Path {
 
     /// The branch above and the index below it; `None` for the root.
     pub fn parent(&self) -> Option<(Self, u32)> {
-        let (_, before) = self.as_wire().split_last()?;
-        let start = before.iter().rposition(|byte| byte & 0x80 == 0).map_or(0, |at| at + 1);
-        let (above, level) = self.as_wire().split_at(start);
-        Some((Self::of(above), decode_level(level)))
+        let last = self.0.len().checked_sub(1)?;
+        let start = self.0[..last].iter().rposition(|byte| byte & 0x80 == 0).map_or(0, |at| at + 1);
+        let index = decode_level(&self.0[start..]);
+        Some((Self(SmallVec::from_slice(&self.0[..start])), index))
     }
 
     /// True when `other` is this branch or below it.
     pub fn is_prefix_of(&self, other: &Self) -> bool {
-        other.as_wire().starts_with(self.as_wire())
+        other.0.starts_with(&self.0)
     }
 
     /// The child index by which `below` descends from this path; `None` when it does not.
     pub fn step_towards(&self, below: &Self) -> Option<u32> {
-        let rest = below.as_wire().strip_prefix(self.as_wire())?;
+        let rest = below.0.strip_prefix(self.0.as_slice())?;
         let end = rest.iter().position(|byte| byte & 0x80 == 0)?;
         Some(decode_level(&rest[..=end]))
     }
@@ -379,41 +358,19 @@ impl Path {
     /// The child indices that lead from this path down to `below`; `None` when it is not there or
     /// below.
     pub fn steps_towards<'a>(&self, below: &'a Self) -> Option<impl Iterator<Item = u32> + 'a> {
-        let rest = below.as_wire().strip_prefix(self.as_wire())?;
+        let rest = below.0.strip_prefix(self.0.as_slice())?;
         Some(rest.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level))
     }
 
     /// The child indices from the root down.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        self.as_wire().split_inclusive(|byte| byte & 0x80 == 0).map(decode_level)
+        self.0.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level)
     }
 
     /// Every path from `[first]` down to this one, itself included.
     pub fn prefixes(&self) -> impl Iterator<Item = Self> + '_ {
-        let wire = self.as_wire();
-        let ends = wire.iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
-        ends.map(|(at, _)| Self::of(&wire[..=at]))
-    }
-}
-
-/// Longest encoding of one level, in bytes.
-const LEVEL_BYTES_MAX: usize = 5;
-
-impl Default for Path {
-    fn default() -> Self {
-        Self::root()
-    }
-}
-
-impl PartialOrd for Path {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Path {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.as_wire().cmp(other.as_wire())
+        let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
+        ends.map(|(at, _)| Self(SmallVec::from_slice(&self.0[..=at])))
     }
 }
 
