@@ -10,8 +10,8 @@
 //!  on_open
 //! ```
 //!
-//! The first flow has the connection's name, its seat and its place among the handshakes, and waits
-//! for the others as long as a handshake may take. Who joins must know the secret, and be the same
+//! The first flow has the connection's name and its seat, and waits for the others as long as a
+//! handshake may take; its place among the handshakes is free for them. Who joins must know the secret, and be the same
 //! node in the same life, with the same principal where certificates prove it; so must who answers.
 
 mod joining;

@@ -14,7 +14,7 @@ use convoke_transport::sockets::linger;
 use convoke_transport::{
     Address, CloseReason, Connection, DialError, PeerName, Principal, Remote, Sink,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::config::Config;
 use crate::connection::TcpConnection;
@@ -137,14 +137,15 @@ pub(crate) async fn dial(
     }
 }
 
-/// The other part: the dialler's hello, `on_open`, hello. It holds one of the peer's places while
-/// it is open.
+/// The other part: the dialler's hello, `on_open`, hello. It holds one of the peer's places among
+/// the connections while it is open, and `place` among the handshakes until it has that.
 pub(crate) async fn accept(
     config: &Config,
     admission: &Admission,
     joining: &Joining,
     mut stream: Socket,
     sink: Arc<dyn Sink>,
+    place: Seat,
 ) -> Result<(), HandshakeError> {
     let theirs = match read_greeting(&mut stream).await {
         Ok(theirs) => theirs,
@@ -178,6 +179,8 @@ pub(crate) async fn accept(
                 return Err(HandshakeError::RefusedHere(text));
             }
         };
+        // The other flows need places: were they all taken by those that wait, none would join.
+        drop(place);
         let first = flows::First { config, admission, sink, mine, theirs, principal };
         return first.accept_others(stream, flow, joining, seat).await;
     }
@@ -231,7 +234,9 @@ pub(crate) async fn say_goodbye(mut stream: Socket, text: String, grace: Duratio
     }
 }
 
-pub(crate) async fn read_greeting(stream: &mut Socket) -> Result<Greeting, HandshakeError> {
+pub(crate) async fn read_greeting(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<Greeting, HandshakeError> {
     let mut envelope = [0; ENVELOPE_BYTES];
     stream.read_exact(&mut envelope).await?;
     let announced = decode_envelope(&envelope)?;

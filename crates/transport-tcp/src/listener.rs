@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use convoke_transport::parts::{Admission, Refusals};
+use convoke_transport::parts::{Admission, Refusals, Seat};
 use convoke_transport::sockets::{self, Accepting, Accepts};
 use convoke_transport::{Address, ListenError, Listener, Sink};
 use tokio::time::timeout;
@@ -83,8 +83,8 @@ impl Acceptor {
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit<S: Fresh>(self: &Arc<Self>, stream: S) {
         let Ok(peer) = stream.peer() else { return }; // It is gone again.
-        let slot = match self.admission.begin(&peer.clone().into()) {
-            Ok(slot) => slot,
+        let place = match self.admission.begin(&peer.clone().into()) {
+            Ok(place) => place,
             Err(text) => {
                 self.refusals.note_noise(&peer, &text);
                 return handshake::refuse_at_once(&stream, &text);
@@ -92,16 +92,16 @@ impl Acceptor {
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            this.shake_hands(stream, peer).await;
-            drop(slot);
+            this.shake_hands(stream, peer, place).await;
         });
     }
 
-    async fn shake_hands<S: Fresh>(&self, stream: S, peer: S::Peer) {
+    async fn shake_hands<S: Fresh>(&self, stream: S, peer: S::Peer, place: Seat) {
         let handshake = async {
             let socket = stream.accepted(&self.config).await?;
             let sink = Arc::clone(&self.sink);
-            handshake::accept(&self.config, &self.admission, &self.joining, socket, sink).await
+            let Self { config, admission, joining, .. } = self;
+            handshake::accept(config, admission, joining, socket, sink, place).await
         };
         match timeout(self.config.common.handshake_timeout, handshake).await {
             Ok(Ok(())) => {}

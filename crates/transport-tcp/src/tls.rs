@@ -24,15 +24,16 @@ use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::{Identity, IdentitySeam as _, TlsError};
-use convoke_transport::parts::{Foreign, refusal};
+use convoke_transport::parts::{Foreign, HelloError, refusal};
 use convoke_transport::security::{Tls, server_name};
 use convoke_transport::sockets::linger;
 use convoke_transport::{Address, Principal};
 use parking_lot::Mutex;
 use rustls::{ClientConnection, Connection, ServerConnection};
-use tokio::io::{AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::handshake::{self, HandshakeError};
 use crate::tls::session::{Incoming, Opened, Session};
 
 pub(crate) use half::{TlsReadHalf, TlsWriteHalf};
@@ -55,13 +56,27 @@ impl TlsStream {
         tls: &Tls,
         stream: TcpStream,
         address: &Address,
-    ) -> Result<Self, TlsError> {
-        let client = ClientConnection::new(Arc::clone(&tls.client), server_name(address))?;
-        let shaken =
-            Self::shake_hands(tls, stream, client.into()).await.map_err(|(error, _)| error)?;
+    ) -> Result<Self, HandshakeError> {
+        let client = ClientConnection::new(Arc::clone(&tls.client), server_name(address))
+            .map_err(TlsError::from)?;
+        let shaken = match Self::shake_hands(tls, stream, client.into()).await {
+            Ok(shaken) => shaken,
+            Err((TlsError::NotTls(Foreign::Convoke), failed)) => return Err(failed.refused().await),
+            Err((error, _)) => return Err(error.into()),
+        };
         // A hello tells addresses: nobody of another domain gets it.
-        tls.identity.verify_domain(shaken.session.peer_certificates())?;
+        let domain = tls.identity.verify_domain(shaken.session.peer_certificates());
+        domain.map_err(TlsError::from)?;
         Ok(shaken)
+    }
+
+    /// Reason why the server would not even begin: a port that has no time for another handshake
+    /// says so plainly.
+    async fn refused(self) -> HandshakeError {
+        match handshake::read_greeting(&mut self.incoming.bytes().chain(self.stream)).await {
+            Err(HandshakeError::Hello(refused @ HelloError::Refused(_))) => refused.into(),
+            _ => TlsError::NotTls(Foreign::Convoke).into(),
+        }
     }
 
     /// The server's handshake. A peer that fails it is told as far as it can understand.
@@ -73,7 +88,7 @@ impl TlsStream {
         let server = ServerConnection::new(Arc::clone(&tls.server))?;
         let (error, mut stream) = match Self::shake_hands(tls, stream, server.into()).await {
             Ok(stream) => return Ok(stream),
-            Err(failed) => failed,
+            Err((error, failed)) => (error, failed.stream),
         };
         let is_told = match &error {
             TlsError::NotTls(Foreign::Convoke) => {
@@ -94,7 +109,7 @@ impl TlsStream {
         tls: &Tls,
         stream: TcpStream,
         connection: Connection,
-    ) -> Result<Self, (TlsError, TcpStream)> {
+    ) -> Result<Self, (TlsError, Self)> {
         let identity = tls.identity.clone();
         let (session, incoming) = (Session::new(connection), Incoming::new());
         let mut shaken = Self { stream, session, incoming, identity };
@@ -103,7 +118,7 @@ impl TlsStream {
             Err(error) => {
                 // The alert that says why, if the socket takes it now.
                 let _ = shaken.session.drain(&shaken.stream);
-                Err((error, shaken.stream))
+                Err((error, shaken))
             }
         }
     }

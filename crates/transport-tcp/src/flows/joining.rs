@@ -23,7 +23,7 @@ pub(crate) struct Joiner {
 pub(crate) const UNKNOWN: HandshakeError =
     HandshakeError::Flow("no connection waits for it, or its secret is another");
 
-/// Connections that wait for flows, by number. Each holds a place among the handshakes.
+/// Connections that wait for flows, by number. Each has its seat among the connections.
 #[derive(Debug, Default)]
 pub(crate) struct Joining {
     waiting: Arc<Mutex<BTreeMap<u64, Waiting>>>,

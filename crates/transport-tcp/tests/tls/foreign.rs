@@ -56,6 +56,24 @@ async fn a_plain_dialler_is_told_that_the_port_takes_tls() {
 }
 
 #[tokio::test]
+async fn a_tls_dialler_is_told_that_the_port_has_no_time() {
+    let authority = Authority::new();
+    let patient = TcpTransport::builder().handshake_timeout(Duration::from_secs(600));
+    let busy = patient.handshakes_max(2).tls(identity_of(&authority, 1));
+    let (transport, sink) =
+        (busy.build().expect("the settings are legal"), Arc::new(Recorder::new(1)));
+    let secure = "tls://127.0.0.1:0".parse().expect("it is an address");
+    let listener = transport.listen(&secure, sink).await.expect("it binds");
+    let address = listener.local_address();
+    // One place may have half of the handshakes: this one.
+    let silent = TcpStream::connect(address.rest()).await.expect("it listens");
+    let dialled = dial(identity_of(&authority, 7), &address, &Arc::new(Recorder::new(7))).await;
+    let message = handshake(dialled);
+    assert!(message.contains("in their handshake: 1 of 2 are taken"), "{message}");
+    drop(silent);
+}
+
+#[tokio::test]
 async fn a_tls_dialler_is_told_that_the_port_is_plain() {
     let log = Log::start();
     let (transport, sink) = (TcpTransport::new(), Arc::new(Recorder::new(1)));
