@@ -61,7 +61,9 @@ impl TlsStream {
             .map_err(TlsError::from)?;
         let shaken = match Self::shake_hands(tls, stream, client.into()).await {
             Ok(shaken) => shaken,
-            Err((TlsError::NotTls(Foreign::Convoke), failed)) => return Err(failed.refused().await),
+            Err((TlsError::NotTls(Foreign::Convoke), failed)) => {
+                return Err(failed.refused().await);
+            }
             Err((error, _)) => return Err(error.into()),
         };
         // A hello tells addresses: nobody of another domain gets it.

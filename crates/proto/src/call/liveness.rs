@@ -486,28 +486,37 @@ impl Call {
             }
             // A relay's order is not ours, so its word on this proves nothing.
             TaskStatus::Fenced if by.is_relayed() => {}
-            TaskStatus::Fenced => {
-                let is_open = branch.state == BranchState::Open;
-                // Who only says that it holds the task cannot know what another did of it.
-                let is_proof = self.is_holder(&by, task)
-                    && self.liveness.is_request_gone(&task.path)
-                    && self.had_one_life(task, by.from, links);
-                let (cause, executed) = match is_proof {
-                    true => (Cause::Lost, Executed::No),
-                    false => (Cause::NodeDown, Executed::Maybe),
-                };
-                if is_open {
-                    self.fail(task, cause, executed);
-                }
-                if is_proof {
-                    self.tree.rule_out(&task.path);
-                }
-            }
+            TaskStatus::Fenced => self.apply_fence(now, &by, task, links),
             TaskStatus::Forgotten => {
                 self.fail(task, Cause::Protocol, Executed::Maybe);
             }
         }
         None
+    }
+
+    /// Takes the word of the holder of a task that its request can be taken there no more.
+    fn apply_fence(&mut self, now: Timestamp, by: &Arrival, task: &TaskKey, links: &dyn LinkView) {
+        // Who only says that it holds the task cannot know what another did of it.
+        let is_proof = self.is_holder(by, task)
+            && self.liveness.is_request_gone(&task.path)
+            && self.had_one_life(task, by.from, links);
+        let (cause, executed) = match is_proof {
+            true => (Cause::Lost, Executed::No),
+            false => (Cause::NodeDown, Executed::Maybe),
+        };
+        match self.tree.get(&task.path).map(|branch| branch.state) {
+            Some(BranchState::Open) => {
+                self.fail(task, cause, executed);
+            }
+            // It ran in an earlier life, whose replies may be on their way still.
+            Some(BranchState::Closed { .. }) if self.has_one_way(now, by.link, links) => {
+                self.fail_missing(task);
+            }
+            _ => {}
+        }
+        if is_proof {
+            self.tree.rule_out(&task.path);
+        }
     }
 
     /// True when nobody is left who would say that the request of a task was lost: a connection to

@@ -86,6 +86,42 @@ fn the_fence_of_a_new_life_does_not_prove_that_nothing_ran() {
     );
 }
 
+/// The initiator meets only the next life of its node, which knows of nothing.
+#[test]
+fn a_reply_that_died_with_the_life_that_gave_it_is_lost() {
+    let mut mesh = Mesh::new(4, &Limits::default());
+    let links = [(1, 2), (1, 4), (2, 3), (3, 4)].map(|(one, other)| mesh.connect(one, other));
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    let ((at, task), now) = (mesh.task("/0/0"), mesh.now);
+    mesh.with(at, |node| {
+        node.reply(now, &task, Bytes::from_static(b"gone")).unwrap();
+        node.delegate(now, &task, branch(4)).unwrap();
+        node.finish(now, &task);
+    });
+    assert!(mesh.on_wire().contains(&"3-2 REPLY".to_owned()), "{:?}", mesh.on_wire());
+    mesh.hold_back("REPLY");
+    mesh.deliver_all();
+    mesh.answer("/0/0/0", b"stays");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0/0"], "and that /0/0 has ended, and owes a reply");
+    mesh.start(3, &Limits::default());
+    mesh.connect(1, 3);
+    mesh.disconnect(2, links[2]);
+    mesh.disconnect(4, links[3]);
+    for _ in 0..10 {
+        mesh.deliver_all();
+        mesh.pass(millis(1_000));
+    }
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0/0 at n3: the task ended but its reply was lost", "Partial"]
+    );
+}
+
 #[test]
 fn a_lost_connection_to_a_child_is_reported_and_the_child_asked() {
     let mut mesh = Mesh::connected(2);
