@@ -64,6 +64,8 @@ pub(super) async fn recover(
         return Err(LedgerError::Absent(identity));
     }
     let salt = settings.draw_salt();
+    // Before a segment begins: its name may be that of one that was not finished.
+    remove(&**volume, &files.unfinished).await?;
     let last = Last::of(&**volume, identity, &files, from).await?;
     let position = last.doubtful;
     let header = Header { sort: Sort::Segment, identity, number: last.number, position, salt };
@@ -71,7 +73,7 @@ pub(super) async fn recover(
     let mut segments = files.segments;
     segments.push(Segment { number: last.number, first: position });
     let (needed, others) = split(segments, from);
-    remove(&**volume, &others, &files.snapshots, from, files.unfinished).await?;
+    remove(&**volume, &outdated(&others, &files.snapshots, from)).await?;
     let records = Records::new(Arc::clone(volume), identity, ends(&needed, last.end), from);
     let recovered =
         Recovered { snapshot, records, end: Position::new(last.end), cut: last.cut, is_new };
@@ -230,18 +232,16 @@ fn ends(segments: &[Segment], end: u64) -> VecDeque<(Segment, u64)> {
     segments.iter().cloned().zip(ends).collect()
 }
 
-/// Removes what nobody reads any more. It may come back in a crash, and then goes again.
-async fn remove(
-    volume: &dyn Volume,
-    segments: &[Segment],
-    snapshots: &[u64],
-    latest: u64,
-    unfinished: Vec<String>,
-) -> Result<(), LedgerError> {
+/// Names of segments that nobody needs, and of snapshots before the latest.
+fn outdated(segments: &[Segment], snapshots: &[u64], latest: u64) -> Vec<String> {
     let old = snapshots.iter().filter(|position| **position < latest);
-    let names = segments.iter().map(Segment::name).chain(old.map(|at| snapshot::name(*at)));
-    for name in names.chain(unfinished) {
-        volume.remove(&name).await?;
+    segments.iter().map(Segment::name).chain(old.map(|at| snapshot::name(*at))).collect()
+}
+
+/// Removes what nobody reads any more. It may come back in a crash, and then goes again.
+async fn remove(volume: &dyn Volume, names: &[String]) -> Result<(), LedgerError> {
+    for name in names {
+        volume.remove(name).await?;
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Crashes at every point: what was said to be durable is there, in order.
 
 use bytes::Bytes;
+use convoke::disk::{Disk as _, DiskFailure, Open};
 use convoke::sim::disk::{DiskSettings, SimDisk};
 use node_kit::durable::Position;
 use node_kit::ledger::{Ledger, LedgerError};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
-use crate::support::{open, record, records};
+use crate::support::{numbers, open, record, records, written};
 
 /// A step of a process, or the end of one.
 #[derive(Clone, Debug)]
@@ -55,6 +56,9 @@ impl Model {
         loop {
             match self.try_open(disk).await {
                 Ok(ledger) => return ledger,
+                Err(LedgerError::Disk(error)) if error.failure == DiskFailure::NotFound => {
+                    panic!("it looks for what is not there: {error}, with {self:?}")
+                }
                 Err(LedgerError::Disk(_) | LedgerError::Failed(_)) => disk.crash(),
                 Err(error) => panic!("{error}, with {self:?}"),
             }
@@ -154,6 +158,23 @@ proptest! {
         disk.settings(DiskSettings { short_writes: 0.1, ..DiskSettings::default() });
         runtime().block_on(run(disk, steps));
     }
+}
+
+#[tokio::test]
+async fn a_file_that_a_killed_process_left_unfinished_is_in_nobodys_way() {
+    let disk = written(3).await;
+    let mount = disk.mount();
+    let names = mount.list("").await.unwrap().into_iter().map(|entry| entry.name);
+    let last = names.filter(|name| name.starts_with("segment-")).max().expect("it has one");
+    let number: u64 = last["segment-".len()..].parse().expect("and that has a number");
+    let next = format!("segment-{:020}.new", number + 1);
+    for name in [next.as_str(), "snapshot.new"] {
+        mount.open(name, Open::Create).await.unwrap();
+    }
+    let (_ledger, mut recovered) = open(disk.mount()).await.unwrap();
+    assert_eq!(records(&mut recovered).await.unwrap(), numbers(0..3));
+    let left = disk.mount().list("").await.unwrap();
+    assert!(left.iter().all(|entry| !entry.name.ends_with(".new")), "{left:?}");
 }
 
 #[cfg(feature = "mutants")]
