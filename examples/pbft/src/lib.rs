@@ -5,8 +5,9 @@
 //! lies, and checks the safety of the order after every event, and progress once the faults have
 //! ended.
 //!
-//! It is not a node yet: nothing here listens, and there is no wire format. The program `pbft` runs
-//! seeds of the world.
+//! [`wire`] turns words, requests and records into bytes, and refuses all other bytes.
+//!
+//! It is not a node yet: nothing here listens. The program `pbft` runs seeds of the world.
 //!
 //! | box of the checklist for PBFT | where |
 //! |---|---|
@@ -27,4 +28,5 @@
 
 pub mod core;
 pub mod mutant;
+pub mod wire;
 pub mod world;

@@ -1,0 +1,143 @@
+//! Words of members and clients.
+
+use super::reader::put_kind;
+use super::{Malformed, Reader, Wire};
+use crate::core::{
+    Batch, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Reply,
+    Request, Sequence, Signatures, Signed, SignedRequest, Stable, Status, View, ViewChange, Vote,
+};
+
+/// A struct as its fields, in this order.
+macro_rules! fields {
+    ($($name:ident { $($field:ident: $type:ty),* })*) => {$(
+        impl Wire for $name {
+            const LEAST: usize = 0 $(+ <$type>::LEAST)*;
+
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
+
+            fn take(from: &mut Reader) -> Result<Self, Malformed> {
+                Ok(Self { $($field: Wire::take(from)?),* })
+            }
+        }
+    )*};
+}
+
+/// An enum as the number of its variant and what that holds.
+macro_rules! kinds {
+    ($($name:ident $of:literal { $($kind:literal => $variant:ident $(($($value:ident),*))?),* })*) => {$(
+        impl Wire for $name {
+            const LEAST: usize = u8::LEAST;
+
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant $(($($value),*))? => {
+                        put_kind($kind, out);
+                        $($($value.put(out);)*)?
+                    })*
+                }
+            }
+
+            fn take(from: &mut Reader) -> Result<Self, Malformed> {
+                Ok(match u8::take(from)? {
+                    $($kind => Self::$variant $(($({
+                        let $value = Wire::take(from)?;
+                        $value
+                    }),*))?,)*
+                    kind => return Err(Malformed::Kind { of: $of, kind }),
+                })
+            }
+        }
+    )*};
+}
+
+pub(super) use kinds;
+
+fields! {
+    Request { client: crate::core::ClientId, number: u64, operation: bytes::Bytes }
+    SignedRequest { request: Request, signature: crate::core::Signature }
+    Vote { phase: Phase, view: View, sequence: Sequence, digest: Digest }
+    Checkpoint { sequence: Sequence, digest: Digest }
+    Prepared { view: View, sequence: Sequence, digest: Digest, signatures: Signatures }
+    Stable { checkpoint: Checkpoint, signatures: Signatures }
+    ViewChange { view: View, stable: Stable, prepared: Vec<Prepared> }
+    NewView { view: View, changes: Vec<Signed<std::sync::Arc<ViewChange>>> }
+    Status { view: View, is_changing: bool, stable: Sequence, done: Sequence }
+    Reply { client: crate::core::ClientId, number: u64, view: View, outcome: Outcome }
+}
+
+kinds! {
+    Phase "phase" { 1 => Propose, 2 => Prepare, 3 => Commit }
+    Outcome "outcome" { 1 => Done(result), 2 => Forgotten }
+    Fetched "answer" { 1 => Batch(batch), 2 => Parts(sequence, parts), 3 => Part(bytes) }
+    Message "message" {
+        1 => Propose(vote, batch),
+        2 => Vote(vote),
+        3 => Checkpoint(checkpoint),
+        4 => ViewChange(change),
+        5 => NewView(new_view),
+        6 => Stable(stable),
+        7 => Status(status),
+        8 => Fetch(fetch),
+        9 => Fetched(fetched)
+    }
+}
+
+impl<T: Wire> Wire for Signed<T> {
+    const LEAST: usize = convoke::NodeId::LEAST + T::LEAST + crate::core::Signature::LEAST;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        self.by.put(out);
+        self.body.put(out);
+        self.signature.put(out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Malformed> {
+        let (by, body) = (Wire::take(from)?, Wire::take(from)?);
+        Ok(Self { by, body, signature: Wire::take(from)? })
+    }
+}
+
+impl Wire for Batch {
+    const LEAST: usize = u32::LEAST;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        super::reader::put_all(self.requests(), out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Malformed> {
+        Vec::take(from).map(Self::new)
+    }
+}
+
+impl Wire for Fetch {
+    const LEAST: usize = u8::LEAST;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Batch(digest) => {
+                put_kind(1, out);
+                digest.put(out);
+            }
+            Self::Parts(sequence) => {
+                put_kind(2, out);
+                sequence.put(out);
+            }
+            Self::Part { sequence, index } => {
+                put_kind(3, out);
+                sequence.put(out);
+                index.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Malformed> {
+        Ok(match u8::take(from)? {
+            1 => Self::Batch(Wire::take(from)?),
+            2 => Self::Parts(Wire::take(from)?),
+            3 => Self::Part { sequence: Wire::take(from)?, index: Wire::take(from)? },
+            kind => return Err(Malformed::Kind { of: "question", kind }),
+        })
+    }
+}

@@ -1,0 +1,19 @@
+//! Records of a ledger.
+
+use super::message::kinds;
+use super::reader::put_kind;
+use super::{Malformed, Reader, Wire};
+use crate::core::Record;
+
+kinds! {
+    Record "record" {
+        1 => Snapshot(sequence, state),
+        2 => Stable(stable),
+        3 => Left(view),
+        4 => Entered(new_view),
+        5 => Batch(batch),
+        6 => Accepted(vote, signature),
+        7 => Prepared(prepared),
+        8 => Committed(vote)
+    }
+}
