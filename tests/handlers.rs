@@ -223,3 +223,28 @@ async fn the_first_reply_counts_whatever_fails_before_it() {
     let call = endpoint.fan_out([(&nobody, COUNT.request(0)), (&endpoint.me(), COUNT.request(3))]);
     assert_eq!(call.await.expect("one of them answers"), 7);
 }
+
+const LONG: Method<u64, Vec<u8>> = Method::new("test.Handlers/Long");
+
+/// Replies of more bytes than a caller grants at once, and a failure behind them.
+async fn fail_late(len: u64, task: Task<Vec<u8>>) -> Result<Finish, Status> {
+    let message = vec![1; usize::try_from(len).expect("it is small")];
+    let mut items = task.stream()?;
+    items.send(&message).await?;
+    drop(items);
+    task.reply(&message)?;
+    Err(Status::new(convoke::Code::DataLoss, "the rest is gone"))
+}
+
+#[tokio::test]
+async fn a_failure_comes_behind_what_was_sent_before_it() {
+    let endpoint = start(Service::new().tree(LONG, fail_late)).await;
+    let mut call = endpoint.call(LONG, 1 << 20).to(endpoint.me()).open().expect("it is opened");
+    for _ in 0..2 {
+        let reply = call.next().await.expect("it comes first").expect("it is a reply");
+        assert_eq!(reply.message().len(), 1 << 20);
+    }
+    let failure = call.next().await.expect("it comes last").expect_err("it is the failure");
+    assert!(failure.to_string().contains("the rest is gone"), "{failure}");
+    assert!(call.next().await.is_none());
+}

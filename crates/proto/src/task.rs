@@ -198,6 +198,8 @@ pub(crate) struct Task {
     message_bytes_max: usize,
     out: VecDeque<TaskOutput>,
     end: Option<Finished>,
+    /// Its failure, behind replies that wait for credit.
+    last_word: Option<Fail>,
     /// The way the first reply left.
     pub(crate) replies_by: Option<ReplyPath>,
     /// The items that follow its request, if any do, until it ends.
@@ -248,6 +250,7 @@ impl Task {
             message_bytes_max: limits.message_bytes_max,
             out: VecDeque::new(),
             end: None,
+            last_word: None,
             replies_by: None,
             intake: None,
         };
@@ -426,7 +429,8 @@ impl Task {
     }
 
     /// The handler failed: what it declared until then still counts, unless it takes its branches
-    /// with it.
+    /// with it. The initiator hears of it behind the replies that were sent before: it would wait
+    /// for none of them, and they for credit.
     pub(crate) fn fail(&mut self, failure: TaskFailure) {
         if failure.aborts_children {
             self.forget_held_children();
@@ -435,8 +439,17 @@ impl Task {
         let entry = self.entry(Outcome::Failed(failure.cause));
         let fail = failure.into_fail(Some(entry.clone()), std::mem::take(&mut self.inherited));
         let fail = Fail { extensions: std::mem::take(&mut self.metadata), ..fail };
-        self.push(Message::Fail(fail));
+        self.last_word = Some(fail);
         self.end = Some(Finished { entry, tailed: false });
+        self.say_last_word();
+    }
+
+    fn say_last_word(&mut self) {
+        if self.outgoing.is_empty()
+            && let Some(fail) = self.last_word.take()
+        {
+            self.push(Message::Fail(fail));
+        }
     }
 
     /// Branches that have not left never will: they are not declared, or the initiator would look
@@ -454,6 +467,7 @@ impl Task {
         self.forget_held_children();
         self.held = Held::Nothing;
         self.outgoing.clear();
+        self.say_last_word();
         let inherited = std::mem::take(&mut self.inherited);
         let own = self.end.is_none().then(|| self.entry(Outcome::Failed(cause)));
         if let Some(entry) = &own {
@@ -537,6 +551,7 @@ impl Task {
             reply.inherited = std::mem::take(&mut self.inherited);
             self.push(Message::Reply(reply));
         }
+        self.say_last_word();
     }
 
     fn push_request(&mut self, mut request: ChildRequest) {

@@ -218,6 +218,32 @@ fn a_long_reply_leaves_as_credit_comes() {
     assert!(!task.handle_credit(0, 40_000), "a copy changes nothing");
 }
 
+/// Found by the simulation (relayed, seed 8500000012916): the initiator heard of the failure first,
+/// took the call for over, and granted no more.
+#[test]
+fn a_failure_comes_behind_the_replies_that_wait_for_credit() {
+    let failing = || {
+        let mut task = task_with(Vec::new());
+        task.reply(Bytes::from(vec![7; 40_000])).unwrap();
+        task.fail(TaskFailure::new(Cause::Panicked, Executed::Yes, "as planned"));
+        assert_eq!(sole_reply(&mut task).part.map(|part| part.total), Some(40_000));
+        assert!(!task.is_drained());
+        task
+    };
+    let is_failure = |output: &TaskOutput| matches!(output, TaskOutput::Reply(Message::Fail(_)));
+    let mut task = failing();
+    task.handle_credit(0, 40_000);
+    let said = outputs(&mut task);
+    assert_eq!(said.iter().map(is_failure).collect::<Vec<_>>(), [false, true]);
+    assert!(task.is_drained());
+    // One that is stopped meanwhile says it without them.
+    let mut task = failing();
+    task.abandon(Cause::Deadline);
+    let said = outputs(&mut task);
+    assert_eq!(said.iter().map(is_failure).collect::<Vec<_>>(), [true]);
+    assert!(task.is_drained());
+}
+
 #[test]
 fn the_end_of_a_stream_rides_on_a_held_item() {
     let mut task = task_with(Vec::new());
