@@ -52,6 +52,10 @@ pub use victim::Victim;
 /// into it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Timeout that honest peers keep to on a busy machine, and that a test can wait for: of the
+/// handshake and of the keep-alive, for the victims of [`hostile`].
+pub const SHORT: Duration = Duration::from_secs(1);
+
 /// Two ends to test.
 #[derive(Clone)]
 pub struct Setup {

@@ -1,6 +1,7 @@
 //! Peers that do not keep to the rules, at the transport's port and at the edge: each is refused
 //! with a reason, and none harms another.
 
+mod attack;
 #[cfg(feature = "tls")]
 #[path = "../../../transport/tests/support/certificates.rs"]
 mod certificates;
@@ -9,6 +10,7 @@ mod clients;
 #[cfg(feature = "tls")]
 #[path = "../../../transport/tests/support/credulous.rs"]
 mod credulous;
+mod deeds;
 #[path = "../edge/echo.rs"]
 #[allow(dead_code, reason = "the tests with tonic's client use more of it")]
 mod echo;

@@ -25,6 +25,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+#[derive(Clone)]
 pub(crate) enum Over {
     Plain,
     /// With certificates of this authority.

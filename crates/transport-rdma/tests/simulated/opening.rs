@@ -1,16 +1,12 @@
 //! Obstacles to a connection, and what is said then.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use convoke_transport::conformance::Recorder;
 use convoke_transport::{CloseReason, DialError, Transport};
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
-use convoke_transport_rdma::provider::{Event, Provider, QueuePairSettings, Tag};
-use convoke_transport_rdma::slab::Slab;
 
 use crate::support::{ends, ends_with};
 
@@ -84,47 +80,4 @@ async fn a_dial_that_is_dropped_leaves_nothing_whenever_that_is() {
     ends.nothing_is_left().await;
     a.check();
     b.check();
-}
-
-/// A stranger's request, made with bare verbs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_in_a_request_is_refused_and_disturbs_nobody() {
-    let ends = ends();
-    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
-    let listener = ends.setup.listen(&b).await;
-    let address: SocketAddr = listener.local_address().rest().parse().expect("a socket address");
-    let stranger = ends.fabric.device();
-    let slab = Slab::new(1, 64, Waker::noop().clone());
-    let memory = Arc::new(stranger.register(&slab).expect("there is no limit"));
-    let tag = Tag::new(0).expect("it is small");
-    let settings = QueuePairSettings {
-        receives_max: 1,
-        sends_max: 1,
-        inline_bytes: 0,
-        retry_count: 6,
-        ack_timeout_exponent: 14,
-    };
-    let later_version = [&b"\x93cvk"[..], &[9, 0, 0, 0]].concat();
-    for (data, said) in [(vec![], ""), (vec![0xff; 56], ""), (later_version, "not version 9")] {
-        let wait = Duration::from_secs(1);
-        let queue_pair = stranger.dial(tag, address, wait, settings, &memory).expect("it dials");
-        assert!(matches!(stranger.poll_event(), Some(Event::Resolved { .. })));
-        stranger.connect(&queue_pair, &data).expect("it is short enough");
-        let mut event = None;
-        crate::support::until("it is answered", || {
-            event = event.take().or_else(|| stranger.poll_event());
-            event.is_some()
-        })
-        .await;
-        let Some(Event::Rejected { is_by_listener, private_data, .. }) = event else {
-            panic!("expected a reject, not {event:?}");
-        };
-        let text = String::from_utf8_lossy(&private_data).into_owned();
-        assert!(is_by_listener && text.contains(said), "{text}");
-    }
-    drop((memory, slab));
-    let connection = ends.setup.dial(&*listener, &a).await.expect("others are served");
-    connection.close(CloseReason::Local);
-    ends.nothing_is_left().await;
-    assert_eq!(b.opened_count(), 1);
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use convoke_transport::conformance::{self, Attacker, Deed, Setup};
+use convoke_transport::conformance::{self, Attacker, Deed, SHORT, Setup};
 use convoke_transport::{Address, BoxFuture};
 use convoke_transport_tcp::TcpTransport;
 
@@ -39,8 +39,10 @@ async fn every_deed_ends_the_connection_of_who_does_it_and_no_other(kind: Kind) 
         let place = kind.place();
         let listen = place.address.clone();
         places.borrow_mut().push(place);
-        let transport = TcpTransport::builder().control_window_bytes(4 << 10).build();
-        let transport = Arc::new(transport.expect("the settings are legal"));
+        let builder = TcpTransport::builder().control_window_bytes(4 << 10);
+        let builder = builder.handshake_timeout(SHORT).keep_alive_timeout(SHORT);
+        let builder = builder.keep_alive_interval(SHORT / 4);
+        let transport = Arc::new(builder.build().expect("the settings are legal"));
         Setup { listening: Arc::clone(&transport) as _, dialling: transport, listen }
     };
     let done = conformance::hostile(setup, &OverSockets).await;

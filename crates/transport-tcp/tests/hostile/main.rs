@@ -38,7 +38,6 @@ macro_rules! over_every_socket {
 
 mod deeds;
 mod flows;
-mod frames;
 mod handshake;
 mod life;
 #[path = "../support/places.rs"]

@@ -153,15 +153,6 @@ async fn a_peer_that_does_not_read_fills_its_own_buffer_only() {
 }
 
 #[tokio::test]
-async fn a_goodbye_ends_the_connection_even_when_control_stays_open() {
-    let mut scene = Scene::new().await;
-    scene.raw.send(&[&word(0, 2)[..], b"hi", &word(2, 3), b"bye"].concat()).await;
-    let nonce = scene.connection.link().nonce;
-    assert_eq!(scene.sink.closed(nonce).await, CloseReason::Peer("bye".into()));
-    assert_eq!(scene.sink.frame_count(nonce), 1);
-}
-
-#[tokio::test]
 async fn garbage_datagrams_are_ignored() {
     let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
     let pair = cluster.setup().connect().await;
@@ -183,37 +174,6 @@ async fn garbage_datagrams_are_ignored() {
     assert_eq!(pair.b.opened_count(), 1);
     sink.check();
     pair.finish().await;
-}
-
-#[tokio::test]
-async fn a_peer_that_says_nothing_is_closed_after_the_handshake_timeout() {
-    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
-    let builder = cluster.builder(2).handshake_timeout(Duration::from_millis(200));
-    let listener = listen(&builder.build().expect("it is legal"), &sink).await;
-    let raw = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
-    raw.quic.closed().await;
-    assert_eq!(sink.opened_count(), 0);
-    assert_serves(&cluster, 1, &*listener, &sink).await;
-}
-
-#[test]
-fn a_peer_that_goes_silent_is_closed_after_the_keep_alive_timeout() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).enable_all().build().expect("a runtime starts")
-    };
-    let (own, of_peer) = (runtime(), runtime());
-    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
-    let builder = cluster.builder(2).keep_alive_timeout(Duration::from_secs(1));
-    let transport = builder.build().expect("it is legal");
-    let listener = own.block_on(listen(&transport, &sink));
-    let raw = of_peer.block_on(Raw::hello(&listener.local_address(), &cluster.issue(9), 9));
-    let nonce = own.block_on(sink.opened(0)).link().nonce;
-    // Nobody drives its socket from here on, so it cannot say goodbye when it is dropped.
-    drop(of_peer);
-    drop(raw);
-    assert_eq!(own.block_on(sink.closed(nonce)), CloseReason::KeepAlive);
-    own.block_on(assert_serves(&cluster, 1, &*listener, &sink));
 }
 
 #[tokio::test]

@@ -76,9 +76,11 @@ impl Said {
     pub(crate) fn of(deed: Deed) -> Self {
         let (is_after_hello, bytes) = match deed {
             Deed::Garbage => (false, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
-            Deed::HalfHello => (false, hello(66)[..30].to_vec()),
+            Deed::Silence => (false, Vec::new()),
+            Deed::Stalled | Deed::HalfHello => (false, hello(66)[..30].to_vec()),
             Deed::AnotherVersion => (false, envelope(9, 0, &[1; 20])),
             Deed::Nobody => (false, hello(0)),
+            Deed::Mute => (true, Vec::new()),
             Deed::UnknownKind => (true, frame(5, 0, b"")),
             Deed::OverLimit => (true, frame(LAST, 1, &[0; 64 * 1024 + 1])[..4].to_vec()),
             Deed::Endless => {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use convoke_transport::conformance::{self, Attacker, Deed, Setup};
+use convoke_transport::conformance::{self, Attacker, Deed, SHORT, Setup};
 use convoke_transport::{Address, BoxFuture};
 use convoke_transport_tcp::TcpTransport;
 
@@ -44,6 +44,8 @@ async fn every_deed_ends_the_connection_of_who_does_it_and_no_other() {
     let honest = identity(&authority.issue([2, 3]), &authority);
     let setup = || {
         let builder = TcpTransport::builder().control_window_bytes(4 << 10);
+        let builder = builder.handshake_timeout(SHORT).keep_alive_timeout(SHORT);
+        let builder = builder.keep_alive_interval(SHORT / 4);
         let listening = builder.tls(identity_of(&authority, 1)).build();
         Setup {
             listening: Arc::new(listening.expect("the settings are legal")),

@@ -20,12 +20,18 @@ pub const HARMFUL: &[u8] = b"bye\x1b[2J\n\xff";
 pub enum Deed {
     /// Says something of another protocol instead of a hello.
     Garbage,
+    /// Connects, says nothing, and waits.
+    Silence,
+    /// Says the first bytes of a hello, and waits.
+    Stalled,
     /// Says the first bytes of a hello, and leaves.
     HalfHello,
     /// Says hello in version 9.
     AnotherVersion,
     /// Says hello as the node of number 0, which there is not.
     Nobody,
+    /// After its hello, says nothing more, and waits.
+    Mute,
     /// After its hello, sends a frame of a kind that there is not.
     UnknownKind,
     /// Announces a frame, or a part of one, above the limit, and sends nothing of it.
@@ -47,11 +53,14 @@ pub enum Deed {
 impl Deed {
     /// All of them; of noise a few.
     pub fn all() -> impl Iterator<Item = Self> {
-        const OTHERS: [Deed; 11] = [
+        const OTHERS: [Deed; 14] = [
             Deed::Garbage,
+            Deed::Silence,
+            Deed::Stalled,
             Deed::HalfHello,
             Deed::AnotherVersion,
             Deed::Nobody,
+            Deed::Mute,
             Deed::UnknownKind,
             Deed::OverLimit,
             Deed::Endless,
@@ -73,7 +82,8 @@ pub trait Attacker: Send + Sync {
 
 /// Every deed ends the attacker's connection, with a reason at both ends where there is one to
 /// tell, delivers nothing that is not whole, and harms nobody else. Answers how many of them the
-/// transport has.
+/// transport has. Those who wait do so for the timeouts of the handshake and of the keep-alive: the
+/// listening end should have short ones.
 pub async fn hostile(setup: impl Fn() -> Setup, attacker: &dyn Attacker) -> usize {
     let mut done = 0;
     for deed in Deed::all() {
@@ -92,7 +102,7 @@ pub async fn hostile(setup: impl Fn() -> Setup, attacker: &dyn Attacker) -> usiz
 
 async fn suffers(victim: &Victim, deed: Deed, told: &str) {
     let said = match deed {
-        Deed::Garbage | Deed::HalfHello => Some(""),
+        Deed::Garbage | Deed::Silence | Deed::Stalled | Deed::HalfHello => Some(""),
         Deed::AnotherVersion => Some("version 9"),
         Deed::Nobody => Some("zero"),
         _ => None,
@@ -112,6 +122,7 @@ async fn suffers(victim: &Victim, deed: Deed, told: &str) {
             assert_eq!(frames, [(Lane::Data, Bytes::from_static(b"whole"))]);
         }
         Deed::Goodbye => assert_eq!(reason, CloseReason::Peer("bye [2J \u{fffd}".into())),
+        Deed::Mute => assert_eq!(reason, CloseReason::KeepAlive),
         Deed::Noise(_) => assert_ne!(reason, CloseReason::Local),
         _ => {
             let CloseReason::Fault(fault) = &reason else { panic!("{deed:?}: {reason:?}") };
