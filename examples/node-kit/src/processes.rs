@@ -11,7 +11,8 @@
 //!   stop, or the end of the parent ──▶ Parent::wait_for_end
 //! ```
 //! A [`Group`] does the first half of that for all members at once. A node that reads a cluster
-//! file needs no `tell`: its addresses are of [`Ports`].
+//! file needs no `tell`: its addresses are of [`Ports`]. One that dials others by [`Link`]s can be cut
+//! off from them.
 //!
 //! No child is left behind. Dropping a [`Member`] kills it, paused or not; and one that waits for
 //! its [`Parent`] also ends when that is killed itself. Signals go to the child alone, and only
@@ -29,8 +30,11 @@ use tokio::net::TcpSocket;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
+mod link;
 #[cfg(test)]
 mod tests;
+
+pub use self::link::{Link, Passage};
 
 /// Ends the cluster on a child's standard input.
 const END_OF_CLUSTER: &str = "# end of cluster";

@@ -36,6 +36,9 @@ pub(crate) enum Command {
         /// Its folder.
         folder: PathBuf,
     },
+    /// Processes on this machine under load, killed, stopped and cut off from each other at random;
+    /// then all is read back, and the answers are judged.
+    Torture(TortureArgs),
     /// Measures processes on this machine under load.
     Bench(BenchArgs),
     /// Runs clusters under faults that seeds draw, and checks what clients were told.
@@ -129,6 +132,22 @@ impl Default for DemoArgs {
     fn default() -> Self {
         Self { clients: 8, seconds: 2.0, keep: false }
     }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TortureArgs {
+    /// Seconds of faults.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) seconds: u64,
+    /// Nodes. With five, two may be hurt at a time.
+    #[arg(long, default_value_t = 3)]
+    pub(crate) nodes: usize,
+    /// Clients.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) clients: u64,
+    /// Draws what goes wrong, and when. Default: another each time.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
 }
 
 /// Form of a ledger.

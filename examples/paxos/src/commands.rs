@@ -5,9 +5,11 @@ mod client;
 mod demo;
 mod dump;
 mod inspect;
+mod load;
 mod local;
 mod node;
 mod sim;
+mod torture;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::Client(args) => client::run(args).await,
         Command::Status(config) => inspect::run(&config.config).await,
         Command::DumpLedger { folder } => dump::run(&folder).await,
+        Command::Torture(args) => torture::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
         Command::CheckConfig { .. } | Command::Sim(_) => Ok(ExitCode::SUCCESS), // done above
     }

@@ -1,0 +1,87 @@
+//! The verdict: is there all that was acknowledged, and does one order agree with all answers?
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use node_kit::history::{Call, Outcome, Recorder};
+use node_kit::linearizable::{self, Report};
+use paxos::client::Client;
+use paxos::proto::Scan;
+
+use super::super::Cluster;
+use super::super::client::connect;
+use super::Loaded;
+use super::caller::{OWN, SHARED_KEYS, text};
+
+/// Time for a request that reads something back.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// Lost writes that are named; the others are counted.
+const NAMED: usize = 10;
+
+/// Judgement of what clients were told. Displayed, it is the last line or two of a program.
+pub(crate) struct Verdict {
+    acknowledged: usize,
+    /// A line each.
+    lost: Vec<String>,
+    report: Report,
+}
+
+impl Verdict {
+    /// True when nothing is lost, and one order agrees with all.
+    pub(crate) fn is_good(&self) -> bool {
+        self.lost.is_empty() && self.report.is_linearizable()
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { acknowledged, lost, report } = self;
+        if self.is_good() {
+            let calls = report.calls;
+            return write!(
+                f,
+                "verified: {acknowledged} acknowledged writes present, {calls} operations linearizable"
+            );
+        }
+        for line in lost.iter().take(NAMED) {
+            writeln!(f, "LOST: {line}")?;
+        }
+        if !report.is_linearizable() {
+            writeln!(f, "{report}")?;
+        }
+        write!(f, "FAILED: {} acknowledged writes are lost", lost.len())
+    }
+}
+
+/// Reads everything back, and judges what the clients were told.
+pub(crate) async fn judge(cluster: &Cluster, loaded: &Loaded) -> Result<Verdict> {
+    let mut client = connect(cluster, READ_WITHIN).await?;
+    let stored = read_back(&mut client, &loaded.recorder).await.context("reading back")?;
+    let is_lost = |(key, value): &&(String, String)| stored.get(key) != Some(value);
+    let words = |(key, value): &(String, String)| {
+        format!("{key} was acknowledged as {value:?}, and is {:?}", stored.get(key))
+    };
+    let lost = loaded.acknowledged.iter().filter(is_lost).map(words).collect();
+    let report = linearizable::check(&loaded.recorder.history())?;
+    Ok(Verdict { acknowledged: loaded.acknowledged.len(), lost, report })
+}
+
+/// All keys of single clients, and a recorded read of each shared one.
+async fn read_back(client: &mut Client, recorder: &Recorder) -> Result<BTreeMap<String, String>> {
+    for number in 0..SHARED_KEYS {
+        let key = format!("shared/{number}");
+        let call = recorder.call(0, &key, Call::Get);
+        call.returned(Outcome::Found(client.get(key).await?.map(text)));
+    }
+    let mut stored = BTreeMap::new();
+    let mut scan = Scan { prefix: OWN.into(), ..Scan::default() };
+    loop {
+        let scanned = client.scan(scan.clone()).await?;
+        stored.extend(scanned.pairs.into_iter().map(|pair| (text(pair.key), text(pair.value))));
+        let Some(next) = scanned.next else { return Ok(stored) };
+        scan.from = next;
+    }
+}
