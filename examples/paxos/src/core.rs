@@ -36,4 +36,4 @@ mod replica;
 
 pub use self::ballot::{Ballot, Life, Lives, Slot, Value};
 pub use self::message::{Accepted, Answer, Ask, Record};
-pub use self::replica::{Effect, NotLeading, Replica, Settings, Standing, Token};
+pub use self::replica::{Effect, NotLeading, Recipients, Replica, Settings, Standing, Token};

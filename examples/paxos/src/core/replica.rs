@@ -6,6 +6,7 @@ mod learning;
 mod voting;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use convoke::NodeId;
@@ -55,6 +56,12 @@ impl Settings {
             seed: node.get(),
         }
     }
+
+    /// The voter behind another in a ring, without this node. `None` when there is no other.
+    fn other_after(&self, node: NodeId) -> Option<NodeId> {
+        let behind = self.voters.range((Bound::Excluded(node), Bound::Unbounded));
+        behind.chain(&self.voters).copied().find(|other| *other != self.node)
+    }
 }
 
 /// Something to be done. Effects are done in the order in which they come.
@@ -62,10 +69,10 @@ impl Settings {
 pub enum Effect {
     /// Append to the ledger.
     Append(Record),
-    /// Ask these nodes. No answer at all is an answer, too.
+    /// Ask others. No answer at all is an answer, too.
     Ask {
-        /// The nodes.
-        to: Vec<NodeId>,
+        /// Those who are asked.
+        to: Recipients,
         /// The question.
         ask: Ask,
     },
@@ -108,6 +115,15 @@ pub enum Effect {
         /// It has all up to here.
         upto: Slot,
     },
+}
+
+/// Nodes that a question is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipients {
+    /// All voters but this node. There are some.
+    Others,
+    /// This one.
+    One(NodeId),
 }
 
 /// Standing of a node in its cluster.
@@ -275,11 +291,6 @@ impl Replica {
         self.log.trim(upto.min(self.log.chosen()));
     }
 
-    fn others(&self) -> Vec<NodeId> {
-        let me = self.settings.node;
-        self.settings.voters.iter().copied().filter(|node| *node != me).collect()
-    }
-
     /// So many others make a majority with this node.
     fn others_needed(&self) -> usize {
         self.needed().saturating_sub(1)
@@ -308,9 +319,13 @@ impl Replica {
         self.effects.push_back(Effect::Append(record));
     }
 
-    fn ask(&mut self, to: Vec<NodeId>, ask: Ask) {
-        if !to.is_empty() {
-            self.effects.push_back(Effect::Ask { to, ask });
+    fn ask(&mut self, node: NodeId, ask: Ask) {
+        self.effects.push_back(Effect::Ask { to: Recipients::One(node), ask });
+    }
+
+    fn ask_others(&mut self, ask: Ask) {
+        if self.settings.voters.len() > 1 {
+            self.effects.push_back(Effect::Ask { to: Recipients::Others, ask });
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The actor: the one task that owns the replica and its machine.
 
-use std::collections::VecDeque;
+mod inspection;
+mod saving;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,8 +18,8 @@ use tokio::time::Instant;
 use super::meters::Meters;
 use super::recovery::{State, append};
 use super::requests::{Reading, Requests, Waiter};
-use super::{NodeError, Options, snapshots};
-use crate::core::{Answer, Ask, Effect, Replica, Slot, Standing, Token, Value};
+use super::{NodeError, Options};
+use crate::core::{Answer, Ask, Effect, Recipients, Replica, Slot, Standing, Token, Value};
 use crate::kv::Machine;
 use crate::proto::{self, Entry, Inspection, PaxosClient, Question};
 
@@ -54,8 +56,8 @@ pub(super) struct Actor {
     stand: watch::Sender<Standing>,
     begun: Instant,
     requests: Requests,
-    /// Questions of others that wait for the core.
-    asked: VecDeque<(Token, Deferred<proto::Answer>)>,
+    /// The question that the core is given now.
+    asked: Option<(Token, Deferred<proto::Answer>)>,
     /// Answers that wait for the ledger, in the order of their places.
     held: WaitQueue<Leaving>,
     syncing: Option<Syncing>,
@@ -92,7 +94,7 @@ impl Actor {
             stand,
             begun: Instant::now(),
             requests: Requests::default(),
-            asked: VecDeque::new(),
+            asked: None,
             held: WaitQueue::default(),
             syncing: None,
             meters: Meters::new(),
@@ -144,7 +146,7 @@ impl Actor {
         match input {
             Input::Ask { from, ask, task } => {
                 let token = self.token();
-                self.asked.push_back((token, task));
+                self.asked = Some((token, task));
                 self.replica.handle_ask(now, from, token, ask);
                 self.perform();
             }
@@ -222,7 +224,7 @@ impl Actor {
         while let Some(effect) = self.replica.poll_effect() {
             match effect {
                 Effect::Append(record) => drop(append(&self.ledger, &record)),
-                Effect::Ask { to, ask } => self.ask(&to, &ask),
+                Effect::Ask { to, ask } => self.ask(to, &ask),
                 Effect::Answer { token, answer } => {
                     let task = self.asked(token);
                     self.leave(Leaving::Answer(task, answer));
@@ -277,11 +279,10 @@ impl Actor {
     }
 
     /// Asks others, and passes on what they answer. Who does not is asked again by the core.
-    fn ask(&self, to: &[NodeId], ask: &Ask) {
-        let members = if to.len() == self.others.len() {
-            self.others.clone()
-        } else {
-            self.others.subset(|peer| to.contains(&peer.node()))
+    fn ask(&self, to: Recipients, ask: &Ask) {
+        let members = match to {
+            Recipients::Others => self.others.clone(),
+            Recipients::One(node) => self.others.subset(|peer| peer.node() == node),
         };
         let question = self.client.ask(Question::new(self.options.cluster, ask));
         let deadline = 2 * self.options.core.election_timeout;
@@ -333,52 +334,6 @@ impl Actor {
         self.stand.send_replace(standing);
     }
 
-    /// Begins a snapshot when enough has come since the last, or one was installed. Called when the
-    /// core wants nothing more done, so that the ledger and the machine are of one time.
-    fn save(&mut self) {
-        let is_due = self.unsaved_bytes >= self.options.snapshot_bytes || self.must_save;
-        if !is_due || self.is_saving || self.machine.applied() < Slot::FIRST {
-            return;
-        }
-        (self.is_saving, self.must_save, self.unsaved_bytes) = (true, false, 0);
-        let (frozen, own) = (self.machine.freeze(), self.replica.checkpoint());
-        let (ledger, inputs, position) =
-            (self.ledger.clone(), self.inputs.clone(), self.ledger.end());
-        tokio::spawn(async move {
-            let written = snapshots::write(ledger, position, frozen, own).await;
-            let _ = inputs.send(Input::Written(written)).await; // the actor may have ended
-        });
-    }
-
-    fn written(&mut self, upto: Slot) {
-        self.is_saving = false;
-        self.replica.trim(Slot(upto.0.saturating_sub(self.options.kept_slots)));
-    }
-
-    fn fetch(&self, from: NodeId) {
-        let (client, cluster) = (self.client.clone(), self.options.cluster);
-        let inputs = self.inputs.clone();
-        tokio::spawn(async move {
-            let machine = snapshots::fetch(client, cluster, from).await;
-            let _ = inputs.send(Input::Fetched(machine.map(Box::new))).await; // as above
-        });
-    }
-
-    fn fetched(&mut self, machine: Option<Box<Machine>>) {
-        self.perform();
-        let now = self.now();
-        match machine {
-            Some(machine) if machine.applied() > self.replica.chosen() => {
-                let (upto, lives) = (machine.applied(), machine.lives().clone());
-                self.machine = *machine;
-                self.requests.skip(upto);
-                self.must_save = true;
-                self.replica.handle_installed(now, upto, lives);
-            }
-            _ => self.replica.handle_not_installed(now),
-        }
-    }
-
     /// True when it was told to stop, and has nothing left to do or no time.
     fn is_done(&self) -> bool {
         let Some(deadline) = self.stopping else { return false };
@@ -393,39 +348,9 @@ impl Actor {
         self.next_token
     }
 
-    /// The question of a token. The core answers in any order, but most often in this one.
+    /// The question of a token. The core answers at once, so there is no other by then.
     fn asked(&mut self, token: Token) -> Option<Deferred<proto::Answer>> {
-        let at = self.asked.iter().position(|(of, _)| *of == token)?;
-        self.asked.remove(at).map(|(_, task)| task)
-    }
-
-    fn inspect(&self) -> Inspection {
-        let stats = self.ledger.stats();
-        let standing = self.replica.standing();
-        let leading = match standing {
-            Standing::Leading(_) => Some(self.options.core.node),
-            other => leader(other),
-        };
-        Inspection {
-            node: self.options.core.node.get(),
-            cluster: self.options.cluster,
-            life: self.replica.life(),
-            standing: name(standing).to_owned(),
-            leader: leading.map_or(0, NodeId::get),
-            promised: Some(self.replica.promised().into()),
-            applied: self.machine.applied().0,
-            trimmed: self.replica.trimmed().0,
-            keys: self.machine.keys(),
-            bytes: self.machine.bytes(),
-            sessions: self.machine.sessions() as u64,
-            waiting: self.requests.len() as u64,
-            batches: self.batches,
-            requests: self.batched,
-            records: stats.records,
-            syncs: stats.batches,
-            sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
-            cpu_us: cpu_us(),
-        }
+        self.asked.take_if(|(of, _)| *of == token).map(|(_, task)| task)
     }
 }
 
@@ -441,18 +366,4 @@ async fn synced(syncing: &mut Option<Syncing>) -> Result<Durable, LedgerError> {
 
 fn leader(standing: Standing) -> Option<NodeId> {
     if let Standing::Following(leader) = standing { Some(leader) } else { None }
-}
-
-fn name(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Leaderless => "leaderless",
-        Standing::Following(_) => "following",
-        Standing::Leading(_) => "leading",
-        Standing::Uncounted => "uncounted",
-    }
-}
-
-fn cpu_us() -> u64 {
-    let used = cpu_time::ProcessTime::now().as_duration();
-    u64::try_from(used.as_micros()).unwrap_or(u64::MAX)
 }

@@ -42,7 +42,7 @@ impl Replica {
         }
         let ballot = self.seen.max(self.acceptor.promised()).next(self.settings.node);
         self.role = Role::Canvassing { ballot, supporters: BTreeSet::new() };
-        self.ask(self.others(), Ask::Canvass { ballot });
+        self.ask_others(Ask::Canvass { ballot });
         self.try_prepare(now);
     }
 
@@ -98,7 +98,7 @@ impl Replica {
         preparing.promised.insert(from, promise.life);
         if from == self.settings.node {
             let ask = Ask::Prepare { ballot: promise.ballot, from: self.log.chosen().next() };
-            self.ask(self.others(), ask);
+            self.ask_others(ask);
         }
         self.try_lead(now);
     }
@@ -107,7 +107,7 @@ impl Replica {
     fn ask_rest(&mut self, now: Duration, node: NodeId, ask: Ask) {
         let Ask::Prepare { ballot, from } = ask else { return };
         if node != self.settings.node {
-            return self.ask(vec![node], ask);
+            return self.ask(node, ask);
         }
         let own = self.prepare(now, ballot, from);
         self.effects.push_back(Effect::Own(Held::new(own)));

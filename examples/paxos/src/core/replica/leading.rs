@@ -86,8 +86,8 @@ impl Replica {
         let ballot = leading.ballot;
         let best =
             leading.followers.iter().max_by_key(|(_, follower)| (follower.chosen, follower.heard));
-        if let (Some((node, _)), true) = (best, leading.pending.is_empty()) {
-            self.ask(vec![*node], Ask::TakeOver { ballot });
+        if let (Some((&node, _)), true) = (best, leading.pending.is_empty()) {
+            self.ask(node, Ask::TakeOver { ballot });
         }
     }
 
@@ -158,7 +158,7 @@ impl Replica {
         leading.beat += 1;
         let (ballot, beat) = (leading.ballot, leading.beat);
         let ask = Ask::Accept { ballot, first, values: values.clone(), chosen, beat };
-        self.ask(self.others(), ask);
+        self.ask_others(ask);
         if !values.is_empty() {
             let own = self.accept(now, ballot, first, values, beat);
             self.effects.push_back(Effect::Own(Held::new(own)));

@@ -90,21 +90,20 @@ impl Replica {
         let Some(behind) = &mut self.behind else { return };
         behind.due = Some(now + pause);
         let source = behind.source;
-        self.ask(vec![source], Ask::CatchUp { from });
+        self.ask(source, Ask::CatchUp { from });
     }
 
     /// Asks somebody else, when nothing came.
     pub(super) fn catch_up_if_due(&mut self, now: Duration) {
-        let others = self.others();
         let timeouts = self.settings.election_timeout.as_nanos()
             / (2 * self.settings.heartbeat).as_nanos().max(1);
         let Some(behind) = &mut self.behind else { return };
-        if others.is_empty() || behind.due.is_none_or(|due| due > now) {
+        if behind.due.is_none_or(|due| due > now) {
             return;
         }
+        let Some(next) = self.settings.other_after(behind.source) else { return };
         behind.in_vain += 1;
-        let at = others.iter().position(|node| *node == behind.source);
-        behind.source = others[at.map_or(0, |at| at + 1) % others.len()];
+        behind.source = next;
         let is_hopeless = u128::from(behind.in_vain) > timeouts;
         if is_hopeless && matches!(self.role, Role::Leading(_)) {
             // The node that knew it is gone: another ballot proposes it again.

@@ -1,0 +1,53 @@
+//! State of a node as others are told.
+
+use convoke::NodeId;
+
+use super::{Actor, leader};
+use crate::core::Standing;
+use crate::proto::Inspection;
+
+impl Actor {
+    /// State of the node, for who asks.
+    pub(super) fn inspect(&self) -> Inspection {
+        let stats = self.ledger.stats();
+        let standing = self.replica.standing();
+        let leading = match standing {
+            Standing::Leading(_) => Some(self.options.core.node),
+            other => leader(other),
+        };
+        Inspection {
+            node: self.options.core.node.get(),
+            cluster: self.options.cluster,
+            life: self.replica.life(),
+            standing: name(standing).to_owned(),
+            leader: leading.map_or(0, NodeId::get),
+            promised: Some(self.replica.promised().into()),
+            applied: self.machine.applied().0,
+            trimmed: self.replica.trimmed().0,
+            keys: self.machine.keys(),
+            bytes: self.machine.bytes(),
+            sessions: self.machine.sessions() as u64,
+            waiting: self.requests.len() as u64,
+            batches: self.batches,
+            requests: self.batched,
+            records: stats.records,
+            syncs: stats.batches,
+            sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
+            cpu_us: cpu_us(),
+        }
+    }
+}
+
+fn name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Leaderless => "leaderless",
+        Standing::Following(_) => "following",
+        Standing::Leading(_) => "leading",
+        Standing::Uncounted => "uncounted",
+    }
+}
+
+fn cpu_us() -> u64 {
+    let used = cpu_time::ProcessTime::now().as_duration();
+    u64::try_from(used.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,56 @@
+//! Snapshots: the actor freezes its own, and installs those of others.
+
+use convoke::NodeId;
+
+use super::super::snapshots;
+use super::{Actor, Input};
+use crate::core::Slot;
+use crate::kv::Machine;
+
+impl Actor {
+    /// Begins a snapshot when enough has come since the last, or one was installed. Called when the
+    /// core wants nothing more done, so that the ledger and the machine are of one time.
+    pub(super) fn save(&mut self) {
+        let is_due = self.unsaved_bytes >= self.options.snapshot_bytes || self.must_save;
+        if !is_due || self.is_saving || self.machine.applied() < Slot::FIRST {
+            return;
+        }
+        (self.is_saving, self.must_save, self.unsaved_bytes) = (true, false, 0);
+        let (frozen, own) = (self.machine.freeze(), self.replica.checkpoint());
+        let (ledger, inputs, position) =
+            (self.ledger.clone(), self.inputs.clone(), self.ledger.end());
+        tokio::spawn(async move {
+            let written = snapshots::write(ledger, position, frozen, own).await;
+            let _ = inputs.send(Input::Written(written)).await; // the actor may have ended
+        });
+    }
+
+    pub(super) fn written(&mut self, upto: Slot) {
+        self.is_saving = false;
+        self.replica.trim(Slot(upto.0.saturating_sub(self.options.kept_slots)));
+    }
+
+    pub(super) fn fetch(&self, from: NodeId) {
+        let (client, cluster) = (self.client.clone(), self.options.cluster);
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            let machine = snapshots::fetch(client, cluster, from).await;
+            let _ = inputs.send(Input::Fetched(machine.map(Box::new))).await; // as above
+        });
+    }
+
+    pub(super) fn fetched(&mut self, machine: Option<Box<Machine>>) {
+        self.perform();
+        let now = self.now();
+        match machine {
+            Some(machine) if machine.applied() > self.replica.chosen() => {
+                let (upto, lives) = (machine.applied(), machine.lives().clone());
+                self.machine = *machine;
+                self.requests.skip(upto);
+                self.must_save = true;
+                self.replica.handle_installed(now, upto, lives);
+            }
+            _ => self.replica.handle_not_installed(now),
+        }
+    }
+}
