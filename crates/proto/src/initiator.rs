@@ -428,7 +428,10 @@ impl Initiator {
     pub(crate) fn send_item(&mut self, call: CallId, payload: Bytes) -> Result<(), SendError> {
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
         armed.call.send_item(payload)?;
-        self.drain(call.seq);
+        // It changes nothing else of the call.
+        while let Some(outbound) = armed.call.poll_outbound() {
+            self.out.push_back(outbound);
+        }
         Ok(())
     }
 

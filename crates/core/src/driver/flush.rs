@@ -85,14 +85,17 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    fn take_over(&self, mut dirty: Dirty) {
+    fn take_over(&self, dirty: Dirty) {
         if dirty.is_empty() {
             return;
         }
         let mut all = self.dirty.lock();
         let is_first = all.is_empty();
-        dirty.retain(|one| !all.iter().any(|noted| Arc::ptr_eq(noted, one)));
-        all.append(&mut dirty);
+        for one in dirty {
+            if !all.iter().any(|noted| Arc::ptr_eq(noted, &one)) {
+                all.push(one);
+            }
+        }
         drop(all);
         if is_first {
             self.signal.notify_one();

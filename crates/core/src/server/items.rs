@@ -1,5 +1,6 @@
 //! Input of handlers: a message, or the items of a streamed request.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -39,6 +40,8 @@ use crate::message::{DecodeError, Payload};
 /// [`Task`](super::Task) it is of this node alone: a delegated branch has none.
 pub struct Items<Req> {
     handle: Arc<TaskHandle>,
+    /// What was handed out with the item before.
+    ahead: VecDeque<Bytes>,
     is_over: bool,
     types: PhantomData<fn() -> Req>,
 }
@@ -82,8 +85,13 @@ impl<Req: Payload> Items<Req> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        let next = self.handle.poll_stream(cx, |node, now, task| node.next_item(now, task));
-        let item = match ready!(next) {
+        let next = match self.ahead.pop_front() {
+            Some(item) => Ok(NextItem::Item(item)),
+            None => ready!(self.handle.poll_stream(cx, |node, now, task| {
+                node.next_item(now, task, Some(&mut self.ahead))
+            })),
+        };
+        let item = match next {
             Ok(NextItem::Item(bytes)) => Req::decode(bytes).map_err(ItemsError::Decode),
             Ok(NextItem::End) => {
                 self.is_over = true;
@@ -171,7 +179,8 @@ impl<M: Payload> FromRequest for Items<M> {
     const IS_STREAMED: bool = true;
 
     fn from_request(arrived: Arrived<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { handle: arrived.handle.clone(), is_over: false, types: PhantomData })
+        let (handle, ahead) = (arrived.handle.clone(), VecDeque::new());
+        Ok(Self { handle, ahead, is_over: false, types: PhantomData })
     }
 }
 

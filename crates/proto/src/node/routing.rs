@@ -290,11 +290,13 @@ impl<O: Outbox> Node<O> {
 
     /// The root branch that a request of this node's own call opens.
     fn own_request(&self, frame: &Frame) -> Option<(CallId, Path)> {
+        if !matches!(frame.message, Message::Request(_)) {
+            return None;
+        }
         let (call, task) = (frame.header.call, &frame.header.task);
         let is_root = task.hop == 0 && task.path.level_count() == 1;
         let is_own = is_root && call.origin == self.identity.incarnation;
-        let is_request = matches!(frame.message, Message::Request(_));
-        (is_own && is_request).then(|| (call, task.path.clone()))
+        is_own.then(|| (call, task.path.clone()))
     }
 
     pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, frame: Frame) {

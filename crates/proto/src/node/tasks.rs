@@ -1,5 +1,7 @@
 //! Acts of handlers on their tasks at a node: reply, stream, delegate, wait, end.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 
 use crate::id::{NodeId, TaskKey};
@@ -117,7 +119,7 @@ impl<O: Outbox> Node<O> {
         self.task(now, |tasks, links| tasks.stream_end(now, task, index, links))
     }
 
-    /// The next item of a task's request. Without one,
+    /// The next item of a task's request, and small ones behind it in `ahead`. Without one,
     /// [`VisitEvent::Readable`](super::super::visits::VisitEvent::Readable) says once there is.
     ///
     /// # Errors
@@ -126,8 +128,9 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
+        ahead: Option<&mut VecDeque<Bytes>>,
     ) -> Result<Option<NextItem>, ItemsFailure> {
-        self.task(now, |tasks, links| tasks.next_item(task, links))
+        self.task(now, |tasks, links| tasks.next_item(task, ahead, links))
     }
 
     /// The handler of a task reads no further items of its request. Its caller is told.

@@ -61,6 +61,11 @@ const ITEM_BYTES: usize = 64;
 /// Items of one task that may wait without being paid for.
 const FREE_ITEMS: usize = 256;
 
+/// Items that a handler may be handed with another, and their bytes: they are granted anew as if it
+/// had read them.
+const AHEAD_ITEMS: usize = 32;
+const AHEAD_BYTES: usize = 4 << 10;
+
 /// The items of one request.
 #[derive(Debug)]
 pub(crate) struct Intake {
@@ -134,14 +139,32 @@ impl Intake {
         self.end.get_or_insert(end);
     }
 
-    /// The next item. Without one, the handler is told once there is.
-    pub(crate) fn poll(&mut self) -> Result<Option<NextItem>, ItemsFailure> {
-        if let Some(item) = self.waiting.pop_front() {
-            self.assembly.consume(cost(item.len()));
+    /// The next item, and small ones behind it in `ahead`. Without one, the handler is told once
+    /// there is.
+    pub(crate) fn poll(
+        &mut self,
+        ahead: Option<&mut VecDeque<Bytes>>,
+    ) -> Result<Option<NextItem>, ItemsFailure> {
+        if let Some(item) = self.take(usize::MAX) {
+            let (mut items, mut room) = (ahead, AHEAD_BYTES);
+            while let Some(ahead) = items.as_mut().filter(|ahead| ahead.len() < AHEAD_ITEMS)
+                && let Some(item) = self.take(room)
+            {
+                room -= item.len();
+                ahead.push_back(item);
+            }
             return Ok(Some(NextItem::Item(item)));
         }
         self.is_waiting = self.end.is_none();
         self.end.map_or(Ok(None), |end| end.map(|()| Some(NextItem::End)))
+    }
+
+    /// The item that has waited longest, if it has no more bytes.
+    fn take(&mut self, bytes_max: usize) -> Option<Bytes> {
+        self.waiting.front().filter(|item| item.len() <= bytes_max)?;
+        let item = self.waiting.pop_front()?;
+        self.assembly.consume(cost(item.len()));
+        Some(item)
     }
 
     /// The handler reads no further items.

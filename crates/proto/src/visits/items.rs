@@ -1,5 +1,9 @@
 //! Items of streamed requests: handed to the task that they are for, granted as its handler reads.
 
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
 use crate::Arrival;
 use crate::Outbound;
 use crate::id::{CallId, LinkId};
@@ -44,13 +48,16 @@ impl Visits {
         self.with_intake(header.call, &place, links, |intake| intake.accept(item));
     }
 
-    /// The next item of a task's request. Without one, [`VisitEvent::Readable`] says once there is.
+    /// The next item of a task's request, and small ones behind it in `ahead`. Without one,
+    /// [`VisitEvent::Readable`] says once there is.
     pub(crate) fn next_item(
         &mut self,
         task: &TaskRef,
+        ahead: Option<&mut VecDeque<Bytes>>,
         links: &mut Links,
     ) -> Result<Option<NextItem>, ItemsFailure> {
-        let next = self.with_intake(task.call, &task.place(), links, Intake::poll);
+        let poll = |intake: &mut Intake| intake.poll(ahead);
+        let next = self.with_intake(task.call, &task.place(), links, poll);
         // What it has read is not all there was.
         next.unwrap_or(Err(ItemsFailure::Ended))
     }

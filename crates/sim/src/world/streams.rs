@@ -156,7 +156,7 @@ impl World {
             }
             return Ok(Next::GoOn);
         }
-        let Some(next) = self.drive(place, |node, now| node.next_item(now, task)) else {
+        let Some(next) = self.drive(place, |node, now| node.next_item(now, task, None)) else {
             return Err(SendError::Ended);
         };
         let name = self.oracle.name(task);

@@ -51,7 +51,19 @@ impl Mesh {
 
     fn next_item(&mut self) -> Result<Option<NextItem>, ItemsFailure> {
         let (now, (at, task)) = (self.now, self.task("/0"));
-        self.with(at, |node| node.next_item(now, &task))
+        self.with(at, |node| node.next_item(now, &task, None))
+    }
+
+    /// As a handler reads that takes what it is handed with an item.
+    fn read_ahead(
+        &mut self,
+        ahead: &mut VecDeque<Bytes>,
+    ) -> Result<Option<NextItem>, ItemsFailure> {
+        if let Some(item) = ahead.pop_front() {
+            return Ok(Some(NextItem::Item(item)));
+        }
+        let (now, (at, task)) = (self.now, self.task("/0"));
+        self.with(at, |node| node.next_item(now, &task, Some(ahead)))
     }
 
     fn expect_item(&mut self, item: &[u8]) {
@@ -330,7 +342,7 @@ fn a_caller_that_breaks_the_rules_loses_its_own_items_alone() {
         }
         let task = mesh.starts[0].1.task.clone();
         let now = mesh.now;
-        let read = |mesh: &mut Mesh| mesh.with(2, |node| node.next_item(now, &task));
+        let read = |mesh: &mut Mesh| mesh.with(2, |node| node.next_item(now, &task, None));
         while matches!(read(&mut mesh), Ok(Some(NextItem::Item(_)))) {}
         assert_eq!(read(&mut mesh), Err(failure), "{what}");
         mesh.wire.retain(|(_, sent)| sent.frame.message.name() == "CREDIT");
@@ -357,6 +369,22 @@ fn what_others_say_of_the_items_changes_nothing() {
     }
     assert_eq!(mesh.is_writable(call), Ok(false));
     assert_eq!(mesh.ignored, [(1, Ignored::SpeaksForOther)]);
+}
+
+#[test]
+fn small_items_are_handed_out_together_and_large_ones_alone() {
+    let (mut mesh, call) = streaming();
+    let mut ahead = VecDeque::new();
+    for (size, count, together) in [(10, 50, 33), (100, 50, 33), (1_000, 10, 5), (5_000, 3, 1)] {
+        for _ in 0..count {
+            mesh.send(call, vec![7; size]).unwrap();
+            mesh.deliver_all();
+        }
+        assert!(matches!(mesh.read_ahead(&mut ahead), Ok(Some(NextItem::Item(_)))));
+        assert_eq!(ahead.len() + 1, together, "of {size} bytes");
+        while mesh.read_ahead(&mut ahead) != Ok(None) {}
+        mesh.deliver_all();
+    }
 }
 
 /// A peer that has its share goes on in small steps; only what can never fit fails.
@@ -460,7 +488,7 @@ proptest! {
         let limits = Limits { waiting_item_bytes_max: room, ..Limits::default() };
         let (mut mesh, call) = streaming_to(2, 2, &limits);
         let (mut sent, mut read) = (VecDeque::new(), 0_u64);
-        let mut unread = 0;
+        let (mut unread, mut ahead) = (0, VecDeque::new());
         let mut failed = None;
         for (n, step) in (0_u8..=255).cycle().zip(steps) {
             match step {
@@ -471,7 +499,7 @@ proptest! {
                 }
                 Step::Deliver if !mesh.wire.is_empty() => mesh.deliver(0),
                 Step::Send(_) | Step::Deliver => {}
-                Step::Read => match mesh.next_item() {
+                Step::Read => match mesh.read_ahead(&mut ahead) {
                     Ok(Some(NextItem::Item(item))) => {
                         prop_assert_eq!(Some(item), sent.pop_front());
                         read += 1;
@@ -486,7 +514,7 @@ proptest! {
         mesh.finish_items(call);
         while failed.is_none() {
             mesh.deliver_all();
-            match mesh.next_item() {
+            match mesh.read_ahead(&mut ahead) {
                 Ok(Some(NextItem::Item(item))) => prop_assert_eq!(Some(item), sent.pop_front()),
                 Ok(Some(NextItem::End)) => break,
                 Ok(None) => prop_assert!(false, "stuck after {read} items, {} left", sent.len()),
