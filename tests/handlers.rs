@@ -38,7 +38,8 @@ async fn count_down(number: u64, task: Task<u64>) -> Result<Finish, Status> {
 async fn a_long_chain_within_one_node_does_not_grow_the_stack() {
     let run = async {
         let endpoint = start(Service::new().tree(COUNT, count_down)).await;
-        endpoint.call(COUNT, 20_000).to(endpoint.me()).await
+        let call = endpoint.call(COUNT, 20_000).to(endpoint.me());
+        call.deadline(Duration::from_secs(600)).await
     };
     // On a worker, whose stack is small.
     let answer = tokio::spawn(run).await.expect("it does not overflow");
