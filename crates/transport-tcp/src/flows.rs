@@ -11,18 +11,20 @@
 //! ```
 //!
 //! The first flow has the connection's name and its seat, and waits for the others as long as a
-//! handshake may take; its place among the handshakes is free for them. Who joins must know the secret, and be the same
-//! node in the same life, with the same principal where certificates prove it; so must who answers.
+//! handshake may take, or until it ends itself; its place among the handshakes is free for them.
+//! Who joins must know the secret, and be the same node in the same life, with the same principal
+//! where certificates prove it; so must who answers.
 
 mod joining;
 
+use std::io;
 use std::sync::Arc;
 
 use convoke_transport::parts::{
     Admission, FlowHello, Flows, Greeting, Lifetime, PREFIX_BYTES_MAX, RefusedHere, Seat,
 };
 use convoke_transport::{Address, CloseReason, Connection, Principal, Sink};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -57,6 +59,16 @@ pub(crate) struct First<'a> {
     pub(crate) mine: Greeting,
     pub(crate) theirs: Greeting,
     pub(crate) principal: Option<Principal>,
+}
+
+/// Reason why a first flow is of no use any more: nothing may come over it before the others are
+/// there, so what comes is its end.
+async fn ended_early(first: &mut Socket) -> HandshakeError {
+    match first.read(&mut [0]).await {
+        Ok(0) => HandshakeError::Network(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => HandshakeError::Flow("it said more before the others were there"),
+        Err(error) => error.into(),
+    }
 }
 
 impl First<'_> {
@@ -126,7 +138,11 @@ impl First<'_> {
         let mut joined: Vec<_> = (0..flow.count).map(|_| None).collect();
         joined[0] = Some(stream);
         while joined.iter().any(Option::is_none) {
-            let (index, joiner) = expected.next().await;
+            let first = joined[0].as_mut().expect("it was first");
+            let (index, joiner) = tokio::select! {
+                joiner = expected.next() => joiner,
+                error = ended_early(first) => return Err(error),
+            };
             let place = &mut joined[usize::from(index)];
             match self.check(&joiner) {
                 Ok(()) if place.is_none() => *place = Some(joiner.stream),
@@ -182,10 +198,9 @@ impl First<'_> {
         let opening = handshake::opening(first, (&self.mine, &self.theirs), is_dialler, proof);
         let link = opening.link();
         let limits = self.config.limits_of_flow(&self.theirs, count);
-        let flow = |_: &Socket| {
-            TcpConnection::new(link.clone(), &limits, self.admission.share(link.peer_name()))
-        };
-        let flows = streams.iter().map(flow).collect();
+        let shares = self.admission.flow_shares(link.peer_name(), count);
+        let flow = |share| TcpConnection::new(link.clone(), &limits, share);
+        let flows = shares.map(flow).collect();
         let frame_bytes_max = self.config.limits(&self.theirs).send.frame_bytes_max;
         let flows = Flows::new(link.clone(), Arc::clone(&self.sink), frame_bytes_max, flows);
         opening.show(flows, &self.sink, seat)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
-use convoke_transport::conformance::Recorder;
+use convoke_transport::conformance::{PATIENCE, Recorder};
 use convoke_transport::{CloseReason, Connection, Lane, Order, Transport};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 
@@ -52,13 +52,27 @@ async fn join(victim: &Victim, hello: &[u8]) -> Raw {
     raw
 }
 
+/// A first flow, as soon as there is a seat for it.
+async fn seated(victim: &Victim) -> Raw {
+    let seated = async {
+        loop {
+            let mut first = join(victim, &FIRST.of(66)).await;
+            if first.envelope().await.is_some_and(|(kind, _)| kind == 0) {
+                return first;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seated).await.expect("a seat becomes free")
+}
+
 async fn is_refused(mut raw: Raw, expected: &str) {
     let text = raw.refusal().await;
     assert!(text.contains(expected), "{text}");
 }
 
 /// All flows, open, and what the victim has of the connection.
-async fn open(victim: &Victim) -> (Vec<Raw>, Arc<dyn Connection>) {
+pub(crate) async fn open(victim: &Victim) -> (Vec<Raw>, Arc<dyn Connection>) {
     let at = victim.sink.opened_count();
     let (first, flow) = begin(victim).await;
     let mut raws = vec![first];
@@ -123,6 +137,22 @@ async fn flows_that_never_come_open_nothing_and_leave_their_room() {
     }
     assert_eq!(victim.sink.opened_count(), 1);
     victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn a_first_flow_that_dies_while_it_waits_leaves_its_seat_at_once() {
+    // One address may have two of four, and the honest one has the first.
+    let patient = of_three().connections_max(4).handshake_timeout(PATIENCE * 10);
+    let victim = Victim::new(Kind::Tcp, patient).await;
+    let (mut first, _) = begin(&victim).await;
+    for early in [&b""[..], b"more"] {
+        is_refused(join(&victim, &FIRST.of(66)).await, "2 of 4 are taken").await;
+        first.send(early).await;
+        drop(first);
+        first = seated(&victim).await;
+    }
+    drop(first);
+    seated(&victim).await;
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use convoke_transport::{
 };
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 
+use crate::flows::open;
 use crate::places::Kind;
 use crate::raw::{LAST, Raw, Victim, frame, hello};
 
@@ -74,6 +75,34 @@ async fn who_never_reads_leaves_room_to_send_to_others_over_however_many_connect
     let (_raw, connection) = victim.attack_after_hello().await;
     let alone = fill(&connection, &large).await;
     assert!(alone > TOTAL / 8, "a quarter of nearly all of it: {alone}");
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn a_connection_of_several_flows_takes_the_room_of_one() {
+    let victim = Victim::new(Kind::Tcp, builder().flows(4)).await;
+    let (_raws, connection) = open(&victim).await;
+    // Each frame takes a flow by its first bytes.
+    let (mut taken, mut refused) = (0, 0);
+    for number in 0_u64.. {
+        let frame = [&number.to_le_bytes()[..], &[0; 60_000]].concat();
+        match connection.append_bytes(Lane::Data, &[], frame.into()) {
+            Ok(_) => (taken, refused) = (taken + 60_008, 0),
+            Err(error) => {
+                assert_eq!(error, NotWritable::Full);
+                refused += 1;
+            }
+        }
+        // So often, no flow has room.
+        if refused == 100 {
+            break;
+        }
+        connection.flush();
+        tokio::task::yield_now().await;
+    }
+    let besides = 4 * (WINDOW + (16 << 10));
+    assert!(taken <= TOTAL / 5 + besides, "what one connection may have: {taken}");
+    assert!(taken > TOTAL / 5, "which it has: {taken}");
     victim.lives_on().await;
 }
 

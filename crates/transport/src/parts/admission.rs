@@ -38,6 +38,11 @@ impl Admission {
         self.send.open(name)
     }
 
+    /// The same for a connection of so many flows, one for each.
+    pub fn flow_shares(&self, name: PeerName, count: usize) -> impl Iterator<Item = SendShare> {
+        self.send.open_flows(name, count)
+    }
+
     /// Handshakes that are under way.
     pub fn handshake_count(&self) -> usize {
         self.handshakes.taken_count()

@@ -29,12 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
 use self::ending::Ending;
 use self::inlet::Waiting;
 use self::sent::Sent;
+use super::send_queue::COPY_BYTES_MAX;
 use super::{Carrier, Ends, Lifetime};
 use crate::{
     Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable, ORDER_HEAD_BYTES, Sink,
@@ -58,16 +59,21 @@ pub trait Flow: Carrier {
 /// A connection of several flows.
 pub struct Flows<C: Flow> {
     link: Link,
-    sink: Arc<dyn Sink>,
     frame_bytes_max: usize,
     flows: Vec<Arc<C>>,
-    sent: Mutex<Sent>,
+    sending: Mutex<Sending>,
     /// A bit for each flow to which something was appended since the last flush.
     unflushed: AtomicU32,
     /// Number of data frames of each flow that the sink has taken.
     arrived: Vec<AtomicU64>,
     waiting: Vec<Waiting>,
     ending: Mutex<Ending<C>>,
+}
+
+struct Sending {
+    sent: Sent,
+    /// Names the groups. `None` after the end, since a sink may hold the connection in turn.
+    sink: Option<Arc<dyn Sink>>,
 }
 
 impl<C: Flow> Flows<C> {
@@ -81,10 +87,9 @@ impl<C: Flow> Flows<C> {
         assert!(count <= usize::from(FLOWS_MAX), "{count} flows");
         Self {
             link,
-            sink,
             frame_bytes_max,
             flows: flows.into_iter().map(Arc::new).collect(),
-            sent: Mutex::new(Sent::new(count)),
+            sending: Mutex::new(Sending { sent: Sent::new(count), sink: Some(sink) }),
             unflushed: AtomicU32::new(0),
             arrived: (0..count).map(|_| AtomicU64::new(0)).collect(),
             waiting: (0..count).map(|_| Waiting::new(count)).collect(),
@@ -96,9 +101,11 @@ impl<C: Flow> Flows<C> {
     /// life of the connection ends with the last of them.
     pub fn into_flows(lifetime: Lifetime<Self>) -> Vec<(Lifetime<C>, Arc<Inlet<C>>)> {
         let (flows, handle) = (Arc::clone(lifetime.connection()), Arc::clone(lifetime.handle()));
+        let sink = lifetime.shared_sink();
         flows.ending.lock().begin(lifetime);
         let live = |index: usize| {
-            let inlet = Arc::new(Inlet::new(Arc::clone(&flows), Arc::clone(&handle), index));
+            let (handle, of_connection) = (Arc::clone(&handle), Arc::clone(&sink));
+            let inlet = Arc::new(Inlet::new(Arc::clone(&flows), handle, of_connection, index));
             let sink: Arc<dyn Sink> = Arc::clone(&inlet) as _;
             (Lifetime::new(Arc::clone(&flows.flows[index]), sink, None), inlet)
         };
@@ -112,17 +119,43 @@ impl<C: Flow> Flows<C> {
         usize::try_from(mixed).expect("it is of 32 bits") % self.flows.len()
     }
 
-    fn append_data(&self, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+    fn append_data(
+        &self,
+        Sending { sent, sink }: &mut Sending,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        let sink = sink.as_ref().ok_or(NotWritable::Closed)?;
         let mut first = [0; ORDER_HEAD_BYTES];
-        let group = self.sink.group(first_bytes(&mut first, head, &body));
+        let group = sink.group(first_bytes(&mut first, head, &body));
         let flow = self.flow_of(group);
-        let appended = {
-            let mut sent = self.sent.lock();
-            let taken = self.flows[flow].append_bytes(Lane::Data, sent.prefixed(flow, head), body);
-            taken.inspect(|_| sent.count(flow))?
-        };
+        let appended =
+            self.flows[flow].append_bytes(Lane::Data, sent.prefixed(flow, head), body)?;
+        sent.count(flow);
         self.unflushed.fetch_or(1 << flow, Ordering::Relaxed);
         Ok(appended)
+    }
+
+    /// The group of the frame is known once it is written: in a buffer that is kept, unless the
+    /// frame is so large that its flow would not copy it.
+    fn append_written(
+        &self,
+        len: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Appended, NotWritable> {
+        let mut sending = self.sending.lock();
+        if len > COPY_BYTES_MAX {
+            let mut frame = BytesMut::zeroed(len);
+            write(&mut frame);
+            return self.append_data(&mut sending, &[], frame.freeze());
+        }
+        let mut frame = std::mem::take(&mut sending.sent.written);
+        frame.clear();
+        frame.resize(len, 0);
+        write(&mut frame);
+        let appended = self.append_data(&mut sending, &frame, Bytes::new());
+        sending.sent.written = frame;
+        appended
     }
 
     fn check_size(&self, size: usize) -> Result<(), NotWritable> {
@@ -172,16 +205,13 @@ impl<C: Flow> Connection for Flows<C> {
         if self.ending.lock().has_begun() {
             return Err(NotWritable::Closed);
         }
-        // Its group is known once it is written.
-        let mut frame = vec![0; len];
-        write(&mut frame);
-        self.append_data(&[], frame.into())
+        self.append_written(len, write)
     }
 
     fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
         self.check_size(head.len() + body.len())?;
         if lane == Lane::Data {
-            return self.append_data(head, body);
+            return self.append_data(&mut self.sending.lock(), head, body);
         }
         let appended = self.flows[0].append_bytes(lane, head, body)?;
         self.unflushed.fetch_or(1, Ordering::Relaxed);

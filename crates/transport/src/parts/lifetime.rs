@@ -83,6 +83,11 @@ impl<C: Ends> Lifetime<C> {
         &*self.sink
     }
 
+    /// The same, to be kept beside it.
+    pub(super) fn shared_sink(&self) -> Arc<dyn Sink> {
+        Arc::clone(&self.sink)
+    }
+
     /// A task that is aborted with the connection.
     pub fn accompany(&mut self, task: AbortHandle) {
         self.companion = Some(task);

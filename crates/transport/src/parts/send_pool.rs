@@ -29,12 +29,14 @@ pub struct SendPool {
     peers: Mutex<BTreeMap<PeerName, Arc<AtomicUsize>>>,
 }
 
-/// Share of one connection in a pool; given back when it is dropped.
+/// Share of one connection in a pool, or of one of its flows; given back when it is dropped.
 #[derive(Debug)]
 pub struct SendShare {
     pool: Arc<SendPool>,
     name: PeerName,
     of_peer: Arc<AtomicUsize>,
+    /// Charge of all flows of the connection, where it has several.
+    of_connection: Option<Arc<AtomicUsize>>,
     charged: usize,
 }
 
@@ -46,8 +48,26 @@ impl SendPool {
 
     /// The share of a new connection of a peer.
     pub fn open(self: &Arc<Self>, name: PeerName) -> SendShare {
+        self.open_within(name, None)
+    }
+
+    /// The shares of so many flows of a new connection of a peer: all have what one may have.
+    pub fn open_flows(
+        self: &Arc<Self>,
+        name: PeerName,
+        count: usize,
+    ) -> impl Iterator<Item = SendShare> {
+        let of_connection = Arc::default();
+        (0..count).map(move |_| self.open_within(name.clone(), Some(Arc::clone(&of_connection))))
+    }
+
+    fn open_within(
+        self: &Arc<Self>,
+        name: PeerName,
+        of_connection: Option<Arc<AtomicUsize>>,
+    ) -> SendShare {
         let of_peer = self.peers.lock().entry(name.clone()).or_default().clone();
-        SendShare { pool: Arc::clone(self), name, of_peer, charged: 0 }
+        SendShare { pool: Arc::clone(self), name, of_peer, of_connection, charged: 0 }
     }
 
     /// Bytes that count now.
@@ -69,8 +89,11 @@ impl SendShare {
         // Taken before it is looked at, so that two at once cannot both have the last of it.
         let used = self.pool.used.fetch_add(more, Ordering::Relaxed);
         let of_peer = self.of_peer.fetch_add(more, Ordering::Relaxed);
+        let of_connection = self.of_connection.as_ref();
+        let before =
+            of_connection.map_or(self.charged, |all| all.fetch_add(more, Ordering::Relaxed));
         let free = self.pool.max.saturating_sub(used);
-        let fits = charge <= free / CONNECTION_PART && of_peer + more <= free;
+        let fits = before + more <= free / CONNECTION_PART && of_peer + more <= free;
         if fits {
             self.charged = charge;
         } else {
@@ -88,8 +111,8 @@ impl SendShare {
         }
     }
 
-    /// True when the connection, which has `bytes`, has less than half of what it may have: below
-    /// that whoever can wait need not.
+    /// True when the connection, which has `bytes` here, has less than half of what it may have:
+    /// below that whoever can wait need not.
     #[inline]
     pub fn has_room(&self, bytes: usize) -> bool {
         if bytes < FREE_BYTES / 2 {
@@ -97,12 +120,18 @@ impl SendShare {
         }
         let free = self.pool.max.saturating_sub(self.pool.used());
         let left_to_peer = free.saturating_sub(self.of_peer.load(Ordering::Relaxed));
-        bytes < (free / CONNECTION_PART).min(self.charged + left_to_peer) / 2
+        let of_connection = self.of_connection.as_ref();
+        let charged = of_connection.map_or(self.charged, |all| all.load(Ordering::Relaxed));
+        let elsewhere = charged.saturating_sub(self.charged);
+        bytes + elsewhere < (free / CONNECTION_PART).min(charged + left_to_peer) / 2
     }
 
     fn give_back(&self, bytes: usize) {
         self.pool.used.fetch_sub(bytes, Ordering::Relaxed);
         self.of_peer.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(all) = &self.of_connection {
+            all.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -156,6 +185,20 @@ mod tests {
         drop(shares);
         assert_eq!(pool.used(), 0);
         assert!(pool.peers.lock().is_empty());
+    }
+
+    #[test]
+    fn a_connection_of_many_flows_gets_what_one_of_one_flow_does() {
+        let pool = SendPool::new(MAX);
+        let alone = fill(&mut pool.open(place(1)), FREE_BYTES);
+        let mut flows: Vec<SendShare> = pool.open_flows(place(1), 32).collect();
+        let filled: usize = flows.iter_mut().map(|flow| fill(flow, FREE_BYTES)).sum();
+        assert!(filled.abs_diff(alone) <= 34 * FREE_BYTES, "{filled}, and {alone} alone");
+        assert!(!flows[1].has_room(FREE_BYTES) && flows[1].has_room(FREE_BYTES / 2 - 1));
+        flows[0].shrink(0);
+        assert!(flows[1].has_room(FREE_BYTES), "what another flow had is free for all of them");
+        drop(flows);
+        assert_eq!(pool.used(), 0);
     }
 
     #[test]

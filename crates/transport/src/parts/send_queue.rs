@@ -27,7 +27,7 @@ use crate::{Appended, Lane, NotWritable};
 
 /// A frame from head and body up to this size is copied into the open block; copying and a vectored
 /// write cost the same at 4 KiB, and a copy spares an entry per frame.
-const COPY_BYTES_MAX: usize = 16 * 1024;
+pub(super) const COPY_BYTES_MAX: usize = 16 * 1024;
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]

@@ -53,12 +53,18 @@ impl Waiting {
 pub struct Inlet<C: Flow> {
     flows: Arc<Flows<C>>,
     handle: Arc<dyn Connection>,
+    sink: Arc<dyn Sink>,
     index: usize,
 }
 
 impl<C: Flow> Inlet<C> {
-    pub(super) fn new(flows: Arc<Flows<C>>, handle: Arc<dyn Connection>, index: usize) -> Self {
-        Self { flows, handle, index }
+    pub(super) fn new(
+        flows: Arc<Flows<C>>,
+        handle: Arc<dyn Connection>,
+        sink: Arc<dyn Sink>,
+        index: usize,
+    ) -> Self {
+        Self { flows, handle, sink, index }
     }
 
     fn waiting(&self) -> &Waiting {
@@ -73,7 +79,7 @@ impl<C: Flow> Inlet<C> {
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String> {
         let mut passing = Passing { inlet: self, state, ready, frames, passed: 0, fault: None };
-        let taken = hand_to(&*self.flows.sink, &self.handle, &mut passing);
+        let taken = hand_to(&*self.sink, &self.handle, &mut passing);
         let Passing { passed, fault, .. } = passing;
         self.flows.arrived[self.index].fetch_add(passed, Ordering::SeqCst);
         let taken = taken.and(fault.map_or(Ok(()), Err));
@@ -115,7 +121,8 @@ impl<C: Flow> Inlet<C> {
         if !waiting.is_orphan.load(Ordering::SeqCst) || !waiting.is_shut.load(Ordering::SeqCst) {
             return false;
         }
-        let orphan = Self::new(Arc::clone(&self.flows), Arc::clone(&self.handle), index);
+        let (flows, handle) = (Arc::clone(&self.flows), Arc::clone(&self.handle));
+        let orphan = Self::new(flows, handle, Arc::clone(&self.sink), index);
         // A fault has closed the connection; there is no reader to do more.
         let (has_passed, _) = orphan.with_state(|state| orphan.pass_waiting(state));
         if has_passed {
@@ -144,7 +151,7 @@ impl<C: Flow> Inlet<C> {
 
 impl<C: Flow> Sink for Inlet<C> {
     fn hello(&self) -> Hello {
-        self.flows.sink.hello()
+        self.sink.hello()
     }
 
     /// A flow opens with its connection, which the sink has been shown.
@@ -179,6 +186,7 @@ impl<C: Flow> Sink for Inlet<C> {
             self.flows.close_all(&reason);
         }
         if let Some((lifetime, reason)) = ended.last {
+            self.flows.sending.lock().sink = None;
             lifetime.end(reason);
         }
     }
@@ -235,7 +243,7 @@ impl<C: Flow> Passing<'_, C> {
             return Ok(Some(bytes));
         }
         let head = &bytes[..bytes.len().min(ORDER_HEAD_BYTES)];
-        if flows.sink.order(head) != Order::Lane {
+        if self.inlet.sink.order(head) != Order::Lane {
             return Ok(Some(bytes));
         }
         self.state.first = Some(bytes);
