@@ -47,14 +47,8 @@ async fn ipv6_works_where_the_machine_has_it() {
 }
 
 #[tokio::test]
-async fn what_is_not_an_address_of_tcp_is_refused() {
+async fn an_address_without_a_port_is_refused() {
     let (transport, sink) = (TcpTransport::new(), Arc::new(Recorder::new(1)));
-    let other = address("quic://127.0.0.1:1");
-    let listening = transport.listen(&other, Arc::clone(&sink) as _).await;
-    assert_eq!(listening.err(), Some(ListenError::NoTransport { address: other.clone() }));
-    let dialled = transport.dial(&other, None, Arc::clone(&sink) as _).await;
-    assert_eq!(dialled.err(), Some(DialError::NoTransport { address: other }));
-
     let portless = address("tcp://127.0.0.1");
     let listening = transport.listen(&portless, Arc::clone(&sink) as _).await;
     assert!(matches!(listening, Err(ListenError::Bind { .. })), "{listening:?}");
@@ -63,14 +57,11 @@ async fn what_is_not_an_address_of_tcp_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_cannot_be_listened_on() {
-    let transport = TcpTransport::new();
-    let sink = Arc::new(Recorder::new(1));
+async fn a_port_is_free_once_close_returned() {
+    let (transport, sink) = (TcpTransport::new(), Arc::new(Recorder::new(1)));
     let first = transport.listen(&address("tcp://127.0.0.1:0"), Arc::clone(&sink) as _).await;
     let first = first.expect("it binds");
-    let second = transport.listen(&first.local_address(), Arc::clone(&sink) as _).await;
-    assert!(matches!(second, Err(ListenError::Bind { .. })), "{second:?}");
     first.close();
     let again = transport.listen(&first.local_address(), sink).await;
-    assert!(again.is_ok(), "the port is free once close returned: {again:?}");
+    assert!(again.is_ok(), "{again:?}");
 }

@@ -31,6 +31,7 @@ mod hostile;
 mod hung;
 mod recorder;
 mod setup;
+mod sinks;
 mod victim;
 
 use std::fmt;
@@ -46,6 +47,7 @@ pub use hostile::{Attacker, Deed, HARMFUL, VICTIM_FRAME_BYTES_MAX, hostile, nois
 pub use hung::*;
 pub use recorder::{Gate, Recorder, Seen};
 pub use setup::*;
+pub use sinks::*;
 pub use victim::Victim;
 
 /// Time that a part waits for what must happen: far longer than it takes, so that only a hang runs
@@ -82,6 +84,9 @@ pub async fn all(setup: impl Fn() -> Setup) {
     a_dialler_refuses_by_its_sink(setup()).await;
     many_connections_at_once(setup()).await;
     a_closed_listener_keeps_its_connections(setup()).await;
+    a_dial_that_is_dropped_leaves_nothing(setup()).await;
+    an_address_of_another_scheme_is_refused(setup()).await;
+    an_address_has_one_listener(setup()).await;
 
     frames_of_a_lane_keep_their_order(setup()).await;
     frames_of_every_size_arrive_whole(setup()).await;
@@ -89,6 +94,7 @@ pub async fn all(setup: impl Fn() -> Setup) {
     frames_appended_while_opening_arrive(setup()).await;
     too_large_a_frame_is_refused(setup()).await;
     counters_of_both_ends_add_up(setup()).await;
+    threads_that_send_at_once_lose_nothing(setup()).await;
 
     a_slow_sink_stops_the_sender_and_nothing_is_lost(setup()).await;
     control_overtakes_data(setup()).await;
@@ -99,4 +105,9 @@ pub async fn all(setup: impl Fn() -> Setup) {
     a_fault_found_by_the_sink_closes(setup()).await;
     a_close_in_the_middle_of_a_frame_delivers_no_part_of_it(setup()).await;
     both_ends_may_close_at_once(setup()).await;
+
+    a_sink_that_panics_hears_the_end_and_harms_no_other(setup()).await;
+    frames_a_sink_leaves_are_dropped_and_cost_no_credit(setup()).await;
+    a_sink_may_use_its_connection_whenever_it_is_called(setup()).await;
+    nothing_of_a_closed_connection_stays(setup()).await;
 }

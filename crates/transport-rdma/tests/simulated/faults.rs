@@ -1,17 +1,12 @@
 //! Peers and devices that fail: a reason for everybody, nothing left behind, others unaffected.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_transport::conformance::{PATIENCE, Recorder, pattern, send};
-use convoke_transport::{
-    CloseReason, Connection, DialError, Hello, Lane, Link, ListenError, NotWritable, Received,
-    Sink, Transport,
-};
+use convoke_transport::conformance::{Hooked, Recorder, pattern, send};
+use convoke_transport::{CloseReason, DialError, Lane, ListenError, NotWritable, Sink, Transport};
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
-use parking_lot::Mutex;
 
 use crate::support::{ends, ends_with, hasty, until};
 
@@ -118,60 +113,9 @@ async fn a_lost_device_closes_everything_and_says_why_ever_after() {
     b.check();
 }
 
-/// A recorder that does something first, whatever is asked of it.
-struct Hooked<F> {
-    recorder: Recorder,
-    /// Hook that is told what is asked, and the connection when it opens.
-    first: F,
-}
-
-impl<F> Hooked<F>
-where
-    F: Fn(&'static str, Option<&Arc<dyn Connection>>) + Send + Sync + 'static,
-{
-    fn sink(node: u64, first: F) -> Arc<dyn Sink> {
-        Arc::new(Self { recorder: Recorder::new(node), first })
-    }
-}
-
-impl<F> fmt::Debug for Hooked<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Hooked").field(&self.recorder).finish()
-    }
-}
-
-impl<F> Sink for Hooked<F>
-where
-    F: Fn(&'static str, Option<&Arc<dyn Connection>>) + Send + Sync,
-{
-    fn hello(&self) -> Hello {
-        (self.first)("hello", None);
-        self.recorder.hello()
-    }
-
-    fn on_open(&self, connection: Arc<dyn Connection>) -> Result<(), String> {
-        (self.first)("open", Some(&connection));
-        self.recorder.on_open(connection)
-    }
-
-    fn on_batch(
-        &self,
-        from: &Arc<dyn Connection>,
-        frames: &mut dyn Iterator<Item = Received>,
-    ) -> Result<(), String> {
-        (self.first)("batch", None);
-        self.recorder.on_batch(from, frames)
-    }
-
-    fn on_closed(&self, link: &Link, reason: CloseReason) {
-        (self.first)("closed", None);
-        self.recorder.on_closed(link, reason);
-    }
-}
-
 /// A sink that panics when this is asked of it.
 fn panicking(at: &'static str) -> Arc<dyn Sink> {
-    Hooked::sink(3, move |asked, _| assert!(asked != at, "a sink panics on purpose"))
+    Hooked::new(3, move |asked, _| assert!(asked != at, "a sink panics on purpose"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,34 +160,6 @@ async fn a_listener_whose_sink_panics_refuses_and_harms_no_other() {
     }
     send(&link.to_b, Lane::Data, &Bytes::from_static(b"not disturbed")).await;
     assert_eq!(b.frames(link.to_a.link().nonce, 1).await[0].1, "not disturbed");
-}
-
-/// A sink that looks at its connection whatever is asked of it, as an endpoint takes the lock under
-/// which it sends.
-fn looking() -> Arc<dyn Sink> {
-    let opened: Mutex<Option<Arc<dyn Connection>>> = Mutex::default();
-    Hooked::sink(7, move |asked, connection| {
-        let mut opened = opened.lock();
-        if let Some(connection) = connection {
-            *opened = Some(Arc::clone(connection));
-        }
-        if let Some(connection) = &*opened {
-            connection.counters();
-        }
-        if asked == "closed" {
-            opened.take();
-        }
-    })
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sink_may_use_its_connection_whenever_it_is_called() {
-    let ends = ends();
-    let listener = ends.setup.listening.listen(&ends.setup.listen, looking()).await;
-    let listener = listener.expect("the port is free");
-    let dialled = ends.setup.dialling.dial(&listener.local_address(), None, looking());
-    let dialled = tokio::time::timeout(PATIENCE, dialled).await.expect("nobody waits for a lock");
-    dialled.expect("both ends are willing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

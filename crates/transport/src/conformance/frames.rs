@@ -184,6 +184,39 @@ pub async fn counters_of_both_ends_add_up(setup: Setup) {
     pair.finish().await;
 }
 
+/// Threads that append and flush at the same time lose nothing, and each keeps its order.
+pub async fn threads_that_send_at_once_lose_nothing(setup: Setup) {
+    const THREADS: u32 = 4;
+    const COUNT: u32 = 1_000;
+    fn send_all(connection: &Arc<dyn Connection>, thread: u32) {
+        for number in 0..COUNT {
+            let frame = [thread.to_le_bytes(), number.to_le_bytes()].concat();
+            let mut write = |out: &mut [u8]| out.copy_from_slice(&frame);
+            while let Err(error) = connection.append(Lane::Data, frame.len(), &mut write) {
+                assert_eq!(error, NotWritable::Full);
+                std::thread::yield_now();
+            }
+            connection.flush();
+        }
+    }
+    let pair = setup.connect().await;
+    let start = |thread| {
+        let connection = Arc::clone(&pair.to_b);
+        std::thread::spawn(move || send_all(&connection, thread))
+    };
+    let threads: Vec<_> = (0..THREADS).map(start).collect();
+    let frames = pair.b.frames(pair.to_a.link().nonce, (THREADS * COUNT) as usize).await;
+    threads.into_iter().for_each(|thread| thread.join().expect("sending ends"));
+    for thread in 0..THREADS {
+        let of_thread = frames.iter().filter(|(_, frame)| frame[..4] == thread.to_le_bytes());
+        let numbers = of_thread.map(|(_, frame)| frame[4..].to_vec());
+        assert!(numbers.eq((0..COUNT).map(|number| number.to_le_bytes().to_vec())));
+    }
+    flushed(&pair.to_b).await;
+    assert_eq!(pair.to_b.counters().frames_sent, u64::from(THREADS * COUNT));
+    pair.finish().await;
+}
+
 /// Waits until nothing is on its way any more, by what the counters say.
 async fn settled(pair: &Pair) {
     let settled = async {

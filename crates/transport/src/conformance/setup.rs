@@ -1,13 +1,17 @@
 //! Opening: who is there, who is not, who is not wanted.
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use convoke_proto::id::NodeId;
 
 use super::recorder::Recorder;
 use super::{PATIENCE, Setup};
-use crate::{CloseReason, Connection, DialError, Lane, Listener, NotWritable};
+use crate::{
+    Address, CloseReason, Connection, DialError, Lane, ListenError, Listener, NotWritable,
+};
 
 /// Two connected ends, made by [`Setup::connect`].
 #[derive(Debug)]
@@ -206,6 +210,58 @@ pub async fn a_closed_listener_keeps_its_connections(setup: Setup) {
     let refused = to_b.append(Lane::Data, 1, &mut |_| unreachable!("the connection is closed"));
     assert_eq!(refused, Err(NotWritable::Closed));
     b.closed(to_a.link().nonce).await;
+    a.check();
+    b.check();
+}
+
+/// A dial that is dropped, whenever that is, leaves no connection behind; the next one works.
+pub async fn a_dial_that_is_dropped_leaves_nothing(setup: Setup) {
+    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let listener = setup.listen(&b).await;
+    let address = listener.local_address();
+    for polls in 0..16 {
+        let mut dial = setup.dialling.dial(&address, None, Arc::clone(&a) as _);
+        for _ in 0..polls {
+            let polled = poll_fn(|cx| Poll::Ready(dial.as_mut().poll(cx))).await;
+            if let Poll::Ready(dialled) = polled {
+                // It was faster: then the connection is the caller's.
+                dialled.expect("the other end listens").close(CloseReason::Local);
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    let last = setup.dial(&*listener, &a).await.expect("the other end still listens");
+    last.close(CloseReason::Local);
+    for sink in [&a, &b] {
+        for index in 0..sink.opened_count() {
+            sink.closed(sink.opened(index).await.link().nonce).await;
+        }
+        sink.check();
+    }
+}
+
+/// An address of another scheme is none of the transport's.
+pub async fn an_address_of_another_scheme_is_refused(setup: Setup) {
+    let sink = Arc::new(Recorder::new(1));
+    let address: Address = "other://127.0.0.1:0".parse().expect("it is an address");
+    let listening = setup.listening.listen(&address, Arc::clone(&sink) as _).await;
+    assert_eq!(listening.err(), Some(ListenError::NoTransport { address: address.clone() }));
+    let dialled = setup.dialling.dial(&address, None, sink).await;
+    assert_eq!(dialled.err(), Some(DialError::NoTransport { address }));
+}
+
+/// An address has one listener at a time, and a refused one takes nothing from it.
+pub async fn an_address_has_one_listener(setup: Setup) {
+    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let listener = setup.listen(&b).await;
+    let address = listener.local_address();
+    let second = setup.listening.listen(&address, Arc::clone(&b) as _).await;
+    assert!(matches!(second, Err(ListenError::Bind { .. })), "{second:?}");
+    let connection = setup.dial(&*listener, &a).await.expect("the first still listens");
+    connection.close(CloseReason::Local);
+    a.closed(connection.link().nonce).await;
+    b.closed(connection.link().nonce).await;
     a.check();
     b.check();
 }
