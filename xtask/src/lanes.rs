@@ -60,7 +60,7 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "msrv", about: "the oldest supported Rust builds it", plan: msrv::plan },
     Lane { name: "docs", about: "the documentation builds without a warning", plan: docs },
     Lane { name: "deny", about: "cargo-deny: licences, bans, sources", plan: deny::plan },
-    Lane { name: "sim", about: "16,000 seeds of the simulator", plan: sim },
+    Lane { name: "sim", about: "seeds of the simulators: calls, Paxos, PBFT", plan: sim },
     Lane { name: "counts", about: "no call takes more instructions than before", plan: counts },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
     Lane { name: "miri", about: "the unsafe code, interpreted by Miri", plan: miri::plan },
@@ -89,9 +89,20 @@ fn docs(workspace: &Workspace) -> anyhow::Result<Plan> {
 }
 
 /// The same seeds each time, so that what it says is of the commit. Fresh ones: `sim --seconds`.
+///
+/// Cores of node programs run many more seeds in a second than whole nodes with their clients. Each
+/// step of a program takes about half a minute on a core of its own.
 fn sim(_: &Workspace) -> anyhow::Result<Plan> {
-    let sim = ["run", "--release", "-p", "convoke-sim", "--bin", "sim", "--"];
-    one(Step::cargo(sim).args(["--seeds", "16000", "--start-seed", "4000000000000"]))
+    let run = |package, program: &[&str], seeds| {
+        let step = Step::cargo(["run", "--release", "-p", package]).args(program.iter().copied());
+        step.args(["--seeds", seeds, "--start-seed", "4000000000000"])
+    };
+    Ok(Plan::Run(vec![
+        run("convoke-sim", &["--bin", "sim", "--"], "16000"),
+        run("paxos", &["--", "sim", "--core"], "800"),
+        run("paxos", &["--", "sim"], "400"),
+        run("pbft", &["--", "sim"], "120"),
+    ]))
 }
 
 fn counts(_: &Workspace) -> anyhow::Result<Plan> {
