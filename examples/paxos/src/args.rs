@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// Reads or writes.
     Client(ClientArgs),
     /// Tells what each node is doing.
-    Status(ConfigArgs),
+    Status(StatusArgs),
     /// Reads a cluster file, and the keys of a node, and says what is wrong.
     CheckConfig {
         #[command(flatten)]
@@ -52,6 +52,25 @@ pub(crate) struct ConfigArgs {
     pub(crate) config: PathBuf,
 }
 
+/// Proof of a client, where the nodes of a cluster take only who proves itself.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct KeysArgs {
+    /// Folder with `node.pem`, `node.key` and `ca.pem`.
+    #[arg(long, requires = "name")]
+    pub(crate) keys: Option<PathBuf>,
+    /// The number that they prove: of none of the nodes, and of no other client at the time.
+    #[arg(long, requires = "keys")]
+    pub(crate) name: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct NodeArgs {
     #[command(flatten)]
@@ -68,6 +87,8 @@ pub(crate) struct NodeArgs {
 pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
     /// Seconds for the request with all its attempts.
     #[arg(long, default_value_t = 10)]
     pub(crate) deadline: u64,
@@ -159,14 +180,47 @@ pub(crate) enum Ledger {
     Disk,
 }
 
+/// Transport between nodes, and from clients to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// TCP, in the clear.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// QUIC.
+    Quic,
+    /// Frames in a stream of gRPC, in the clear.
+    Grpc,
+}
+
+impl Transport {
+    /// Scheme of its addresses.
+    pub(crate) fn scheme(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Quic => "quic",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchArgs {
     /// Nodes.
     #[arg(long, default_value_t = 3)]
     pub(crate) nodes: usize,
-    /// Clients, each with one request at a time.
-    #[arg(long, default_value_t = 64)]
-    pub(crate) clients: u64,
+    /// Clients, each with one request at a time. Several, as in `1,8,64`, are measured one after
+    /// the other.
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    pub(crate) clients: Vec<u64>,
+    /// Transports. Several are measured one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
+    pub(crate) transport: Vec<Transport>,
+    /// Milliseconds that what a node says to another takes, about; not over QUIC. Clients are near
+    /// all nodes.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) delay_ms: u64,
     /// Requests a second, whoever waits. Default: each client asks again once it was answered.
     #[arg(long)]
     pub(crate) rate: Option<f64>,
@@ -182,12 +236,18 @@ pub(crate) struct BenchArgs {
     /// Batches under way, at most.
     #[arg(long, default_value_t = 4)]
     pub(crate) pipeline: usize,
+    /// Requests of one batch, at most.
+    #[arg(long, default_value_t = 1_024)]
+    pub(crate) batch: usize,
     /// Seconds that are measured, after one that is not.
     #[arg(long, default_value_t = 5)]
     pub(crate) seconds: u64,
-    /// The result as JSON, into this file.
+    /// The results as JSON, into this file.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
+    /// Throughput and latency over the count of clients, as SVG into this folder.
+    #[arg(long)]
+    pub(crate) svg: Option<PathBuf>,
     /// Folder in which the ledgers are put. Default: that for temporary files.
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,

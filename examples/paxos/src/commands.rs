@@ -38,7 +38,7 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args).await,
         Command::Node(args) => node::run(&args).await,
         Command::Client(args) => client::run(args).await,
-        Command::Status(config) => inspect::run(&config.config).await,
+        Command::Status(args) => inspect::run(&args).await,
         Command::DumpLedger { folder } => dump::run(&folder).await,
         Command::Torture(args) => torture::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,

@@ -41,6 +41,8 @@ pub struct Settings {
     pub heartbeat_ms: u64,
     /// Batches proposed and not chosen yet, at most. Default 4.
     pub pipeline: usize,
+    /// Requests of one batch, at most. Default 1,024.
+    pub batch: usize,
     /// Mebibytes of the log between two snapshots. Default 64.
     pub snapshot_mib: u64,
 }
@@ -52,6 +54,7 @@ impl Default for Settings {
             election_timeout_ms: 500,
             heartbeat_ms: 50,
             pipeline: 4,
+            batch: 1_024,
             snapshot_mib: 64,
         }
     }
@@ -70,8 +73,8 @@ impl Protocol for Settings {
                 self.heartbeat_ms, self.election_timeout_ms
             ));
         }
-        if self.pipeline == 0 || self.snapshot_mib == 0 {
-            found.push("pipeline and snapshot_mib have to be 1 or more".to_owned());
+        if self.pipeline == 0 || self.batch == 0 || self.snapshot_mib == 0 {
+            found.push("pipeline, batch and snapshot_mib have to be 1 or more".to_owned());
         }
         if nodes.len().is_multiple_of(2) {
             found.push(format!(
@@ -106,6 +109,7 @@ pub fn options(
     options.core.election_timeout = Duration::from_millis(settings.election_timeout_ms);
     options.core.heartbeat = Duration::from_millis(settings.heartbeat_ms);
     options.pipeline = settings.pipeline;
+    options.batch_requests_max = settings.batch;
     options.snapshot_bytes = settings.snapshot_mib << 20;
     Ok(options)
 }
@@ -139,7 +143,7 @@ mod tests {
         let words = refused("heartbeat_ms = 50", "heartbeat_ms = 200");
         assert!(words.contains("heartbeat_ms is 200"), "{words}");
         let words = refused("pipeline = 4", "pipeline = 0");
-        assert!(words.contains("pipeline and snapshot_mib"), "{words}");
+        assert!(words.contains("pipeline, batch and snapshot_mib"), "{words}");
         let words = refused("snapshot_mib", "snapshots_mib");
         assert!(words.contains("snapshots_mib"), "{words}");
     }

@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use convoke::NodeId;
+use node_kit::cluster::Authority;
 use node_kit::processes::Ports;
 
 fn paxos(arguments: &[&str]) -> Output {
@@ -23,7 +25,7 @@ fn start(config: &str) -> Child {
     let mut line = String::new();
     let mut output = BufReader::new(node.stdout.take().expect("it is piped"));
     output.read_line(&mut line).unwrap();
-    assert!(line.contains("listens at tcp://"), "{line}");
+    assert!(line.contains("listens at "), "{line}");
     node
 }
 
@@ -72,6 +74,31 @@ fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
 }
 
 #[test]
+fn a_node_that_wants_proof_takes_clients_with_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text =
+        text.replace("tcp://", "tls://").replace("id = 1\n", "id = 1\nkeys = \"node/keys\"\n");
+    std::fs::write(&config, text).unwrap();
+    let authority = Authority::new("one.example").unwrap();
+    authority.issue(NodeId::new(1), &folder.path().join("node/keys")).unwrap();
+    authority.issue(NodeId::new(9), &folder.path().join("client")).unwrap();
+    let keys = folder.path().join("client");
+    let proof = ["--keys", keys.to_str().expect("as above"), "--name", "9"];
+    let mut node = start(&config);
+    let put = ["put", "k", "a"];
+    assert!(!paxos(&[&["client", "--config", &config], &put[..]].concat()).status.success());
+    let client = [&["client", "--config", &config], &proof[..]].concat();
+    assert!(paxos(&[&client[..], &put].concat()).status.success());
+    assert_eq!(self::text(&paxos(&[&client[..], &["get", "k"]].concat())), "a\n");
+    let status = paxos(&[&["status", "--config", &config], &proof[..]].concat());
+    assert!(self::text(&status).contains("leading"));
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+#[test]
 fn a_file_that_is_wrong_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let (config, _ports) = write_config(folder.path());
@@ -88,13 +115,44 @@ fn a_file_that_is_wrong_is_refused_with_its_line() {
 #[test]
 fn a_measurement_counts_what_is_done() {
     let folder = tempfile::tempdir().unwrap();
-    let json = folder.path().join("row.json");
-    let json = json.to_str().expect("as above");
-    let flags = ["--nodes", "1", "--clients", "2", "--reads", "50", "--seconds", "1"];
-    let output = paxos(&[&["bench", "--ledger", "ram", "--json", json], &flags[..]].concat());
+    let (json, svg) = (folder.path().join("rows.json"), folder.path().join("charts"));
+    let (json, svg) = (json.to_str().expect("as above"), svg.to_str().expect("as above"));
+    let flags = ["--nodes", "1", "--transport", "tcp,tls,quic,grpc", "--clients", "1,2"];
+    let more = ["--reads", "50", "--seconds", "1", "--ledger", "ram"];
+    let output = paxos(&[&["bench", "--json", json, "--svg", svg], &flags[..], &more].concat());
     assert!(output.status.success(), "{}", text(&output));
-    let row: serde_json::Value =
+    let rows: Vec<serde_json::Value> =
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-    assert!(row["completed"].as_u64() > Some(0) && row["failed"] == 0, "{row}");
-    assert!(row["server_cpu_us_per_operation"].as_f64() > Some(0.0), "{row}");
+    let cases = rows.iter().map(|row| (row["transport"].as_str(), row["clients"].as_u64()));
+    let transports = ["tcp", "tls", "quic", "grpc"].into_iter();
+    let wanted = transports.flat_map(|name| [1, 2].map(|clients| (Some(name), Some(clients))));
+    assert!(cases.eq(wanted), "{rows:?}");
+    for row in rows {
+        assert!(row["completed"].as_u64() > Some(0) && row["failed"] == 0, "{row}");
+        assert!(row["server_cpu_us_per_operation"].as_f64() > Some(0.0), "{row}");
+    }
+    for chart in ["throughput.svg", "latency.svg"] {
+        let text = std::fs::read_to_string(Path::new(svg).join(chart)).unwrap();
+        assert!(text.starts_with("<svg ") && text.contains("quic"), "{chart}");
+    }
+}
+
+#[test]
+fn nodes_can_be_far_from_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("rows.json");
+    let json = json.to_str().expect("as above");
+    let flags = ["--clients", "1", "--delay-ms", "20", "--seconds", "1", "--transport", "tls"];
+    let output = paxos(&[&["bench", "--json", json], &flags[..]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let rows: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    // There and back.
+    assert!(rows[0]["latency_us"]["min"].as_u64() >= Some(40_000), "{rows}");
+    let output = Command::new(env!("CARGO_BIN_EXE_paxos"))
+        .args(["bench", "--delay-ms", "20", "--transport", "quic"])
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && words.contains("--delay-ms"), "{words}");
 }

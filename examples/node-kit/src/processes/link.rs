@@ -8,17 +8,23 @@
 //! Two processes that may each dial the other have two links. Whoever knows another address of B
 //! goes past its link: B must neither print nor advertise one that answers.
 
+use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// Bytes that are taken before they are passed on.
-const BUFFER_BYTES: usize = 64 << 10;
+/// Bytes that are taken at a time.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Chunks on their way, in each direction of a connection, at most.
+const CHUNKS_MAX: usize = 1_024;
 
 /// Pause when the system has no more connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -61,10 +67,19 @@ impl Link {
     /// # Errors
     /// The system's, when there are no more ports.
     pub async fn to(target: SocketAddr) -> io::Result<Self> {
+        Self::slow(target, Duration::ZERO).await
+    }
+
+    /// As [`to`](Self::to), and what is said takes so long, either way; by the timers of the
+    /// runtime, so about a millisecond more.
+    ///
+    /// # Errors
+    /// The system's, when there are no more ports.
+    pub async fn slow(target: SocketAddr, delay: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (passage, seen) = watch::channel(Passage::default());
-        let listening = tokio::spawn(listen(listener, target, seen));
+        let listening = tokio::spawn(listen(listener, Way { target, delay, passage: seen }));
         Ok(Self { address, passage, listening })
     }
 
@@ -85,7 +100,15 @@ impl Drop for Link {
     }
 }
 
-async fn listen(listener: TcpListener, target: SocketAddr, passage: watch::Receiver<Passage>) {
+/// A link as its connections know it.
+#[derive(Clone)]
+struct Way {
+    target: SocketAddr,
+    delay: Duration,
+    passage: watch::Receiver<Passage>,
+}
+
+async fn listen(listener: TcpListener, way: Way) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -93,17 +116,18 @@ async fn listen(listener: TcpListener, target: SocketAddr, passage: watch::Recei
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((near, _)) => {
-                    connections.spawn(carry(near, target, passage.clone()));
+                    connections.spawn(carry(near, way.clone()));
                 }
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             }
         }
     }
 }
 
 /// Carries a connection until it ends or the link breaks.
-async fn carry(near: TcpStream, target: SocketAddr, mut passage: watch::Receiver<Passage>) {
-    let carried = pass_both(near, target, passage.clone());
+async fn carry(near: TcpStream, way: Way) {
+    let mut passage = way.passage.clone();
+    let carried = pass_both(near, way);
     tokio::select! {
         biased;
         _ = passage.wait_for(|passage| passage.is_broken) => {}
@@ -111,36 +135,63 @@ async fn carry(near: TcpStream, target: SocketAddr, mut passage: watch::Receiver
     }
 }
 
-async fn pass_both(
-    near: TcpStream,
-    target: SocketAddr,
-    mut passage: watch::Receiver<Passage>,
-) -> io::Result<()> {
+async fn pass_both(near: TcpStream, way: Way) -> io::Result<()> {
+    let mut passage = way.passage.clone();
     is_free(&mut passage, |passage| !passage.holds_forth && !passage.holds_back).await?;
-    let far = TcpStream::connect(target).await?;
+    let far = TcpStream::connect(way.target).await?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-    let forth = pass(near_in, far_out, passage.clone(), |passage| !passage.holds_forth);
-    let back = pass(far_in, near_out, passage, |passage| !passage.holds_back);
+    let forth = pass(near_in, far_out, &way, |passage| !passage.holds_forth);
+    let back = pass(far_in, near_out, &way, |passage| !passage.holds_back);
     tokio::try_join!(forth, back).map(drop)
 }
 
-async fn pass(
+fn pass(
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+    way: &Way,
+    passes: impl Fn(&Passage) -> bool,
+) -> impl Future<Output = io::Result<()>> {
+    let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
+    let (delay, passage) = (way.delay, way.passage.clone());
+    async move {
+        tokio::try_join!(take(from, sender, delay), give(receiver, to, passage, passes)).map(drop)
+    }
+}
+
+/// Takes what comes, with the time at which it is due on the other side.
+async fn take(
     mut from: impl AsyncRead + Unpin,
+    sender: mpsc::Sender<(Instant, Bytes)>,
+    delay: Duration,
+) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        let chunk = Bytes::copy_from_slice(&buffer[..count]);
+        let is_sent = sender.send((Instant::now() + delay, chunk)).await.is_ok();
+        if count == 0 || !is_sent {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives out what is due. The empty chunk is the end.
+async fn give(
+    mut receiver: mpsc::Receiver<(Instant, Bytes)>,
     mut to: impl AsyncWrite + Unpin,
     mut passage: watch::Receiver<Passage>,
     passes: impl Fn(&Passage) -> bool,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        let count = from.read(&mut buffer).await?;
-        is_free(&mut passage, &passes).await?;
-        match &buffer[..count] {
-            [] => return to.shutdown().await,
-            bytes => to.write_all(bytes).await?,
+    while let Some((due, chunk)) = receiver.recv().await {
+        if due > Instant::now() {
+            sleep_until(due).await;
         }
+        is_free(&mut passage, &passes).await?;
+        to.write_all(&chunk).await?;
     }
+    to.shutdown().await
 }
 
 async fn is_free(
@@ -183,6 +234,21 @@ mod tests {
         assert_eq!(heard(&mut far).await, 2);
         drop(near);
         assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_said_takes_its_time_both_ways() {
+        let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let delay = Duration::from_secs(1000);
+        let link = Link::slow(target.local_addr().unwrap(), delay).await.unwrap();
+        let mut near = TcpStream::connect(link.address()).await.unwrap();
+        let (mut far, _) = target.accept().await.unwrap();
+        let begun = Instant::now();
+        near.write_u8(1).await.unwrap();
+        assert_eq!(heard(&mut far).await, 1);
+        far.write_u8(2).await.unwrap();
+        assert_eq!(heard(&mut near).await, 2);
+        assert!(begun.elapsed() >= 2 * delay);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! `paxos bench`: processes of this machine under load.
 
+mod chart;
 mod load;
 
 use std::fs::File;
@@ -8,25 +9,30 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use node_kit::load::{Pace, Plan, Report, live};
 use paxos::client::Client;
 use paxos::proto::Inspection;
 use paxos::settings::{LedgerForm, Settings};
 use serde::Serialize;
 
-use super::client::connect;
-use super::local::Local;
-use crate::args::{BenchArgs, Ledger};
+use super::Cluster;
+use super::client::{endpoint, of_endpoint};
+use super::local::{Form, Local};
+use crate::args::{BenchArgs, Ledger, Transport};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
 struct Row {
+    transport: String,
     nodes: usize,
     ledger: LedgerForm,
     payload_bytes: usize,
     reads_percent: u64,
     pipeline: usize,
+    batch_max: usize,
+    /// Between nodes, one way.
+    delay_ms: u64,
     #[serde(flatten)]
     load: Report,
     /// Processor time of all nodes.
@@ -39,7 +45,36 @@ struct Row {
     raw_sync_us: u64,
 }
 
+/// Measures each transport with each count of clients, on a cluster of its own.
 pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
+    if args.delay_ms > 0 && args.transport.contains(&Transport::Quic) {
+        bail!("--delay-ms is of links over TCP, which QUIC does not use: leave one of them out");
+    }
+    let mut rows = Vec::new();
+    for transport in &args.transport {
+        for clients in &args.clients {
+            let row = measure_anew(args, *transport, *clients).await?;
+            print(&row);
+            rows.push(row);
+        }
+    }
+    if let Some(path) = &args.json {
+        write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
+    }
+    if let Some(folder) = &args.svg {
+        std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+        write(&folder.join("throughput.svg"), chart::throughput(&rows))?;
+        write(&folder.join("latency.svg"), chart::latency(&rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: String) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("{}", path.display()))
+}
+
+/// Measures a cluster that is started for it, in a folder of its own.
+async fn measure_anew(args: &BenchArgs, transport: Transport, clients: u64) -> Result<Row> {
     let mut folder = tempfile::Builder::new();
     folder.prefix("paxos-bench-");
     let folder = match &args.folder {
@@ -48,30 +83,37 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     };
     let folder = folder.context("the folder of the ledgers")?;
     let raw_sync_us = raw_sync_us(folder.path())?;
+    let mut local = Local::new(folder.path(), &form(args, transport)).await?;
+    local.start_all().await?;
+    let row = measure(args, clients, &local, raw_sync_us).await?;
+    local.stop().await?;
+    Ok(row)
+}
+
+fn form(args: &BenchArgs, transport: Transport) -> Form {
     let ledger = match args.ledger {
         Ledger::Disk => LedgerForm::Disk,
         Ledger::Ram => LedgerForm::Ram,
     };
-    let settings = Settings { ledger, pipeline: args.pipeline, ..Settings::default() };
-    let mut local = Local::new(folder.path(), args.nodes, settings)?;
-    local.start_all().await?;
-    let row = measure(args, &local, raw_sync_us).await?;
-    local.stop().await?;
-    print(&row);
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&row)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("{}", path.display()))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let (pipeline, batch) = (args.pipeline, args.batch);
+    let delay = Duration::from_millis(args.delay_ms);
+    // A round of messages has to be over long before somebody misses a leader.
+    let usual = Settings::default();
+    let election_timeout_ms = usual.election_timeout_ms + 8 * args.delay_ms;
+    let settings = Settings { ledger, pipeline, batch, election_timeout_ms, ..usual };
+    let links = (args.delay_ms > 0).then_some(delay);
+    Form { nodes: args.nodes, settings, scheme: transport.scheme(), links }
 }
 
-async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Row> {
-    let mut client = connect(local.cluster(), Duration::from_secs(30)).await?;
+async fn measure(args: &BenchArgs, clients: u64, local: &Local, raw_sync_us: u64) -> Result<Row> {
+    let within = Duration::from_secs(30);
+    let endpoint = endpoint(local.cluster(), local.proof()).await?;
+    let mut client = of_endpoint(&endpoint, local.cluster(), within)?;
     client.put("begun", "yes").await.context("no node leads")?;
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
     let time = Duration::from_secs(args.seconds);
     let plan = Plan::new(pace).warm_up(WARM_UP).time(time);
-    let callers = load::Caller::all(args, local.cluster()).await?;
+    let callers = load::Caller::all(args, clients, local.cluster(), &endpoint)?;
     let used = async {
         tokio::time::sleep(WARM_UP).await;
         let before = Used::now(&client, local).await?;
@@ -79,22 +121,36 @@ async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Ro
         anyhow::Ok(Used::now(&client, local).await?.since(&before))
     };
     let (load, used) = tokio::join!(node_kit::load::run(&plan, callers, live()), used);
-    let used = used?;
-    let each = |sum: u64| sum as f64 / load.completed.max(1) as f64;
-    let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
-    Ok(Row {
-        nodes: args.nodes,
-        ledger: local.cluster().protocol().ledger,
-        payload_bytes: args.payload,
-        reads_percent: args.reads,
-        pipeline: args.pipeline,
-        server_cpu_us_per_operation: each(used.nodes.cpu_us),
-        client_cpu_us_per_operation: each(used.own_cpu_us),
-        requests_per_batch: ratio(used.nodes.requests, used.nodes.batches),
-        sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
-        raw_sync_us,
-        load,
-    })
+    Ok(Row::of(args, local.cluster(), raw_sync_us, load, &used?))
+}
+
+impl Row {
+    fn of(
+        args: &BenchArgs,
+        cluster: &Cluster,
+        raw_sync_us: u64,
+        load: Report,
+        used: &Used,
+    ) -> Self {
+        let each = |sum: u64| sum as f64 / load.completed.max(1) as f64;
+        let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
+        Self {
+            transport: cluster.nodes()[0].listen[0].scheme().to_owned(),
+            nodes: args.nodes,
+            ledger: cluster.protocol().ledger,
+            payload_bytes: args.payload,
+            reads_percent: args.reads,
+            pipeline: args.pipeline,
+            batch_max: args.batch,
+            delay_ms: args.delay_ms,
+            server_cpu_us_per_operation: each(used.nodes.cpu_us),
+            client_cpu_us_per_operation: each(used.own_cpu_us),
+            requests_per_batch: ratio(used.nodes.requests, used.nodes.batches),
+            sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
+            raw_sync_us,
+            load,
+        }
+    }
 }
 
 /// Time before anything is counted.
@@ -150,8 +206,15 @@ fn raw_sync_us(folder: &Path) -> Result<u64> {
 
 fn print(row: &Row) {
     println!(
-        "{} nodes, ledger {:?}, {} B, {} % reads, pipeline {}",
-        row.nodes, row.ledger, row.payload_bytes, row.reads_percent, row.pipeline
+        "{}, {} nodes, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
+        row.transport,
+        row.nodes,
+        row.delay_ms,
+        row.ledger,
+        row.payload_bytes,
+        row.reads_percent,
+        row.pipeline,
+        row.batch_max
     );
     println!("{}", row.load);
     println!(

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::client::connect;
 use super::load::{self, Load};
-use super::local::Local;
+use super::local::{Form, Local};
 use crate::args::DemoArgs;
 
 /// Nodes of the demonstration.
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     let pause = Duration::from_secs_f64(args.seconds);
-    let mut local = Local::new(folder, NODES, Settings::default())?;
+    let mut local = Local::new(folder, &Form::plain(NODES, Settings::default())).await?;
     local.start_all().await?;
     let leader = leader(&local).await?;
     println!("{NODES} processes, {} clients; node {leader} leads", args.clients);
@@ -70,7 +70,7 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
 
 /// The node that leads, once there is one.
 async fn leader(local: &Local) -> Result<u64> {
-    let client = connect(local.cluster(), Duration::from_secs(1)).await?;
+    let client = connect(local.cluster(), None, Duration::from_secs(1)).await?;
     let end = Instant::now() + LEADER_WITHIN;
     while Instant::now() < end {
         for node in local.cluster().nodes() {

@@ -1,17 +1,18 @@
 //! `paxos status`: what each node is doing.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::client::connect;
+use super::client::{Proof, connect};
+use crate::args::StatusArgs;
 
 /// Code 1 when a node does not answer.
-pub(crate) async fn run(config: &Path) -> Result<ExitCode> {
-    let cluster = super::read(config)?;
-    let client = connect(&cluster, Duration::from_secs(2)).await?;
+pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
+    let cluster = super::read(&args.config.config)?;
+    let proof = Proof::of(&args.keys)?;
+    let client = connect(&cluster, proof.as_ref(), Duration::from_secs(2)).await?;
     println!("node  standing    leader  promised     applied    keys  waiting  sync us");
     let mut all_answer = true;
     for node in cluster.nodes() {

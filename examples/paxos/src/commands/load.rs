@@ -82,7 +82,7 @@ impl Load {
         let shared = Arc::new(Shared::default());
         let mut load = Self { clients: JoinSet::new(), shared: Arc::clone(&shared) };
         for id in 1..=clients {
-            let client = connect(cluster, deadline).await?;
+            let client = connect(cluster, None, deadline).await?;
             load.clients.spawn(Caller::new(client, Arc::clone(&shared), id).run());
         }
         if std::io::stdout().is_terminal() {

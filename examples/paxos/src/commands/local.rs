@@ -5,56 +5,90 @@ mod links;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use convoke::NodeId;
-use node_kit::cluster::Node;
+use node_kit::cluster::{Authority, Node};
 use node_kit::processes::{Member, Passage, Ports};
-use paxos::settings::Settings;
+use paxos::settings::{Role, Settings};
 use tokio::process::Command;
 
 use self::links::Links;
 use super::Cluster;
+use super::client::Proof;
 
 /// The cluster file, in the folder.
 const CONFIG: &str = "cluster.toml";
 
-/// Nodes of a cluster on the loopback, with ledgers and logs in one folder.
+/// Form of a cluster on this machine.
+pub(crate) struct Form {
+    pub(crate) nodes: usize,
+    pub(crate) settings: Settings,
+    /// Scheme of all addresses.
+    pub(crate) scheme: &'static str,
+    /// Nodes reach each other by links that can be cut, and take so long. Clients do not.
+    pub(crate) links: Option<Duration>,
+}
+
+impl Form {
+    fn node(&self, id: u64, port: u16) -> Result<Node<Role>> {
+        let address = format!("{}://127.0.0.1:{port}", self.scheme).parse()?;
+        let mut node = Node::new(NodeId::new(id), address, format!("node-{id}"));
+        let is_secure = matches!(self.scheme, "tls" | "quic");
+        node.keys = is_secure.then(|| format!("node-{id}/keys").into());
+        Ok(node)
+    }
+
+    /// Over TCP, without links.
+    pub(crate) fn plain(nodes: usize, settings: Settings) -> Self {
+        Self { nodes, settings, scheme: "tcp", links: None }
+    }
+}
+
+/// Nodes of a cluster on the loopback, with ledgers, keys and logs in one folder.
 pub(crate) struct Local {
     folder: PathBuf,
     cluster: Cluster,
     members: Vec<Option<Member>>,
     links: Option<Links>,
+    proof: Option<Proof>,
     _ports: Ports,
 }
 
 impl Local {
-    /// Writes the cluster file. No node runs yet.
-    pub(crate) fn new(folder: &Path, nodes: usize, settings: Settings) -> Result<Self> {
-        let node = |(number, port): (u64, u16)| -> Result<Node<_>> {
-            let address = format!("tcp://127.0.0.1:{port}").parse()?;
-            Ok(Node::new(NodeId::new(number), address, format!("node-{number}")))
-        };
-        let ports = Ports::reserve(nodes)?;
-        let of_file = (1..).zip(ports.iter().copied()).map(node).collect::<Result<Vec<_>>>()?;
-        let text = Cluster::new(rand_id(), "local", of_file, settings)?.to_text();
+    /// Writes the cluster file, and keys where they are needed. No node runs yet.
+    pub(crate) async fn new(folder: &Path, form: &Form) -> Result<Self> {
+        let ports = Ports::reserve(form.nodes)?;
+        let nodes = (1..).zip(ports.iter().copied()).map(|(id, port)| form.node(id, port));
+        let nodes = nodes.collect::<Result<Vec<_>>>()?;
+        let settings = form.settings.clone();
+        let text = Cluster::new(rand_id(), "local", nodes, settings)?.to_text();
         let config = folder.join(CONFIG);
         std::fs::write(&config, text).with_context(|| format!("{}", config.display()))?;
         let cluster = super::read(&config)?;
-        let members = (0..nodes).map(|_| None).collect();
+        let members = (0..form.nodes).map(|_| None).collect();
+        let proof = if cluster.is_secure() { Some(issue(&cluster, folder)?) } else { None };
         let folder = folder.to_owned();
-        Ok(Self { folder, cluster, members, links: None, _ports: ports })
+        let mut local = Self { folder, cluster, members, links: None, proof, _ports: ports };
+        if let Some(delay) = form.links {
+            local.link(delay).await?;
+        }
+        Ok(local)
     }
 
-    /// As [`new`](Self::new), and nodes reach each other by links that can be cut. Clients do not.
-    pub(crate) async fn linked(folder: &Path, nodes: usize, settings: Settings) -> Result<Self> {
-        let mut local = Self::new(folder, nodes, settings)?;
-        let links = Links::of(&local.cluster).await?;
-        for id in local.ids() {
-            std::fs::write(local.linked_config(id), links.file_of(id, &local.cluster)?)?;
+    async fn link(&mut self, delay: Duration) -> Result<()> {
+        let links = Links::of(&self.cluster, delay).await?;
+        for id in self.ids() {
+            std::fs::write(self.linked_config(id), links.file_of(id, &self.cluster)?)?;
         }
-        local.links = Some(links);
-        Ok(local)
+        self.links = Some(links);
+        Ok(())
+    }
+
+    /// Proof of a client, where nodes want one.
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        self.proof.as_ref()
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
@@ -115,8 +149,8 @@ impl Local {
         Ok(self.running(id)?.resume()?)
     }
 
-    /// Has each link, by who dials and who is dialled, let pass what is said here. For a
-    /// [linked](Self::linked) cluster.
+    /// Has each link, by who dials and who is dialled, let pass what is said here, if there
+    /// are links.
     pub(crate) fn set_links(&self, passage: impl Fn(u64, u64) -> Passage) {
         if let Some(links) = &self.links {
             links.set(passage);
@@ -160,6 +194,19 @@ impl Local {
         let index = usize::try_from(id)?.wrapping_sub(1);
         self.members.get_mut(index).with_context(|| format!("there is no node {id}"))
     }
+}
+
+/// Issues keys of all nodes, and of a client.
+fn issue(cluster: &Cluster, folder: &Path) -> Result<Proof> {
+    let authority = Authority::new("local.example")?;
+    for node in cluster.nodes() {
+        if let Some(folder) = &node.keys {
+            authority.issue(node.id, folder)?;
+        }
+    }
+    let name = NodeId::new(cluster.nodes().len() as u64 + 1);
+    let keys = authority.issue(name, &folder.join("client"))?;
+    Ok(Proof { name, keys })
 }
 
 /// A number for a cluster that nobody else has.

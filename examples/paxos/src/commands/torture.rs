@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::script::{Act, Fault, Kind, Script};
 use super::load::{self, Load};
-use super::local::Local;
+use super::local::{Form, Local};
 use crate::args::TortureArgs;
 
 /// Time for a request, which is less than faults last, so that outcomes are unknown at times.
@@ -38,7 +38,8 @@ pub(crate) async fn run(args: &TortureArgs) -> Result<ExitCode> {
 
 async fn play(args: &TortureArgs, seed: u64, folder: &Path) -> Result<ExitCode> {
     let settings = Settings { snapshot_mib: SNAPSHOT_MIB, ..Settings::default() };
-    let mut local = Local::linked(folder, args.nodes, settings).await?;
+    let form = Form { links: Some(Duration::ZERO), ..Form::plain(args.nodes, settings) };
+    let mut local = Local::new(folder, &form).await?;
     local.start_all().await?;
     let load = Load::start(local.cluster(), args.clients, REQUEST_WITHIN).await?;
     load.progress().await.context("at the start")?;

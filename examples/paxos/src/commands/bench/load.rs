@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use convoke::Endpoint;
 use convoke_sim::random::Random;
 use node_kit::load::{self, Outcome};
 use paxos::client::{Client, ClientError, Options};
@@ -24,23 +25,27 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// As many as are wanted, all by one endpoint.
-    pub(super) async fn all(args: &BenchArgs, cluster: &Cluster) -> Result<Vec<Self>> {
+    /// So many, all by one endpoint.
+    pub(super) fn all(
+        args: &BenchArgs,
+        clients: u64,
+        cluster: &Cluster,
+        endpoint: &Endpoint,
+    ) -> Result<Vec<Self>> {
         let members = settings::members(cluster)?;
-        let endpoint = cluster.client(None)?.start().await?;
         let reads = u32::try_from(args.reads)?;
         let caller = |number| {
             let seed = u64::from(std::process::id()) << 32 | number;
             let mut options = Options::new(cluster.id(), seed);
             options.attempt = Duration::from_secs(5);
             Self {
-                client: Client::new(&endpoint, &members, options),
+                client: Client::new(endpoint, &members, options),
                 random: Random::new(seed),
                 payload: Bytes::from(vec![b'v'; args.payload]),
                 reads,
             }
         };
-        Ok((0..args.clients).map(caller).collect())
+        Ok((0..clients).map(caller).collect())
     }
 }
 

@@ -58,7 +58,7 @@ impl fmt::Display for Verdict {
 
 /// Reads everything back, and judges what the clients were told.
 pub(crate) async fn judge(cluster: &Cluster, loaded: &Loaded) -> Result<Verdict> {
-    let mut client = connect(cluster, READ_WITHIN).await?;
+    let mut client = connect(cluster, None, READ_WITHIN).await?;
     let stored = read_back(&mut client, &loaded.recorder).await.context("reading back")?;
     let is_lost = |(key, value): &&(String, String)| stored.get(key) != Some(value);
     let words = |(key, value): &(String, String)| {
