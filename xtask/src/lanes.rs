@@ -101,7 +101,7 @@ fn sim(_: &Workspace) -> anyhow::Result<Plan> {
         run("convoke-sim", &["--bin", "sim", "--"], "16000"),
         run("paxos", &["--", "sim", "--core"], "800"),
         run("paxos", &["--", "sim"], "400"),
-        run("pbft", &["--", "sim"], "120"),
+        run("pbft", &["--", "sim"], "350"),
     ]))
 }
 
