@@ -55,6 +55,7 @@ mod contradictions;
 mod error;
 mod keys;
 mod rows;
+mod secret;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -62,6 +63,7 @@ mod text;
 pub use self::authority::{Authority, IssueError};
 pub use self::error::{ClusterError, Contradiction};
 pub use self::keys::{Keys, KeysError};
+pub use self::secret::{read_secret, write_secret};
 
 /// Largest cluster file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -91,6 +93,17 @@ pub struct NoProtocol {}
 
 impl Protocol for NoProtocol {
     type Role = NoProtocol;
+}
+
+/// Place of the records of a node: a word for settings of a protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LedgerForm {
+    /// Its folder: it comes back with all that it has promised.
+    #[default]
+    Disk,
+    /// Memory alone: once it has stopped it must never be counted again.
+    Ram,
 }
 
 /// One node of a cluster file.

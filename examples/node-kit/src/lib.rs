@@ -13,7 +13,9 @@
 //! | [`load`] | load in closed and open loops; latencies of those who had to wait, too |
 //! | [`mutant`] | deliberate defects that a simulation must find, with the feature `mutants` |
 //! | [`operation`] | logs, metrics, health and readiness for others to read; the orderly end |
+//! | [`pages`] | pairs in order that a clone freezes: the store behind a key-value machine |
 //! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
+//! | [`program`] | commands of a node program that are the same whatever its protocol |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
 //! | [`world`] | parts of seeded worlds: schedule, network, timer, a ledger that crashes |
 
@@ -30,7 +32,10 @@ pub mod load;
 pub mod mutant;
 #[cfg(feature = "operation")]
 pub mod operation;
+pub mod pages;
 pub mod processes;
+#[cfg(feature = "program")]
+pub mod program;
 pub mod sessions;
 #[cfg(feature = "world")]
 pub mod world;

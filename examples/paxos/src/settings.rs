@@ -4,21 +4,10 @@ use std::time::Duration;
 
 use convoke::NodeId;
 use convoke::quorum::{Configuration, ConfigurationError};
-use node_kit::cluster::{Cluster, Node, Protocol};
+use node_kit::cluster::{Cluster, LedgerForm, Node, Protocol};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Options;
-
-/// Place of the records of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LedgerForm {
-    /// Its folder: it comes back with all that it has promised.
-    #[default]
-    Disk,
-    /// Memory alone: once it has stopped it is never counted again.
-    Ram,
-}
 
 /// A node's part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

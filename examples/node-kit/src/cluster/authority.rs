@@ -1,13 +1,13 @@
 //! An authority that issues the keys of a cluster, for demos, benches and tests.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use convoke::NodeId;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
-use super::Keys;
+use super::{Keys, write_secret};
 
 /// Issuer of the certificates of one cluster. In earnest that is a service of its own.
 #[derive(Debug)]
@@ -52,17 +52,9 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer)?;
         fs::create_dir_all(folder)?;
         let keys = Keys::in_folder(folder);
-        write_private(keys.key(), &key.serialize_pem())?;
+        write_secret(keys.key(), &key.serialize_pem())?;
         fs::write(keys.certificate(), certificate.pem())?;
         fs::write(keys.trust(), self.issuer.pem())?;
         Ok(keys)
     }
-}
-
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(text.as_bytes())
 }

@@ -1,10 +1,11 @@
 //! Certificate and key of a node, in a folder that nobody else can read.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use convoke::NodeId;
 use convoke::transport::{Identity, IdentityError};
+
+use super::secret::refuse_exposed;
 
 /// PEM files by which a node proves itself: its certificate, the key of it, and whom it trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,21 +94,4 @@ impl Keys {
         }
         Ok(identity)
     }
-}
-
-fn refuse_exposed(path: &Path) -> Result<(), KeysError> {
-    let unusable = |what: String| KeysError::Unusable { path: path.to_owned(), what };
-    let found = fs::metadata(path).map_err(|error| unusable(error.to_string()))?;
-    if !found.is_file() {
-        return Err(unusable("it is no file".to_owned()));
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = found.permissions().mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(KeysError::Exposed { path: path.to_owned(), mode });
-        }
-    }
-    Ok(())
 }

@@ -10,10 +10,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use node_kit::cluster::LedgerForm;
 use node_kit::load::{Pace, Plan, Report, live};
 use paxos::client::Client;
 use paxos::proto::Inspection;
-use paxos::settings::{LedgerForm, Settings};
+use paxos::settings::Settings;
 use serde::Serialize;
 
 use super::Cluster;

@@ -1,46 +1,18 @@
 //! `paxos dump-ledger`: the records of a ledger, for people.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use bytes::Bytes;
-use convoke::disk::HostDisk;
-use node_kit::ledger::{self, Content, Entry};
+use node_kit::program::ledger;
 use paxos::core::{Record, Value};
 use paxos::proto;
 use prost::Message as _;
 
 /// Code 1 when something is wrong with it.
 pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
-    if !folder.is_dir() {
-        bail!("{} is no folder", folder.display());
-    }
-    let mut reading = ledger::read(HostDisk::new(folder)).await?;
-    let mut is_whole = true;
-    while let Some(Entry { file, offset, content }) = reading.next().await {
-        let text = match content {
-            Content::Segment { identity, position } => {
-                format!("records of {identity}, from {} on", position.records())
-            }
-            Content::Snapshot { identity, position } => {
-                format!("snapshot of {identity}, with {} records in it", position.records())
-            }
-            Content::Record { position, bytes, .. } if file.starts_with("segment") => {
-                format!("{} {}", position.records(), record(bytes))
-            }
-            Content::Record { bytes, .. } => format!("a part of {} bytes", bytes.len()),
-            Content::Seal => "end: the file was closed".to_owned(),
-            Content::Tail { bytes } => format!("{bytes} bytes that were never durable"),
-            Content::Wrong(error) => {
-                is_whole = false;
-                format!("WRONG: {error}")
-            }
-            other => format!("{other:?}"),
-        };
-        writeln!(std::io::stdout(), "{file} {offset:>8}  {text}")?;
-    }
+    let is_whole = ledger::dump(folder, record).await?;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,19 +1,16 @@
 //! `paxos node`: runs a node.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use convoke::NodeId;
-use convoke::disk::HostDisk;
-use node_kit::ledger::{self, Ledger, Recovered};
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
-use node_kit::processes::Parent;
+use node_kit::program::{asked_to_stop, ledger};
 use paxos::core::Standing;
 use paxos::node::Node;
-use paxos::settings::{self, LedgerForm};
+use paxos::settings;
 use tokio::sync::watch;
 
 use super::Cluster;
@@ -42,7 +39,9 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
             ended.context("the node has stopped")?;
             return Ok(ExitCode::FAILURE);
         }
-        () = asked_to_stop(&mut stop, args.child) => {}
+        signal = asked_to_stop(&mut stop, args.child) => {
+            signal.iter().for_each(|signal| tracing::info!("{signal}"));
+        }
         () = tell(&mut standing, &health) => {}
     }
     health.stopping();
@@ -55,29 +54,15 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
 }
 
 async fn start(cluster: &Cluster, id: u64, health: &NodeHealth) -> Result<Node> {
-    let of_file = cluster.node(id)?;
-    let folder = of_file.folder.join("ledger");
-    let ledger = match cluster.protocol().ledger {
-        LedgerForm::Disk => open(&folder, cluster.ledger_identity(of_file.id)).await?,
-        LedgerForm::Ram => (Ledger::in_memory(), None),
-    };
+    let opened = ledger::open(cluster, id, cluster.protocol().ledger).await?;
+    if let Some(cut) = opened.1.as_ref().and_then(|recovered| recovered.cut.as_ref()) {
+        tracing::warn!(file = cut.file, bytes = cut.bytes, "a torn tail was cut");
+    }
     // Another for each start: a ledger that is begun anew must not be taken for the one before.
     let seed = RandomState::new().hash_one(id);
     let options = settings::options(cluster, NodeId::new(id), seed)?;
     let builder = cluster.endpoint(id)?.health(health.endpoint()).metrics();
-    Ok(Node::start(options, ledger, builder).await?)
-}
-
-async fn open(folder: &Path, identity: ledger::Identity) -> Result<(Ledger, Option<Recovered>)> {
-    let place = || format!("the ledger in {}", folder.display());
-    std::fs::create_dir_all(folder).with_context(place)?;
-    let disk = HostDisk::new(folder);
-    let opened = Ledger::open(disk, identity, ledger::Settings::default()).await;
-    let (ledger, recovered) = opened.with_context(place)?;
-    if let Some(cut) = &recovered.cut {
-        tracing::warn!(file = cut.file, bytes = cut.bytes, "a torn tail was cut");
-    }
-    Ok((ledger, Some(recovered)))
+    Ok(Node::start(options, opened, builder).await?)
 }
 
 /// Says how the node stands, for as long as it runs: to who asks for its health, and in the log.
@@ -98,17 +83,4 @@ async fn tell(standing: &mut watch::Receiver<Standing>, health: &NodeHealth) {
             return std::future::pending().await; // it has stopped, and says why
         }
     }
-}
-
-async fn asked_to_stop(stop: &mut StopSignal, is_child: bool) {
-    tokio::select! {
-        biased;
-        signal = stop.received() => tracing::info!("{signal}"),
-        () = orphaned(), if is_child => {}
-    }
-}
-
-async fn orphaned() {
-    // An input that cannot be read has ended, too.
-    let _ = Parent::silent().wait_for_end().await;
 }

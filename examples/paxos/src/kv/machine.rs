@@ -1,10 +1,10 @@
 //! The machine: what the values of the log do.
 
 use bytes::Bytes;
+use node_kit::pages::{Pages, Range};
 use node_kit::sessions::{Begin, Limits, SessionId, Sessions};
 use prost::Message as _;
 
-use super::pages::Pages;
 use super::snapshot::Frozen;
 use super::{SCAN_BYTES_MAX, SCAN_PAIRS_MAX, STORE_BYTES_MAX, is_valid};
 use crate::core::{Lives, Slot, Value};
@@ -125,22 +125,11 @@ impl Machine {
     pub fn scan(&self, scan: &Scan) -> Reply {
         let wanted = usize::try_from(scan.limit).unwrap_or(usize::MAX);
         let limit = if wanted == 0 { SCAN_PAIRS_MAX } else { wanted.min(SCAN_PAIRS_MAX) };
-        let from = scan.from.clone().max(scan.prefix.clone());
-        let mut scanned = Scanned::default();
-        let mut bytes = 0;
-        for (key, value) in self.pages.range(&from) {
-            if !key.starts_with(&scan.prefix) {
-                break;
-            }
-            bytes += key.len() + value.len();
-            if scanned.pairs.len() == limit || (bytes > SCAN_BYTES_MAX && !scanned.pairs.is_empty())
-            {
-                scanned.next = Some(key.clone());
-                break;
-            }
-            scanned.pairs.push(Pair { key: key.clone(), value: value.clone() });
-        }
-        reply::Result::Scanned(scanned).into()
+        let (from, prefix) = (&scan.from[..], &scan.prefix[..]);
+        let range = Range { from, prefix, pairs_max: limit, bytes_max: SCAN_BYTES_MAX };
+        let (pairs, next) = self.pages.scan(&range);
+        let pairs = pairs.into_iter().map(|(key, value)| Pair { key, value }).collect();
+        reply::Result::Scanned(Scanned { pairs, next }).into()
     }
 
     /// Its state as it is now, for a snapshot: pages are shared until they are written to. The

@@ -1,11 +1,11 @@
 //! The state in parts, and back.
 
 use bytes::Bytes;
+use node_kit::pages::Pages;
 use node_kit::sessions::{self, Limits, Sessions};
 use prost::Message as _;
 
 use super::machine::Machine;
-use super::pages::Pages;
 use crate::core::{Record, Slot};
 use crate::mutant::{self, Mutant};
 use crate::proto::{self, Head, OwnRecords, Pair, Pairs, Part, Tail, part};

@@ -1,13 +1,9 @@
 //! The machine as its clients see it, and its snapshots.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use node_kit::sessions::SessionId;
-use proptest::prelude::*;
 use prost::Message as _;
 
-use super::pages::Pages;
 use super::*;
 use crate::core::{Ballot, Record, Slot, Value};
 use crate::mutant::{Mutant, set};
@@ -221,38 +217,4 @@ fn a_snapshot_that_is_not_whole_is_refused() {
         assert!(is_own || taken.and_then(|()| restoring.finish()).is_err(), "part {missing}");
     }
     assert_eq!(Restoring::default().part(Bytes::from_static(b"\xff")), Err(Malformed::Part));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn pages_are_a_map_and_clones_are_frozen(
-        steps in prop::collection::vec((0_u16..2_000, any::<bool>(), any::<u8>()), 1..4_000)
-    ) {
-        let (mut pages, mut model) = (Pages::default(), BTreeMap::new());
-        let middle = steps.len() / 2;
-        let mut frozen = None;
-        for (index, (key, is_removed, value)) in steps.into_iter().enumerate() {
-            let key = key.to_be_bytes().to_vec();
-            let value = vec![value; usize::from(value % 5)];
-            if is_removed {
-                prop_assert_eq!(pages.remove(&key).map(Vec::from), model.remove(&key));
-            } else {
-                let before = pages.insert(&key, &value).map(Vec::from);
-                prop_assert_eq!(before, model.insert(key, value));
-            }
-            if index == middle {
-                frozen = Some((pages.clone(), model.clone()));
-            }
-        }
-        for (pages, model) in [Some((pages, model)), frozen].into_iter().flatten() {
-            let bytes: usize = model.iter().map(|(key, value)| key.len() + value.len()).sum();
-            prop_assert_eq!((pages.len(), pages.bytes()), (model.len() as u64, bytes as u64));
-            let from = 700_u16.to_be_bytes();
-            let later = pages.range(&from).map(|(key, value)| (key.to_vec(), value.to_vec()));
-            let expected = model.range(from.to_vec()..).map(|(k, v)| (k.clone(), v.clone()));
-            prop_assert!(later.eq(expected));
-        }
-    }
 }

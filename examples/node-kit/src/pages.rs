@@ -1,0 +1,204 @@
+//! Pairs in the order of their keys, which a clone freezes: the store behind a key-value machine.
+//!
+//! ```
+//! use node_kit::pages::{Pages, Range};
+//!
+//! let mut pages = Pages::default();
+//! pages.insert(b"a/1", b"x");
+//! let frozen = pages.clone();
+//! pages.insert(b"a/2", b"y");
+//! let range = Range { prefix: b"a/", pairs_max: 1, bytes_max: 100, ..Range::default() };
+//! let (pairs, next) = pages.scan(&range);
+//! assert_eq!((pairs, next), (vec![("a/1".into(), "x".into())], Some("a/2".into())));
+//! assert_eq!(frozen.scan(&range).1, None);
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Keys of a page, at most. To write to a page that is frozen copies it: some ten microseconds.
+const PAGE_KEYS_MAX: usize = 512;
+
+type Page = BTreeMap<Bytes, Bytes>;
+
+/// Pairs in pages. A clone has them as they are now, and costs the same for any number of them:
+/// what is written afterwards goes into copies of the pages that it concerns.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// Pages by the first key that may be in them. There is always one for the empty key.
+    pages: Arc<BTreeMap<Bytes, Arc<Page>>>,
+    keys: u64,
+    bytes: u64,
+}
+
+/// Pairs that are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Range<'a> {
+    /// The first key that may be among them.
+    pub from: &'a [u8],
+    /// All begin with this.
+    pub prefix: &'a [u8],
+    /// So many at most.
+    pub pairs_max: usize,
+    /// Bytes of them at most, if there is more than one.
+    pub bytes_max: usize,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        let first = (Bytes::new(), Arc::default());
+        Self { pages: Arc::new([first].into()), keys: 0, bytes: 0 }
+    }
+}
+
+impl Pages {
+    /// Count of keys.
+    pub fn len(&self) -> u64 {
+        self.keys
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// True when there is no pair.
+    pub fn is_empty(&self) -> bool {
+        self.keys == 0
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
+        let (_, page) = self.pages.range::<[u8], _>(up_to(key)).next_back()?;
+        page.get(key)
+    }
+
+    /// Writes a value, and gives the one before. Both are copied: what they were cut from may be
+    /// much larger.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Option<Bytes> {
+        let pages = Arc::make_mut(&mut self.pages);
+        let (_, page) = pages.range_mut::<[u8], _>(up_to(key)).next_back()?;
+        let page = Arc::make_mut(page);
+        let value = Bytes::copy_from_slice(value);
+        self.bytes += value.len() as u64;
+        let before = match page.get_mut(key) {
+            Some(known) => Some(std::mem::replace(known, value)),
+            None => page.insert(Bytes::copy_from_slice(key), value),
+        };
+        match &before {
+            Some(before) => self.bytes -= before.len() as u64,
+            None => {
+                self.keys += 1;
+                self.bytes += key.len() as u64;
+            }
+        }
+        if page.len() > PAGE_KEYS_MAX
+            && let Some(middle) = page.keys().nth(PAGE_KEYS_MAX / 2).cloned()
+        {
+            let later = page.split_off(&middle);
+            pages.insert(middle, Arc::new(later));
+        }
+        before
+    }
+
+    /// Removes a key, and gives its value.
+    pub fn remove(&mut self, key: &[u8]) -> Option<Bytes> {
+        self.get(key)?;
+        let pages = Arc::make_mut(&mut self.pages);
+        let (first, page) = pages.range_mut::<[u8], _>(up_to(key)).next_back()?;
+        let first = first.clone();
+        let page = Arc::make_mut(page);
+        let value = page.remove(key)?;
+        if page.is_empty() && !first.is_empty() {
+            pages.remove(&first);
+        }
+        self.keys -= 1;
+        self.bytes -= (key.len() + value.len()) as u64;
+        Some(value)
+    }
+
+    /// Pairs from a key on.
+    pub fn range<'a>(
+        &'a self,
+        from: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> + 'a {
+        let before = self.pages.range::<[u8], _>(up_to(from)).next_back();
+        let first = before.map_or(&[][..], |(first, _)| first);
+        let pages = self.pages.range::<[u8], _>((Bound::Included(first), Bound::Unbounded));
+        pages.flat_map(move |(_, page)| {
+            page.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
+        })
+    }
+}
+
+type Pair = (Bytes, Bytes);
+
+impl Pages {
+    /// Pairs in the order of their keys, as far as the bounds allow, and the key of the first that
+    /// is left out.
+    pub fn scan(&self, range: &Range<'_>) -> (Vec<Pair>, Option<Bytes>) {
+        let (mut pairs, mut bytes) = (Vec::new(), 0);
+        for (key, value) in self.range(range.from.max(range.prefix)) {
+            if !key.starts_with(range.prefix) {
+                break;
+            }
+            bytes += key.len() + value.len();
+            let is_over = bytes > range.bytes_max && !pairs.is_empty();
+            if pairs.len() == range.pairs_max || is_over {
+                return (pairs, Some(key.clone()));
+            }
+            pairs.push((key.clone(), value.clone()));
+        }
+        (pairs, None)
+    }
+}
+
+fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Unbounded, Bound::Included(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn pages_are_a_map_and_clones_are_frozen(
+            steps in prop::collection::vec((0_u16..2_000, any::<bool>(), any::<u8>()), 1..4_000)
+        ) {
+            let (mut pages, mut model) = (Pages::default(), BTreeMap::new());
+            let middle = steps.len() / 2;
+            let mut frozen = None;
+            for (index, (key, is_removed, value)) in steps.into_iter().enumerate() {
+                let key = key.to_be_bytes().to_vec();
+                let value = vec![value; usize::from(value % 5)];
+                if is_removed {
+                    prop_assert_eq!(pages.remove(&key).map(Vec::from), model.remove(&key));
+                } else {
+                    let before = pages.insert(&key, &value).map(Vec::from);
+                    prop_assert_eq!(before, model.insert(key, value));
+                }
+                if index == middle {
+                    frozen = Some((pages.clone(), model.clone()));
+                }
+            }
+            for (pages, model) in [Some((pages, model)), frozen].into_iter().flatten() {
+                let bytes: usize = model.iter().map(|(key, value)| key.len() + value.len()).sum();
+                prop_assert_eq!((pages.len(), pages.bytes()), (model.len() as u64, bytes as u64));
+                let from = 700_u16.to_be_bytes();
+                let later = pages.range(&from).map(|(key, value)| (key.to_vec(), value.to_vec()));
+                let expected = model.range(from.to_vec()..).map(|(k, v)| (k.clone(), v.clone()));
+                prop_assert!(later.eq(expected));
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Commands of a node program that are the same whatever its protocol.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`ledger`] | the ledger of a node: opened, printed, its disk measured |
+//! | [`load`] | clients of a demonstration, recorded, and all that they wrote read back |
+//! | [`local`] | nodes as processes of this machine: started, killed, paused |
+//! | [`store`] | clients of key-value stores, and the command `client` |
+
+pub mod ledger;
+pub mod load;
+pub mod local;
+pub mod store;
+
+use crate::operation::{Signal, StopSignal};
+use crate::processes::Parent;
+
+/// Resolves when a node is to stop: by a signal, or, if it is a child, by the end of its standard
+/// input, as it comes with the end of its parent.
+pub async fn asked_to_stop(stop: &mut StopSignal, is_child: bool) -> Option<Signal> {
+    let orphaned = async {
+        // An input that cannot be read has ended, too.
+        let _ = Parent::silent().wait_for_end().await;
+    };
+    tokio::select! {
+        biased;
+        signal = stop.received() => Some(signal),
+        () = orphaned, if is_child => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! Nodes as processes of this machine: the program runs itself.
+
+mod links;
+
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use convoke::{EndpointBuilder, NodeId};
+use serde::Serialize;
+use tokio::process::Command;
+
+use self::links::Links;
+use crate::cluster::{Authority, Cluster, Keys, Node, Protocol};
+use crate::processes::{Member, Passage, Ports};
+
+/// Nodes of a cluster on the loopback, with ledgers and logs in one folder.
+///
+/// Each is this program itself with `node --config FILE --child --id N`, and says where it listens in
+/// its first line.
+#[derive(Debug)]
+pub struct Local<P: Protocol> {
+    folder: PathBuf,
+    cluster: Cluster<P>,
+    client: Option<(NodeId, Keys)>,
+    members: Vec<Option<Member>>,
+    links: Option<Links>,
+    _ports: Ports,
+}
+
+impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
+    /// Writes the cluster file: nodes from 1 on, at addresses of this scheme, with their files in
+    /// `node-1` and so on. Where the scheme wants it, keys are issued. No node runs yet.
+    ///
+    /// # Errors
+    /// When files cannot be written, or the settings contradict themselves.
+    pub fn new(folder: &Path, nodes: usize, scheme: &str, settings: P) -> Result<Self> {
+        let authority = match scheme {
+            "tcp" => None,
+            "tls" | "quic" => Some(Authority::new("local.example")?),
+            other => bail!("no address of this machine begins with {other}"),
+        };
+        let issue = |id, place: &str| {
+            let keys = authority.as_ref().map(|authority| authority.issue(id, &folder.join(place)));
+            keys.transpose()
+        };
+        let node = |(number, port): (u64, u16)| -> Result<Node<_>> {
+            let (id, place) = (NodeId::new(number), format!("node-{number}"));
+            let address = format!("{scheme}://127.0.0.1:{port}").parse()?;
+            let mut node = Node::new(id, address, &place);
+            let keys = format!("{place}/keys");
+            node.keys = issue(id, &keys)?.map(|_| keys.into());
+            Ok(node)
+        };
+        let ports = Ports::reserve(nodes)?;
+        let of_file = (1..).zip(ports.iter().copied()).map(node).collect::<Result<Vec<_>>>()?;
+        let client = NodeId::new(nodes as u64 + 1);
+        let client = issue(client, "client")?.map(|keys| (client, keys));
+        let text = Cluster::new(rand_id(), "local", of_file, settings)?.to_text();
+        let config = folder.join(CONFIG);
+        std::fs::write(&config, text).with_context(|| format!("{}", config.display()))?;
+        let cluster = Cluster::read(&config)?;
+        let members = (0..nodes).map(|_| None).collect();
+        let folder = folder.to_owned();
+        Ok(Self { folder, cluster, client, members, links: None, _ports: ports })
+    }
+
+    /// As [`new`](Self::new) over plain TCP, and nodes reach each other by links that can be cut.
+    /// Clients do not.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub async fn linked(folder: &Path, nodes: usize, settings: P) -> Result<Self> {
+        let mut local = Self::new(folder, nodes, "tcp", settings)?;
+        let links = Links::of(&local.cluster).await?;
+        for id in local.ids() {
+            std::fs::write(local.linked_config(id), links.file_of(id, &local.cluster)?)?;
+        }
+        local.links = Some(links);
+        Ok(local)
+    }
+
+    /// The cluster, as its file has it.
+    pub fn cluster(&self) -> &Cluster<P> {
+        &self.cluster
+    }
+
+    /// An endpoint for clients.
+    ///
+    /// # Errors
+    /// When their keys cannot be used.
+    pub fn client(&self) -> Result<EndpointBuilder> {
+        let keys = self.client.as_ref().map(|(id, keys)| (*id, keys));
+        Ok(self.cluster.client(keys)?)
+    }
+
+    /// Starts a node, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it ends before: its log says why.
+    pub async fn start(&mut self, id: u64) -> Result<()> {
+        self.start_with(id, &[]).await
+    }
+
+    /// Starts a node with more arguments, and waits until it listens.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub async fn start_with(&mut self, id: u64, arguments: &[&str]) -> Result<()> {
+        let log = self.folder.join(format!("node-{id}.log"));
+        let log = File::options().create(true).append(true).open(&log)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        let config = match &self.links {
+            Some(_) => self.linked_config(id),
+            None => self.folder.join(CONFIG),
+        };
+        command.arg("node").arg("--config").arg(config).args(["--child", "--id"]);
+        command.arg(id.to_string()).args(arguments).stderr(log);
+        let mut member = Member::spawn(command)?;
+        member.line("an address").await.with_context(|| {
+            format!(
+                "node {id} says why in {}",
+                self.folder.join(format!("node-{id}.log")).display()
+            )
+        })?;
+        *self.member(id)? = Some(member);
+        Ok(())
+    }
+
+    /// Starts all.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub async fn start_all(&mut self) -> Result<()> {
+        for id in self.ids() {
+            self.start(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Kills a node (`kill -9`).
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn kill(&mut self, id: u64) -> Result<()> {
+        if let Some(mut member) = self.member(id)?.take() {
+            member.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Kills all, one after the other.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn kill_all(&mut self) -> Result<()> {
+        for id in self.ids() {
+            self.kill(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets a node rest, without its knowing (SIGSTOP).
+    ///
+    /// # Errors
+    /// When it does not run.
+    #[cfg(unix)]
+    pub fn pause(&mut self, id: u64) -> Result<()> {
+        Ok(self.running(id)?.pause()?)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When it does not run.
+    #[cfg(unix)]
+    pub fn resume(&mut self, id: u64) -> Result<()> {
+        Ok(self.running(id)?.resume()?)
+    }
+
+    /// Numbers of all nodes.
+    pub fn ids(&self) -> RangeInclusive<u64> {
+        1..=self.members.len() as u64
+    }
+
+    /// Has each link, by who dials and who is dialled, let pass what is said here. For a
+    /// [linked](Self::linked) cluster.
+    pub fn set_links(&self, passage: impl Fn(u64, u64) -> Passage) {
+        if let Some(links) = &self.links {
+            links.set(passage);
+        }
+    }
+
+    /// Looks whether all run that nobody has killed.
+    ///
+    /// # Errors
+    /// When one has ended.
+    pub fn check(&mut self) -> Result<()> {
+        for (id, member) in (1..).zip(&mut self.members) {
+            if let Some(member) = member
+                && let Some(status) = member.ended()?
+            {
+                bail!("node {id} has ended by itself: {status}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops all in good order.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn stop(self) -> Result<()> {
+        for member in self.members.into_iter().flatten() {
+            member.stop().await?;
+        }
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn running(&mut self, id: u64) -> Result<&mut Member> {
+        self.member(id)?.as_mut().with_context(|| format!("node {id} does not run"))
+    }
+
+    fn linked_config(&self, id: u64) -> PathBuf {
+        self.folder.join(format!("node-{id}.toml"))
+    }
+
+    fn member(&mut self, id: u64) -> Result<&mut Option<Member>> {
+        let index = usize::try_from(id)?.wrapping_sub(1);
+        self.members.get_mut(index).with_context(|| format!("there is no node {id}"))
+    }
+}
+
+/// The cluster file, in the folder.
+const CONFIG: &str = "cluster.toml";
+
+/// A number for a cluster that nobody else has.
+fn rand_id() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+
+    RandomState::new().hash_one("cluster") >> 2 | 1
+}
