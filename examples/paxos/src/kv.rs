@@ -10,9 +10,9 @@
 //!            └ freeze     ─▶ Frozen ─▶ parts of a snapshot ─▶ Restoring ─▶ Machine
 //! ```
 //!
-//! Pairs are in [pages](node_kit::pages) of some hundred keys, shared between the machine and what is
-//! frozen of it: to freeze a store of any size takes one step, and a page is copied when it is first
-//! written to afterwards.
+//! Pairs are in [pages](node_kit::pages) of some hundred keys, shared between the machine and what
+//! is frozen of it: to freeze a store of any size takes one step, and a page is copied when it is
+//! first written to afterwards.
 
 mod machine;
 mod snapshot;

@@ -15,10 +15,10 @@
 //!
 //! # What is counted
 //! The core takes [`Verified`] words alone, and [`Keys`] makes them: no vote is counted before its
-//! signature. A replica's own votes come back to it by the same door, signed, once what they rest
-//! on is durable. Per phase, view and place the first vote of a member counts. The primary's
-//! proposal is its vote to prepare, and it has no other, so a quorum is ceil((n + f + 1) / 2) of
-//! all members in each phase.
+//! signature is checked, or made. A replica's own votes come back to it by the same door, signed,
+//! once what they rest on is durable. Per phase, view and place the first vote of a member counts.
+//! The primary's proposal is its vote to prepare, and it has no other, so a quorum is ceil((n + f +
+//! 1) / 2) of all members in each phase.
 //!
 //! # Views
 //! A request that a client has signed and that is not executed within the timeout ends the view,
@@ -39,6 +39,7 @@
 
 mod group;
 mod keys;
+mod known;
 mod message;
 mod plan;
 mod replica;

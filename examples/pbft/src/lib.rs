@@ -1,13 +1,15 @@
-//! PBFT as a pure core, and the world that tests it.
+//! A replicated key-value store by PBFT: a pure core, the node around it, and its tests.
 //!
 //! The core has no I/O, clock or randomness: see [`core`] for its inputs and effects, for what is
 //! counted and how views change. [`world`] runs several of it with clients, under seeded faults and
 //! lies, and checks the safety of the order after every event, and progress once the faults have
 //! ended.
 //!
-//! [`wire`] turns words, requests and records into bytes, and refuses all other bytes.
+//! [`kv`] is the replicated state: a key-value store. [`wire`] turns words, requests and records
+//! into bytes, and refuses all other bytes.
 //!
-//! It is not a node yet: nothing here listens. The program `pbft` runs seeds of the world.
+//! A [`node`] drives the core over an endpoint and a ledger, and a [`client`] signs requests and
+//! believes what f + 1 replicas answer alike.
 //!
 //! | box of the checklist for PBFT | where |
 //! |---|---|
@@ -21,12 +23,24 @@
 //! | clients: increasing numbers, replies kept, f + 1 alike | `core/state.rs`, `world/clients.rs` |
 //! | fairness: places per client, oldest first, a clock for each request | `core/requests.rs` |
 //! | words of one cluster, epoch, kind, view, place, sender | `core/text.rs` |
+//! | checked before the one task; a share for each member; dropped by cause | `node/service.rs` |
+//! | replicas answer clients themselves; f + 1 alike; all asked after a while | `node/service.rs`, [`client`] |
 //! | state by digest, in parts, from anybody; a target that moves on | `core/replica/fetching.rs` |
 //! | membership change, unsigned modes, read-only requests, fast paths, values that the primary chooses | not offered |
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod core;
+pub mod key_file;
+pub mod kv;
 pub mod mutant;
+pub mod node;
+pub mod settings;
 pub mod wire;
 pub mod world;
+
+/// Messages, client and server, generated from `proto/pbft.proto`.
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/pbft.rs"));
+}

@@ -1,5 +1,5 @@
-//! Clients that know what they were told: each writes keys of its own, and now and then one that all
-//! share.
+//! Clients that know what they were told: each writes keys of its own, and now and then one that
+//! all share.
 
 mod caller;
 mod verdict;

@@ -17,8 +17,8 @@ use crate::processes::{Member, Passage, Ports};
 
 /// Nodes of a cluster on the loopback, with ledgers and logs in one folder.
 ///
-/// Each is this program itself with `node --config FILE --child --id N`, and says where it listens in
-/// its first line.
+/// Each is this program itself with `node --config FILE --child --id N`, and says where it listens
+/// in its first line.
 #[derive(Debug)]
 pub struct Local<P: Protocol> {
     folder: PathBuf,

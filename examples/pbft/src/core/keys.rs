@@ -13,6 +13,7 @@ use ring::hmac;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::group::{ClientId, Group, View};
+use super::known::Known;
 use super::message::{
     Batch, Fetched, Message, NewView, Phase, Prepared, Reply, Request, SignedRequest, Stable,
     ViewChange, Vote,
@@ -67,6 +68,8 @@ pub enum Signer {
     Ed25519(Arc<Ed25519KeyPair>),
     /// HMAC-SHA-256, for simulations: who can check it can forge it, so keys stay with the world.
     StandIn(hmac::Key),
+    /// No signature, to measure all else: nothing is protected.
+    Unsigned,
 }
 
 /// A key that checks.
@@ -76,6 +79,8 @@ pub enum Checker {
     Ed25519([u8; 32]),
     /// See [`Signer::StandIn`].
     StandIn(hmac::Key),
+    /// See [`Signer::Unsigned`].
+    Unsigned,
 }
 
 impl Signer {
@@ -102,6 +107,7 @@ impl Signer {
                 Checker::Ed25519(key)
             }
             Self::StandIn(key) => Checker::StandIn(key.clone()),
+            Self::Unsigned => Checker::Unsigned,
         }
     }
 
@@ -126,6 +132,7 @@ impl Signer {
     fn sign_text(&self, text: &Text) -> Signature {
         let mut signature = [0; 64];
         match self {
+            Self::Unsigned => {}
             Self::Ed25519(pair) => signature.copy_from_slice(pair.sign(text.bytes()).as_ref()),
             Self::StandIn(key) => {
                 signature[..32].copy_from_slice(hmac::sign(key, text.bytes()).as_ref());
@@ -138,6 +145,7 @@ impl Signer {
 impl Checker {
     fn accepts(&self, text: &Text, signature: &Signature) -> bool {
         match self {
+            Self::Unsigned => true,
             Self::Ed25519(key) => {
                 UnparsedPublicKey::new(&ED25519, key).verify(text.bytes(), &signature.0).is_ok()
             }
@@ -173,6 +181,7 @@ pub struct Keys {
     group: Group,
     members: BTreeMap<NodeId, Checker>,
     clients: BTreeMap<ClientId, Checker>,
+    known: Option<Arc<Known>>,
 }
 
 impl Keys {
@@ -183,7 +192,32 @@ impl Keys {
         members: BTreeMap<NodeId, Checker>,
         clients: BTreeMap<ClientId, Checker>,
     ) -> Self {
-        Self { scope, group, members, clients }
+        Self { scope, group, members, clients, known: None }
+    }
+
+    /// The same, which remember so many signatures that were right: lost votes are said again, and
+    /// proofs are made of votes that were heard before. Clones remember together.
+    #[must_use]
+    pub fn remembering(self, signatures: usize) -> Self {
+        Self { known: Some(Arc::new(Known::new(signatures))), ..self }
+    }
+
+    fn accepts(&self, checker: &Checker, text: &Text, signature: &Signature) -> bool {
+        let (Some(known), Checker::Ed25519(key)) = (&self.known, checker) else {
+            return checker.accepts(text, signature);
+        };
+        let name = Known::name(key, text, signature);
+        let is_right = known.contains(&name) || checker.accepts(text, signature);
+        if is_right {
+            known.insert(name);
+        }
+        is_right
+    }
+
+    /// Signs words of this node's replica. They need no check: all that they are made of has had
+    /// its own.
+    pub fn sign(&self, signer: &Signer, by: NodeId, body: Message) -> Verified<Signed<Message>> {
+        Verified(signer.sign(self.scope, by, body))
     }
 
     /// Checks words of a member, and every signature in them.
@@ -226,7 +260,7 @@ impl Keys {
 
     fn check(&self, words: &impl Words, by: NodeId, signature: &Signature) -> Result<(), Refused> {
         let checker = self.members.get(&by).ok_or(Refused::Stranger)?;
-        let is_right = checker.accepts(&words.text(self.scope, by), signature);
+        let is_right = self.accepts(checker, &words.text(self.scope, by), signature);
         if is_right || mutant::is(Mutant::VoteUnverified) {
             Ok(())
         } else {
@@ -237,7 +271,7 @@ impl Keys {
     fn check_request(&self, signed: &SignedRequest) -> Result<(), Refused> {
         let checker = self.clients.get(&signed.request.client).ok_or(Refused::Stranger)?;
         let text = request_text(self.scope, &signed.request);
-        if checker.accepts(&text, &signed.signature) { Ok(()) } else { Err(Refused::Request) }
+        if self.accepts(checker, &text, &signed.signature) { Ok(()) } else { Err(Refused::Request) }
     }
 
     fn check_batch(&self, batch: &Batch) -> Result<(), Refused> {
@@ -305,6 +339,16 @@ impl Keys {
             self.check(checkpoint, *by, signature).map_err(|_| Refused::Certificate)?;
         }
         Ok(())
+    }
+
+    /// Cluster and epoch.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// The clients.
+    pub fn clients(&self) -> impl ExactSizeIterator<Item = ClientId> {
+        self.clients.keys().copied()
     }
 
     /// The members.

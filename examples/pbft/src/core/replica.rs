@@ -26,7 +26,7 @@ use super::message::{
 use super::plan::Plan;
 use super::requests::Requests;
 use super::slot::Slot;
-use super::state::{Executed, Machine, Snapshot, State};
+use super::state::{Executed, Machine, Snapshot, State, state_digest};
 use crate::mutant::{self, Mutant};
 
 /// Settings of a [`Replica`]. All replicas have the same, but for the node.
@@ -46,6 +46,8 @@ pub struct Settings {
     pub in_flight: u64,
     /// Requests of one batch, at most. Default 256.
     pub batch_max: usize,
+    /// Bytes of the operations of one batch, if it has more than one request. Default 1 MiB.
+    pub batch_bytes_max: usize,
     /// Requests of one client in flight, at most; its session remembers so many. Default 16.
     pub each_client_max: usize,
     /// A request that has waited for so long has a bad primary. It doubles with each view that
@@ -69,6 +71,7 @@ impl Settings {
             window: 256,
             in_flight: 32,
             batch_max: 256,
+            batch_bytes_max: 1 << 20,
             each_client_max: 16,
             timeout: Duration::from_secs(1),
             repeat: Duration::from_millis(100),
@@ -242,6 +245,32 @@ impl<M: Machine> Replica<M> {
     /// The latest checkpoint that is stable.
     pub fn stable(&self) -> &Stable {
         &self.stable
+    }
+
+    /// The outcome of a request, if it is decided and remembered.
+    pub fn outcome(&self, client: ClientId, number: u64) -> Option<Outcome> {
+        self.state.outcome(client, number)
+    }
+
+    /// Count of requests that are known and not executed.
+    pub fn waiting(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// True while the state behind a checkpoint is fetched from others.
+    pub fn is_fetching(&self) -> bool {
+        self.transfer.is_some()
+    }
+
+    /// The machine, as it is after all that was executed.
+    pub fn machine(&self) -> &M {
+        self.state.machine()
+    }
+
+    /// The digest of its state, as a checkpoint would claim it.
+    pub fn state_digest(&self) -> Digest {
+        let snapshot = Snapshot::new(self.state.encode(), self.settings.part_bytes);
+        state_digest(&snapshot.parts)
     }
 
     /// Proposals that its view had to begin with.

@@ -86,6 +86,26 @@ impl Requests {
         self.by_arrival.values().next().map(|waiting| waiting.since)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_arrival.len()
+    }
+
+    /// The next batch: of those that no batch of this view has the oldest, so many and with so many
+    /// bytes at most, and one at least.
+    pub(super) fn next_batch(&self, count: usize, bytes: usize) -> Vec<SignedRequest> {
+        let mut batch = Vec::new();
+        let mut room = bytes;
+        for signed in self.unproposed().take(count) {
+            let size = signed.request.operation.len();
+            if size > room && !batch.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(size);
+            batch.push(signed.clone());
+        }
+        batch
+    }
+
     /// Requests that no batch of this view has, the oldest first.
     pub(super) fn unproposed(&self) -> impl Iterator<Item = &SignedRequest> {
         let waiting = self.by_arrival.values().filter(|waiting| !waiting.is_proposed);

@@ -64,6 +64,10 @@ impl<M: Machine> State<M> {
         Self { machine, sessions }
     }
 
+    pub(super) fn machine(&self) -> &M {
+        &self.machine
+    }
+
     /// The outcome of a request, if it is decided: it is not run here.
     pub(super) fn outcome(&self, client: ClientId, number: u64) -> Option<Outcome> {
         outcome(self.sessions.known(session(client), number))

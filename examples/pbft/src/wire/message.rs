@@ -1,7 +1,6 @@
 //! Words of members and clients.
 
-use super::reader::put_kind;
-use super::{Malformed, Reader, Wire};
+use super::{Malformed, Reader, Wire, put_kind};
 use crate::core::{
     Batch, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Reply,
     Request, Sequence, Signatures, Signed, SignedRequest, Stable, Status, View, ViewChange, Vote,
@@ -52,7 +51,7 @@ macro_rules! kinds {
     )*};
 }
 
-pub(super) use kinds;
+pub(crate) use kinds;
 
 fields! {
     Request { client: crate::core::ClientId, number: u64, operation: bytes::Bytes }

@@ -87,7 +87,7 @@ impl Reader {
 }
 
 /// Appends the kind of a value that has several.
-pub(super) fn put_kind(kind: u8, out: &mut Vec<u8>) {
+pub(crate) fn put_kind(kind: u8, out: &mut Vec<u8>) {
     out.push(kind);
 }
 
@@ -194,6 +194,19 @@ impl<T: Wire> Wire for Option<T> {
 
     fn take(from: &mut Reader) -> Result<Self, Malformed> {
         bool::take(from)?.then(|| T::take(from)).transpose()
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    const LEAST: usize = A::LEAST + B::LEAST;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Malformed> {
+        Ok((A::take(from)?, B::take(from)?))
     }
 }
 

@@ -1,8 +1,6 @@
 //! Records of a ledger.
 
-use super::message::kinds;
-use super::reader::put_kind;
-use super::{Malformed, Reader, Wire};
+use super::{Malformed, Reader, Wire, kinds, put_kind};
 use crate::core::Record;
 
 kinds! {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use convoke::NodeId;
 
-use super::{Effect, Replica, message};
+use super::{Effect, Replica, Settings, message};
 use crate::core::group::{Digest, Sequence};
 use crate::core::keys::{Signature, Signed};
 use crate::core::message::{Batch, Message, Phase, Prepared, Record, Vote};
@@ -20,8 +20,8 @@ impl<M: Machine> Replica<M> {
             if !self.is_open(sequence) || sequence > limit {
                 return;
             }
-            let waiting = self.requests.unproposed().take(self.settings.batch_max);
-            let batch = Batch::new(waiting.cloned());
+            let Settings { batch_max, batch_bytes_max, .. } = self.settings;
+            let batch = Batch::new(self.requests.next_batch(batch_max, batch_bytes_max));
             if batch.requests().is_empty() {
                 return;
             }

@@ -1,0 +1,265 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use node_kit::program::store::Action;
+use pbft::node::Lie;
+use pbft::settings::Auth;
+
+/// A replicated key-value store by PBFT.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub(crate) struct Args {
+    /// Without one: `demo`.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Four processes on this machine under load: killed, silent, lying; then all is read back.
+    Demo(DemoArgs),
+    /// Makes a key, and prints the public half of it.
+    Keygen {
+        /// The file of the secret half, which must not exist.
+        file: PathBuf,
+    },
+    /// Runs a node until it is told to stop. Its secret key is `sign.key` in its folder.
+    Node(NodeArgs),
+    /// Reads or writes.
+    Client(ClientArgs),
+    /// Tells what each node is doing.
+    Status(StatusArgs),
+    /// Reads a cluster file, and the keys of a node, and says what is wrong.
+    CheckConfig {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The node whose keys are looked at, too.
+        #[arg(long)]
+        id: Option<u64>,
+    },
+    /// Prints the records of a ledger, whatever state it is in.
+    DumpLedger {
+        /// Its folder.
+        folder: PathBuf,
+    },
+    /// Measures processes on this machine under load.
+    Bench(BenchArgs),
+    /// Runs clusters under faults that seeds draw, and checks them after every event.
+    Sim(SimArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ConfigArgs {
+    /// The cluster file.
+    #[arg(long)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// The node, by its number in the cluster file.
+    #[arg(long)]
+    pub(crate) id: u64,
+    /// Stops when its standard input ends, as it does with the process that started it.
+    #[arg(long, hide = true)]
+    pub(crate) child: bool,
+    /// Lies to the others, for demonstrations.
+    #[arg(long, hide = true, value_enum)]
+    pub(crate) lie: Option<LieName>,
+}
+
+/// A lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LieName {
+    /// As the primary it proposes another batch to each replica.
+    Equivocate,
+}
+
+impl From<LieName> for Lie {
+    fn from(name: LieName) -> Self {
+        match name {
+            LieName::Equivocate => Self::Equivocate,
+        }
+    }
+}
+
+/// Proof of a client to nodes whose addresses are `tls://` or `quic://`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct IdentityArgs {
+    /// Folder of a certificate, its key and whom it trusts, where nodes want one.
+    #[arg(long, requires = "node_id")]
+    pub(crate) certificates: Option<PathBuf>,
+    /// The number that the certificate proves: of no node of the cluster.
+    #[arg(long)]
+    pub(crate) node_id: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// The client, by its number in the cluster file.
+    #[arg(long)]
+    pub(crate) id: u64,
+    /// The file of its secret key.
+    #[arg(long)]
+    pub(crate) key: PathBuf,
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
+    /// Seconds for the request with all its attempts.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) deadline: u64,
+    /// Asks the primary first, or all replicas at once.
+    #[arg(long, value_enum, default_value_t = Way::Primary)]
+    pub(crate) path: Way,
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
+}
+
+/// Whom a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Way {
+    /// The primary, and after a while all.
+    Primary,
+    /// All at once.
+    All,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct DemoArgs {
+    /// Clients.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) clients: u64,
+    /// Seconds of load before and after each event.
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// Milliseconds that a request may wait before its view ends.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) timeout: u64,
+    /// Keeps the folder with the ledgers and logs of the nodes, and prints where it is.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+impl Default for DemoArgs {
+    fn default() -> Self {
+        Self { clients: 8, seconds: 2.0, timeout: 1_000, keep: false }
+    }
+}
+
+/// Form of a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Ledger {
+    /// In memory.
+    Ram,
+    /// On the disk.
+    Disk,
+}
+
+/// Protection of words and requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AuthName {
+    /// Ed25519 under all of them.
+    Signed,
+    /// Nothing: to measure all else.
+    None,
+}
+
+impl From<AuthName> for Auth {
+    fn from(name: AuthName) -> Self {
+        match name {
+            AuthName::Signed => Self::Signed,
+            AuthName::None => Self::None,
+        }
+    }
+}
+
+/// Transport between all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Plain TCP.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// QUIC.
+    Quic,
+}
+
+impl Transport {
+    pub(crate) fn scheme(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Quic => "quic",
+        }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    /// Replicas.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) replicas: usize,
+    /// Clients, each with one request at a time.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) clients: u64,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) payload: usize,
+    /// Transport between all.
+    #[arg(long, value_enum, default_value_t = Transport::Tcp)]
+    pub(crate) transport: Transport,
+    /// Protection of words and requests.
+    #[arg(long, value_enum, default_value_t = AuthName::Signed)]
+    pub(crate) auth: AuthName,
+    /// Whom clients ask.
+    #[arg(long, value_enum, default_value_t = Way::Primary)]
+    pub(crate) path: Way,
+    /// Place of the records.
+    #[arg(long, value_enum, default_value_t = Ledger::Disk)]
+    pub(crate) ledger: Ledger,
+    /// Requests of one batch, at most.
+    #[arg(long, default_value_t = 256)]
+    pub(crate) batch: usize,
+    /// Batches under way, at most.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) in_flight: u64,
+    /// Seconds that are measured, after one that is not.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) seconds: u64,
+    /// The result as JSON, into this file.
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+    /// Folder in which the ledgers are put. Default: that for temporary files.
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SimArgs {
+    /// Replays this one, and prints every event.
+    #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
+    pub(crate) seed: Option<u64>,
+    /// Count of seeds.
+    #[arg(long, default_value_t = 500)]
+    pub(crate) seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) start_seed: u64,
+    /// Breaks a rule; the first seed that notices is printed.
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    pub(crate) mutant: Option<pbft::mutant::Mutant>,
+}

@@ -1,0 +1,64 @@
+//! The commands.
+
+mod bench;
+mod client;
+mod demo;
+mod dump;
+mod inspect;
+mod local;
+mod node;
+mod sim;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use pbft::key_file::SecretKey;
+use pbft::settings::Settings;
+
+use crate::args::{Args, Command, DemoArgs};
+
+/// Cluster files of this program.
+pub(crate) type Cluster = node_kit::cluster::Cluster<Settings>;
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    match args.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
+        Command::Sim(args) => sim::run(&args),
+        Command::Keygen { file } => keygen(&file),
+        Command::CheckConfig { config, id } => {
+            print!("{}", node_kit::cluster::check::<Settings>(&config.config, id)?);
+            if let Some(id) = id {
+                node::signer(&read(&config.config)?, id)?;
+                println!("the secret key of node {id} is that of the file");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        command => tokio::runtime::Runtime::new()?.block_on(within(command)),
+    }
+}
+
+async fn within(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo(args) => demo::run(&args).await,
+        Command::Node(args) => node::run(&args).await,
+        Command::Client(args) => client::run(args).await,
+        Command::Status(args) => inspect::run(&args).await,
+        Command::DumpLedger { folder } => dump::run(&folder).await,
+        Command::Bench(args) => bench::run(&args).await,
+        // Done above.
+        Command::CheckConfig { .. } | Command::Keygen { .. } | Command::Sim(_) => {
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn keygen(file: &Path) -> Result<ExitCode> {
+    let key = SecretKey::generate()?;
+    key.write(file)?;
+    println!("{}", key.public());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(config: &Path) -> Result<Cluster> {
+    Ok(Cluster::read(config)?)
+}

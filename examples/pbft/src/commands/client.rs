@@ -1,0 +1,52 @@
+//! `pbft client`: one request.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use convoke::{Endpoint, NodeId};
+use node_kit::cluster::Keys;
+use pbft::client::{Client, Options};
+use pbft::core::{ClientId, Signer};
+use pbft::key_file::SecretKey;
+use pbft::settings;
+
+use super::Cluster;
+use crate::args::{ClientArgs, IdentityArgs, Way};
+
+/// An endpoint for clients of a cluster.
+pub(crate) async fn endpoint(cluster: &Cluster, identity: &IdentityArgs) -> Result<Endpoint> {
+    let keys = identity.certificates.as_ref().map(Keys::in_folder);
+    let node = identity.node_id.map(NodeId::try_from).transpose().context("--node-id")?;
+    let builder = cluster.client(node.zip(keys.as_ref()))?;
+    Ok(builder.keep_connected().start().await?)
+}
+
+/// A client of a cluster, if the key is the one that the cluster file has.
+pub(crate) fn connect(
+    endpoint: &Endpoint,
+    cluster: &Cluster,
+    (id, signer): (u64, Signer),
+    options: Options,
+) -> Result<Client> {
+    let protocol = cluster.protocol();
+    let signer = settings::own_signer(protocol.auth, ("client", id), &protocol.client, signer)?;
+    let (members, keys) = (settings::members(cluster)?, Arc::new(settings::keys(cluster)?));
+    Ok(Client::new(endpoint, &members, keys, (ClientId(id), signer), options))
+}
+
+/// A read that finds nothing, and a compare-and-swap that finds something else, end with code 1.
+pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
+    let cluster = super::read(&args.config.config)?;
+    let signer = SecretKey::read(&args.key)?.signer();
+    let endpoint = endpoint(&cluster, &args.identity).await?;
+    let options = Options {
+        deadline: Duration::from_secs(args.deadline),
+        is_to_all: args.path == Way::All,
+        ..Options::default()
+    };
+    let mut client = connect(&endpoint, &cluster, (args.id, signer), options)?;
+    let is_done = args.action.run(&mut client).await?;
+    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,94 @@
+//! `pbft node`: runs a node.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
+use node_kit::program::{asked_to_stop, ledger};
+use pbft::core::Signer;
+use pbft::key_file::SecretKey;
+use pbft::node::{Node, Standing};
+use pbft::settings::{self, Auth};
+use tokio::sync::watch;
+
+use super::Cluster;
+use crate::args::NodeArgs;
+
+/// Time for the ledger to be closed.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// The secret key of a node, in its folder.
+pub(super) const KEY_FILE: &str = "sign.key";
+
+pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
+    operation::logs("info")?;
+    let cluster = super::read(&args.config.config)?;
+    let mut stop = StopSignal::listen()?;
+    let (metrics, health) = (Metrics::install()?, NodeHealth::new("reading the ledger"));
+    let _listener = match cluster.node(args.id)?.operation {
+        Some(at) => Some(Listener::start(at, metrics, health.clone()).await?),
+        None => None,
+    };
+    let mut node = start(&cluster, args, &health).await?;
+    let address = &node.endpoint().addresses()[0];
+    println!("node {} of cluster {} listens at {address}", args.id, cluster.name());
+    let mut standing = node.standing();
+    tokio::select! {
+        biased;
+        ended = node.failed() => {
+            health.broken("the ledger has failed");
+            ended.context("the node has stopped")?;
+            return Ok(ExitCode::FAILURE);
+        }
+        signal = asked_to_stop(&mut stop, args.child) => {
+            signal.iter().for_each(|signal| tracing::info!("{signal}"));
+        }
+        () = tell(&mut standing, &health) => {}
+    }
+    health.stopping();
+    tokio::select! {
+        biased;
+        stopped = node.stop(STOP_WITHIN) => stopped.context("while stopping")?,
+        signal = stop.received() => tracing::warn!("{signal} again: what is not done is left out"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start(cluster: &Cluster, args: &NodeArgs, health: &NodeHealth) -> Result<Node> {
+    let NodeArgs { id, lie, .. } = *args;
+    let signer = signer(cluster, id)?;
+    let mut options = settings::options(cluster, cluster.node(id)?.id, signer)?;
+    options.lie = lie.map(Into::into);
+    if cluster.protocol().auth == Auth::None {
+        tracing::warn!("nothing is signed: anybody can say anything in anybody's name");
+    }
+    let opened = ledger::open(cluster, id, cluster.protocol().ledger).await?;
+    if let Some(cut) = opened.1.as_ref().and_then(|recovered| recovered.cut.as_ref()) {
+        tracing::warn!(file = cut.file, bytes = cut.bytes, "a torn tail was cut");
+    }
+    let builder = cluster.endpoint(id)?.health(health.endpoint()).metrics();
+    Ok(Node::start(options, opened, builder).await?)
+}
+
+/// The key of a node, which has to be that of the file.
+pub(super) fn signer(cluster: &Cluster, id: u64) -> Result<Signer> {
+    let key = SecretKey::read(&cluster.node(id)?.folder.join(KEY_FILE))?;
+    let settings = cluster.protocol();
+    let owner = ("node", id);
+    Ok(settings::own_signer(settings.auth, owner, &settings.member, key.signer())?)
+}
+
+/// Says how the node stands, for as long as it runs.
+async fn tell(standing: &mut watch::Receiver<Standing>, health: &NodeHealth) {
+    loop {
+        let Standing { view, has_begun, primary } = *standing.borrow_and_update();
+        match has_begun {
+            true => health.ready(),
+            false => health.not_ready(format!("view {view} of {primary} has not begun")),
+        }
+        if standing.changed().await.is_err() {
+            return std::future::pending().await; // it has stopped, and says why
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Keys of members and clients: secret ones in files, public ones as words of the cluster file.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use node_kit::cluster::{KeysError, read_secret, write_secret};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde::{Deserialize, Serialize};
+
+use crate::core::{Checker, Signer};
+
+/// An Ed25519 public key, as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PublicKey([u8; 32]);
+
+/// The word is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key is 64 hexadecimal digits, as `pbft keygen` prints it")]
+pub struct NoKey;
+
+/// The reason a secret key cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyFileError {
+    /// It cannot be written; also where there is one already.
+    #[error("cannot write the key {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It cannot be read, or others can read it.
+    #[error(transparent)]
+    Read(#[from] KeysError),
+    /// The file holds something else.
+    #[error("{} holds no key", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: NoKey,
+    },
+    /// The system has no randomness.
+    #[error("the system has no randomness for a key")]
+    Random,
+}
+
+/// A secret key. Nothing prints it.
+#[derive(Clone)]
+pub struct SecretKey([u8; 32]);
+
+impl SecretKey {
+    /// A new one, which nobody has.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Random`].
+    pub fn generate() -> Result<Self, KeyFileError> {
+        let mut seed = [0; 32];
+        SystemRandom::new().fill(&mut seed).map_err(|_| KeyFileError::Random)?;
+        Ok(Self(seed))
+    }
+
+    /// Writes it into a new file that only its owner can read.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Write`].
+    pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let made = folder.map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| write_secret(path, &(hex(&self.0) + "\n")))
+            .map_err(|source| KeyFileError::Write { path: path.to_owned(), source })
+    }
+
+    /// Reads it from a file that nobody else can read.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Read`], [`KeyFileError::Malformed`].
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+        let text = read_secret(path)?;
+        let malformed = |source| KeyFileError::Malformed { path: path.to_owned(), source };
+        parse(text.trim_end()).map(Self).map_err(malformed)
+    }
+
+    /// The key that signs.
+    pub fn signer(&self) -> Signer {
+        Signer::ed25519(self.0)
+    }
+
+    /// The public half.
+    pub fn public(&self) -> PublicKey {
+        match self.signer().checker() {
+            Checker::Ed25519(key) => PublicKey(key),
+            Checker::StandIn(_) | Checker::Unsigned => PublicKey([0; 32]),
+        }
+    }
+}
+
+impl PublicKey {
+    /// The key that checks.
+    pub fn checker(&self) -> Checker {
+        Checker::Ed25519(self.0)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = NoKey;
+
+    fn from_str(word: &str) -> Result<Self, NoKey> {
+        parse(word).map(Self)
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = NoKey;
+
+    fn try_from(word: String) -> Result<Self, NoKey> {
+        word.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.to_string()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(..)")
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse(word: &str) -> Result<[u8; 32], NoKey> {
+    let digits: Option<Vec<u32>> = word.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() == 64).ok_or(NoKey)?;
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::try_from(pair[0] << 4 | pair[1]).map_err(|_| NoKey)?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_its_file_and_its_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, key) = (folder.path().join("keys/sign.key"), SecretKey::generate().unwrap());
+        key.write(&path).unwrap();
+        assert_eq!(SecretKey::read(&path).unwrap().public(), key.public());
+        assert_eq!(key.public().to_string().parse(), Ok(key.public()));
+        assert!(matches!(key.write(&path), Err(KeyFileError::Write { .. })));
+    }
+
+    #[test]
+    fn other_words_are_no_key() {
+        for word in ["", "0", &"0".repeat(63), &"g".repeat(64), &"é".repeat(64)] {
+            assert_eq!(word.parse::<PublicKey>(), Err(NoKey));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sign.key");
+        SecretKey::generate().unwrap().write(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = SecretKey::read(&path).unwrap_err();
+        assert!(refused.to_string().contains("chmod 600"), "{refused}");
+    }
+}

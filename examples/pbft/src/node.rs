@@ -1,0 +1,232 @@
+//! A node: the core, its ledger and an endpoint, driven by one task.
+//!
+//! ```text
+//!   replicas, clients ─▶ service: decode, check ──mpsc──▶ actor: Replica ──▶ words, signed
+//!                        (many at a time)                  │  ▲          ──▶ replies, signed by
+//!                                                   append ▼  │ durable       a task of their own
+//!                                                         Ledger (its own task)
+//! ```
+//! The actor owns all state, and waits for nothing but its next input. What comes is decoded and
+//! its signatures are checked before, where many of them come at a time; what rests on a record
+//! leaves when that is durable.
+//!
+//! # What is bounded
+//! Each member has a share of the inputs that may wait, so a flood of one is dropped, and counted,
+//! while the others are heard. A client has as many requests as its session tells apart, and each
+//! who asks for it as many places to be answered at.
+
+mod actor;
+mod counts;
+mod meters;
+mod recovery;
+mod service;
+mod waiters;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke::quorum::Configuration;
+use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
+use node_kit::ledger::{Ledger, LedgerError, Recovered};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use self::actor::{Actor, Input};
+use self::counts::Counts;
+use self::service::Front;
+use crate::core::{Keys, Settings, Signer, View};
+use crate::proto::{Inspection, PbftServer};
+use crate::wire::Malformed;
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Settings of the core: which node this is, and who the others and the clients are.
+    pub core: Settings,
+    /// All replicas, with their addresses.
+    pub members: Configuration,
+    /// Everybody's keys.
+    pub keys: Keys,
+    /// The key of this node.
+    pub signer: Signer,
+    /// Words of one member that may wait here. What is beyond is dropped, and said again by the
+    /// protocol. Default 2,048.
+    pub member_inputs_max: usize,
+    /// Bytes of the ledger behind its last snapshot, about, before the next is written. Default
+    /// 256 MiB.
+    pub snapshot_bytes: u64,
+    /// A deliberate lie, for demonstrations and tests.
+    pub lie: Option<Lie>,
+}
+
+/// A lie that a node tells all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// As the primary it proposes another batch to each replica.
+    Equivocate,
+}
+
+impl Options {
+    /// Defaults for one of these members.
+    pub fn new(node: NodeId, members: Configuration, keys: Keys, signer: Signer) -> Self {
+        Self {
+            core: Settings::new(node, keys.group().clone(), keys.clients()),
+            members,
+            keys,
+            signer,
+            member_inputs_max: 2_048,
+            snapshot_bytes: 256 << 20,
+            lie: None,
+        }
+    }
+}
+
+/// The reason a node cannot start, or has stopped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The ledger's disk, or what is on it. The text says what to do; after a failed write that is
+    /// to restart the process.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A record of the ledger is whole, and none of this program's.
+    #[error("record {number} of the ledger was written by another program: {source}")]
+    Record {
+        /// Counted from 1; 0 for one of the snapshot.
+        number: u64,
+        /// The defect.
+        source: Malformed,
+    },
+    /// The endpoint could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// The view of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its number.
+    pub view: View,
+    /// False while it has not begun.
+    pub has_begun: bool,
+    /// Its primary.
+    pub primary: NodeId,
+}
+
+/// A running node. Dropped, it stops at once, as in a crash.
+#[derive(Debug)]
+pub struct Node {
+    endpoint: Endpoint,
+    inputs: mpsc::Sender<Input>,
+    standing: watch::Receiver<Standing>,
+    ledger: Ledger,
+    actor: JoinHandle<Result<(), NodeError>>,
+}
+
+impl Node {
+    /// Reads the ledger, starts to listen as the builder says, and takes part. A ledger in memory
+    /// has nothing to be read.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn start(
+        options: Options,
+        (ledger, recovered): (Ledger, Option<Recovered>),
+        builder: EndpointBuilder,
+    ) -> Result<Self, NodeError> {
+        let replica = recovery::recover(&options, recovered).await?;
+        let (inputs, received) = mpsc::channel(INPUTS_MAX);
+        let (view, has_begun) = replica.view();
+        let primary = options.keys.primary(view);
+        let (stand, standing) = watch::channel(Standing { view, has_begun, primary });
+        let counts = Arc::new(Counts::default());
+        let keys = options.keys.clone().remembering(KNOWN_SIGNATURES);
+        let share = |node| (node, Arc::new(Semaphore::new(options.member_inputs_max)));
+        let front = Front {
+            members: options.members.clone(),
+            keys: Arc::new(keys),
+            inputs: inputs.clone(),
+            shares: options.members.nodes().map(share).collect::<BTreeMap<_, _>>(),
+            counts: Arc::clone(&counts),
+        };
+        let endpoint = builder
+            .node(options.core.node)
+            .peers(&options.members.without([options.core.node]))
+            .keep_connected()
+            .serve(PbftServer::new(front))
+            .start()
+            .await?;
+        let actor = Actor::new(options, replica, ledger.clone(), &endpoint, stand, counts);
+        let actor = tokio::spawn(actor.run(inputs.clone(), received));
+        Ok(Self { endpoint, inputs, standing, ledger, actor })
+    }
+
+    /// Its endpoint: the addresses at which it listens, counters, its load.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Its view, now and whenever it changes.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// Its state, in numbers. `None` once it has stopped.
+    pub async fn inspect(&self) -> Option<Inspection> {
+        let (tell, told) = oneshot::channel();
+        self.inputs.send(Input::Inspect { with_state: true, tell }).await.ok()?;
+        told.await.ok()
+    }
+
+    /// False once it has stopped by itself: see [`failed`](Self::failed).
+    pub fn is_running(&self) -> bool {
+        !self.actor.is_finished()
+    }
+
+    /// Resolves when it has stopped by itself, which only a failure makes it do.
+    ///
+    /// # Errors
+    /// The failure.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, it can be awaited again.
+    pub async fn failed(&mut self) -> Result<(), NodeError> {
+        flatten((&mut self.actor).await)
+    }
+
+    /// Takes no more part, makes all durable and closes the ledger: for at most this long, and a
+    /// second for the endpoint. The others go on without it.
+    ///
+    /// # Errors
+    /// A failure before, or of the ledger.
+    pub async fn stop(mut self, within: Duration) -> Result<(), NodeError> {
+        let deadline = tokio::time::Instant::now() + within;
+        let _ = self.inputs.send(Input::Stop { deadline }).await; // it may have failed: see below
+        let ended = flatten((&mut self.actor).await);
+        self.endpoint.clone().shutdown(Duration::from_secs(1)).await;
+        ended?;
+        self.ledger.close().await?;
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.actor.abort();
+    }
+}
+
+/// Signatures that are not checked again: of some thousand batches, 5 MiB.
+const KNOWN_SIGNATURES: usize = 64 << 10;
+
+/// Inputs that may wait for the actor. A sender that finds the queue full is refused.
+const INPUTS_MAX: usize = 16_384;
+
+fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
+    match ended {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Ok(()),
+    }
+}

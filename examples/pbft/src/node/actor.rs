@@ -1,0 +1,435 @@
+//! The actor: the one task that owns the replica.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use std::sync::Arc;
+
+use convoke::quorum::Configuration;
+use convoke::{Deferred, Endpoint, NodeId};
+use node_kit::durable::{Durable, WaitQueue};
+use node_kit::ledger::{Ledger, LedgerError};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::counts::Counts;
+use super::meters::Meters;
+use super::waiters::{Waiter, Waiters};
+use super::{Lie, NodeError, Options, Standing, recovery};
+use crate::core::{Batch, Effect, Message, Replica, Reply, Signed, SignedRequest, Verified, Vote};
+use crate::kv::Machine;
+use crate::proto::{Answer, Inspection, PbftClient, Words, words};
+use crate::wire;
+
+/// Something that came.
+#[derive(Debug)]
+pub(super) enum Input {
+    Words {
+        words: Verified<Signed<Message>>,
+        _share: OwnedSemaphorePermit,
+    },
+    Request {
+        request: Verified<SignedRequest>,
+        waiter: Option<Waiter>,
+        _share: Option<OwnedSemaphorePermit>,
+    },
+    Awaited {
+        waiter: Waiter,
+        _share: OwnedSemaphorePermit,
+    },
+    Inspect {
+        with_state: bool,
+        tell: oneshot::Sender<Inspection>,
+    },
+    Saved(Result<(), LedgerError>),
+    Stop {
+        deadline: Instant,
+    },
+}
+
+/// Words that leave once the ledger allows it, and those they are for.
+type Leaving = (Vec<NodeId>, Message);
+
+/// Replies, and who waits for each.
+type Replies = Vec<(Reply, Vec<Deferred<Answer>>)>;
+
+type Syncing = Pin<Box<dyn Future<Output = Result<Durable, LedgerError>> + Send>>;
+
+/// The state of a node, and what it waits for.
+pub(super) struct Actor {
+    options: Arc<Options>,
+    replica: Replica<Machine>,
+    ledger: Ledger,
+    client: PbftClient,
+    others: Configuration,
+    stand: watch::Sender<Standing>,
+    counts: Arc<Counts>,
+    begun: Instant,
+    waiters: Waiters,
+    next_sweep: Instant,
+    /// Words that wait for the ledger, in the order of their places.
+    held: WaitQueue<Leaving>,
+    syncing: Option<Syncing>,
+    replies: Replies,
+    meters: Meters,
+    /// Bytes appended since the last snapshot was begun.
+    unsaved_bytes: u64,
+    is_saving: bool,
+    stopping: Option<Instant>,
+    /// The digest of the state, and when it was worked out.
+    digested: Option<(Instant, Inspection)>,
+    batches: u64,
+    batched: u64,
+    lies: u64,
+}
+
+impl Actor {
+    pub(super) fn new(
+        options: Options,
+        replica: Replica<Machine>,
+        ledger: Ledger,
+        endpoint: &Endpoint,
+        stand: watch::Sender<Standing>,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self {
+            others: options.members.without([options.core.node]),
+            client: PbftClient::new(endpoint),
+            options: Arc::new(options),
+            replica,
+            ledger,
+            stand,
+            counts,
+            begun: Instant::now(),
+            waiters: Waiters::default(),
+            next_sweep: Instant::now(),
+            held: WaitQueue::default(),
+            syncing: None,
+            replies: Replies::new(),
+            meters: Meters::new(),
+            unsaved_bytes: 0,
+            is_saving: false,
+            stopping: None,
+            digested: None,
+            batches: 0,
+            batched: 0,
+            lies: 0,
+        }
+    }
+
+    /// Runs until the ledger fails, or it is told to stop.
+    pub(super) async fn run(
+        mut self,
+        inputs: mpsc::Sender<Input>,
+        mut received: mpsc::Receiver<Input>,
+    ) -> Result<(), NodeError> {
+        self.replica.start(self.now());
+        loop {
+            self.work(&inputs);
+            if self.is_done() {
+                return Ok(());
+            }
+            let due = self.begun + self.replica.poll_timeout();
+            let due = self.stopping.map_or(due, |deadline| due.min(deadline));
+            tokio::select! {
+                biased;
+                durable = synced(&mut self.syncing) => self.synced(&durable?),
+                () = tokio::time::sleep_until(due) => self.replica.handle_timeout(self.now()),
+                input = received.recv() => {
+                    let Some(input) = input else { return Ok(()) };
+                    self.take(input)?;
+                    // All that has come by now is one turn, so that batches grow with the load.
+                    for _ in 0..TURN_INPUTS_MAX {
+                        let Ok(input) = received.try_recv() else { break };
+                        self.take(input)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Takes one input. What it makes the core want is done by [`Self::work`].
+    fn take(&mut self, input: Input) -> Result<(), NodeError> {
+        let now = self.now();
+        match input {
+            Input::Words { words, _share } => self.replica.handle_message(now, words),
+            Input::Request { request, waiter, _share } => {
+                waiter.into_iter().for_each(|waiter| self.wait(waiter));
+                self.replica.handle_request(now, request);
+            }
+            Input::Awaited { waiter, _share } => {
+                let (client, number) = (waiter.client, waiter.number);
+                self.wait(waiter);
+                if let Some(outcome) = self.replica.outcome(client, number) {
+                    let (view, _) = self.replica.view();
+                    self.reply(Reply { client, number, view, outcome });
+                }
+            }
+            Input::Inspect { with_state, tell } => {
+                let _ = tell.send(self.inspect(with_state)); // who asked may have given up
+            }
+            Input::Saved(saved) => {
+                self.is_saving = false;
+                saved?;
+            }
+            Input::Stop { deadline } => self.stopping = Some(deadline),
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, waiter: Waiter) {
+        let is_member = self.options.members.contains(waiter.asker);
+        self.waiters.insert(waiter, is_member);
+    }
+
+    /// Does all that can be done now.
+    fn work(&mut self, inputs: &mpsc::Sender<Input>) {
+        self.perform();
+        // A ledger in memory is durable at once, and so are records that others have waited for.
+        self.release(&self.ledger.durable_now());
+        self.sync();
+        self.answer();
+        self.stand();
+        self.save(inputs);
+        if self.next_sweep <= Instant::now() {
+            self.next_sweep = Instant::now() + SWEEP_EVERY;
+            self.waiters.sweep();
+        }
+    }
+
+    /// Does what the core wants done.
+    fn perform(&mut self) {
+        while let Some(effect) = self.replica.poll_effect() {
+            match effect {
+                Effect::Append(record) => {
+                    let bytes = wire::encode(&record);
+                    self.unsaved_bytes += bytes.len() as u64;
+                    self.ledger.append(bytes);
+                }
+                Effect::Say { to, message } => {
+                    let leaving = message.map(|message| (to, message));
+                    self.held.push(leaving.after(self.ledger.end()));
+                }
+                Effect::Relay { to, message } => self.send(&[to], &message),
+                Effect::Forward { to, request } => {
+                    self.tell(&[to], words::Words::Request(wire::encode(&request)));
+                }
+                Effect::Reply(reply) => self.reply(reply),
+                Effect::Executed { outcomes, .. } => {
+                    self.batches += 1;
+                    self.batched += outcomes.len() as u64;
+                    self.meters.batch_requests.record(outcomes.len() as f64);
+                }
+                Effect::Lied { first, second } => {
+                    self.lies += 1;
+                    tracing::warn!(node = %first.by, ?first, ?second, "it contradicts itself");
+                }
+            }
+        }
+    }
+
+    /// Lets words go that wait no longer. This node's own come back to it by the same door as those
+    /// of others, and may make more words.
+    fn release(&mut self, durable: &Durable) {
+        while let Some((to, message)) = self.held.pop(durable) {
+            let Options { core, keys, signer, .. } = &*self.options;
+            let own = keys.sign(signer, core.node, message);
+            self.spread(&to, own.get());
+            if to.contains(&core.node) {
+                self.replica.handle_message(self.now(), own);
+                self.perform();
+            }
+        }
+    }
+
+    /// Sends own words to others; a liar tells each of them something else.
+    fn spread(&self, to: &[NodeId], words: &Signed<Message>) {
+        let others: Vec<NodeId> =
+            to.iter().copied().filter(|node| *node != self.options.core.node).collect();
+        match (self.options.lie, &words.body) {
+            (Some(Lie::Equivocate), Message::Propose(vote, Some(batch))) => {
+                for (index, other) in others.iter().enumerate() {
+                    self.send(&[*other], &self.another(vote, batch, index));
+                }
+            }
+            _ => self.send(&others, words),
+        }
+    }
+
+    /// A proposal for the same place: the same requests, and so many of them once more.
+    fn another(&self, vote: &Vote, batch: &Batch, more: usize) -> Signed<Message> {
+        let Options { core, keys, signer, .. } = &*self.options;
+        let requests = batch.requests();
+        let batch = Batch::new(requests.iter().cycle().take(requests.len() + more).cloned());
+        let vote = Vote { digest: batch.digest(), ..*vote };
+        signer.sign(keys.scope(), core.node, Message::Propose(vote, Some(batch)))
+    }
+
+    fn send(&self, to: &[NodeId], words: &Signed<Message>) {
+        self.tell(to, words::Words::Said(wire::encode(words)));
+    }
+
+    /// Sends it one-way. What cannot be sent is lost: the protocol says it again.
+    fn tell(&self, to: &[NodeId], words: words::Words) {
+        if to.is_empty() {
+            return;
+        }
+        let members = match to.len() == self.others.len() {
+            true => self.others.clone(),
+            false => self.others.subset(|peer| to.contains(&peer.node())),
+        };
+        let told = self.client.on(&members).tell(Words { words: Some(words) });
+        if let Err(error) = told.send_and_forget() {
+            tracing::debug!(%error, "words were not sent");
+        }
+    }
+
+    /// Waits for the ledger, where something rests on it: one wait for all of it.
+    fn sync(&mut self) {
+        if self.syncing.is_none()
+            && let Some(position) = self.held.last()
+        {
+            let ledger = self.ledger.clone();
+            self.syncing = Some(Box::pin(async move { ledger.durable(position).await }));
+        }
+    }
+
+    fn synced(&mut self, durable: &Durable) {
+        self.syncing = None;
+        self.release(durable);
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        let waiting = self.waiters.take(reply.client, reply.number);
+        if !waiting.is_empty() {
+            self.replies.push((reply, waiting));
+        }
+    }
+
+    /// Signs the replies of this turn, and answers with them: beside this task.
+    fn answer(&mut self) {
+        let replies = std::mem::take(&mut self.replies);
+        if replies.is_empty() {
+            return;
+        }
+        let options = Arc::clone(&self.options);
+        tokio::spawn(async move {
+            for (reply, waiting) in replies {
+                let Options { core, keys, signer, .. } = &*options;
+                let signed = signer.sign_reply(keys.scope(), core.node, reply);
+                let answer = Answer { reply: wire::encode(&signed) };
+                for task in waiting {
+                    let _ = task.answer(&answer); // an error: who asked has given up
+                }
+            }
+        });
+    }
+
+    fn stand(&mut self) {
+        let (view, has_begun) = self.replica.view();
+        let primary = self.options.keys.primary(view);
+        let standing = Standing { view, has_begun, primary };
+        self.meters.batches_executed.set(self.replica.executed().0 as f64);
+        self.meters.requests_waiting.set(self.replica.waiting() as f64);
+        let is_new = |known: &mut Standing| std::mem::replace(known, standing) != standing;
+        if self.stand.send_if_modified(is_new) {
+            tracing::info!(node = %self.options.core.node, %view, has_begun, %primary, "view");
+            self.meters.view.set(view.0 as f64);
+            let leads = has_begun && primary == self.options.core.node;
+            self.meters.is_primary.set(f64::from(u8::from(leads)));
+        }
+    }
+
+    /// Begins a snapshot when enough has come since the last. Called when the core wants nothing
+    /// more done, so that the ledger and the replica are of one time.
+    fn save(&mut self, inputs: &mpsc::Sender<Input>) {
+        if self.unsaved_bytes < self.options.snapshot_bytes || self.is_saving {
+            return;
+        }
+        (self.is_saving, self.unsaved_bytes) = (true, 0);
+        let (ledger, position) = (self.ledger.clone(), self.ledger.end());
+        let (records, inputs) = (self.replica.records(), inputs.clone());
+        tokio::spawn(async move {
+            let saved = recovery::save(ledger, position, records).await;
+            let _ = inputs.send(Input::Saved(saved)).await; // the actor may have ended
+        });
+    }
+
+    /// True when it was told to stop, and has nothing left to do or no time.
+    fn is_done(&self) -> bool {
+        let Some(deadline) = self.stopping else { return false };
+        (self.held.is_empty() && !self.is_saving) || Instant::now() >= deadline
+    }
+
+    fn inspect(&mut self, with_state: bool) -> Inspection {
+        let mut inspection = self.look();
+        if !with_state {
+            return inspection;
+        }
+        // All of the state is read for it, so it is worked out once a second at most.
+        match &self.digested {
+            Some((at, known)) if at.elapsed() < DIGEST_EVERY => known.clone(),
+            _ => {
+                inspection.state = self.replica.state_digest().0.to_vec().into();
+                self.digested = Some((Instant::now(), inspection.clone()));
+                inspection
+            }
+        }
+    }
+
+    fn look(&self) -> Inspection {
+        let stats = self.ledger.stats();
+        let Standing { view, has_begun, primary } = *self.stand.borrow();
+        let machine = self.replica.machine();
+        Inspection {
+            node: self.options.core.node.get(),
+            cluster: self.options.keys.scope().cluster,
+            view: view.0,
+            has_begun,
+            primary: primary.get(),
+            executed: self.replica.executed().0,
+            stable: self.replica.stable().checkpoint.sequence.0,
+            is_fetching: self.replica.is_fetching(),
+            operations: machine.executed(),
+            keys: machine.keys(),
+            bytes: machine.bytes(),
+            requests: self.replica.waiting() as u64,
+            waiters: self.waiters.len() as u64,
+            batches: self.batches,
+            batched: self.batched,
+            lies: self.lies,
+            refused: self.counts.by_name(),
+            records: stats.records,
+            syncs: stats.batches,
+            sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
+            cpu_us: cpu_us(),
+            state: bytes::Bytes::new(),
+        }
+    }
+}
+
+/// Inputs of one turn, at most: timers and the ledger must not wait for long.
+const TURN_INPUTS_MAX: usize = 1_024;
+
+/// Pause between two looks for clients that have given up.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Least time between two digests of the state for those who ask for it.
+const DIGEST_EVERY: Duration = Duration::from_secs(1);
+
+async fn synced(syncing: &mut Option<Syncing>) -> Result<Durable, LedgerError> {
+    match syncing {
+        Some(syncing) => syncing.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn cpu_us() -> u64 {
+    let used = cpu_time::ProcessTime::now().as_duration();
+    u64::try_from(used.as_micros()).unwrap_or(u64::MAX)
+}

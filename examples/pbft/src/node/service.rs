@@ -1,0 +1,170 @@
+//! The service: what replicas and clients send, decoded, checked, and handed to the actor.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use convoke::quorum::Configuration;
+use convoke::{Code, Context, Finish, NodeId, Status, Task};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use super::actor::Input;
+use super::counts::{Counts, Dropped};
+use super::waiters::Waiter;
+use crate::core::{ClientId, Keys, Message, Refused, Signed, SignedRequest, Verified};
+use crate::kv::OPERATION_BYTES_MAX;
+use crate::proto::{
+    Answer, Asked, Awaited, InspectRequest, Inspection, Pbft, Words, asked, pbft, words,
+};
+use crate::wire;
+
+/// State that handlers share: nothing of the actor's.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) members: Configuration,
+    pub(super) keys: Arc<Keys>,
+    pub(super) inputs: mpsc::Sender<Input>,
+    /// Inputs that may wait, of each member.
+    pub(super) shares: BTreeMap<NodeId, Arc<Semaphore>>,
+    pub(super) counts: Arc<Counts>,
+}
+
+impl Pbft for Front {
+    async fn tell(&self, words: Words, context: Context) -> Result<(), Status> {
+        let share = self.share_of(context.caller().node())?;
+        match words.words {
+            Some(words::Words::Said(bytes)) => {
+                let words = self.open(bytes).await?;
+                self.send(Input::Words { words, _share: share })
+            }
+            Some(words::Words::Request(bytes)) => {
+                let request = self.open_request(bytes).await?;
+                self.send(Input::Request { request, waiter: None, _share: Some(share) })
+            }
+            None => Err(self.refuse(Dropped::Malformed)),
+        }
+    }
+
+    async fn execute(&self, asked: Asked, task: Task<Answer>) -> Result<Finish, Status> {
+        let asker = task.context().caller().node();
+        match asked.asked {
+            Some(asked::Asked::Request(bytes)) => self.delegate(bytes, task).await,
+            Some(asked::Asked::RequestToAll(bytes)) => {
+                let request = self.open_request(bytes).await?;
+                let (client, number) = name(&request);
+                let (task, finish) = task.defer();
+                let waiter = Some(Waiter { client, number, asker, task });
+                self.send(Input::Request { request, waiter, _share: None })?;
+                Ok(finish)
+            }
+            Some(asked::Asked::Awaited(Awaited { client, number })) => {
+                let share = self.share_of(asker)?;
+                let (task, finish) = task.defer();
+                let waiter = Waiter { client: ClientId(client), number, asker, task };
+                self.send(Input::Awaited { waiter, _share: share })?;
+                Ok(finish)
+            }
+            None => Err(self.refuse(Dropped::Malformed)),
+        }
+    }
+
+    async fn inspect(
+        &self,
+        InspectRequest { with_state }: InspectRequest,
+        _: Context,
+    ) -> Result<Inspection, Status> {
+        let (tell, told) = oneshot::channel();
+        self.send(Input::Inspect { with_state, tell })?;
+        told.await.map_err(|_| stopping())
+    }
+}
+
+impl Front {
+    /// Takes a request, and lets each replica answer its client by itself.
+    async fn delegate(&self, bytes: Bytes, task: Task<Answer>) -> Result<Finish, Status> {
+        let request = self.open_request(bytes).await?;
+        let (client, number) = name(&request);
+        self.send(Input::Request { request, waiter: None, _share: None })?;
+        let awaited = Awaited { client: client.0, number };
+        let asked = Asked { asked: Some(asked::Asked::Awaited(awaited)) };
+        let branches =
+            self.members.nodes().map(|node| (node, pbft::EXECUTE.request(asked.clone())));
+        task.fan_out(branches).await
+    }
+
+    /// A place among the inputs of a member.
+    fn share_of(&self, from: NodeId) -> Result<OwnedSemaphorePermit, Status> {
+        let share = self.shares.get(&from).ok_or_else(|| self.refuse(Dropped::NoMember))?;
+        Arc::clone(share).try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
+    }
+
+    async fn open(&self, bytes: Bytes) -> Result<Verified<Signed<Message>>, Status> {
+        let size = bytes.len();
+        let words = wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
+        self.check(size, move |keys| keys.open(words)).await
+    }
+
+    async fn open_request(&self, bytes: Bytes) -> Result<Verified<SignedRequest>, Status> {
+        let size = bytes.len();
+        let signed: SignedRequest =
+            wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
+        if signed.request.operation.len() > OPERATION_BYTES_MAX {
+            return Err(self.refuse(Dropped::TooLarge));
+        }
+        self.check(size, move |keys| keys.open_request(signed)).await
+    }
+
+    /// Checks signatures: here if there can be but a few, else on a thread that may take its time.
+    async fn check<T: Send + 'static>(
+        &self,
+        size: usize,
+        check: impl FnOnce(&Keys) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Status> {
+        let checked = if size <= CHECKED_HERE_BYTES {
+            check(&self.keys)
+        } else {
+            let keys = Arc::clone(&self.keys);
+            let checked = tokio::task::spawn_blocking(move || check(&keys)).await;
+            checked.map_err(|_| stopping())?
+        };
+        checked.map_err(|refused| self.refuse(Dropped::Refused(refused)))
+    }
+
+    fn send(&self, input: Input) -> Result<(), Status> {
+        self.inputs.try_send(input).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => self.refuse(Dropped::Full),
+            mpsc::error::TrySendError::Closed(_) => stopping(),
+        })
+    }
+
+    /// Counts it, and says so to who sent it. Nothing was done.
+    fn refuse(&self, cause: Dropped) -> Status {
+        self.counts.count(cause);
+        let code = match cause {
+            Dropped::Malformed | Dropped::TooLarge => Code::InvalidArgument,
+            Dropped::NoMember | Dropped::Refused(_) => Code::PermissionDenied,
+            Dropped::Flood | Dropped::Full => Code::ResourceExhausted,
+        };
+        let text = match cause {
+            Dropped::Malformed => "these bytes are no words of this program".to_owned(),
+            Dropped::NoMember => "the node is no replica of this cluster".to_owned(),
+            Dropped::TooLarge => format!("an operation has {OPERATION_BYTES_MAX} bytes at most"),
+            Dropped::Flood => "too many words of this replica wait here".to_owned(),
+            Dropped::Full => "too many inputs wait here".to_owned(),
+            Dropped::Refused(refused) => refused.to_string(),
+        };
+        Status::new(code, text).without_effect()
+    }
+}
+
+/// Bytes of words that have at most some ten signatures.
+const CHECKED_HERE_BYTES: usize = 2 << 10;
+
+fn name(request: &Verified<SignedRequest>) -> (ClientId, u64) {
+    let request = &request.get().request;
+    (request.client, request.number)
+}
+
+fn stopping() -> Status {
+    Status::new(Code::Unavailable, "the node is stopping").without_effect()
+}

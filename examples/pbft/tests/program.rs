@@ -1,0 +1,124 @@
+//! The program as people use it: keys, a cluster file, nodes, clients, their end, their ledgers.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use node_kit::processes::Ports;
+
+fn pbft(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pbft"));
+    command.args(arguments).stderr(Stdio::inherit()).output().expect("it is built")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().expect("a temporary folder has a plain name").to_owned()
+}
+
+/// Four nodes that end with their standard input. They listen.
+fn start(config: &str) -> Vec<Child> {
+    let spawn = |id: u64| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pbft"));
+        let id = id.to_string();
+        let command = command.args(["node", "--config", config, "--id", &id, "--child"]);
+        command.env("RUST_LOG", "warn").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().expect("it is built")
+    };
+    let mut nodes: Vec<Child> = (1..=4).map(spawn).collect();
+    for node in &mut nodes {
+        let mut line = String::new();
+        let mut output = BufReader::new(node.stdout.take().expect("it is piped"));
+        output.read_line(&mut line).expect("it prints text");
+        assert!(line.contains("listens at tcp://"), "{line}");
+    }
+    nodes
+}
+
+/// A cluster file, as the page says to write it, and what keeps its ports free.
+fn write_config(folder: &Path) -> (String, Ports) {
+    let ports = Ports::reserve(4).unwrap();
+    let mut file = "[cluster]\nid = 7\nname = \"four\"\n".to_owned();
+    let mut keys = String::new();
+    for (id, port) in (1..).zip(ports.iter()) {
+        file += &format!(
+            "[[node]]\nid = {id}\nfolder = \"node-{id}\"\n\
+             addresses = [\"tcp://127.0.0.1:{port}\"]\n"
+        );
+        let key = text(&pbft(&["keygen", &path(folder, &format!("node-{id}/sign.key"))]));
+        keys += &format!("[[protocol.member]]\nid = {id}\nkey = \"{}\"\n", key.trim());
+    }
+    let key = text(&pbft(&["keygen", &path(folder, "client.key")]));
+    keys += &format!("[[protocol.client]]\nid = 1001\nkey = \"{}\"\n", key.trim());
+    // Long enough for a machine with much else to do.
+    std::fs::write(folder.join("cluster.toml"), file + "[protocol]\ntimeout_ms = 20000\n" + &keys)
+        .unwrap();
+    (path(folder, "cluster.toml"), ports)
+}
+
+#[test]
+fn nodes_serve_clients_and_come_back_with_all_that_they_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let key = path(folder.path(), "client.key");
+    let client = |arguments: &[&str]| {
+        let flags = ["client", "--config", &config, "--id", "1001", "--key", &key];
+        let output = pbft(&[&flags, &["--deadline", "120"][..], arguments].concat());
+        (output.status.code(), text(&output))
+    };
+    let mut nodes = start(&config);
+    assert_eq!(client(&["put", "k", "a"]), (Some(0), String::new()));
+    assert_eq!(client(&["cas", "k", "c", "--expected", "b"]), (Some(1), "a\n".to_owned()));
+    assert_eq!(client(&["--path", "all", "cas", "k", "b", "--expected", "a"]).0, Some(0));
+    let status = text(&pbft(&["status", "--config", &config]));
+    assert!(status.contains("primary") && status.contains("backup"), "{status}");
+    for node in &mut nodes {
+        drop(node.stdin.take());
+        assert!(node.wait().unwrap().success());
+    }
+
+    let dump = pbft(&["dump-ledger", &path(folder.path(), "node-1/ledger")]);
+    let dumped = text(&dump);
+    let is_whole = dumped.contains("the file was closed") && dumped.contains("committed: batch");
+    assert!(dump.status.success() && is_whole, "{dumped}");
+
+    let mut nodes = start(&config);
+    assert_eq!(client(&["scan"]), (Some(0), "k\tb\n".to_owned()));
+    assert_eq!(client(&["delete", "k"]), (Some(0), "b\n".to_owned()));
+    assert_eq!(client(&["get", "k"]).0, Some(1));
+    for node in &mut nodes {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+}
+
+#[test]
+fn keys_that_are_not_those_of_the_file_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    assert!(pbft(&["check-config", "--config", &config, "--id", "1"]).status.success());
+    let other = path(folder.path(), "node-2/sign.key");
+    std::fs::copy(&other, path(folder.path(), "node-1/sign.key")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pbft"));
+    let output = command.args(["node", "--config", &config, "--id", "1"]).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && words.contains("secret key of node 1"), "{words}");
+    let again = pbft(&["keygen", &other]);
+    assert!(!again.status.success(), "a key is not overwritten");
+}
+
+#[test]
+fn a_measurement_counts_what_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = path(folder.path(), "row.json");
+    let flags = ["bench", "--clients", "2", "--seconds", "1", "--ledger", "ram", "--json", &json];
+    let output = pbft(&flags);
+    assert!(output.status.success(), "{}", text(&output));
+    let row: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert!(row["failed"] == 0 && row["unknown"] == 0, "{row}");
+    assert!(row["server_cpu_us_per_operation"].as_f64() >= Some(0.0), "{row}");
+}
